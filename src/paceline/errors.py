@@ -1,0 +1,40 @@
+"""The one error a user can cause, and the search for what they probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake of the user's: the command line prints it on one line and exits with code 2, without a traceback.
+
+    Args:
+        message: what was given and what is legal.
+        fix: the next step, when there is one to name.
+    """
+
+    def __init__(self, message: str, fix: str = "") -> None:
+        self.message, self.fix = message, fix
+        super().__init__(f"{message}; {fix}" if fix else message)
+
+
+def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
+    """The legal names nearest to ``given``, nearest first; never empty while ``legal`` is not."""
+    names = list(legal)
+    by_fold = {name.casefold(): name for name in names}
+    folded = given.casefold()
+    near = [by_fold[m] for m in difflib.get_close_matches(folded, by_fold, n=limit, cutoff=0.5)]
+    near += [n for n in names if folded and folded in n.casefold() and n not in near]
+    if not near:
+        near = [by_fold[m] for m in difflib.get_close_matches(folded, by_fold, n=limit, cutoff=0.0)]
+    return near[:limit]
+
+
+def unknown(kind: str, given: str, legal: Iterable[str], fix: str = "") -> UserError:
+    """The error for a name that is not among ``legal``: all of them when they are few, the nearest when they are many."""
+    names = list(legal)
+    near = did_you_mean(given, names)
+    choices = f"legal: {', '.join(names)}" if len(names) <= 6 else f"nearest: {', '.join(near)}"
+    hint = f"did you mean {near[0]}?" if near and len(names) <= 6 else fix
+    return UserError(f"unknown {kind} {given!r}; {choices}", hint)

@@ -1,0 +1,68 @@
+"""What a device and a link are: numbers, each with where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from paceline.errors import unknown
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
+BYTES_PER_ELEMENT: dict[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One number with its source. ``value`` is in SI units (bytes, bytes/s per direction, FLOP/s, seconds)."""
+
+    value: float
+    source: str
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One accelerator (or one CPU) as a data-parallel rank sees it.
+
+    Attributes:
+        peak_flops: dense peak per precision, FLOP/s (a multiply-add is two).
+        matmul_flops: best measured dense matmul per precision, FLOP/s, where somebody measured it.
+        memory: bytes.
+        memory_bandwidth: bytes/s.
+        link: name of the link to the other devices of its node (see ``paceline hardware list``).
+    """
+
+    name: str
+    kind: Literal["gpu", "tpu", "accelerator", "cpu"]
+    peak_flops: Mapping[str, Fact]
+    memory: Fact
+    memory_bandwidth: Fact
+    link: str
+    matmul_flops: Mapping[str, Fact] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    note: str = ""
+
+    def peak(self, precision: str) -> Fact:
+        """Dense peak at ``precision``. Raises UserError naming the precisions this device has."""
+        if precision not in self.peak_flops:
+            raise unknown(f"precision for {self.name}", precision, self.peak_flops)
+        return self.peak_flops[precision]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A link, described by the alpha-beta model: a message of n bytes takes ``latency + n / bandwidth``.
+
+    Attributes:
+        bandwidth: bytes/s in one direction, per device (inside a node) or per node (between nodes).
+        latency: seconds for an empty message between two ends, software included.
+    """
+
+    name: str
+    kind: Literal["pcie", "nvlink", "fabric", "ethernet", "infiniband", "ici", "loopback", "memory"]
+    bandwidth: Fact
+    latency: Fact
+    aliases: tuple[str, ...] = ()
+    note: str = ""

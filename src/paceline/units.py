@@ -1,0 +1,95 @@
+"""Units at the edges: text such as ``100Gb/s`` in, SI floats inside, three significant digits out.
+
+Inside Paceline a size is in bytes, a time in seconds, a bandwidth in bytes per second *per direction*, a compute
+rate in FLOP/s (a multiply-add is two). A small ``b`` is a bit and a capital ``B`` a byte, as the standards have it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from paceline.errors import UserError
+
+_DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_QUANTITY = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(Ki|Mi|Gi|Ti|[kKMGTPE]?)\s*([A-Za-z/]*)\s*$")
+
+
+def _parse(text: str, units: dict[str, float], kind: str, example: str) -> float:
+    match = _QUANTITY.match(text)
+    if match is None or match[3] not in units:
+        raise UserError(f"{text!r} is not a {kind}", f"write it as {example}")
+    value = float(match[1]) * ({**_DECIMAL, **_BINARY}[match[2]]) * units[match[3]]
+    if not math.isfinite(value) or value <= 0:
+        raise UserError(f"{text!r} is not a positive {kind}", f"write it as {example}")
+    return value
+
+
+def parse_bandwidth(text: str) -> float:
+    """``"10Gb/s"``, ``"10Gbps"``, ``"1.25GB/s"`` as bytes per second, one direction. Raises UserError otherwise."""
+    units = {"b/s": 0.125, "bps": 0.125, "bit/s": 0.125, "B/s": 1.0, "Bps": 1.0}
+    return _parse(text, units, "bandwidth", "10Gb/s (bits) or 1.25GB/s (bytes)")
+
+
+def parse_bytes(text: str) -> float:
+    """``"25MiB"`` or ``"1.7MB"`` as bytes. Raises UserError otherwise."""
+    return _parse(text, {"B": 1.0, "b": 0.125}, "size", "25MiB or 26.2MB")
+
+
+def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> str:
+    if not math.isfinite(value):
+        return f"{value} {unit}"
+    scale, prefix = next((s for s in steps if abs(value) >= s[0] * 0.9995), steps[-1])
+    return f"{digits3(value / scale)} {prefix}{unit}"
+
+
+def digits3(value: float) -> str:
+    """Three significant digits, never in exponent form: 0.0123, 1.23, 12.3, 123, 1230."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))
+    return f"{float(f'{value:.3g}'):.{places}f}"
+
+
+_UP = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_DOWN = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+def format_bytes(value: float) -> str:
+    """Decimal bytes: ``1.72 MB``."""
+    return _scaled(value, "B", _UP)
+
+
+def format_memory(value: float) -> str:
+    """Binary bytes, as memory is sold: ``80.0 GiB``."""
+    return _scaled(value, "B", ((2.0**40, "Ti"), (2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki"), (1.0, "")))
+
+
+def format_bandwidth(value: float) -> str:
+    """Bytes per second, one direction, shown in bits as networks are sold: ``10.0 Gb/s``."""
+    return _scaled(value * 8, "b/s", _UP)
+
+
+def format_byte_rate(value: float) -> str:
+    """Bytes per second as memories and NVLink are sold: ``300 GB/s``."""
+    return _scaled(value, "B/s", _UP)
+
+
+def format_flops(value: float) -> str:
+    """FLOP/s: ``312 TFLOP/s``."""
+    return _scaled(value, "FLOP/s", _UP)
+
+
+def format_count(value: float) -> str:
+    """A count such as parameters or FLOPs: ``431 k``."""
+    return _scaled(value, "", _UP).rstrip()
+
+
+def format_seconds(value: float) -> str:
+    """A time: ``12.3 ms``; from two minutes on ``2 h 03 min``."""
+    if value >= 7200:
+        return f"{int(value // 3600)} h {int(value % 3600 // 60):02d} min"
+    if value >= 120:
+        return f"{int(value // 60)} min {int(value % 60):02d} s"
+    return _scaled(value, "s", _DOWN)

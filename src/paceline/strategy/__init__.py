@@ -1,1 +1,36 @@
+"""The choices, described: compression, exchange, optimizer, and the Strategy that joins them."""
 
+from paceline.strategy.compression import BF16, COMPRESSIONS, FP32, TERNARY, Compression, DenseRule, Format
+from paceline.strategy.exchange import (
+    BUCKET_BYTES,
+    EXCHANGES,
+    BucketPlan,
+    Phase,
+    buckets,
+    phases,
+    plan_bucket,
+    shard_bounds,
+)
+from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
+from paceline.strategy.strategy import Strategy
+
+__all__ = [
+    "BF16",
+    "BUCKET_BYTES",
+    "COMPRESSIONS",
+    "EXCHANGES",
+    "FP32",
+    "OPTIMIZERS",
+    "TERNARY",
+    "BucketPlan",
+    "Compression",
+    "DenseRule",
+    "Format",
+    "Optimizer",
+    "Phase",
+    "Strategy",
+    "buckets",
+    "phases",
+    "plan_bucket",
+    "shard_bounds",
+]

@@ -1,0 +1,62 @@
+"""What was measured on the machine that will run the job; it replaces the catalogue's estimates where it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A cost that is linear in a size: ``fixed + per_unit * n`` seconds."""
+
+    fixed_s: float
+    per_unit_s: float
+
+    def __call__(self, n: float) -> float:
+        """Seconds for ``n`` units."""
+        return self.fixed_s + self.per_unit_s * n
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Short measurements with all of a node's ranks working at once, so that what they share is in the numbers.
+
+    Attributes:
+        forward_s, backward_s, optimizer_s: seconds of one step of this workload at ``micro_batch_size`` on one rank,
+            without any exchange.
+        allreduce, direct: seconds of a ring all-reduce, and of a push or pull, against the bytes of ``Phase.sent``
+            of the busiest rank.
+        encode, reduce, decode: seconds of the codec, against the elements of a bucket (encode, decode)
+            or against the elements of the own shard times the world size (reduce).
+        overlap: whether exchange and backward pass run on different resources; false where both need the same cores.
+        spread: relative half-range of the repetitions, 0.1 for +-10 %.
+        source: how it was measured, in words.
+    """
+
+    workload: str
+    micro_batch_size: int
+    world_size: int
+    compression: str
+    forward_s: float
+    backward_s: float
+    optimizer_s: float
+    allreduce: Line
+    direct: Line
+    encode: Line
+    reduce: Line
+    decode: Line
+    overlap: bool
+    spread: float
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Calibration:
+        """The inverse of ``to_json``."""
+        lines = ("allreduce", "direct", "encode", "reduce", "decode")
+        return cls(**{k: Line(**v) if k in lines else v for k, v in data.items()})

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Literal, TypeVar
 
 from paceline.strategy.compression import FP32, Compression, Format, NamedShape
+
+T = TypeVar("T", bound=NamedShape)
 
 EXCHANGES = ("allreduce", "sharded", "parameter_server")
 FIRST_BUCKET_BYTES = 1 << 20  # torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
@@ -77,9 +79,7 @@ class BucketPlan:
         return tuple((f, n) for f, n in ((compression.format, self.compressed), (FP32, self.dense)) if n)
 
 
-def buckets[T: NamedShape](
-    ready: Sequence[T], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BUCKET_BYTES
-) -> list[list[T]]:
+def buckets(ready: Sequence[T], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BUCKET_BYTES) -> list[list[T]]:
     """DDP's buckets for fp32 gradients in the order in which they become ready (after its first step).
 
     A bucket closes with the tensor that reaches its limit; the first limit is small so that communication starts early

@@ -8,11 +8,9 @@ from typing import Any
 
 from paceline.errors import UserError, unknown
 from paceline.hardware.device import PRECISIONS
-from paceline.strategy.compression import COMPRESSIONS, Compression, NamedShape
-from paceline.strategy.exchange import BUCKET_BYTES, EXCHANGES, Phase, buckets, phases, plan_bucket
+from paceline.strategy.compression import COMPRESSIONS, Compression
+from paceline.strategy.exchange import BUCKET_BYTES, EXCHANGES, Phase, T, buckets, phases, plan_bucket
 from paceline.strategy.optimizer import OPTIMIZERS
-
-
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,7 @@ class Strategy:
             raise unknown("exchange", self.exchange, EXCHANGES)
         if self.exchange not in carriers:
             raise UserError(
-                f"exchange {self.exchange!r} cannot carry {self.compression}: it would add packed codes as if they were numbers",
+                f"exchange {self.exchange!r} cannot carry {self.compression}: packed codes cannot be added",
                 f"legal for {self.compression}: {', '.join(carriers)}",
             )
         if self.world_size < 1:
@@ -71,9 +69,7 @@ class Strategy:
         """What the compression is and costs."""
         return COMPRESSIONS[self.compression]
 
-    def exchange_phases[T: NamedShape](
-        self, parameters: Sequence[T], ready: Sequence[T]
-    ) -> list[tuple[list[T], list[Phase]]]:
+    def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
         """DDP's buckets with the collectives of each. ``parameters`` in model order, ``ready`` in gradient order."""
         dense = set(self.description.dense(parameters))
         return [
@@ -81,7 +77,7 @@ class Strategy:
             for bucket in buckets(ready, self.bucket_bytes)
         ]
 
-    def wire_bytes_per_device[T: NamedShape](self, parameters: Sequence[T], ready: Sequence[T]) -> int:
+    def wire_bytes_per_device(self, parameters: Sequence[T], ready: Sequence[T]) -> int:
         """Bytes sent in one step by the rank that sends most; 0 for one worker."""
         all_phases = [phase for _, bucket in self.exchange_phases(parameters, ready) for phase in bucket]
         return max(sum(phase.sent(rank) for phase in all_phases) for rank in range(self.world_size))

@@ -1,0 +1,53 @@
+"""What a step really did: bytes handed to collectives and when each part ran."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from paceline.record import Event
+
+
+class Meter:
+    """Collects the bytes and the events of the current step of one rank.
+
+    Attributes:
+        sent_bytes: bytes this rank has sent to others since ``begin_step``.
+        events: what ran since ``begin_step``; times in seconds from it.
+        backward_end_s: when the last bucket became ready.
+        nonfinite_steps: steps in which a gradient was NaN or infinite, since the meter was made.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.nonfinite_steps = 0
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Start counting anew."""
+        self.sent_bytes = 0
+        self.events: list[Event] = []
+        self.backward_end_s = 0.0
+        self._start = time.perf_counter()
+
+    def now(self) -> float:
+        """Seconds since ``begin_step``."""
+        return time.perf_counter() - self._start
+
+    def bucket_ready(self) -> None:
+        """A bucket's gradients are there; with the last bucket of a step the backward pass is over."""
+        self.backward_end_s = self.now()
+
+    @contextmanager
+    def span(self, name: str, lane: str) -> Iterator[None]:
+        """Record the enclosed work as one event."""
+        start = self.now()
+        try:
+            yield
+        finally:
+            self.events.append(Event(name=name, lane=lane, start_s=start, duration_s=self.now() - start, rank=self.rank))
+
+    def seconds(self, lane: str) -> float:
+        """Time recorded on a lane since ``begin_step``."""
+        return sum(e.duration_s for e in self.events if e.lane == lane)

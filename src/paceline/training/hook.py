@@ -88,21 +88,26 @@ class Hook:
         self.meter.nonfinite_steps += self._nonfinite
         self._nonfinite = False
 
+    def exchange_now(self, gradient: torch.Tensor) -> None:
+        """Replace ``gradient`` (all trained elements, flat) by its mean over the workers, in this thread; for measuring."""
+        self._exchange(gradient, list(self._tensors.values()))
+
     def _exchange(self, buffer: torch.Tensor, tensors: Sequence[Tensor]) -> None:
         # The codec works on host memory; for a CPU model in fp32 this is the gradient itself, without a copy.
         values: F32 = buffer.detach().to("cpu", torch.float32).numpy()
+        routed: list[Routed] = []
         if self.exchange == "allreduce":
             allreduce(values, self.compression.format, self._wire)
         else:
             routed = self._route(values, tensors)
             push_pull([r.stream for r in routed], self.exchange, self._wire)
-            with self.meter.span("scatter", "codec"):
-                for r in routed:
-                    r.scatter()
-        # After the mean every rank holds the same bits, so every rank counts alike.
-        self._nonfinite |= not np.isfinite(values).all()
-        if buffer.data_ptr() != values.ctypes.data:
-            buffer.copy_(torch.from_numpy(values))
+        with self.meter.span("scatter", "codec"):
+            for r in routed:
+                r.scatter()
+            # After the mean every rank holds the same bits, so every rank counts alike.
+            self._nonfinite |= not np.isfinite(values).all()
+            if buffer.data_ptr() != values.ctypes.data:
+                buffer.copy_(torch.from_numpy(values))
 
     def _route(self, values: F32, tensors: Sequence[Tensor]) -> list[Routed]:
         if self.terngrad is None:

@@ -13,6 +13,8 @@ from paceline.training.wire import Wire
 def allreduce(values: NDArray[np.float32], fmt: Format, wire: Wire) -> None:
     """Replace fp32 ``values`` by their mean over the workers; a 16-bit format halves the bytes and adds in bfloat16."""
     tensor = torch.from_numpy(values)
-    buffer = tensor.to(wire.device, torch.float32 if fmt.element_bits == 32 else torch.bfloat16)
+    with wire.meter.span("encode", "codec"):
+        buffer = tensor.to(wire.device, torch.float32 if fmt.element_bits == 32 else torch.bfloat16)
     wire.all_reduce(buffer)
-    torch.div(buffer.to("cpu", torch.float32), wire.world_size, out=tensor)
+    with wire.meter.span("decode", "codec"):
+        torch.div(buffer.to("cpu", torch.float32), wire.world_size, out=tensor)

@@ -1,0 +1,176 @@
+"""The training loop: plain PyTorch, measured."""
+
+from __future__ import annotations
+
+import statistics
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.record import Event
+from paceline.strategy import Strategy
+from paceline.training.data import Dataset
+from paceline.training.hook import Hook
+
+_KEPT_STEPS = 64  # events of the last steps, from which the median one is shown
+
+
+class ReplicasDiverged(RuntimeError):
+    """The workers no longer hold the same weights."""
+
+
+@dataclass
+class StepTimes:
+    """What one rank measured, one entry a step (seconds, bytes)."""
+
+    step: list[float] = field(default_factory=list)
+    exposed: list[float] = field(default_factory=list)
+    comm: list[float] = field(default_factory=list)
+    codec: list[float] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+    events: list[list[Event]] = field(default_factory=list)
+
+
+def make_optimizer(name: str, parameters: Iterator[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    """Stock PyTorch optimizers; momentum is 0.9, as in the TernGrad and INCEPTIONN papers."""
+    if name == "adam":
+        return torch.optim.Adam(parameters, lr=lr)
+    return torch.optim.SGD(parameters, lr=lr, momentum=0.9 if name == "momentum" else 0.0)
+
+
+class Trainer:
+    """One rank's share of a data-parallel run.
+
+    The sample order of an epoch depends on (seed, epoch) alone and each rank takes its slice of every global batch, so a
+    resumed run sees what the uninterrupted one would have seen. A last partial batch is left out.
+    """
+
+    def __init__(
+        self, model: DistributedDataParallel, hook: Hook, optimizer: torch.optim.Optimizer, data: Dataset, strategy: Strategy,
+        seed: int, device: torch.device,
+    ) -> None:  # fmt: skip
+        self.model, self.hook, self.optimizer = model, hook, optimizer
+        self.data, self.strategy, self.seed, self.device = data, strategy, seed, device
+        self.rank = dist.get_rank()
+        self.times = StepTimes()
+        self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
+
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """This rank's micro batches of one epoch."""
+        order = torch.randperm(len(self.data.train_y), generator=torch.Generator().manual_seed(self.seed * 1_000_003 + epoch))
+        size, micro = self.strategy.global_batch_size, self.strategy.micro_batch_size
+        for step in range(self.steps_per_epoch):
+            mine = order[step * size + self.rank * micro :][:micro]
+            yield self.data.train_x[mine].to(self.device), self.data.train_y[mine].to(self.device)
+
+    def settle_buckets(self) -> None:
+        """One step without an update, undone: DDP fixes its buckets only after its first backward pass.
+
+        Without it the first step of a resumed run would add in another order than the uninterrupted run did.
+        """
+        buffers = {name: buffer.clone() for name, buffer in self.model.module.named_buffers()}
+        state = self.hook.state_dict()
+        x, y = next(self.batches(0))
+        self._loss(x, y).backward()
+        self.optimizer.zero_grad()
+        with torch.no_grad():
+            for name, buffer in self.model.module.named_buffers():
+                buffer.copy_(buffers[name])
+        self.hook.load_state_dict(state)
+
+    def train_epoch(self, epoch: int, on_step: Any = None) -> float:
+        """One pass over the data. Returns the mean training loss on this rank's samples."""
+        self.model.train()
+        torch.manual_seed((self.seed * 1_000_003 + epoch) * 1_000_003 + self.rank)  # dropout: alike after a resume
+        total = torch.zeros((), device=self.device)
+        for number, (x, y) in enumerate(self.batches(epoch)):
+            total += self._step(x, y)
+            if on_step is not None:
+                on_step(number)
+        return float(total) / self.steps_per_epoch
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(self.model(x), y)
+
+    def _step(self, x: Tensor, y: Tensor) -> Tensor:
+        meter = self.hook.meter
+        meter.begin_step()
+        with meter.span("forward", "compute"):
+            loss = self._loss(x, y)
+        start = meter.now()
+        loss.backward()
+        self._synchronize()
+        returned = meter.now()
+        backward = Event(name="backward", lane="compute", start_s=start, duration_s=meter.backward_end_s - start, rank=self.rank)
+        meter.events.append(backward)
+        with meter.span("optimizer", "compute"):
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self._synchronize()
+        times = self.times
+        times.step.append(meter.now())
+        times.exposed.append(returned - meter.backward_end_s)
+        times.comm.append(meter.seconds("network"))
+        times.codec.append(meter.seconds("codec"))
+        times.sent.append(meter.sent_bytes)
+        times.events.append(meter.events)
+        if len(times.events) > _KEPT_STEPS:
+            times.events[len(times.events) - _KEPT_STEPS - 1] = []
+        return loss.detach()
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    @torch.no_grad()
+    def evaluate(self) -> float:
+        """Share of the held-out samples classified right; each rank takes its part of them."""
+        self.model.eval()
+        mine = slice(self.rank, None, self.strategy.world_size)
+        x, y = self.data.test_x[mine], self.data.test_y[mine]
+        right = sum(
+            int((self.model.module(a.to(self.device)).argmax(-1).cpu() == b).sum())
+            for a, b in zip(x.split(256), y.split(256), strict=True)
+        )
+        counted = torch.tensor([right], device=self.device)
+        dist.all_reduce(counted)
+        return int(counted) / len(self.data.test_y)
+
+    def check_replicas(self) -> None:
+        """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank alike."""
+        crc = 0
+        for tensor in self.model.module.parameters():
+            crc = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, crc)
+        sums = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.strategy.world_size)]
+        dist.all_gather(sums, torch.tensor([crc], device=self.device))
+        odd = [rank for rank, value in enumerate(sums) if int(value) != int(sums[0])]
+        if odd:
+            raise ReplicasDiverged(f"weights of rank {', '.join(map(str, odd))} differ from those of rank 0")
+
+
+def median_step(times: StepTimes) -> int:
+    """Index of the kept step whose duration is nearest to the median."""
+    kept = range(max(0, len(times.step) - _KEPT_STEPS), len(times.step))
+    middle = statistics.median(times.step)
+    return min(kept, key=lambda i: abs(times.step[i] - middle))
+
+
+def gradient_histogram(sample: Mapping[str, Any], averaged: np.ndarray, bins: int = 81) -> dict[str, Any]:
+    """Counts of the stages of one gradient on one symmetric axis, as in the TernGrad slides."""
+    stages = {name: sample[name] for name in ("original", "clipped", "ternary")} | {"averaged": averaged}
+    reach = max(float(np.abs(v).max()) for v in stages.values()) or 1.0
+    edges = np.linspace(-reach, reach, bins + 1)
+    panels = {
+        name: {"edges": edges.tolist(), "counts": np.histogram(values, edges)[0].tolist()} for name, values in stages.items()
+    }
+    return {**{k: sample[k] for k in ("layer", "step", "sigma", "scale")}, "rank": 0, "panels": panels}
+
+

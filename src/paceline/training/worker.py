@@ -1,0 +1,217 @@
+"""What every worker does: set up, measure, predict, train, record. ``torchrun -m paceline.training`` starts it on any number of machines."""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline import models
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.probe import probe_cluster
+from paceline.prediction import Prediction, predict
+from paceline.record import Event, RunRecord, environment
+from paceline.rundir import RunDir
+from paceline.strategy import COMPRESSIONS, Strategy
+from paceline.training import checkpoint
+from paceline.training.data import Dataset, load
+from paceline.training.hook import attach
+from paceline.training.job import Job
+from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step
+from paceline.training.profile import calibrate, mean_over_ranks
+from paceline.training.progress import Progress
+from paceline.workload import Workload, load_factory, trace
+
+_TIMEOUT = timedelta(minutes=5)  # a lost peer is noticed at once by its closed connection; this is for a silent one
+MIB = 1 << 20
+
+
+def run(job: Job) -> None:
+    """Train ``job`` as this process's rank. The environment is torchrun's."""
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    dist.init_process_group("nccl" if cuda else "gloo", timeout=_TIMEOUT)
+    try:
+        if dist.get_world_size() != job.strategy.world_size:
+            raise UserError(
+                f"{dist.get_world_size()} workers run, the job is for {job.strategy.world_size}", "let torchrun set the number"
+            )
+        _run(job, device)
+    finally:
+        dist.destroy_process_group()
+
+
+def build_model(spec: str, seed: int) -> nn.Module:
+    """A network by name or ``module:function``, the same weights for the same seed."""
+    torch.manual_seed(seed)
+    built = load_factory(spec)() if ":" in spec else models.build(spec)
+    module = built[0] if isinstance(built, tuple) else built
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{spec} returned {type(module).__name__}", "return a torch.nn.Module")
+    return module
+
+
+def describe(job: Job, data: Dataset) -> Workload:
+    """The layer table of the job's network on the job's samples. Raises UserError when they do not fit together."""
+    model = build_model(job.model, job.seed)
+    return trace(model, data.train_x[:1], name=job.model, source=f"--model {job.model} --data {job.data}")
+
+
+def _run(job: Job, device: torch.device) -> None:
+    rank, strategy = dist.get_rank(), job.strategy
+    progress = Progress(rank, job)
+    data = load(job.data)
+    before = _resident()
+    module = build_model(job.model, job.seed).to(device)
+
+    resumed = checkpoint.load(Path(job.resume)) if job.resume else None
+    if resumed is not None:
+        checkpoint.check_same_run(job, resumed)
+
+    progress.say("measuring this machine")
+    batch = data.train_x[: strategy.micro_batch_size].to(device), data.train_y[: strategy.micro_batch_size].to(device)
+    cluster = probe_cluster(device)
+    calibration = calibrate(module, batch, strategy, job.model)
+    prediction: Prediction | None = None
+    if rank == 0:
+        workload = describe(job, data)
+        prediction = predict(workload, cluster, strategy, calibration)
+        RunDir(job.out).write_prediction(job.label, prediction)
+        progress.say(f"predicted: {prediction.step_time_s * 1e3:.3g} ms a step; written to {job.out}/prediction.json")
+
+    ddp = DistributedDataParallel(module)
+    hook = attach(ddp, strategy.compression, exchange=strategy.exchange, seed=job.seed)
+    optimizer = make_optimizer(strategy.optimizer, ddp.parameters(), job.learning_rate)
+    trainer = Trainer(ddp, hook, optimizer, data, strategy, job.seed, device)
+    trainer.settle_buckets()
+    first, curve = 0, []
+    if resumed is not None:
+        module.load_state_dict(resumed["model"])
+        optimizer.load_state_dict(resumed["optimizer"])
+        hook.load_state_dict(resumed["hook"])
+        first, curve = resumed["epoch"], list(resumed["curve"])
+
+    histogram = _train(job, trainer, progress, first, curve)
+    record = _record(job, trainer, curve, histogram, cluster, _resident() - before)
+    if rank == 0:
+        RunDir(job.out).add_record(job.label, record)
+
+
+def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: list[dict[str, float]]) -> dict[str, Any]:
+    """Every remaining epoch; appends to ``curve`` and returns the gradient histogram where one was taken."""
+    histogram: dict[str, Any] = {}
+    with progress.epochs(first, trainer.steps_per_epoch) as step:
+        for epoch in range(first, job.epochs):
+            on_step = step
+            if epoch == (first + job.epochs) // 2 and (keep := _sampler(trainer)) is not None:
+                on_step = _both(step, lambda number, keep=keep: histogram.update(keep()) if number == 0 else None)
+            loss = mean_over_ranks(trainer.train_epoch(epoch, on_step), trainer.device)
+            accuracy = trainer.evaluate()
+            trainer.check_replicas()
+            seconds = sum(trainer.times.step[-trainer.steps_per_epoch :])
+            curve.append({"epoch": epoch + 1, "loss": loss, "accuracy": accuracy, "seconds": seconds})
+            if trainer.rank == 0:
+                state = {
+                    "model": trainer.model.module.state_dict(),
+                    "optimizer": trainer.optimizer.state_dict(),
+                    "hook": trainer.hook.state_dict(),
+                    "curve": curve,
+                }
+                checkpoint.save(Path(job.out), job, epoch + 1, state)
+            progress.epoch_done(curve[-1])
+    return histogram
+
+
+def _both(first: Callable[[int], Any], second: Callable[[int], Any]) -> Callable[[int], None]:
+    def call(number: int) -> None:
+        first(number)
+        second(number)
+
+    return call
+
+
+def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:
+    """Ask TernGrad for the stages of the largest compressed gradient; the function returned makes the histogram."""
+    terngrad = trainer.hook.terngrad
+    packed = {n: p for n, p in trainer.model.module.named_parameters() if p.requires_grad and n not in trainer.hook.dense}
+    if terngrad is None or not packed or trainer.rank != 0:
+        return None
+    name = max(packed, key=lambda n: packed[n].numel())
+    terngrad.sample_name = name
+
+    def finish() -> dict[str, Any]:
+        terngrad.sample_name = ""
+        return gradient_histogram(terngrad.sample) if terngrad.sample else {}
+
+    return finish
+
+
+def _record(
+    job: Job, trainer: Trainer, curve: list[dict[str, float]], histogram: dict[str, Any], cluster: Cluster, grown: float
+) -> RunRecord:
+    times, strategy, device = trainer.times, job.strategy, trainer.device
+
+    def mean(values: list[float]) -> float:
+        return mean_over_ranks(statistics.median(values), device)
+
+    step, exposed, comm, codec = (mean(v) for v in (times.step, times.exposed, times.comm, times.codec))
+    low, high = (mean_over_ranks(float(np.percentile(times.step, q)), device) for q in (10, 90))
+    sent = torch.tensor([max(times.sent)], device=device)
+    dist.all_reduce(sent, op=dist.ReduceOp.MAX)
+    timelines: list[list[Event]] = [[] for _ in range(strategy.world_size)]
+    chosen = torch.tensor([median_step(times)], device=device)
+    dist.broadcast(chosen, 0)
+    dist.all_gather_object(timelines, times.events[int(chosen)])
+    tensors = [_Named(n, tuple(p.shape)) for n, p in trainer.model.module.named_parameters() if p.requires_grad]
+    dense = replace(strategy, compression="dense").wire_bytes_per_device(tensors, tensors)
+    share = {"compute": step - exposed, "network": exposed * comm / (comm + codec) if comm + codec else 0.0}
+    share["codec"] = exposed - share["network"]
+    return RunRecord(
+        workload=job.model,
+        strategy=strategy.to_json(),
+        step_time_s=step,
+        low_s=low,
+        high_s=high,
+        samples_per_s=strategy.global_batch_size / step,
+        compute_s=step - exposed,
+        comm_s=comm,
+        codec_s=codec,
+        exposed_comm_s=exposed,
+        wire_bytes_per_device=int(sent),
+        compression_ratio=max(1.0, dense / int(sent)) if int(sent) else 1.0,
+        memory_bytes=mean_over_ranks(torch.cuda.max_memory_allocated() if device.type == "cuda" else grown, device),
+        bottleneck=max(share, key=lambda k: share[k]),
+        assumptions=(
+            f"measured: median of {len(times.step)} steps, mean over {strategy.world_size} ranks; range: 10th to 90th percentile",
+            "communication times include waiting for slower ranks",
+            "wire bytes: counted where they are handed to collectives; an all-reduce counts as a ring",
+            "memory: growth of the process while training" if device.type == "cpu" else "memory: peak of the allocator",
+        ),
+        timeline=tuple(e for events in timelines for e in events),
+        accuracy=curve[-1]["accuracy"],
+        epochs=job.epochs,
+        seed=job.seed,
+        steps=trainer.steps_per_epoch * job.epochs,
+        nonfinite_steps=trainer.hook.meter.nonfinite_steps,
+        curve=tuple(curve),
+        environment={**environment(), "device": cluster.device.name, "threads": torch.get_num_threads()},
+        histogram=histogram,
+    )
+
+
+def _resident() -> float:
+    """Peak resident memory of this process, bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from typing import Any, TypeVar
 
 from paceline.errors import UserError, unknown
@@ -16,7 +14,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Fact, Link
 from paceline.units import format_bandwidth, parse_bandwidth
 
-_Named = TypeVar("_Named", Device, Link)
+_Named = TypeVar("_Named", bound=Device | Link)
 
 _SEPARATORS = re.compile(r"[\s_-]+")
 _VENDOR = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|intel|google|cloud)+(?=.)")
@@ -137,6 +135,10 @@ def _ethernet(bandwidth: float) -> Link:
 
 
 def _load(file_name: str) -> dict[str, Any]:
+    """The file's tables. Imports what reads it only here: most commands name no hardware."""
+    import tomllib
+    from importlib.resources import files
+
     return tomllib.loads(files("paceline.hardware").joinpath(file_name).read_text(encoding="utf-8"))
 
 
@@ -192,8 +194,8 @@ def _catalogue_links() -> tuple[Link, ...]:
 
 def _index(entries: Iterable[_Named]) -> dict[str, _Named]:
     index: dict[str, _Named] = {}
-    for entry in entries:
-        index.update(dict.fromkeys(map(_fold, (entry.name, *entry.aliases)), entry))
+    for one in entries:
+        index.update(dict.fromkeys([_fold(name) for name in (one.name, *one.aliases)], one))
     return index
 
 

@@ -1,0 +1,134 @@
+"""Measure the machine at hand: matmul rate, memory bandwidth and the link, with all ranks at work at once.
+
+Ranks that share cores or a network card slow each other down; measured together, that is in the numbers. Needs torch and a
+process group; ``torchrun -m paceline.hardware.probe FILE`` writes the result as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device, Fact, Link
+
+if TYPE_CHECKING:
+    import torch
+
+MATMUL = 384  # rows and columns: fits the second-level cache of a core, as tiles of a real layer do
+COPY_BYTES = 32 << 20
+LINK_BYTES = 4 << 20
+SECONDS = 0.4
+
+
+def probe_cluster(device: torch.device) -> Cluster:
+    """Measure with every rank of the default process group; the same result on all of them.
+
+    The device is one rank's share of the machine: with four ranks on two cores it is half a core. The link is measured over
+    the whole group and stands for both levels.
+    """
+    import torch
+    import torch.distributed as dist
+
+    def mean(value: float) -> float:
+        shared = torch.tensor([value], dtype=torch.float64, device=device)
+        dist.all_reduce(shared)
+        return float(shared) / dist.get_world_size()
+
+    def seconds(work: Callable[[], Any]) -> float:
+        work()
+        dist.barrier()
+        taken: list[float] = []
+        start = time.perf_counter()
+        while time.perf_counter() - start < SECONDS or len(taken) < 3:
+            begin = time.perf_counter()
+            work()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            taken.append(time.perf_counter() - begin)
+        return mean(statistics.median(taken))
+
+    def exchanged(size: int, repeats: int) -> float:
+        buffer = torch.zeros(size // 4, device=device)
+        taken: list[float] = []
+        for _ in range(repeats):
+            dist.barrier()
+            begin = time.perf_counter()
+            dist.all_reduce(buffer)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            taken.append(time.perf_counter() - begin)
+        return mean(statistics.median(taken[1:]))
+
+    ranks = dist.get_world_size()
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
+    a = torch.randn(MATMUL, MATMUL, device=device)
+    b, c = torch.randn_like(a), torch.empty_like(a)
+    matmul = 2 * MATMUL**3 / seconds(lambda: torch.mm(a, b, out=c))
+    source = torch.zeros(COPY_BYTES // 4, device=device)
+    target = torch.empty_like(source)
+    bandwidth = 2 * COPY_BYTES / seconds(lambda: target.copy_(source))
+    steps = 2 * (ranks - 1)  # of a ring
+    small, large = exchanged(64, 20), exchanged(LINK_BYTES, 10)
+    latency = small / max(steps, 1)
+    moved = steps / ranks * LINK_BYTES
+    rate = moved / max(large - small, 1e-9) if ranks > 1 else bandwidth
+
+    text = f"measured here with {local} ranks at once on a machine of {os.cpu_count()} cores"
+    date = datetime.now(UTC).date().isoformat()
+
+    def fact(value: float) -> Fact:
+        return Fact(value, text, date)
+
+    link = Link(name="measured link", kind="loopback", bandwidth=fact(rate), latency=fact(latency))
+    cuda = device.type == "cuda"
+    memory = torch.cuda.get_device_properties(device).total_memory if cuda else _memory() / local
+    here = Device(
+        name=torch.cuda.get_device_name(device) if cuda else f"this machine ({_cpu()}, {local} ranks)",
+        kind="gpu" if cuda else "cpu",
+        peak_flops={"fp32": fact(matmul)},
+        matmul_flops={"fp32": fact(matmul)},
+        memory=fact(memory),
+        memory_bandwidth=fact(bandwidth),
+        link=link.name,
+    )
+    return Cluster(device=here, devices_per_node=local, num_nodes=ranks // local, intra_link=link, network=link)
+
+
+def _memory() -> float:
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "cpu"
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "cpu")
+
+
+def main(path: str) -> None:
+    """One rank of a probe; rank 0 writes the cluster as JSON to ``path``."""
+    import torch
+    import torch.distributed as dist
+
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    dist.init_process_group("nccl" if cuda else "gloo")
+    cluster = probe_cluster(device)
+    if dist.get_rank() == 0:
+        Path(path).write_text(json.dumps(asdict(cluster)))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

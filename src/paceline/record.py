@@ -75,7 +75,7 @@ class Metrics:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of ``to_json``; keys of later schemas are ignored."""
         known = {f.name for f in fields(cls)}
-        values = {k: tuple(v) if k == "assumptions" else v for k, v in data.items() if k in known}
+        values: dict[str, Any] = {k: tuple(v) if k == "assumptions" else v for k, v in data.items() if k in known}
         return cls(**values)
 
 
@@ -124,7 +124,7 @@ def environment(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, Any]:
 
     def commit() -> str:
         here = Path(__file__).parent
-        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)  # noqa: S607
+        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
         return done.stdout.strip() or "unknown"
 
     def cpu() -> str:

@@ -145,11 +145,14 @@ def histogram(data: Mapping[str, Any], name: str, label: str) -> str:
     """Counts of one layer's gradient at each stage of the codec, over the gradient's value, log counts."""
     sigma, scale = float(data.get("sigma") or 0), float(data.get("scale") or 0)
     panels = data["panels"]
+    top = max(1.0, *(float(c) for panel in panels.values() for c in panel["counts"]))
     shown = [p for p in PANELS if p in panels] + [p for p in panels if p not in PANELS]
     with canvas(9.8, 2.9) as figure:
-        all_axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        all_axes = figure.subplots(1, len(shown), sharey=False, squeeze=False)[0]
         for axes, panel in zip(all_axes, shown, strict=True):
-            _panel(axes, panels[panel], panel)
+            _panel(axes, panels[panel], panel, top)
+            if axes is not all_axes[0]:
+                axes.tick_params(labelleft=False)
             if sigma and panel in ("original", "clipped"):
                 _marks(axes, 2.5 * sigma, "2.5σ", "codec")
             if scale and panel in ("ternary", "averaged"):
@@ -159,29 +162,39 @@ def histogram(data: Mapping[str, Any], name: str, label: str) -> str:
         return to_svg(figure, name, label)
 
 
-def _panel(axes: Axes, panel: Mapping[str, Sequence[float]], title: str) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
+def _panel(axes: Axes, panel: Mapping[str, Sequence[float]], title: str, top: float) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
     edges, counts = list(panel["edges"]), list(panel["counts"])
-    axes.stairs(counts, edges, fill=True, facecolor=PALETTE["compute-soft"], edgecolor=PALETTE["compute"], baseline=0.5)
+    # the edge has the colour of the filling, so that the two or three bars of a ternary gradient stay visible
+    axes.stairs(counts, edges, fill=True, color=PALETTE["compute"], linewidth=1.2, baseline=0.5)
     axes.set_yscale("log", nonpositive="clip")
-    axes.set_ylim(bottom=0.5)
+    # one decade of room above the bars, for the marks
+    axes.set_ylim(0.5, 30 * top)
     axes.set_title(f"{title}\n", pad=2)
     axes.text(0, 1.03, PANELS.get(title, ""), transform=axes.transAxes, fontsize=8, color=PALETTE["muted"])
-    axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.xaxis.set_major_locator(MaxNLocator(3, symmetric=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}".replace("-", "−")))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
     axes.grid(axis="y")
     axes.tick_params(which="both", length=0)
     axes.spines["left"].set_visible(False)
 
 
+def _power(value: float) -> str:
+    """A power of ten as a count: ``1``, ``100``, ``10 k``, ``1 M``."""
+    scale, prefix = next(((s, p) for s, p in ((1e9, " G"), (1e6, " M"), (1e3, " k")) if value >= s), (1.0, ""))
+    return f"{value / scale:g}{prefix}"
+
+
 def _marks(axes: Axes, at: float, text: str, colour: str) -> None:
     """Dashed lines at plus and minus ``at`` with their name, kept inside the panel."""
     for sign, minus in ((-1, "−"), (1, "+")):
-        axes.axvline(sign * at, color=PALETTE[colour], linestyle=(0, (3, 2)), linewidth=1.1)
-        axes.text(
-            sign * at, 0.99, f" {minus}{text} ", transform=axes.get_xaxis_transform(), fontsize=8, va="top",
-            color=PALETTE["ink"], ha="right" if sign < 0 else "left",
+        axes.axvline(sign * at, color=PALETTE[colour], linestyle=(0, (3, 2)), linewidth=1.1, ymin=0.8)
+        axes.annotate(
+            f"{minus}{text}", (sign * at, 1), xycoords=axes.get_xaxis_transform(), xytext=(sign * 3, -4),
+            textcoords="offset points", fontsize=8, va="top", ha="right" if sign < 0 else "left",
         )  # fmt: skip
     low, high = axes.get_xlim()
     axes.set_xlim(min(low, -1.5 * at), max(high, 1.5 * at))

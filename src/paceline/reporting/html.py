@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -66,7 +67,11 @@ def _context(contents: RunDirContents) -> dict[str, Any]:
         "timeline": timeline_picture(contents),
         "accuracy": curve_picture(contents.records, "accuracy"),
         "loss": curve_picture(contents.records, "loss"),
-        "histograms": [histogram_picture(k, r, n) for n, (k, r) in enumerate(contents.records.items())],
+        # what there is first, then what there is not
+        "histograms": sorted(
+            (histogram_picture(k, r, n) for n, (k, r) in enumerate(contents.records.items())),
+            key=lambda picture: not picture["svg"],
+        ),
         "details": [_detail(k, contents.predictions.get(k), contents.records.get(k)) for k in labels],
         "environment": _environment(contents.records),
         "clusters": {clean(k): _flat(v) for k, v in contents.clusters.items()},
@@ -104,12 +109,11 @@ def _findings(contents: RunDirContents) -> list[str]:
     found = []
     for label, run in others:
         points = (accuracy_of(run) - accuracy_of(base)) * 100
+        side = "lower" if points < 0 else "higher"
         parts = [
             _times(base.step_time_s, run.step_time_s, "the step is", "shorter", "longer"),
-            _times(
-                base.wire_bytes_per_device, run.wire_bytes_per_device, "a worker sends", "fewer bytes", "more bytes"
-            ),
-            f"the final accuracy differs by {points:+.1f} percentage points" if math.isfinite(points) else "",
+            _times(base.wire_bytes_per_device, run.wire_bytes_per_device, "a worker sends", "fewer bytes", "more"),
+            f"the final accuracy is {abs(points):.1f} percentage points {side}" if math.isfinite(points) else "",
         ]
         text = ", ".join(p for p in parts if p)
         if text:
@@ -151,8 +155,8 @@ def timeline_picture(contents: RunDirContents) -> dict[str, Any]:
                 notes.append(f"{name}: {file} has no events of this run.")
             else:
                 groups.append(Group(f"{name}: {seconds(run.step_time_s)}", events, run.step_time_s))
-                if len(events) > MAX_BARS:
-                    notes.append(f"{name}: at most {MAX_BARS} bars in each row are drawn; {file} has all.")
+                if max(Counter(e.lane for e in events).values()) > MAX_BARS:
+                    notes.append(f"{name}: only the first {MAX_BARS} bars of a row are drawn; {file} has all.")
     if not groups:
         return _picture(missing="No timeline was kept.", notes=notes)
     label = "Timeline of one training step: " + "; ".join(g.title for g in groups)
@@ -202,7 +206,7 @@ def histogram_picture(run: str, record: RunRecord, n: int) -> dict[str, Any]:
 def histogram_problem(data: Mapping[str, Any]) -> str:
     """Why a histogram cannot be drawn; empty when it can."""
     if not data:
-        return "no gradient histogram, since it is kept only where a codec sees the gradient."
+        return "the record has no gradient histogram."
     panels = data.get("panels")
     if not isinstance(panels, Mapping) or not panels:
         return "the record's histogram has no panels."
@@ -255,7 +259,8 @@ def _environment(records: Mapping[str, RunRecord]) -> list[dict[str, Any]]:
         rows = {k: v for k, v in _flat(record.environment).items() if k != "date"}
         group = groups.setdefault(repr(rows), {"runs": [], "dates": [], "rows": rows})
         group["runs"].append(clean(label))
-        group["dates"].append(clean(record.environment.get("date", UNKNOWN)))
+        date = clean(record.environment.get("date", "date unknown"))
+        group["dates"] += [date] if date not in group["dates"] else []
     return list(groups.values())
 
 

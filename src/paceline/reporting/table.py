@@ -139,6 +139,8 @@ def record_text(record: RunRecord, width: int = WIDTH) -> str:
 
 
 def _text(kind: str, run: Metrics, more: list[tuple[str, str]], width: int) -> str:
+    from rich.cells import cell_len, chop_cells
+
     pairs = [
         ("step time", f"{seconds(run.step_time_s)} ({time_range(run.low_s, run.high_s, run.step_time_s)})"),
         ("throughput", f"{rate(run.samples_per_s)} samples/s ({rate_range(run)})"),
@@ -159,7 +161,9 @@ def _text(kind: str, run: Metrics, more: list[tuple[str, str]], width: int) -> s
         out += ["", "It rests on:" if kind == "predicted" else "Note:"]
         for item in run.assumptions:
             out += _wrap("  - ", clean(item, 1000), width)
-    return "\n".join(line.rstrip() for line in out) + "\n"
+    # textwrap counts characters, a terminal counts columns: East Asian names are folded here
+    folded = [part for line in out for part in (chop_cells(line, width) if cell_len(line) > width else [line])]
+    return "\n".join(line.rstrip() for line in folded) + "\n"
 
 
 def _wrap(head: str, text: str, width: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,8 +15,8 @@ from paceline.reporting.values import clean, seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_BARS = 300
-"""Bars drawn in one group: more cannot be told apart, and the page would be megabytes."""
+MAX_BARS = 200
+"""Bars drawn in one row: more cannot be told apart, and the page would be megabytes."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def unit_of(longest: float) -> tuple[float, str]:
 
 def draw(groups: Sequence[Group], name: str, label: str) -> str:
     """All groups below each other on one time axis, as SVG. At least one group must have events."""
-    end = max([e.end_s for g in groups for e in g.events] + [g.step_time_s for g in groups])
+    ends = [e.end_s for g in groups for e in g.events] + [g.step_time_s for g in groups]
+    end = max([1e-9, *filter(math.isfinite, ends)])
     scale, unit = unit_of(end)
     rows = [_lanes(group) for group in groups]
     heights = [1.15 + len(lanes) for lanes in rows]
@@ -76,23 +78,38 @@ def _group(
     for row, lane in enumerate(lanes):
         y = top + 1.5 + row
         ticks.append((y, lane))
-        bars = [e for e in group.events if e.lane == lane][:MAX_BARS]
+        bars = sorted((e for e in group.events if e.lane == lane), key=lambda e: e.start_s)[:MAX_BARS]
         for k, event in enumerate(bars):
-            _bar(axes, event, y, scale, end, f"{gid}-{row}-{k}", tips)
-    x = group.step_time_s / scale
+            free = bars[k + 1].start_s / scale if k + 1 < len(bars) else end
+            if event.end_s < group.step_time_s * 0.999:  # a name does not cross the line that ends the step
+                free = min(free, group.step_time_s / scale)
+            _bar(axes, event, y, scale, free, end, f"{gid}-{row}-{k}", tips)
+    x = group.step_time_s / scale  # NaN where unknown, which draws nothing
     axes.plot([x, x], [top + 1.0, top + 1.1 + len(lanes)], color=PALETTE["ink"], linewidth=1.4, solid_capstyle="butt")
     return ticks
 
 
-def _bar(axes: Axes, event: Event, y: float, scale: float, end: float, gid: str, tips: dict[str, str]) -> None:
+def _bar(
+    axes: Axes, event: Event, y: float, scale: float, free: float, end: float, gid: str, tips: dict[str, str]
+) -> None:
+    """One bar with its name inside, or to its right where nothing comes before ``free``, else only as a tooltip."""
+    from matplotlib.patches import Rectangle
+
     lane = event.lane if event.lane in LANES else "other"
     start, width = event.start_s / scale, event.duration_s / scale
-    axes.barh(
-        y, width, left=start, height=0.78, gid=gid, linewidth=0.8,
-        facecolor=PALETTE[f"{lane}-soft"], edgecolor=PALETTE[lane],
-    )[0].set_gid(gid)  # fmt: skip
+    axes.add_patch(
+        Rectangle(
+            (start, y - 0.39), width, 0.78, gid=gid, linewidth=0.8,
+            facecolor=PALETTE[f"{lane}-soft"], edgecolor=PALETTE[lane],
+        )
+    )  # fmt: skip
     name = clean(event.name, 60)
     tips[gid] = f"{name}: {seconds(event.duration_s)}, from {seconds(event.start_s)} to {seconds(event.end_s)}"
-    # about 150 characters of this size fit the axis; a name that does not fit its bar is in the tooltip
-    if len(name) <= width / end * 150:
-        axes.text(start + width / 2, y, name, ha="center", va="center_baseline", fontsize=7.5, clip_on=True)
+    # about 150 characters of this size fit the axis
+    needed = len(name) / 150 * end
+    if needed <= width:
+        axes.text(start + width / 2, y, name, ha="center", va="center_baseline", fontsize=7.5)
+    elif start + width + needed * 1.1 <= free:
+        axes.annotate(
+            name, (start + width, y), xytext=(3, 0), textcoords="offset points", va="center_baseline", fontsize=7.5
+        )

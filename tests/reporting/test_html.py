@@ -159,6 +159,11 @@ def test_long_timeline_is_cut_and_says_so() -> None:
     assert len(html) < 1_000_000
 
 
+def test_long_names_with_one_start_keep_their_curves() -> None:
+    runs = {"a very long name of a run, number " + k: samples.record("dense") for k in "12"}
+    assert Page(render_report(RunDirContents(records=runs))).text.count("a very long name of a run, nu… 2") == 2
+
+
 def test_same_contents_same_bytes(html: str) -> None:
     assert render_report(contents("dense", "terngrad")) == html
 

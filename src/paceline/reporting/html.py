@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.record import Event, Metrics, RunRecord
-from paceline.reporting.rundir import RunDir, RunDirContents
+from paceline.reporting.rundir import RunDir, RunDirContents, free_name
 from paceline.reporting.table import step_time_error
 from paceline.reporting.values import (
     DETAIL,
@@ -93,7 +93,9 @@ def _card(label: str, predicted: Metrics | None, measured: RunRecord | None) -> 
         "wire": size(run.wire_bytes_per_device),
         "accuracy": percent(accuracy_of(run)),
         "predicted": seconds(predicted.step_time_s) if predicted else "",
-        "error": f"{percent(error, signed=True)}, {verdicts[verdict]}" if verdict in verdicts else "",
+        "error": f"{percent(error, signed=True)}, {verdicts[verdict]}".replace(" %", "\N{NO-BREAK SPACE}%")
+        if verdict in verdicts
+        else "",
         "verdict": verdict,
     }
 
@@ -168,7 +170,9 @@ def curve_picture(records: Mapping[str, RunRecord], key: str) -> dict[str, Any]:
     from paceline.reporting.figures import curves
 
     title = {"accuracy": "accuracy on held-out samples", "loss": "training loss, mean over the epoch"}[key]
-    points = {clean(label, 30): _points(record, key) for label, record in records.items()}
+    points: dict[str, list[tuple[float, float]]] = {}
+    for label, record in records.items():
+        points[free_name(clean(label, 30), points)] = _points(record, key)  # names cut to the same start stay apart
     drawn = {label: p for label, p in points.items() if p}
     notes = [f"{label}: the record has no {key} per epoch." for label in points if label not in drawn]
     if not drawn:

@@ -46,10 +46,11 @@ def run_label(strategy: Mapping[str, Any], taken: Collection[str] = ()) -> str:
     name = str(strategy.get("compression") or "run")
     if name in taken and strategy.get("exchange"):
         name = f"{name}, {strategy['exchange']}"
-    return _free(name, taken)
+    return free_name(name, taken)
 
 
-def _free(name: str, taken: Collection[str]) -> str:
+def free_name(name: str, taken: Collection[str]) -> str:
+    """``name``, or ``name 2``, ``name 3``, ... : the first that is not taken."""
     if name not in taken:
         return name
     return next(f"{name} {n}" for n in range(2, len(taken) + 3) if f"{name} {n}" not in taken)
@@ -217,7 +218,7 @@ def _record(data: Mapping[str, Any], taken: Collection[str]) -> tuple[str, RunRe
     record = _checked(RunRecord.from_json(data))
     record = replace(record, curve=tuple(dict(entry) for entry in record.curve))
     label = data.get("label")
-    return (_free(str(label), taken) if label else run_label(record.strategy, taken)), record
+    return (free_name(str(label), taken) if label else run_label(record.strategy, taken)), record
 
 
 def _parse(path: Path, parse: Callable[[str], _T]) -> _T:

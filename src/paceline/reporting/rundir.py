@@ -1,0 +1,239 @@
+"""A run directory: what was predicted and what was measured of one or several runs, as plain files.
+
+``prediction.json``, ``record.jsonl``, ``predicted.trace.json``, ``measured.trace.json`` and ``report.html``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from paceline.errors import UserError
+from paceline.record import SCHEMA, Event, Metrics, RunRecord
+from paceline.reporting.trace import chrome_trace, read_chrome_trace
+
+Timelines = dict[str, tuple[Event, ...]]
+_T = TypeVar("_T")
+_M = TypeVar("_M", bound=Metrics)
+_NUMBERS = {f.name for f in fields(RunRecord) if f.type in ("float", "int")}
+_MAPPINGS = {"strategy", "environment", "histogram"}
+
+
+@dataclass(frozen=True)
+class RunDirContents:
+    """What a run directory holds, each by run label, in the order written."""
+
+    predictions: dict[str, Metrics] = field(default_factory=dict)
+    records: dict[str, RunRecord] = field(default_factory=dict)
+    predicted: Timelines = field(default_factory=dict)
+    measured: Timelines = field(default_factory=dict)
+    clusters: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The cluster that each prediction is for, where the prediction says."""
+
+    @property
+    def labels(self) -> list[str]:
+        """Every run, in the order run; the ones only predicted last."""
+        return list(dict.fromkeys([*self.records, *self.predictions]))
+
+
+def run_label(strategy: Mapping[str, Any], taken: Collection[str] = ()) -> str:
+    """A short name for a run: its compression, then with its exchange, then with a number, until it is not taken."""
+    name = str(strategy.get("compression") or "run")
+    if name in taken and strategy.get("exchange"):
+        name = f"{name}, {strategy['exchange']}"
+    return free_name(name, taken)
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """``name``, or ``name 2``, ``name 3``, ... : the first that is not taken."""
+    if name not in taken:
+        return name
+    return next(f"{name} {n}" for n in range(2, len(taken) + 3) if f"{name} {n}" not in taken)
+
+
+class RunDir:
+    """Reads and writes the files of one run directory. Nothing is created before the first write."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.prediction_path = self.path / "prediction.json"
+        self.record_path = self.path / "record.jsonl"
+        self.predicted_path = self.path / "predicted.trace.json"
+        self.measured_path = self.path / "measured.trace.json"
+        self.report_path = self.path / "report.html"
+
+    def check_writable(self) -> None:
+        """Create the directory and try a write, so that a run of hours does not fail at its last line.
+
+        Also reads what is there already, since new results are merged into it. Raises UserError.
+        """
+        fix = "choose another directory with --out"
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is a file, not a directory", fix)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path) as file:
+                file.write(b"paceline")
+        except OSError as error:
+            raise UserError(f"cannot write to {self.path}: {error.strerror or error}", fix) from error
+        if any(p.exists() for p in self._inputs()):
+            self.read(partial=True)
+
+    def write_prediction(self, label: str, prediction: Metrics) -> None:
+        """Add or replace one prediction and its timeline. Raises UserError when it cannot be written or merged."""
+        data = self._read_predictions(partial=True)
+        data[label] = prediction.to_json()
+        self._write(self.prediction_path, {"schema": SCHEMA, "predictions": data})
+        self._add_timeline(self.predicted_path, label, prediction.timeline)
+
+    def add_record(self, label: str, record: RunRecord) -> str:
+        """Append one record and its timeline; returns the label that it got.
+
+        A measurement is never overwritten: where ``label`` is taken, the exchange and then a number is added.
+        Raises UserError when it cannot be written.
+        """
+        taken = list(self._read_records(partial=True))
+        if label in taken:
+            label = run_label({**record.strategy, "compression": label}, taken)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with self.record_path.open("a", encoding="utf-8") as file:
+                # as RunRecord.append writes it, plus the label, which readers of plain records ignore
+                file.write(json.dumps({"label": label, **record.to_json()}) + "\n")
+        except OSError as error:
+            raise _unwritable(self.record_path, error) from error
+        self._add_timeline(self.measured_path, label, record.timeline)
+        return label
+
+    def read(self, *, partial: bool = False) -> RunDirContents:
+        """Everything in the directory.
+
+        With ``partial`` a missing file is an empty answer, as long as a prediction or a record is there.
+        Raises UserError naming a missing or broken file and the next step.
+        """
+        if not self.path.is_dir():
+            raise UserError(f"no run directory {self.path}", f"run paceline train --out {self.path} first")
+        if partial and not self.prediction_path.exists() and not self.record_path.exists():
+            raise self._missing(self.record_path, "train")
+        records = self._read_records(partial)
+        raw = self._read_predictions(partial)
+        return RunDirContents(
+            predictions={label: self._metrics(label, item) for label, item in raw.items()},
+            records=records,
+            predicted=self._read_timelines(self.predicted_path, "predict", partial),
+            measured=self._read_timelines(self.measured_path, "train", partial),
+            clusters={k: v["cluster"] for k, v in raw.items() if isinstance(v.get("cluster"), dict)},
+        )
+
+    def write_report(self, html: str) -> Path:
+        """Put ``html`` in report.html and return its path. Raises UserError when it cannot be written."""
+        self._write_text(self.report_path, html)
+        return self.report_path
+
+    def _inputs(self) -> tuple[Path, ...]:
+        return self.prediction_path, self.record_path, self.predicted_path, self.measured_path
+
+    def _missing(self, path: Path, verb: str) -> UserError:
+        return UserError(f"no {path.name} in {self.path}", f"run paceline {verb} --out {self.path} first")
+
+    def _read_predictions(self, partial: bool) -> dict[str, dict[str, Any]]:
+        path = self.prediction_path
+        if not path.exists():
+            if partial:
+                return {}
+            raise self._missing(path, "predict")
+
+        def parse(text: str) -> dict[str, dict[str, Any]]:
+            return {str(label): dict(item) for label, item in json.loads(text)["predictions"].items()}
+
+        return _parse(path, parse)
+
+    def _metrics(self, label: str, item: Mapping[str, Any]) -> Metrics:
+        try:
+            return _checked(Metrics.from_json(item))
+        except (TypeError, ValueError) as error:
+            raise _broken(self.prediction_path, f"prediction {label!r}: {error}") from error
+
+    def _read_records(self, partial: bool) -> dict[str, RunRecord]:
+        path = self.record_path
+        if not path.exists():
+            if partial:
+                return {}
+            raise self._missing(path, "train")
+
+        def parse(text: str) -> dict[str, RunRecord]:
+            found: dict[str, RunRecord] = {}
+            for number, line in enumerate(text.splitlines(), start=1):
+                if line.strip():
+                    try:
+                        label, record = _record(json.loads(line), found)
+                    except (ValueError, TypeError, KeyError, AttributeError) as error:
+                        raise ValueError(f"line {number}: {error}") from error
+                    found[label] = record
+            return found
+
+        return _parse(path, parse)
+
+    def _read_timelines(self, path: Path, verb: str, partial: bool) -> Timelines:
+        if not path.exists():
+            if partial:
+                return {}
+            raise self._missing(path, verb)
+        return _parse(path, lambda text: read_chrome_trace(json.loads(text)))
+
+    def _add_timeline(self, path: Path, label: str, timeline: tuple[Event, ...]) -> None:
+        self._write(path, chrome_trace({**self._read_timelines(path, "", partial=True), label: timeline}))
+
+    def _write(self, path: Path, data: Mapping[str, Any]) -> None:
+        self._write_text(path, json.dumps(data, indent=1) + "\n")
+
+    def _write_text(self, path: Path, text: str) -> None:
+        """Whole or not at all: a reader never sees half a file, and a full disk leaves the old one."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
+            raise _unwritable(path, error) from error
+
+
+def _checked(run: _M) -> _M:
+    """The run itself, if its numbers are numbers and its mappings mappings; a file edited by hand may differ."""
+    for item in fields(run):
+        value = getattr(run, item.name)
+        number = item.name in _NUMBERS and not (isinstance(value, int | float) and not isinstance(value, bool))
+        if number or (item.name in _MAPPINGS and not isinstance(value, Mapping)):
+            raise ValueError(f"{item.name} is {value!r}")
+    return run
+
+
+def _record(data: Mapping[str, Any], taken: Collection[str]) -> tuple[str, RunRecord]:
+    record = _checked(RunRecord.from_json(data))
+    record = replace(record, curve=tuple(dict(entry) for entry in record.curve))
+    label = data.get("label")
+    return (free_name(str(label), taken) if label else run_label(record.strategy, taken)), record
+
+
+def _parse(path: Path, parse: Callable[[str], _T]) -> _T:
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _broken(path, str(error)) from error
+    except UserError as error:
+        raise _broken(path, error.message) from error
+
+
+def _broken(path: Path, why: str) -> UserError:
+    return UserError(f"{path} cannot be read: {why}", "move it away and run again")
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    fix = "make room or choose another directory with --out"
+    return UserError(f"cannot write {path}: {error.strerror or error}", fix)

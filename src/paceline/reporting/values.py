@@ -1,0 +1,153 @@
+"""How a metric is written for a reader: with its unit and its range, and ``unknown`` where there is no number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from paceline.record import Metrics, RunRecord
+from paceline.units import digits3, format_bytes, format_memory, format_seconds
+
+UNKNOWN = "unknown"
+TOLERANCE = 0.25
+"""Largest relative error of a predicted step time that still counts as right."""
+
+
+def clean(text: object, limit: int = 200) -> str:
+    """One printable line of at most ``limit`` characters: names come from users and files."""
+    flat = " ".join(str(text).split())
+    flat = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in flat)
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def number(value: float) -> str:
+    """Three significant digits; only very large and very small numbers take an exponent."""
+    if not math.isfinite(value):
+        return UNKNOWN
+    if abs(value) >= 1e15 or 0 < abs(value) < 1e-12:
+        return f"{value:.2e}"
+    return digits3(value)
+
+
+def seconds(value: float) -> str:
+    """A time, ``12.3 ms``."""
+    if not math.isfinite(value):
+        return UNKNOWN
+    return f"{number(value)} s" if value == 0 or abs(value) >= 1e9 else format_seconds(value)
+
+
+def time_range(low: float, high: float, like: float) -> str:
+    """``10.1-15.2 ms``: a range of seconds in the unit that ``like`` is shown in."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "range unknown"
+    unit = seconds(like).rpartition(" ")[2]
+    scale = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}.get(unit)
+    if scale is None or like >= 120:
+        return f"{seconds(low)} - {seconds(high)}"
+    return f"{number(low / scale)}-{number(high / scale)} {unit}"
+
+
+def rate_bounds(run: Metrics) -> tuple[float, float]:
+    """Samples/s at the slow and at the fast end of the step time's range; NaN where that range has a zero."""
+    batch = run.samples_per_s * run.step_time_s
+    return tuple(batch / t if t > 0 else math.nan for t in (run.high_s, run.low_s))  # type: ignore[return-value]
+
+
+def rate_range(run: Metrics) -> str:
+    """``4300-6300``: samples/s over the step time's range."""
+    slow, fast = rate_bounds(run)
+    return f"{number(slow)}-{number(fast)}" if math.isfinite(slow) and math.isfinite(fast) else "range unknown"
+
+
+def percent(share: float, signed: bool = False) -> str:
+    """A share as ``96.7 %``; with ``signed`` a difference as ``+4.2 %``. Tenths, as accuracies are quoted."""
+    if not math.isfinite(share):
+        return UNKNOWN
+    if abs(share) >= 1e4:
+        return f"{'+' if signed and share > 0 else ''}{number(share * 100)} %"
+    return f"{share * 100:{'+' if signed else ''}.1f} %"
+
+
+def size(value: float) -> str:
+    """Decimal bytes, ``1.72 MB``."""
+    if not math.isfinite(value):
+        return UNKNOWN
+    return f"{number(value)} B" if value >= 1e21 else format_bytes(value)
+
+
+def memory(value: float) -> str:
+    """Binary bytes, ``1.72 GiB``."""
+    if not math.isfinite(value):
+        return UNKNOWN
+    return f"{number(value)} B" if value >= 1e18 else format_memory(value)
+
+
+def ratio(value: float) -> str:
+    """``15.8x``."""
+    return f"{number(value)}x" if math.isfinite(value) else UNKNOWN
+
+
+def rate(value: float) -> str:
+    """A throughput in samples/s, without the unit."""
+    return number(value)
+
+
+def relative_error(predicted: float, measured: float) -> float:
+    """(predicted - measured) / measured; NaN where there is nothing to divide by."""
+    if not (math.isfinite(predicted) and math.isfinite(measured)) or measured == 0:
+        return math.nan
+    return (predicted - measured) / measured
+
+
+def accuracy_of(run: Metrics) -> float:
+    """Final accuracy, 0 to 1; NaN for a prediction, which does not know it."""
+    return run.accuracy if isinstance(run, RunRecord) else math.nan
+
+
+def strategy_text(strategy: Mapping[str, object]) -> str:
+    """``compression terngrad, exchange allreduce, workers 4``: every choice that was made."""
+    return ", ".join(f"{clean(k).replace('_', ' ')} {clean(v)}" for k, v in strategy.items() if v not in (None, "", {}))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric: what it is called, where it is, and how it is written (value, then range or an empty string)."""
+
+    name: str
+    get: Callable[[Metrics], float]
+    show: Callable[[float], str]
+    spread: Callable[[Metrics], str] = lambda run: ""
+
+    def text(self, run: Metrics) -> tuple[str, str]:
+        """The value and its range as text; the range is left out where the value is unknown."""
+        value = self.show(self.get(run))
+        return (value, "") if value == UNKNOWN else (value, self.spread(run))
+
+
+def _step_range(run: Metrics) -> str:
+    text = time_range(run.low_s, run.high_s, run.step_time_s)
+    # the value beside it has the unit already
+    return text.rpartition(" ")[0] if " - " not in text and text[0].isdigit() else text
+
+
+HEADLINE = (
+    Row("step time", lambda r: r.step_time_s, seconds, _step_range),
+    Row("samples/s", lambda r: r.samples_per_s, rate, rate_range),
+    Row("wire bytes per step per worker", lambda r: float(r.wire_bytes_per_device), size),
+    Row("compression ratio", lambda r: r.compression_ratio, ratio),
+    Row("final accuracy", accuracy_of, percent),
+)
+"""The five metrics of the comparison table, in its order."""
+
+DETAIL = (
+    HEADLINE[0],
+    Row("compute (forward, backward, optimizer)", lambda r: r.compute_s, seconds),
+    Row("exposed communication", lambda r: r.exposed_comm_s, seconds),
+    Row("network, busy", lambda r: r.comm_s, seconds),
+    Row("codec, busy", lambda r: r.codec_s, seconds),
+    *HEADLINE[1:4],
+    Row("memory per device", lambda r: r.memory_bytes, memory),
+    HEADLINE[4],
+)
+"""Every number of a run, for the report."""

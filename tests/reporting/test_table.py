@@ -1,0 +1,104 @@
+"""Console text: never wider than 80 columns, every number with its unit, and unknown where there is none."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import samples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from paceline.record import Metrics
+from paceline.reporting import prediction_text, record_text, render
+from paceline.reporting.table import step_time_error
+
+RUNS = ("dense", "terngrad")
+PREDICTIONS = {k: samples.metrics(k) for k in RUNS}
+RECORDS = {k: samples.record(k) for k in RUNS}
+
+
+def test_table_of_the_demonstration() -> None:
+    text = render(PREDICTIONS, RECORDS)
+    for part in ("step time", "samples/s", "wire bytes", "compression", "final accuracy", "step time", "terngrad"):
+        assert part in text
+    row = next(line for line in text.splitlines() if "final accuracy" in line)
+    assert row.split() == ["final", "accuracy", "unknown", "97.8", "%", "unknown", "97.4", "%"]
+    assert "12.9 ms" in text
+    assert "(11.0-15.5)" in text
+    assert "2.59 MB" in text
+    assert "14.3x" in text
+    assert "+7.5 %" in text
+    assert "ok" in text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_prediction_error_and_its_verdict() -> None:
+    measured = RECORDS["dense"]
+    for factor, verdict in ((1.0, "ok"), (1.25, "ok"), (0.75, "ok"), (1.3, "off"), (0.5, "off")):
+        base = samples.metrics("dense", step_time_s=measured.step_time_s * factor)
+        error, said = step_time_error(base, measured)
+        assert error == pytest.approx(factor - 1)
+        assert said == verdict or factor in (1.25, 0.75)  # rounding decides at the very edge
+    assert step_time_error(None, measured)[1] == "unknown"
+    assert step_time_error(samples.metrics("dense", step_time_s=math.nan), measured)[1] == "unknown"
+
+
+def test_missing_side_is_unknown() -> None:
+    assert render({}, RECORDS).count("unknown") == 12  # five metrics and the error, twice
+    assert "unknown" in render(PREDICTIONS, {})
+    assert render({}, {}).strip()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6])
+def test_any_number_of_runs_fits(n: int) -> None:
+    runs = {f"run {k} with a long name": samples.metrics("terngrad") for k in range(n)}
+    text = render(runs, {k: samples.record("terngrad") for k in runs})
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(f"run {k}" in text for k in range(n))
+
+
+nasty = st.floats() | st.sampled_from([0.0, 1e-300, 1e300, -1.0, math.nan, math.inf, 119.9996, 7199.9])
+
+
+@st.composite
+def odd_metrics(draw: st.DrawFn) -> Metrics:
+    names = ("step_time_s", "low_s", "high_s", "samples_per_s", "compute_s", "comm_s", "codec_s", "exposed_comm_s")
+    change = {name: draw(nasty) for name in (*names, "compression_ratio", "memory_bytes")}
+    return samples.metrics(
+        "terngrad", **change, workload=draw(st.text()), bottleneck=draw(st.text()),
+        wire_bytes_per_device=draw(st.integers(0, 10**30)), assumptions=(draw(st.text()), "x" * 300),
+        strategy={"compression": draw(st.text()), "exchange": None},
+    )  # fmt: skip
+
+
+@settings(max_examples=80, deadline=None)
+@given(odd_metrics(), st.text(max_size=60), st.integers(1, 4))
+def test_no_line_is_wider_than_80_columns(run: Metrics, label: str, runs: int) -> None:
+    records = {f"{label}{n}": samples.record("dense") for n in range(runs)}
+    for text in (render({f"{label}{n}": run for n in range(runs)}, records), prediction_text(run)):
+        assert max((cell_len(line) for line in text.split("\n")), default=0) <= 80
+        assert "\x1b" not in text
+
+
+def test_wide_characters_are_counted_as_columns() -> None:
+    run = samples.metrics("dense", workload="網路" * 40, assumptions=("訓練" * 60,))
+    assert max(cell_len(line) for line in prediction_text(run).splitlines()) <= 80
+
+
+def test_prediction_text() -> None:
+    text = prediction_text(PREDICTIONS["terngrad"])
+    assert text.startswith("mnist-mlp, predicted\n")
+    for part in ("5.12 ms (4.35-6.14 ms)", "samples/s", "181 kB per step per worker", "14.3x", "MiB per device"):
+        assert part in text
+    assert "bottleneck      compute" in text
+    assert "  - the network link gives 1 Gb/s per direction" in text
+    assert "exposed comm." in text
+
+
+def test_record_text() -> None:
+    text = record_text(samples.record("dense", nonfinite_steps=3))
+    for part in ("mnist-mlp, measured", "97.8 %", "10 epochs, 2340 steps, seed 0", "3 steps with a NaN"):
+        assert part in text

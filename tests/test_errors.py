@@ -80,6 +80,4 @@ def test_many_choices_are_narrowed_to_the_nearest() -> None:
 
 
 def test_no_choice_at_all_is_said() -> None:
-    assert str(unknown("record", "x", [], fix="run paceline train")) == (
-        "unknown record 'x'; legal: none; run paceline train"
-    )
+    assert str(unknown("record", "x", [], fix="run paceline train")) == ("unknown record 'x'; legal: none; run paceline train")

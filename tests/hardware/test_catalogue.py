@@ -243,9 +243,7 @@ def test_faster_links_are_faster(names: list[str]) -> None:
     ("slower", "faster"), [("K80", "P100"), ("P100", "V100"), ("V100", "A100"), ("A100", "H100"), ("H100", "B200")]
 )
 def test_generations_gain(slower: str, faster: str) -> None:
-    assert max(f.value for f in device(slower).peak_flops.values()) < max(
-        f.value for f in device(faster).peak_flops.values()
-    )
+    assert max(f.value for f in device(slower).peak_flops.values()) < max(f.value for f in device(faster).peak_flops.values())
 
 
 def test_k80_and_mi250x_are_per_gpu_not_per_card() -> None:

@@ -12,9 +12,10 @@ import pytest
 import samples
 
 from paceline.errors import UserError
-from paceline.reporting import RunDir, RunDirContents, render_report, write_report
+from paceline.reporting import render_report, write_report
 from paceline.reporting.figures import PALETTE
 from paceline.reporting.html import histogram_problem
+from paceline.rundir import RunDir, RunDirContents
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -216,9 +217,7 @@ def test_says_what_is_missing() -> None:
 def test_values_that_are_not_numbers() -> None:
     nan = float("nan")
     record = samples.record("dense", step_time_s=nan, low_s=nan, accuracy=nan, curve=({"epoch": 1.0, "loss": nan},))
-    page = Page(
-        render_report(RunDirContents(records={"dense": record}, predictions={"dense": samples.metrics("dense")}))
-    )
+    page = Page(render_report(RunDirContents(records={"dense": record}, predictions={"dense": samples.metrics("dense")})))
     assert page.problems == []
     assert "unknown" in page.text
     assert "nan" not in re.sub(r"<style.*?</style>", "", page.text).replace("finance", "")

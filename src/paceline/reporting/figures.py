@@ -108,9 +108,7 @@ def _escape(text: str) -> str:
     return escape(text, quote=True)
 
 
-def curves(
-    runs: Mapping[str, Sequence[tuple[float, float]]], name: str, label: str, ylabel: str, percent: bool = False
-) -> str:
+def curves(runs: Mapping[str, Sequence[tuple[float, float]]], name: str, label: str, ylabel: str, percent: bool = False) -> str:
     """Lines over epochs, one for each run, in the order of ``runs``; points are (epoch, value)."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from paceline.record import Event, Metrics, RunRecord
-from paceline.reporting.rundir import RunDir, RunDirContents, free_name
 from paceline.reporting.table import step_time_error
 from paceline.reporting.values import (
     DETAIL,
@@ -27,6 +26,7 @@ from paceline.reporting.values import (
     strategy_text,
     time_range,
 )
+from paceline.rundir import RunDir, RunDirContents, free_name
 
 
 def write_report(run_dir: RunDir | str | Path) -> Path:
@@ -220,12 +220,7 @@ def histogram_problem(data: Mapping[str, Any]) -> str:
         except (KeyError, TypeError, ValueError):
             return f"panel {clean(name)} of the record's histogram has no edges or counts."
         rising = all(a < b for a, b in pairwise(edges))
-        if (
-            len(edges) != len(counts) + 1
-            or len(counts) == 0
-            or not rising
-            or not all(map(math.isfinite, edges + counts))
-        ):
+        if len(edges) != len(counts) + 1 or len(counts) == 0 or not rising or not all(map(math.isfinite, edges + counts)):
             return f"panel {clean(name)} of the record's histogram is not a histogram: edges and counts do not fit."
     return ""
 
@@ -250,9 +245,7 @@ def _detail(label: str, predicted: Metrics | None, measured: RunRecord | None) -
         rows.append({"name": row.name, "predicted": cells[0], "measured": cells[1], "difference": shown})
     bottlenecks = [(clean(r.bottleneck) or UNKNOWN) if r else UNKNOWN for r in (predicted, measured)]
     same = "same" if bottlenecks[0] == bottlenecks[1] != UNKNOWN else "differs" if UNKNOWN not in bottlenecks else "–"
-    rows.append(
-        {"name": "bottleneck", "predicted": (bottlenecks[0], ""), "measured": (bottlenecks[1], ""), "difference": same}
-    )
+    rows.append({"name": "bottleneck", "predicted": (bottlenecks[0], ""), "measured": (bottlenecks[1], ""), "difference": same})
     return {"label": clean(label), "strategy": strategy_text(run.strategy), "notes": notes, "rows": rows}
 
 

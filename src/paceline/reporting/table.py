@@ -79,9 +79,7 @@ def _side_by_side(labels: list[str], predictions: Mapping[str, Metrics], records
         for kind in ("predicted", "measured"):
             table.add_column(Text(f"{clean(label, 40)}\n{kind}"), justify="right", overflow="fold")
     for row in HEADLINE:
-        cells = [
-            _cell(row.text(run)) if run else UNKNOWN for label in labels for run in _pair(label, predictions, records)
-        ]
+        cells = [_cell(row.text(run)) if run else UNKNOWN for label in labels for run in _pair(label, predictions, records)]
         table.add_row(row.name, *map(Text, cells))
     errors = [cell for label in labels for cell in ("", _error_cell(*_pair(label, predictions, records)))]
     table.add_row("step time error", *map(Text, errors))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from paceline.record import Event
 from paceline.reporting.figures import PALETTE, canvas, to_svg
-from paceline.reporting.trace import LANES
 from paceline.reporting.values import clean, seconds
+from paceline.trace import LANES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,9 +89,7 @@ def _group(
     return ticks
 
 
-def _bar(
-    axes: Axes, event: Event, y: float, scale: float, free: float, end: float, gid: str, tips: dict[str, str]
-) -> None:
+def _bar(axes: Axes, event: Event, y: float, scale: float, free: float, end: float, gid: str, tips: dict[str, str]) -> None:
     """One bar with its name inside, or to its right where nothing comes before ``free``, else only as a tooltip."""
     from matplotlib.patches import Rectangle
 
@@ -110,6 +108,4 @@ def _bar(
     if needed <= width:
         axes.text(start + width / 2, y, name, ha="center", va="center_baseline", fontsize=7.5)
     elif start + width + needed * 1.1 <= free:
-        axes.annotate(
-            name, (start + width, y), xytext=(3, 0), textcoords="offset points", va="center_baseline", fontsize=7.5
-        )
+        axes.annotate(name, (start + width, y), xytext=(3, 0), textcoords="offset points", va="center_baseline", fontsize=7.5)

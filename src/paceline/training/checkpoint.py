@@ -44,4 +44,4 @@ def check_same_run(job: Job, state: dict[str, Any]) -> None:
     if changed:
         raise UserError(f"the checkpoint is of another run: {', '.join(changed)}", "resume with the same settings")
     if job.epochs <= state["epoch"]:
-        raise UserError(f"the checkpoint already has {state['epoch']} epochs", f"ask for more than that with --epochs")
+        raise UserError(f"the checkpoint already has {state['epoch']} epochs", "ask for more than that with --epochs")

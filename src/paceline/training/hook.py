@@ -28,6 +28,7 @@ class Hook:
 
     Attributes:
         step: optimizer steps seen; the draws depend on it.
+        tensors: every trained tensor, in ``named_parameters()`` order.
         dense: names of the tensors sent dense, each with the reason. ``print(hook)`` shows the rule.
         meter: bytes, events and non-finite steps.
     """
@@ -43,7 +44,8 @@ class Hook:
             if p.requires_grad:
                 self._tensors[id(p)] = Tensor(name, tuple(p.shape), offset)
                 offset += p.numel()
-        self.dense = dict(compression.dense(list(self._tensors.values())))
+        self.tensors = list(self._tensors.values())
+        self.dense = dict(compression.dense(self.tensors))
         self.terngrad = TernGrad(clip, self.dense) if compression.shares_scale else None
         self.meter = Meter(dist.get_rank(model.process_group))
         self._wire = Wire(model.process_group, next(model.module.parameters()).device, self.meter)
@@ -90,7 +92,7 @@ class Hook:
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Replace ``gradient`` (all trained elements, flat) by its mean over the workers, in this thread; for measuring."""
-        self._exchange(gradient, list(self._tensors.values()))
+        self._exchange(gradient, self.tensors)
 
     def _exchange(self, buffer: torch.Tensor, tensors: Sequence[Tensor]) -> None:
         # The codec works on host memory; for a CPU model in fp32 this is the gradient itself, without a copy.
@@ -104,6 +106,8 @@ class Hook:
         with self.meter.span("scatter", "codec"):
             for r in routed:
                 r.scatter()
+            if self.terngrad is not None:
+                self.terngrad.after_mean()
             # After the mean every rank holds the same bits, so every rank counts alike.
             self._nonfinite |= not np.isfinite(values).all()
             if buffer.data_ptr() != values.ctypes.data:

@@ -109,7 +109,9 @@ class Trainer:
         loss.backward()
         self._synchronize()
         returned = meter.now()
-        backward = Event(name="backward", lane="compute", start_s=start, duration_s=meter.backward_end_s - start, rank=self.rank)
+        backward = Event(
+            name="backward", lane="compute", start_s=start, duration_s=meter.backward_end_s - start, rank=self.rank
+        )
         meter.events.append(backward)
         with meter.span("optimizer", "compute"):
             self.optimizer.step()
@@ -136,10 +138,9 @@ class Trainer:
         self.model.eval()
         mine = slice(self.rank, None, self.strategy.world_size)
         x, y = self.data.test_x[mine], self.data.test_y[mine]
-        right = sum(
-            int((self.model.module(a.to(self.device)).argmax(-1).cpu() == b).sum())
-            for a, b in zip(x.split(256), y.split(256), strict=True)
-        )
+        right = 0
+        for a, b in zip(x.split(256), y.split(256), strict=True):
+            right += int((self.model.module(a.to(self.device)).argmax(-1).cpu() == b).sum())
         counted = torch.tensor([right], device=self.device)
         dist.all_reduce(counted)
         return int(counted) / len(self.data.test_y)
@@ -163,14 +164,12 @@ def median_step(times: StepTimes) -> int:
     return min(kept, key=lambda i: abs(times.step[i] - middle))
 
 
-def gradient_histogram(sample: Mapping[str, Any], averaged: np.ndarray, bins: int = 81) -> dict[str, Any]:
+def gradient_histogram(sample: Mapping[str, Any], bins: int = 81) -> dict[str, Any]:
     """Counts of the stages of one gradient on one symmetric axis, as in the TernGrad slides."""
-    stages = {name: sample[name] for name in ("original", "clipped", "ternary")} | {"averaged": averaged}
+    stages = {name: sample[name] for name in ("original", "clipped", "ternary", "averaged")}
     reach = max(float(np.abs(v).max()) for v in stages.values()) or 1.0
     edges = np.linspace(-reach, reach, bins + 1)
     panels = {
         name: {"edges": edges.tolist(), "counts": np.histogram(values, edges)[0].tolist()} for name, values in stages.items()
     }
     return {**{k: sample[k] for k in ("layer", "step", "sigma", "scale")}, "rank": 0, "panels": panels}
-
-

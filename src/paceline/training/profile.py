@@ -28,7 +28,14 @@ from paceline.training.loop import make_optimizer
 COMPUTE_SECONDS = 1.5
 EXCHANGE_ELEMENTS = (1 << 15, 1 << 17, 1 << 19)
 EXCHANGE_REPEATS = 12
-_CODEC = {"scale": "encode", "ternarize": "encode", "encode": "encode", "reduce": "reduce", "decode": "decode", "scatter": "decode"}
+_CODEC = {
+    "scale": "encode",
+    "ternarize": "encode",
+    "encode": "encode",
+    "reduce": "reduce",
+    "decode": "decode",
+    "scatter": "decode",
+}
 
 
 def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy, name: str) -> Calibration:
@@ -145,7 +152,9 @@ def _exchanges(strategy: Strategy, device: torch.device) -> dict[str, dict[float
             codec: dict[str, float] = defaultdict(float)
             for event in hook.meter.events:
                 if event.lane == "network":
-                    spans["direct" if event.name in ("push", "pull") else "allreduce"][sizes[event.name]].append(event.duration_s)
+                    spans["direct" if event.name in ("push", "pull") else "allreduce"][sizes[event.name]].append(
+                        event.duration_s
+                    )
                 else:
                     codec[_CODEC[event.name]] += event.duration_s
             for name, seconds in codec.items():

@@ -31,7 +31,13 @@ class Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps"),
+            TimeRemainingColumn(),
+        )
         with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(self._job.label, total=(self._job.epochs - first) * steps_per_epoch)
             yield lambda number: bar.advance(task)

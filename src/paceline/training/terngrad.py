@@ -85,6 +85,11 @@ class TernGrad:
                 self._keep(t, packed[t], float(bound), float(scale), plane, float(m.sigma), step)
         return [Routed(stream, tuple(packed.values())), *routed]
 
+    def after_mean(self) -> None:
+        """The gradients now hold the mean over the workers: the last stage of a sample."""
+        if "live" in self.sample:
+            self.sample["averaged"] = self.sample.pop("live").copy()
+
     def _keep(self, t: Tensor, part: F32, bound: float, scale: float, plane: tuple[Any, Any], sigma: float, step: int) -> None:
         codes = plane[0].astype(np.float32) * np.where(plane[1], -scale, scale)
         self.sample = {
@@ -95,6 +100,7 @@ class TernGrad:
             "original": part.copy(),
             "clipped": np.clip(part, -bound, bound),
             "ternary": codes,
+            "live": part,
         }
 
 

@@ -1,13 +1,12 @@
-"""What every worker does: set up, measure, predict, train, record. ``torchrun -m paceline.training`` starts it on any number of machines."""
+"""What every worker does: set up, measure, predict, train, record."""
 
 from __future__ import annotations
 
 import os
 import resource
 import statistics
-import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.probe import probe_cluster
 from paceline.prediction import Prediction, predict
 from paceline.record import Event, RunRecord, environment
-from paceline.rundir import RunDir
-from paceline.strategy import COMPRESSIONS, Strategy
+from paceline.rundir import RunDir, run_label
 from paceline.training import checkpoint
 from paceline.training.data import Dataset, load
 from paceline.training.hook import attach
@@ -36,7 +34,6 @@ from paceline.training.progress import Progress
 from paceline.workload import Workload, load_factory, trace
 
 _TIMEOUT = timedelta(minutes=5)  # a lost peer is noticed at once by its closed connection; this is for a silent one
-MIB = 1 << 20
 
 
 def run(job: Job) -> None:
@@ -52,6 +49,32 @@ def run(job: Job) -> None:
         _run(job, device)
     finally:
         dist.destroy_process_group()
+
+
+def prepare(job: Job, first: bool = True) -> Job:
+    """The job with its label, after everything that can be known to fail before training has been tried.
+
+    Args:
+        first: whether this process also checks that ``job.out`` can be written (rank 0 does, once for all).
+
+    Raises:
+        UserError: unknown names, a network that does not fit the samples, an unwritable directory, a wrong checkpoint.
+    """
+    resumed = checkpoint.load(Path(job.resume)) if job.resume else None
+    if resumed is not None:
+        checkpoint.check_same_run(job, resumed)
+    data = load(job.data)
+    if len(data.train_y) < job.strategy.global_batch_size:
+        raise UserError(
+            f"global batch {job.strategy.global_batch_size} is more than the {len(data.train_y)} training samples",
+            f"give at most {len(data.train_y)}",
+        )
+    directory = RunDir(job.out)
+    if first:
+        directory.check_writable()
+        describe(job, data)
+    taken = directory.read(partial=True).records if directory.record_path.exists() else {}
+    return replace(job, label=run_label(job.strategy.to_json(), taken))
 
 
 def build_model(spec: str, seed: int) -> nn.Module:
@@ -115,9 +138,13 @@ def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: li
     histogram: dict[str, Any] = {}
     with progress.epochs(first, trainer.steps_per_epoch) as step:
         for epoch in range(first, job.epochs):
-            on_step = step
-            if epoch == (first + job.epochs) // 2 and (keep := _sampler(trainer)) is not None:
-                on_step = _both(step, lambda number, keep=keep: histogram.update(keep()) if number == 0 else None)
+            finish = _sampler(trainer) if epoch == (first + job.epochs) // 2 else None
+
+            def on_step(number: int, finish: Callable[[], dict[str, Any]] | None = finish) -> None:
+                step(number)
+                if finish is not None and number == 0:
+                    histogram.update(finish())
+
             loss = mean_over_ranks(trainer.train_epoch(epoch, on_step), trainer.device)
             accuracy = trainer.evaluate()
             trainer.check_replicas()
@@ -133,14 +160,6 @@ def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: li
                 checkpoint.save(Path(job.out), job, epoch + 1, state)
             progress.epoch_done(curve[-1])
     return histogram
-
-
-def _both(first: Callable[[int], Any], second: Callable[[int], Any]) -> Callable[[int], None]:
-    def call(number: int) -> None:
-        first(number)
-        second(number)
-
-    return call
 
 
 def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:
@@ -175,8 +194,7 @@ def _record(
     chosen = torch.tensor([median_step(times)], device=device)
     dist.broadcast(chosen, 0)
     dist.all_gather_object(timelines, times.events[int(chosen)])
-    tensors = [_Named(n, tuple(p.shape)) for n, p in trainer.model.module.named_parameters() if p.requires_grad]
-    dense = replace(strategy, compression="dense").wire_bytes_per_device(tensors, tensors)
+    dense = replace(strategy, compression="dense").wire_bytes_per_device(trainer.hook.tensors, trainer.hook.tensors)
     share = {"compute": step - exposed, "network": exposed * comm / (comm + codec) if comm + codec else 0.0}
     share["codec"] = exposed - share["network"]
     return RunRecord(
@@ -195,7 +213,8 @@ def _record(
         memory_bytes=mean_over_ranks(torch.cuda.max_memory_allocated() if device.type == "cuda" else grown, device),
         bottleneck=max(share, key=lambda k: share[k]),
         assumptions=(
-            f"measured: median of {len(times.step)} steps, mean over {strategy.world_size} ranks; range: 10th to 90th percentile",
+            f"measured: median of {len(times.step)} steps, mean over {strategy.world_size} ranks",
+            "range of the step time: 10th to 90th percentile",
             "communication times include waiting for slower ranks",
             "wire bytes: counted where they are handed to collectives; an all-reduce counts as a ring",
             "memory: growth of the process while training" if device.type == "cpu" else "memory: peak of the allocator",

@@ -46,14 +46,10 @@ def timeline(compute: float, codec: float, network: float, ranks: int = 2) -> tu
             ready = t
             if codec:
                 begin = max(t, codec_free)
-                events.append(
-                    Event(name=f"encode {layer}", lane="codec", start_s=begin, duration_s=codec * share, rank=rank)
-                )
+                events.append(Event(name=f"encode {layer}", lane="codec", start_s=begin, duration_s=codec * share, rank=rank))
                 ready = codec_free = begin + codec * share
             begin = max(ready, net_free)
-            events.append(
-                Event(name=f"exchange {layer}", lane="network", start_s=begin, duration_s=network * share, rank=rank)
-            )
+            events.append(Event(name=f"exchange {layer}", lane="network", start_s=begin, duration_s=network * share, rank=rank))
             net_free = begin + network * share
         events.append(Event(name="optimizer", lane="compute", start_s=net_free, duration_s=compute * 0.07, rank=rank))
     return tuple(events)

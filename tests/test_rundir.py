@@ -13,7 +13,7 @@ import samples
 
 from paceline.errors import UserError
 from paceline.record import Metrics, read_records
-from paceline.reporting import RunDir, run_label
+from paceline.rundir import RunDir, run_label
 
 
 def test_what_is_written_is_read(run_dir: RunDir) -> None:

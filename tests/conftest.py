@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 import samples
 
-from paceline.reporting import RunDir
+from paceline.rundir import RunDir
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from paceline.errors import UserError
 from paceline.record import SCHEMA, Event, Metrics, RunRecord
-from paceline.reporting.trace import chrome_trace, read_chrome_trace
+from paceline.trace import chrome_trace, read_chrome_trace
 
 Timelines = dict[str, tuple[Event, ...]]
 _T = TypeVar("_T")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.record import Event
-from paceline.reporting import chrome_trace, read_chrome_trace
+from paceline.trace import chrome_trace, read_chrome_trace
 
 times = st.floats(0, 1e4, allow_nan=False)
 events = st.builds(

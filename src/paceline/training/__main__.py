@@ -1,0 +1,51 @@
+"""``torchrun … -m paceline.training --model … --data …``: one worker of a job, on one machine or several."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from paceline.errors import UserError
+from paceline.training.options import add_arguments, job_from
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code: 0 done, 1 a peer was lost or the replicas drifted apart, 2 a user's mistake."""
+    from paceline.training.job import Job
+    from paceline.training.worker import prepare, run
+
+    given = sys.argv[1:] if arguments is None else arguments
+    rank = int(os.environ.get("RANK", "0"))
+    try:
+        if given[:1] == ["--job"]:
+            run(Job.from_json(given[1]))
+            return 0
+        if "WORLD_SIZE" not in os.environ:
+            raise UserError(
+                "no torchrun around this process", "on one machine: paceline train; else torchrun -m paceline.training"
+            )
+        parser = argparse.ArgumentParser(prog="torchrun … -m paceline.training", description=__doc__)
+        add_arguments(parser)
+        job = prepare(job_from(parser.parse_args(given), int(os.environ["WORLD_SIZE"])), first=rank == 0)
+        run(job)
+        if rank == 0:
+            print(json.dumps({"out": job.out, "label": job.label}), file=sys.stderr)
+    except UserError as error:
+        if rank == 0:
+            print(f"paceline: {error}", file=sys.stderr)
+        return 2
+    except (RuntimeError, ConnectionError) as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        print(f"paceline: rank {rank}: {first}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    # Not sys.exit: a peer may be gone, and the interpreter would wait for its connections.
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

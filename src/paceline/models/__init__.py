@@ -1,4 +1,4 @@
-"""The networks that Paceline knows by name, as plain modules: what ``train --model NAME`` trains and the tables describe.
+"""The networks that Paceline knows by name, as plain modules: what ``train --model NAME`` trains and tables describe.
 
 Needs torch. Their layer tables, which do not, are in ``paceline.workload``.
 """
@@ -57,7 +57,10 @@ _BERT = InputSpec((128,), tokens=BERT_VOCABULARY)
 REGISTRY: dict[str, Model] = {
     "lenet5": Model(lenet5, _MNIST, "image 1x28x28", "Caffe lenet_train_test; Han et al. 2015, arXiv:1506.02626"),
     "cifar10-terngrad": Model(
-        cifar10_terngrad, InputSpec((3, 24, 24)), "image 3x24x24", "Wen et al. 2017, arXiv:1705.07878; wenwei202/terngrad"
+        cifar10_terngrad,
+        InputSpec((3, 24, 24)),
+        "image 3x24x24",
+        "Wen et al. 2017, arXiv:1705.07878; wenwei202/terngrad",
     ),
     "hdc": Model(hdc, _MNIST, "image 1x28x28", "Li et al., MICRO 2018 (INCEPTIONN)"),
     "alexnet": Model(
@@ -67,12 +70,18 @@ REGISTRY: dict[str, Model] = {
     "vgg-16": Model(vgg_16, _IMAGENET, "image 3x224x224", "Simonyan, Zisserman 2014, arXiv:1409.1556"),
     "googlenet": Model(googlenet, _IMAGENET, "image 3x224x224", "Szegedy et al. 2014, arXiv:1409.4842"),
     "resnet-50": Model(
-        resnet50, _IMAGENET, "image 3x224x224", "He et al. 2015, arXiv:1512.03385; v1.5 as Goyal et al. 2017, arXiv:1706.02677"
+        resnet50,
+        _IMAGENET,
+        "image 3x224x224",
+        "He et al. 2015, arXiv:1512.03385; v1.5 as Goyal et al. 2017, arXiv:1706.02677",
     ),
     "bert-base": Model(bert_base, _BERT, "sequence of 128 tokens", "Devlin et al. 2018, arXiv:1810.04805"),
     "bert-large": Model(bert_large, _BERT, "sequence of 128 tokens", "Devlin et al. 2018, arXiv:1810.04805"),
     "gpt2": Model(
-        gpt2, InputSpec((GPT2_CONTEXT,), tokens=GPT2_VOCABULARY), "sequence of 1024 tokens", "Radford et al. 2019 (GPT-2)"
+        gpt2,
+        InputSpec((GPT2_CONTEXT,), tokens=GPT2_VOCABULARY),
+        "sequence of 1024 tokens",
+        "Radford et al. 2019 (GPT-2)",
     ),
 }
 

@@ -1,7 +1,7 @@
 """The CIFAR-10 network of TernGrad: two convolutions with response normalisation, three fully connected layers.
 
-Source: wenwei202/terngrad, ``cifar10_alexnet`` with 24x24 crops; the shapes are those of TensorFlow's CIFAR-10 tutorial,
-which gives 1,068,298 parameters and about 19.5 M multiply-adds an image.
+Source: wenwei202/terngrad, ``cifar10_alexnet`` with 24x24 crops; the shapes are those of TensorFlow's CIFAR-10
+tutorial, which gives 1,068,298 parameters and about 19.5 M multiply-adds an image.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ def cifar10_terngrad() -> nn.Module:
             logits=nn.Linear(192, 10),
         )
     )
-    start = {"conv1": (0.05, 0.0), "conv2": (0.05, 0.1), "fc3": (0.04, 0.1), "fc4": (0.04, 0.1), "logits": (1 / 192, 0.0)}
+    start = {
+        "conv1": (0.05, 0.0),
+        "conv2": (0.05, 0.1),
+        "fc3": (0.04, 0.1),
+        "fc4": (0.04, 0.1),
+        "logits": (1 / 192, 0.0),
+    }
     for name, (std, bias) in start.items():
         layer = model.get_submodule(name)
         assert isinstance(layer, nn.Conv2d | nn.Linear) and layer.bias is not None

@@ -1,7 +1,7 @@
 """GPT-2, the small one: 12 layers, width 768, 12 heads, 124,439,808 parameters, the output tied to the token embedding.
 
-Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3 and table 2, and the released
-weights (the paper's table says 117 M; the weights count 124 M).
+Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3 and table 2, and the
+released weights (the paper's table says 117 M; the weights count 124 M).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CausalAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward network, each normalised before and added to its input: (B, S, width) to the same."""
+    """Attention and a feed-forward network, normalised before and added to its input: (B, S, width) to the same."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -48,7 +48,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.drop(self.attention(self.attention_norm(x)))
-        return x + self.drop(self.contract(self.gelu(self.expand(self.mlp_norm(x)))))
+        result: Tensor = x + self.drop(self.contract(self.gelu(self.expand(self.mlp_norm(x)))))
+        return result
 
 
 class Gpt2(nn.Module):

@@ -1,4 +1,4 @@
-"""Starting weights for deep rectified networks without normalisation, which torch's default leaves too small to train."""
+"""Starting weights for deep rectified networks, which torch's default leaves too small to train without help."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def he_init(model: M) -> M:
-    """Draw convolution and linear weights from N(0, 2 / fan_in), biases zero (He et al. 2015, equation 10). In place."""
+    """Convolution and linear weights from N(0, 2 / fan_in), biases zero, in place (He et al. 2015, equation 10)."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")

@@ -1,7 +1,7 @@
 """LeNet-5 as Caffe ships it and pruning and gradient-compression papers use it: 431,080 parameters.
 
-Source: Caffe, examples/mnist/lenet_train_test.prototxt; totals in Han et al. 2015 (arXiv:1506.02626), table 3. It differs
-from LeCun et al. 1998 (60 k parameters) in its widths, its max pooling and its single rectifier.
+Source: Caffe, examples/mnist/lenet_train_test.prototxt; totals in Han et al. 2015 (arXiv:1506.02626), table 3. It
+differs from LeCun et al. 1998 (60 k parameters) in its widths, its max pooling and its single rectifier.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ResNet-50: 25,557,032 parameters.
 
-Source: He et al., CVPR 2016 (arXiv:1512.03385), table 1, in the form called v1.5: the stride of a stage's first block is
-on its 3x3 convolution, as in Goyal et al. 2017 (arXiv:1706.02677), not on its first 1x1. That costs 4.09 instead of
+Source: He et al., CVPR 2016 (arXiv:1512.03385), table 1, in the form called v1.5: the stride of a stage's first block
+is on its 3x3 convolution, as in Goyal et al. 2017 (arXiv:1706.02677), not on its first 1x1. That costs 4.09 instead of
 3.8 G multiply-adds. The last normalisation of each block starts at zero, as there (section 5.1).
 """
 

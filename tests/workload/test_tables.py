@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -154,6 +155,14 @@ def test_gpt2_head_is_tied_and_counted_once() -> None:
     assert tokens.name == "tokens.weight" and table.layers[tokens.layer].kind == "Embedding"
     # Its gradient is complete only when the embedding, the first layer, has run backward.
     assert tokens.ready >= len(table.parameters) - 2
+
+
+@pytest.mark.parametrize("name", ["hdc", "alexnet", "resnet-50", "googlenet"])
+def test_first_loss_is_that_of_a_guess(name: str) -> None:
+    torch.manual_seed(0)
+    logits = build(name)(model(name).input.example(2)).detach()
+    loss = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1]))
+    assert loss.item() == pytest.approx(math.log(logits.shape[1]), rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["lenet5", "cifar10-terngrad", "hdc"])

@@ -89,7 +89,7 @@ def test_bytes_and_activations_of_a_linear_layer() -> None:
     assert linear.bytes_forward == 4 * (10 + 30)
     # Both layers keep the same tensor, the rectifier's output: counted once, with the first to keep it.
     assert layer(table, "1").activation_bytes == 4 * 10 and linear.activation_bytes == 0
-    assert table.input_bytes == 40 and table.sample == "10"
+    assert table.input_bytes == 40 and table.sample == "tensor 10"
 
 
 def test_embedding_reads_rows_not_the_table() -> None:

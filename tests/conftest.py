@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import samples
-
 from paceline.rundir import RunDir
 
 

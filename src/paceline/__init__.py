@@ -1,3 +1,62 @@
-"""Know how fast a distributed training job will run before the hardware is there; then make it run that fast."""
+"""Know how fast a distributed training job will run before the hardware is there; then make it run that fast.
+
+Nouns: ``Workload``, ``Cluster``, ``Strategy``, ``RunRecord``. Verbs: ``predict``, ``train``, and ``attach`` for a script of one's own.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from paceline.errors import UserError
+    from paceline.hardware import Cluster, cluster
+    from paceline.prediction import Prediction, predict
+    from paceline.record import RunRecord
+    from paceline.strategy import Strategy
+    from paceline.training.hook import attach
+    from paceline.training.local import train
+    from paceline.workload import Workload, workload
+
+# Where each public name lives; loaded when first used, so that prediction works without torch.
+_HOME = {
+    "Cluster": "paceline.hardware",
+    "Prediction": "paceline.prediction",
+    "RunRecord": "paceline.record",
+    "Strategy": "paceline.strategy",
+    "UserError": "paceline.errors",
+    "Workload": "paceline.workload",
+    "attach": "paceline.training.hook",
+    "cluster": "paceline.hardware",
+    "predict": "paceline.prediction",
+    "train": "paceline.training.local",
+    "workload": "paceline.workload",
+}
+
+__all__ = [
+    "Cluster",
+    "Prediction",
+    "RunRecord",
+    "Strategy",
+    "UserError",
+    "Workload",
+    "attach",
+    "cluster",
+    "predict",
+    "train",
+    "workload",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'paceline' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -74,9 +74,7 @@ def test_a_missing_module_is_named_with_where_was_looked() -> None:
         load_factory("paceline.nothing:build")
 
 
-def test_a_module_that_fails_on_import_is_told_from_a_missing_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_fails_on_import_is_told_from_a_missing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "needs_more.py").write_text("import no_such_dependency\n")
     (tmp_path / "is_broken.py").write_text("raise RuntimeError('no weights here')\n")
     monkeypatch.chdir(tmp_path)

@@ -1,1 +1,3 @@
+from paceline.prediction.calibration import Calibration, Line
 
+__all__ = ["Calibration", "Line"]

@@ -37,9 +37,7 @@ class Job:
         if self.epochs < 1:
             raise UserError(f"{self.epochs} epochs", "give a whole number from 1 up")
         if self.strategy.precision != "fp32":
-            raise UserError(
-                f"train is fp32, not {self.strategy.precision}", "use autocast in your own script with attach()"
-            )
+            raise UserError(f"train is fp32, not {self.strategy.precision}", "use autocast in your own script with attach()")
         if not 0 <= self.lr < float("inf"):
             raise UserError(f"learning rate {self.lr}", "give a positive number")
 

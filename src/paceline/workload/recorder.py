@@ -209,9 +209,7 @@ def fused_kernels() -> Iterator[None]:
         if attn_mask is None:
             return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
         mask = attn_mask.to(query.dtype)
-        return aten._scaled_dot_product_efficient_attention(
-            query, key, value, mask, True, dropout_p, is_causal, scale=scale
-        )[0]
+        return aten._scaled_dot_product_efficient_attention(query, key, value, mask, True, dropout_p, is_causal, scale=scale)[0]
 
     def dropout(data: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return torch.native_dropout(data, p, True)[0] if train and p > 0 else data

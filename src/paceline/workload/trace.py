@@ -153,9 +153,7 @@ def _loss(output: Any, loss: Loss) -> torch.Tensor:
         logits = output.flatten(0, -2)
         return torch.nn.functional.cross_entropy(logits, torch.empty(logits.shape[0], dtype=torch.int64))
     if loss != "mean":
-        raise UserError(
-            f"unknown loss {loss!r}; legal: cross_entropy, mean", "or give a function of the model's output"
-        )
+        raise UserError(f"unknown loss {loss!r}; legal: cross_entropy, mean", "or give a function of the model's output")
     own = getattr(output, "loss", None)
     parts = [own] if own is not None else [t.mean() for t in tensors_in(output) if t.is_floating_point()]
     if not parts:
@@ -200,9 +198,7 @@ def _parameters(module: nn.Module, record: Recorder, paths: list[str]) -> tuple[
     order = record.ready + [name for name, _ in trained if name not in set(record.ready)]
     ready = {name: place for place, name in enumerate(order)}
     index = {path: i for i, path in enumerate(paths)}
-    return tuple(
-        Parameter(name=n, shape=tuple(p.shape), layer=index[record.owner(n)], ready=ready[n]) for n, p in trained
-    )
+    return tuple(Parameter(name=n, shape=tuple(p.shape), layer=index[record.owner(n)], ready=ready[n]) for n, p in trained)
 
 
 def _coverage(small: Recorder, large: Recorder) -> Coverage:

@@ -1,0 +1,49 @@
+"""Train on this machine: check everything first, start the workers, read what they recorded."""
+
+from __future__ import annotations
+
+from paceline.errors import UserError
+from paceline.record import Metrics, RunRecord
+from paceline.rundir import RunDir
+from paceline.strategy import Strategy
+from paceline.training.job import Job
+from paceline.training.launch import run_workers
+
+
+def train(
+    model: str,
+    data: str,
+    strategy: Strategy,
+    *,
+    epochs: int = 10,
+    lr: float = 0.0,
+    seed: int = 0,
+    out: str = "runs/train",
+    resume: str = "",
+) -> RunRecord:
+    """Train on ``strategy.world_size`` local workers; the prediction is written to ``out`` before training starts.
+
+    Args:
+        model: a network's name or ``module:function`` returning an ``nn.Module``.
+        data: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR`` or ``module:function`` returning four tensors.
+        lr: learning rate; 0 takes the optimizer's default.
+        resume: directory of an earlier run to go on with.
+
+    Raises:
+        UserError: before training starts, for anything that cannot work.
+        WorkerFailed: a worker died; the message names its rank.
+    """
+    job = Job(model=model, data=data, strategy=strategy, epochs=epochs, lr=lr, seed=seed, out=out, resume=resume)
+    return train_job(job)[0]
+
+
+def train_job(job: Job) -> tuple[RunRecord, Metrics]:
+    """Run a job to its end: the record, and the prediction that was made before it. Raises as ``train``."""
+    from paceline.training.worker import prepare
+
+    job = prepare(job)
+    run_workers("paceline.training", ["--job", job.to_json()], job.strategy.world_size)
+    contents = RunDir(job.out).read()
+    if job.label not in contents.records:
+        raise UserError(f"the workers ended without a record in {job.out}", "look at their messages above")
+    return contents.records[job.label], contents.predictions[job.label]

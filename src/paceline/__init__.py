@@ -1,6 +1,7 @@
 """Know how fast a distributed training job will run before the hardware is there; then make it run that fast.
 
-Nouns: ``Workload``, ``Cluster``, ``Strategy``, ``RunRecord``. Verbs: ``predict``, ``train``, and ``attach`` for a script of one's own.
+Nouns: ``Workload``, ``Cluster``, ``Strategy``, ``RunRecord``. Verbs: ``predict``, ``train``, and
+``attach`` for a script of one's own.
 """
 
 from __future__ import annotations

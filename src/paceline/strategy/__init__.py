@@ -4,6 +4,7 @@ from paceline.strategy.compression import BF16, COMPRESSIONS, FP32, TERNARY, Com
 from paceline.strategy.exchange import (
     BUCKET_BYTES,
     EXCHANGES,
+    FIRST_BUCKET_BYTES,
     BucketPlan,
     Phase,
     buckets,
@@ -19,6 +20,7 @@ __all__ = [
     "BUCKET_BYTES",
     "COMPRESSIONS",
     "EXCHANGES",
+    "FIRST_BUCKET_BYTES",
     "FP32",
     "OPTIMIZERS",
     "TERNARY",

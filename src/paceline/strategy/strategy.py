@@ -9,7 +9,7 @@ from typing import Any
 from paceline.errors import UserError, unknown
 from paceline.hardware.device import PRECISIONS
 from paceline.strategy.compression import COMPRESSIONS, Compression
-from paceline.strategy.exchange import BUCKET_BYTES, EXCHANGES, Phase, T, buckets, phases, plan_bucket
+from paceline.strategy.exchange import BUCKET_BYTES, EXCHANGES, FIRST_BUCKET_BYTES, Phase, T, buckets, phases, plan_bucket
 from paceline.strategy.optimizer import OPTIMIZERS
 
 
@@ -20,7 +20,7 @@ class Strategy:
     Attributes:
         global_batch_size: samples of one optimizer step over all workers; a multiple of ``world_size``.
         exchange: empty means the compression's own default.
-        bucket_bytes: DDP's bucket limit after the first bucket.
+        first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others.
 
     Raises:
         UserError: a name that does not exist, a compression that the exchange cannot carry, a batch that does not divide.
@@ -32,6 +32,7 @@ class Strategy:
     compression: str = "dense"
     exchange: str = ""
     optimizer: str = "momentum"
+    first_bucket_bytes: int = FIRST_BUCKET_BYTES
     bucket_bytes: int = BUCKET_BYTES
 
     def __post_init__(self) -> None:
@@ -74,7 +75,7 @@ class Strategy:
         dense = set(self.description.dense(parameters))
         return [
             (bucket, phases(plan_bucket(bucket, self.description, dense), self.description, self.exchange, self.world_size))
-            for bucket in buckets(ready, self.bucket_bytes)
+            for bucket in buckets(ready, self.bucket_bytes, self.first_bucket_bytes)
         ]
 
     def wire_bytes_per_device(self, parameters: Sequence[T], ready: Sequence[T]) -> int:

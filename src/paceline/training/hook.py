@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError, unknown
-from paceline.strategy import COMPRESSIONS, EXCHANGES, Compression
+from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, FIRST_BUCKET_BYTES, Compression, Strategy
 from paceline.training.exchanges import allreduce, push_pull
 from paceline.training.meter import Meter
 from paceline.training.streams import F32, Bf16Stream
@@ -91,8 +92,8 @@ class Hook:
         self._nonfinite = False
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
-        """Replace ``gradient`` (all trained elements, flat) by its mean over the workers, in this thread; for measuring."""
-        self._exchange(gradient, self.tensors)
+        """Replace ``gradient`` (all trained elements, flat) by its mean over the workers; for measuring."""
+        self._thread.submit(self._exchange, gradient, self.tensors).result()
 
     def _exchange(self, buffer: torch.Tensor, tensors: Sequence[Tensor]) -> None:
         # The codec works on host memory; for a CPU model in fp32 this is the gradient itself, without a copy.
@@ -173,6 +174,16 @@ def attach(
     hook = Hook(model, description, exchange, seed, clip)
     model.register_comm_hook(hook, paceline_hook)
     return hook
+
+
+def wrap(model: nn.Module, strategy: Strategy) -> DistributedDataParallel:
+    """A stock DDP model with the strategy's buckets."""
+    first, rest = strategy.first_bucket_bytes, strategy.bucket_bytes
+    if (first, rest) == (FIRST_BUCKET_BYTES, BUCKET_BYTES):
+        return DistributedDataParallel(model)
+    if first != rest:
+        raise UserError(f"buckets of {first} and then {rest} bytes", "DDP takes its own two sizes or one size for all buckets")
+    return DistributedDataParallel(model, bucket_cap_mb=rest / 2**20)
 
 
 def paceline_hook(state, bucket):  # type: ignore[no-untyped-def]

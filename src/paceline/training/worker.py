@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from paceline import models
 from paceline.errors import UserError
@@ -26,7 +25,7 @@ from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
 from paceline.training import checkpoint
 from paceline.training.data import Dataset, load
-from paceline.training.hook import attach
+from paceline.training.hook import attach, wrap
 from paceline.training.job import Job
 from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step
 from paceline.training.profile import calibrate, mean_over_ranks
@@ -74,7 +73,11 @@ def prepare(job: Job, first: bool = True) -> Job:
         directory.check_writable()
         describe(job, data)
     taken = directory.read(partial=True).records if directory.record_path.exists() else {}
-    return replace(job, label=run_label(job.strategy.to_json(), taken))
+    # The same cores compute and exchange, so there is nothing to overlap and the fewest exchanges are the fastest.
+    strategy = (
+        job.strategy if torch.cuda.is_available() else replace(job.strategy, first_bucket_bytes=job.strategy.bucket_bytes)
+    )
+    return replace(job, strategy=strategy, label=run_label(strategy.to_json(), taken))
 
 
 def build_model(spec: str, seed: int) -> nn.Module:
@@ -115,7 +118,7 @@ def _run(job: Job, device: torch.device) -> None:
         RunDir(job.out).write_prediction(job.label, prediction)
         progress.say(f"predicted: {prediction.step_time_s * 1e3:.3g} ms a step; written to {job.out}/prediction.json")
 
-    ddp = DistributedDataParallel(module)
+    ddp = wrap(module, strategy)
     hook = attach(ddp, strategy.compression, exchange=strategy.exchange, seed=job.seed)
     optimizer = make_optimizer(strategy.optimizer, ddp.parameters(), job.learning_rate)
     trainer = Trainer(ddp, hook, optimizer, data, strategy, job.seed, device)

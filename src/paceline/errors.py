@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -21,6 +20,8 @@ class UserError(Exception):
 
 def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
     """The legal names nearest to ``given``, nearest first; never empty while ``legal`` is not."""
+    import difflib  # only once something went wrong
+
     names = list(legal)
     by_fold = {name.casefold(): name for name in names}
     folded = given.casefold()
@@ -32,9 +33,9 @@ def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
 
 
 def unknown(kind: str, given: str, legal: Iterable[str], fix: str = "") -> UserError:
-    """The error for a name that is not among ``legal``: all of them when they are few, the nearest when they are many."""
+    """The error for a name that is not in ``legal``: it lists all of them when they are few, else the nearest."""
     names = list(legal)
     near = did_you_mean(given, names)
-    choices = f"legal: {', '.join(names)}" if len(names) <= 6 else f"nearest: {', '.join(near)}"
+    choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= 6 else f"nearest: {', '.join(near)}"
     hint = f"did you mean {near[0]}?" if near and len(names) <= 6 else fix
     return UserError(f"unknown {kind} {given!r}; {choices}", hint)

@@ -38,8 +38,8 @@ def parse_bytes(text: str) -> float:
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> str:
-    if not math.isfinite(value):
-        return f"{value} {unit}"
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g} {unit}"
     scale, prefix = next((s for s in steps if abs(value) >= s[0] * 0.9995), steps[-1])
     return f"{digits3(value / scale)} {prefix}{unit}"
 
@@ -82,12 +82,16 @@ def format_flops(value: float) -> str:
 
 
 def format_count(value: float) -> str:
-    """A count such as parameters or FLOPs: ``431 k``."""
+    """A count such as parameters or FLOPs: ``431 k``; a whole number below a thousand as it is."""
+    if abs(value) < 1000 and value == int(value):
+        return f"{value:.0f}"
     return _scaled(value, "", _UP).rstrip()
 
 
 def format_seconds(value: float) -> str:
-    """A time: ``12.3 ms``; from two minutes on ``2 h 03 min``."""
+    """A time: ``12.3 ms``; from two minutes on ``2 min 03 s``, from two hours on ``2 h 03 min``."""
+    if not math.isfinite(value):
+        return _scaled(value, "s", _DOWN)
     if value >= 7200:
         return f"{int(value // 3600)} h {int(value % 3600 // 60):02d} min"
     if value >= 120:

@@ -1,1 +1,28 @@
+"""Facts about machines: devices, links and clusters, and a catalogue of them with a source for every number.
 
+>>> from paceline import hardware
+>>> hardware.device("a100").peak("bf16").value
+312000000000000.0
+>>> hardware.cluster("gtx1080", devices_per_node=4, num_nodes=8, network_text="10Gb/s").world_size
+32
+"""
+
+from paceline.hardware.catalogue import cluster, device, devices, link, links, network
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import BYTES_PER_ELEMENT, PRECISIONS, Device, Fact, Link, Precision
+
+__all__ = [
+    "BYTES_PER_ELEMENT",
+    "PRECISIONS",
+    "Cluster",
+    "Device",
+    "Fact",
+    "Link",
+    "Precision",
+    "cluster",
+    "device",
+    "devices",
+    "link",
+    "links",
+    "network",
+]

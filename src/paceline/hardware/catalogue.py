@@ -1,0 +1,209 @@
+"""The catalogue: devices and links by name, read from ``devices.toml`` and ``links.toml`` when first asked for."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar
+
+from paceline.errors import UserError, unknown
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device, Fact, Link
+from paceline.units import format_bandwidth, parse_bandwidth
+
+_Named = TypeVar("_Named", bound=Device | Link)
+
+_SEPARATORS = re.compile(r"[\s_-]+")
+_VENDOR = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|intel|google|cloud)+(?=.)")
+_SEVERAL = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s+(\S.*)$", re.IGNORECASE)
+
+
+def device(name: str) -> Device:
+    """The device of that name or alias.
+
+    Case, spaces, dashes, underscores and the vendor's name do not matter: ``a100``, ``A100-80``,
+    ``NVIDIA A100-SXM4-80GB``. A short alias means the most common variant: ``A100`` is the A100 SXM 80GB, ``H100`` the
+    H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs.
+
+    Raises:
+        UserError: unknown name; the nearest names are given.
+    """
+    return _find("device", name, _device_index(), "list them with paceline.hardware.devices()")
+
+
+def link(name: str) -> Link:
+    """The link of that name or alias: ``NVLink 3``, ``PCIe 4``, ``IB HDR``, ``10GbE``. Raises UserError otherwise."""
+    return _find("link", name, _link_index(), "list them with paceline.hardware.links()")
+
+
+def devices() -> tuple[Device, ...]:
+    """Every device of the catalogue, in the order of the file."""
+    return _catalogue_devices()
+
+
+def links() -> tuple[Link, ...]:
+    """Every link of the catalogue, in the order of the file."""
+    return _catalogue_links()
+
+
+def network(text: str) -> Link:
+    """The link between nodes that ``text`` names.
+
+    Args:
+        text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``), or a bandwidth per
+            node in one direction (``10Gb/s``). A bandwidth is taken for Ethernet: that of the catalogue when it has
+            one so fast, else one of that bandwidth with the latency of the catalogue's nearest.
+
+    Raises:
+        UserError: neither a known link nor a bandwidth.
+    """
+    if _fold(text) in _link_index():
+        return link(text)
+    if several := _SEVERAL.match(text):
+        return _times(int(several[1]), network(several[2]))
+    if re.match(r"\s*[0-9.]", text):
+        return _ethernet(parse_bandwidth(text))
+    raise unknown("network", text, _spoken(_link_index()), "or give a bandwidth per node such as 10Gb/s")
+
+
+def cluster(device_name: str, devices_per_node: int, num_nodes: int, network_text: str | None = None) -> Cluster:
+    """``num_nodes`` nodes of ``devices_per_node`` devices, from texts as ``device`` and ``network`` take them.
+
+    The link inside a node is the device's own. A single node needs no network; its ``network`` is then that link.
+
+    Raises:
+        UserError: unknown device or network, a count below 1, or several nodes without a network.
+    """
+    one = device(device_name)
+    intra_link = link(one.link)
+    if network_text is not None:
+        between = network(network_text)
+    elif num_nodes <= 1:
+        between = intra_link
+    else:
+        raise UserError(f"{num_nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
+    return Cluster(
+        device=one,
+        devices_per_node=devices_per_node,
+        num_nodes=num_nodes,
+        intra_link=intra_link,
+        network=between,
+    )
+
+
+def _fold(name: str) -> str:
+    """``name`` without what does not matter in a look-up: case, separators, the vendor."""
+    return _VENDOR.sub("", _SEPARATORS.sub("", name.casefold()))
+
+
+def _find(kind: str, name: str, index: Mapping[str, _Named], fix: str) -> _Named:
+    found = index.get(_fold(name))
+    if found is None:
+        raise unknown(kind, name, _spoken(index), fix)
+    return found
+
+
+def _spoken(index: Mapping[str, _Named]) -> list[str]:
+    """Every name and alias as the catalogue writes it, names first."""
+    entries = list(dict.fromkeys((entry.name, entry.aliases) for entry in index.values()))
+    return [name for name, _ in entries] + [alias for _, aliases in entries for alias in aliases]
+
+
+def _times(count: int, one: Link) -> Link:
+    """``count`` equal links side by side: their bandwidths add, the latency is that of one."""
+    if count == 1:
+        return one
+    total = replace(one.bandwidth, value=count * one.bandwidth.value, source=f"{count} x {one.bandwidth.source}")
+    return replace(one, name=f"{count}x {one.name}", bandwidth=total, aliases=())
+
+
+def _ethernet(bandwidth: float) -> Link:
+    """Ethernet of ``bandwidth`` bytes/s: the catalogue's own within one part in a thousand, else one made for it."""
+    ethernets = [one for one in links() if one.kind == "ethernet"]
+    nearest = min(ethernets, key=lambda one: abs(math.log(one.bandwidth.value / bandwidth)))
+    if math.isclose(nearest.bandwidth.value, bandwidth, rel_tol=1e-3):
+        return nearest
+    return Link(
+        name=f"Ethernet {format_bandwidth(bandwidth)}",
+        kind="ethernet",
+        bandwidth=Fact(bandwidth, "given by the user", nearest.bandwidth.date),
+        latency=replace(nearest.latency, source=f"as {nearest.name}: {nearest.latency.source}"),
+    )
+
+
+def _load(file_name: str) -> dict[str, Any]:
+    """The file's tables. Imports what reads it only here: most commands name no hardware."""
+    import tomllib
+    from importlib.resources import files
+
+    return tomllib.loads(files("paceline.hardware").joinpath(file_name).read_text(encoding="utf-8"))
+
+
+def _fact(entry: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> Fact:
+    """A number of the file with its source spelled out: title, address or derivation, and how the value follows."""
+    source = sources[entry["source"]]
+    text = f"{source['title']} <{source['url']}>" if "url" in source else f"{source['title']}: {source['derivation']}"
+    if "how" in entry:
+        text += f" ({entry['how']})"
+    return Fact(value=float(entry["value"]), source=text, date=source["date"])
+
+
+@cache
+def _catalogue_devices() -> tuple[Device, ...]:
+    data = _load("devices.toml")
+    sources = data["sources"]
+
+    def per_precision(entry: Mapping[str, Any], key: str) -> dict[str, Fact]:
+        return {precision: _fact(number, sources) for precision, number in entry.get(key, {}).items()}
+
+    return tuple(
+        Device(
+            name=entry["name"],
+            kind=entry["kind"],
+            peak_flops=per_precision(entry, "peak_flops"),
+            matmul_flops=per_precision(entry, "matmul_flops"),
+            memory=_fact(entry["memory"], sources),
+            memory_bandwidth=_fact(entry["memory_bandwidth"], sources),
+            link=entry["link"],
+            aliases=tuple(entry.get("aliases", ())),
+            note=entry.get("note", ""),
+        )
+        for entry in data["device"]
+    )
+
+
+@cache
+def _catalogue_links() -> tuple[Link, ...]:
+    data = _load("links.toml")
+    sources = data["sources"]
+    return tuple(
+        Link(
+            name=entry["name"],
+            kind=entry["kind"],
+            bandwidth=_fact(entry["bandwidth"], sources),
+            latency=_fact(entry["latency"], sources),
+            aliases=tuple(entry.get("aliases", ())),
+            note=entry.get("note", ""),
+        )
+        for entry in data["link"]
+    )
+
+
+def _index(entries: Iterable[_Named]) -> dict[str, _Named]:
+    index: dict[str, _Named] = {}
+    for one in entries:
+        index.update(dict.fromkeys([_fold(name) for name in (one.name, *one.aliases)], one))
+    return index
+
+
+@cache
+def _device_index() -> dict[str, Device]:
+    return _index(devices())
+
+
+@cache
+def _link_index() -> dict[str, Link]:
+    return _index(links())

@@ -1,0 +1,330 @@
+"""The catalogue's look-ups, and the physics its numbers must respect."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline import hardware
+from paceline.errors import UserError
+from paceline.hardware import Device, Link, cluster, device, devices, link, links, network
+from paceline.hardware.catalogue import _fold
+
+SPELLINGS = {
+    "device": [(text, one.name) for one in devices() for text in (one.name, *one.aliases)],
+    "link": [(text, one.name) for one in links() for text in (one.name, *one.aliases)],
+}
+
+
+def by_name(entries: tuple[Device, ...] | tuple[Link, ...]) -> list[object]:
+    return [pytest.param(one, id=one.name) for one in entries]
+
+
+# What there is.
+
+
+def test_counts() -> None:
+    assert len(devices()) >= 25
+    assert len(links()) >= 15
+
+
+NAMED = """
+K80, P100, V100, T4, A10, A30, A40, A100, H100, H200, GH200, B200, L4, L40S, GTX1080, GTX 1080 Ti, RTX 2080 Ti, RTX3090,
+RTX4090, MI250X, MI300X, MI325X, Gaudi2, Gaudi3, TPU v3, TPU v4, TPU v5e, TPU v5p, Xeon
+"""
+
+
+@pytest.mark.parametrize("name", NAMED.replace("\n", " ").strip().split(", "))
+def test_devices_people_name(name: str) -> None:
+    assert isinstance(device(name), Device)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("a100", "A100 SXM 80GB"),
+        ("A100-80", "A100 SXM 80GB"),
+        ("A100-40", "A100 SXM 40GB"),
+        ("h100", "H100 SXM"),
+        ("v100", "V100 SXM2 16GB"),
+        ("p100", "P100 PCIe 16GB"),
+        ("mi250x", "MI250X GCD"),
+        # as CUDA reports them
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM 80GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("Tesla V100-SXM2-32GB", "V100 SXM2 32GB"),
+        ("NVIDIA GeForce RTX 3090", "RTX 3090"),
+        ("Tesla K80", "K80"),
+    ],
+)
+def test_alias_means_the_most_common_variant(alias: str, name: str) -> None:
+    assert device(alias).name == name
+
+
+@pytest.mark.parametrize("kind", ["device", "link"])
+def test_no_spelling_means_two_things(kind: str) -> None:
+    meaning: dict[str, str] = {}
+    for text, name in SPELLINGS[kind]:
+        assert meaning.setdefault(_fold(text), name) == name, text
+
+
+# Looking up.
+
+
+def respell(draw: st.DrawFn, text: str) -> str:
+    """``text`` in another mix of cases, with spaces, dashes and underscores strewn in or taken out."""
+    letters = [c for c in text if c not in " -_"]
+    gaps = draw(st.lists(st.sampled_from(["", "", " ", "-", "_", " - "]), min_size=len(letters), max_size=len(letters)))
+    upper = draw(st.lists(st.booleans(), min_size=len(letters), max_size=len(letters)))
+    return "".join((c.upper() if up else c.lower()) + gap for c, gap, up in zip(letters, gaps, upper, strict=True))
+
+
+@given(st.data())
+def test_device_lookup_ignores_case_and_separators(data: st.DataObject) -> None:
+    text, name = data.draw(st.sampled_from(SPELLINGS["device"]))
+    assert device(data.draw(st.composite(respell)(text))).name == name
+
+
+@given(st.data())
+def test_link_lookup_ignores_case_and_separators(data: st.DataObject) -> None:
+    text, name = data.draw(st.sampled_from(SPELLINGS["link"]))
+    respelt = data.draw(st.composite(respell)(text))
+    assert link(respelt).name == name
+    assert network(respelt).name == name
+
+
+def test_unknown_device_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown device 'A10O'; nearest: .*A100"):
+        device("A10O")
+
+
+def test_unknown_link_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown link 'NVLink 9'; nearest: NVLink"):
+        link("NVLink 9")
+
+
+@pytest.mark.parametrize("text", ["", " ", "nvidia", "tesla", "A", "A100 SXM 60GB"])
+def test_no_default_device(text: str) -> None:
+    with pytest.raises(UserError):
+        device(text)
+
+
+# Networks from text.
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("10Gb/s", "Ethernet 10 Gb/s"),
+        ("10Gbps", "Ethernet 10 Gb/s"),
+        ("1.25GB/s", "Ethernet 10 Gb/s"),
+        ("0.1Tb/s", "Ethernet 100 Gb/s"),
+        ("1 Gb/s", "Ethernet 1 Gb/s"),
+        ("10GbE", "Ethernet 10 Gb/s"),
+        ("ib hdr", "InfiniBand HDR"),
+        ("nvlink4", "NVLink 4"),
+        ("1x EDR", "InfiniBand EDR"),
+    ],
+)
+def test_network_of_the_catalogue(text: str, name: str) -> None:
+    assert network(text).name == name
+
+
+def test_network_of_another_bandwidth() -> None:
+    made = network("12Gb/s")
+    assert (made.name, made.kind) == ("Ethernet 12.0 Gb/s", "ethernet")
+    assert made.bandwidth.value == 1.5e9
+    assert made.bandwidth.source == "given by the user"
+    assert made.latency.value == link("10GbE").latency.value
+    assert made.latency.source.startswith("as Ethernet 10 Gb/s: ")
+
+
+@given(st.floats(1e3, 1e15))
+def test_any_bandwidth_is_kept(bandwidth: float) -> None:
+    assert network(f"{bandwidth!r}B/s").bandwidth.value == pytest.approx(bandwidth, rel=1e-3)
+
+
+def test_several_links() -> None:
+    eight = network("8x InfiniBand HDR")
+    assert eight.name == "8x InfiniBand HDR"
+    assert eight.bandwidth.value == 8 * 25e9
+    assert eight.bandwidth.source.startswith("8 x ")
+    assert eight.latency == link("HDR").latency
+    assert network("4 x 100Gb/s").bandwidth.value == 4 * 12.5e9
+
+
+@pytest.mark.parametrize("text", ["", "foo", "Infinyband", "0x EDR", "8x", "8x foo", "10", "10 gb", "-10Gb/s", "10GB"])
+def test_no_default_network(text: str) -> None:
+    with pytest.raises(UserError):
+        network(text)
+
+
+def test_unknown_network_names_the_nearest_and_the_other_way() -> None:
+    with pytest.raises(UserError, match=r"nearest: InfiniBand EDR.*or give a bandwidth per node such as 10Gb/s"):
+        network("Infinyband EDR")
+
+
+# Clusters from texts.
+
+
+def test_cluster() -> None:
+    made = cluster("gtx1080", 4, 8, "10Gb/s")
+    assert made.world_size == 32
+    assert made.device.name == "GTX 1080"
+    assert made.intra_link.name == "PCIe 3.0 x16"
+    assert made.network.name == "Ethernet 10 Gb/s"
+
+
+def test_one_node_needs_no_network() -> None:
+    made = cluster("h100", 8, 1, None)
+    assert made.network == made.intra_link == link("NVLink 4")
+    assert cluster("h100", 8, 1, "HDR").network.name == "InfiniBand HDR"
+
+
+def test_several_nodes_need_a_network() -> None:
+    with pytest.raises(UserError, match="2 nodes have no network"):
+        cluster("h100", 8, 2)
+
+
+@pytest.mark.parametrize("counts", [(0, 1), (1, 0), (-1, 2)])
+def test_counts_start_at_one(counts: tuple[int, int]) -> None:
+    with pytest.raises(UserError, match="whole number from 1 up"):
+        cluster("h100", *counts, "HDR")
+
+
+# Physics.
+
+
+@pytest.mark.parametrize("one", by_name(devices()))
+def test_device_is_consistent(one: Device) -> None:
+    assert one.peak_flops
+    assert set(one.peak_flops) <= set(hardware.PRECISIONS)
+    assert link(one.link).name == one.link
+    assert 2**30 <= one.memory.value <= 16 * 2**40
+    assert 1e11 <= one.memory_bandwidth.value <= 1e13
+    peaks = [one.peak_flops[p].value for p in ("fp32", "tf32", "bf16") if p in one.peak_flops]
+    assert peaks == sorted(peaks)
+    for precision, measured in one.matmul_flops.items():
+        assert 0.3 * one.peak(precision).value < measured.value <= one.peak(precision).value
+
+
+@pytest.mark.parametrize("one", by_name(links()))
+def test_link_is_consistent(one: Link) -> None:
+    assert 1e8 <= one.bandwidth.value <= 1e12
+    assert 1e-7 <= one.latency.value <= 1e-4
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"NVLink {generation}" for generation in range(1, 6)],
+        [f"PCIe {generation}" for generation in (3, 4, 5)],
+        [f"{speed}GbE" for speed in (1, 10, 25, 40, 50, 100, 200, 400)],
+        ["FDR", "EDR", "HDR", "NDR"],
+        ["TPU v3 ICI", "TPU v5p ICI"],
+        ["Gaudi 2 scale-up", "Gaudi 3 scale-up"],
+        ["Infinity Fabric MI250X", "Infinity Fabric MI300X"],
+        ["PCIe 3", "NVLink 1"],
+    ],
+)
+def test_faster_links_are_faster(names: list[str]) -> None:
+    rates = [link(name).bandwidth.value for name in names]
+    assert rates == sorted(set(rates))
+
+
+@pytest.mark.parametrize(
+    ("slower", "faster"), [("K80", "P100"), ("P100", "V100"), ("V100", "A100"), ("A100", "H100"), ("H100", "B200")]
+)
+def test_generations_gain(slower: str, faster: str) -> None:
+    assert max(f.value for f in device(slower).peak_flops.values()) < max(
+        f.value for f in device(faster).peak_flops.values()
+    )
+
+
+def test_k80_and_mi250x_are_per_gpu_not_per_card() -> None:
+    assert device("K80").memory.value == 12 * 2**30
+    assert device("K80").memory_bandwidth.value == 240e9
+    assert device("K80").peak("fp32").value == pytest.approx(8.74e12 / 2)
+    assert device("MI250X").peak("bf16").value == pytest.approx(383e12 / 2)
+
+
+@pytest.mark.parametrize("name", ["K80", "TITAN X", "GTX 1080", "GTX 1080 Ti"])
+def test_no_useful_half_precision_before_p100(name: str) -> None:
+    assert list(device(name).peak_flops) == ["fp32"]
+
+
+@pytest.mark.parametrize("name", ["P100 PCIe", "P100 SXM2"])
+def test_p100_fp16_is_twice_fp32(name: str) -> None:
+    assert set(device(name).peak_flops) == {"fp32", "fp16"}
+    assert device(name).peak("fp16").value == pytest.approx(2 * device(name).peak("fp32").value, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["V100", "V100 32GB", "V100 PCIe", "T4", "RTX 2080 Ti", "Quadro RTX 6000"])
+def test_volta_and_turing_have_fp16_tensor_cores_only(name: str) -> None:
+    assert set(device(name).peak_flops) == {"fp32", "fp16"}
+    assert device(name).peak("fp16").value >= 3.9 * device(name).peak("fp32").value
+
+
+@pytest.mark.parametrize("name", ["A10", "A30", "A40", "A100", "L4", "L40S", "H100", "H200", "GH200", "B200", "MI300X"])
+def test_ampere_and_later_have_every_precision(name: str) -> None:
+    assert set(device(name).peak_flops) == set(hardware.PRECISIONS)
+    assert device(name).peak("bf16").value == pytest.approx(2 * device(name).peak("tf32").value, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["RTX 2080 Ti", "RTX 3090", "RTX 4090"])
+def test_geforce_tensor_rate_is_with_fp32_accumulate(name: str) -> None:
+    assert device(name).peak("fp16").value <= 4.05 * device(name).peak("fp32").value
+    assert "fp32 accumulate" in device(name).note
+
+
+def test_tpu_has_bf16_only() -> None:
+    assert all(set(one.peak_flops) == {"bf16"} for one in devices() if one.kind == "tpu")
+
+
+def test_missing_precision_says_what_there_is() -> None:
+    with pytest.raises(UserError, match=r"unknown precision for V100 SXM2 16GB 'bf16'; legal: fp32, fp16"):
+        device("V100").peak("bf16")
+
+
+# The package.
+
+
+def test_examples_of_the_docstring() -> None:
+    assert doctest.testmod(hardware).failed == 0
+    assert doctest.testmod(hardware).attempted > 0
+
+
+def test_public_names_exist() -> None:
+    assert hardware.__all__ == sorted(hardware.__all__, key=lambda name: (not name.isupper(), name.islower(), name))
+    assert all(hasattr(hardware, name) for name in hardware.__all__)
+
+
+IMPORT_COST = """
+import sys, time
+began = time.process_time()
+import paceline.hardware
+print(time.process_time() - began)
+print(*sorted({"torch", "numpy", "tomllib", "importlib.resources", "difflib"} & set(sys.modules)))
+"""
+
+
+def test_import_is_light() -> None:
+    source = str(Path(hardware.__file__).parents[2])
+    runs = [
+        subprocess.run(
+            [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {source!r})\n{IMPORT_COST}"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()
+        for _ in range(3)
+    ]
+    assert all(run[1] == "" for run in runs)
+    assert min(float(run[0]) for run in runs) < 0.06, "30 ms on an idle machine; twice that is let pass on a busy one"

@@ -1,0 +1,195 @@
+"""Text in, SI floats inside, three significant digits out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline import units
+from paceline.errors import UserError
+from paceline.units import parse_bandwidth, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"),
+    [
+        ("10Gb/s", 1.25e9),
+        ("10Gbps", 1.25e9),
+        ("10Gbit/s", 1.25e9),
+        ("10 Gb/s", 1.25e9),
+        (" 10Gb/s ", 1.25e9),
+        ("1.25GB/s", 1.25e9),
+        ("1.25GBps", 1.25e9),
+        ("1250MB/s", 1.25e9),
+        ("0.4Tb/s", 5e10),
+        (".5Gb/s", 6.25e7),
+        ("1e9B/s", 1e9),
+        ("8b/s", 1.0),
+        ("1kB/s", 1e3),
+        ("1KB/s", 1e3),
+        ("1KiB/s", 1024.0),
+        ("5GiB/s", 5 * 2.0**30),
+    ],
+)
+def test_parse_bandwidth(text: str, bytes_per_s: float) -> None:
+    assert parse_bandwidth(text) == pytest.approx(bytes_per_s, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("25MiB", 25 * 2.0**20),
+        ("1.7MB", 1.7e6),
+        ("80GiB", 80 * 2.0**30),
+        ("1TiB", 2.0**40),
+        ("1PB", 1e15),
+        ("1EB", 1e18),
+        ("1e3B", 1e3),
+        ("2E+3 B", 2e3),
+        ("8b", 1.0),
+        ("1Kib", 128.0),
+        ("512B", 512.0),
+    ],
+)
+def test_parse_bytes(text: str, size: float) -> None:
+    assert parse_bytes(text) == pytest.approx(size, rel=1e-12)
+
+
+def test_a_small_b_is_a_bit_and_a_capital_one_a_byte() -> None:
+    assert parse_bandwidth("1GB/s") == 8 * parse_bandwidth("1Gb/s")
+    assert parse_bytes("1MB") == 8 * parse_bytes("1Mb")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "10", "10G", "10Gb", "10GB", "Gb/s", "10gb/s", "10 Gb / s", "-10Gb/s", "ten Gb/s", "1,5Gb/s", "1 0Gb/s"],
+)
+def test_what_is_not_a_bandwidth(text: str) -> None:
+    with pytest.raises(UserError, match=r"is not a bandwidth; write it as 10Gb/s \(bits\) or 1.25GB/s \(bytes\)"):
+        parse_bandwidth(text)
+
+
+@pytest.mark.parametrize("text", ["", "25", "25M", "25MiB/s", "25mB", "25 Mi", "-1B", "0x10B", "nanB", "infB", "１B"])
+def test_what_is_not_a_size(text: str) -> None:
+    with pytest.raises(UserError, match=r"is not a size; write it as 25MiB or 26\.2MB"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["0B", "0.0GB", "1e400B", "1e-400B"])
+def test_a_size_is_positive_and_finite(text: str) -> None:
+    with pytest.raises(UserError, match="is not a positive size"):
+        parse_bytes(text)
+
+
+def test_a_bandwidth_is_positive() -> None:
+    with pytest.raises(UserError, match="is not a positive bandwidth"):
+        parse_bandwidth("0Gb/s")
+
+
+positive = st.floats(1e-3, 1e20)
+
+
+@given(positive)
+def test_bandwidth_round_trip(value: float) -> None:
+    assert parse_bandwidth(units.format_bandwidth(value)) == pytest.approx(value, rel=5.001e-3)
+
+
+@given(positive)
+def test_byte_rate_round_trip(value: float) -> None:
+    assert parse_bandwidth(units.format_byte_rate(value)) == pytest.approx(value, rel=5.001e-3)
+
+
+@given(positive)
+def test_bytes_round_trip(value: float) -> None:
+    assert parse_bytes(units.format_bytes(value)) == pytest.approx(value, rel=5.001e-3)
+
+
+@given(positive)
+def test_memory_round_trip(value: float) -> None:
+    assert parse_bytes(units.format_memory(value)) == pytest.approx(value, rel=5.001e-3)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=1e-12, max_value=1e30))
+def test_three_digits_are_three_and_never_an_exponent(value: float) -> None:
+    text = units.digits3(value)
+    assert "e" not in text
+    assert float(text) == pytest.approx(value, rel=5.001e-3)
+    assert float(text) == float(f"{value:.3g}")
+    assert units.digits3(-value) == "-" + text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0123, "0.0123"),
+        (1.2345, "1.23"),
+        (1, "1.00"),
+        (12.34, "12.3"),
+        (123.4, "123"),
+        (1234, "1230"),
+        (9.999, "10.0"),
+        (999.5, "1000"),
+        (0, "0"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+    ],
+)
+def test_digits3(value: float, text: str) -> None:
+    assert units.digits3(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (units.format_bytes(1.72e6), "1.72 MB"),
+        (units.format_bytes(999.6e6), "1.00 GB"),
+        (units.format_bytes(0), "0 B"),
+        (units.format_bytes(-5e9), "-5.00 GB"),
+        (units.format_memory(80 * 2**30), "80.0 GiB"),
+        (units.format_memory(2**40), "1.00 TiB"),
+        (units.format_memory(1000), "1000 B"),
+        (units.format_bandwidth(1.25e9), "10.0 Gb/s"),
+        (units.format_byte_rate(3e11), "300 GB/s"),
+        (units.format_flops(312e12), "312 TFLOP/s"),
+        (units.format_flops(math.inf), "inf FLOP/s"),
+        (units.format_count(431080), "431 k"),
+        (units.format_count(25.6e6), "25.6 M"),
+        (units.format_count(0), "0"),
+        (units.format_count(8), "8"),
+        (units.format_count(-12), "-12"),
+        (units.format_count(999), "999"),
+        (units.format_count(1000), "1.00 k"),
+        (units.format_count(2.5), "2.50"),
+    ],
+)
+def test_format(text: str, expected: str) -> None:
+    assert text == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (1e-12, "0.00100 ns"),
+        (3.4e-6, "3.40 µs"),
+        (0.0123, "12.3 ms"),
+        (0.9996, "1.00 s"),
+        (1.5, "1.50 s"),
+        (119.4, "119 s"),
+        (120, "2 min 00 s"),
+        (125.9, "2 min 05 s"),
+        (7199.9, "119 min 59 s"),
+        (7200, "2 h 00 min"),
+        (2 * 3600 + 3 * 60 + 59, "2 h 03 min"),
+        (100 * 3600, "100 h 00 min"),
+        (-0.5, "-500 ms"),
+        (math.inf, "inf s"),
+        (-math.inf, "-inf s"),
+        (math.nan, "nan s"),
+    ],
+)
+def test_format_seconds(seconds: float, text: str) -> None:
+    assert units.format_seconds(seconds) == text

@@ -1,0 +1,223 @@
+"""One forward and backward pass on the meta device, observed: which module did which work, in which order.
+
+Forward operations belong to the innermost module being called. Backward operations belong to the module whose forward
+made their autograd node: nodes carry increasing sequence numbers, and the number is read at every entry and exit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import UserError
+from paceline.workload.operations import NOTHING, element_bytes, flops, tensors_in, traffic
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+ROOT = "(model)"  # the outermost module's own operations; no submodule's path can contain a bracket
+LOSS = "loss"
+_FORWARD, _BACKWARD = 0, 1
+_ACCUMULATE = 2**63  # AccumulateGrad nodes have sequence number 2**64 - 1
+
+
+@dataclass
+class Work:
+    """What one module did in one step, as (forward, backward) pairs, and what it kept for the backward pass."""
+
+    flops: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    bytes: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    ops: list[int] = field(default_factory=lambda: [0, 0])
+    saved: float = 0.0
+
+
+class Recorder:
+    """The record of one training step of ``model``, which is on the meta device.
+
+    Attributes:
+        work: by module path, in the order of first operation.
+        kinds: class name by module path.
+        ready: names of parameters in the order in which their gradients were complete.
+        calls: calls by (module path, operation).
+        flops: FLOPs by (module path, operation); missing where unknown.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.work: dict[str, Work] = defaultdict(Work)
+        self.kinds = {path or ROOT: type(module).__name__ for path, module in model.named_modules()}
+        self.kinds[LOSS] = LOSS
+        self.ready: list[str] = []
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.flops: dict[tuple[str, str], float] = {}
+        self._owners = {id(p): name.rpartition(".")[0] or ROOT for name, p in model.named_parameters()}
+        held = [*model.parameters(), *model.buffers()]
+        self._held = {t.untyped_storage()._cdata for t in held}
+        self._storages: dict[int, Any] = {}  # kept alive, so that no second one gets the same address
+        self._stack: list[str] = []
+        self._spans: list[tuple[int, str]] = []
+        self._phase = _FORWARD
+
+    def run(self, step: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> None:
+        """Run ``step`` (which calls the model), ``loss`` of its result, and the backward pass.
+
+        Raises:
+            UserError: when a value is needed, which the meta device does not have, or nothing needs a gradient.
+        """
+        import torch
+
+        with self._hooks(), fused_kernels(), _observe(self._operation):
+            with torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor):
+                output = step()
+                self._enter(LOSS)
+                value = loss(output)
+            if not value.requires_grad:
+                raise UserError("nothing to train: the loss does not depend on a parameter that requires a gradient")
+            self._phase = _BACKWARD
+            self._stack.clear()
+            value.backward()  # type: ignore[no-untyped-call]
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad:
+                self.work[self.owner(name)]  # a module that trains is a layer, also when the step does not reach it
+
+    def owner(self, parameter: str) -> str:
+        """The module that holds a parameter or, when that one is never called, the nearest around it that works."""
+        held = parameter.rpartition(".")[0]
+        path = held
+        while path and path not in self.work:
+            path = path.rpartition(".")[0]
+        return path or (ROOT if ROOT in self.work else held or ROOT)
+
+    @contextmanager
+    def _hooks(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for path, module in self.model.named_modules():
+                before = module.register_forward_pre_hook(lambda _m, _x, path=path or ROOT: self._enter(path))
+                after = module.register_forward_hook(lambda _m, _x, _y: self._leave(), always_call=True)
+                stack.callback(before.remove)
+                stack.callback(after.remove)
+            for name, parameter in self.model.named_parameters():
+                if parameter.requires_grad:
+                    hook = parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                        lambda _p, name=name: self.ready.append(name)
+                    )
+                    stack.callback(hook.remove)
+            yield
+
+    def _enter(self, path: str) -> None:
+        self._stack.append(path)
+        self._mark()
+
+    def _leave(self) -> None:
+        self._stack.pop()
+        self._mark()
+
+    def _mark(self) -> None:
+        import torch
+
+        owner = self._stack[-1] if self._stack else ROOT
+        self._spans.append((torch.autograd._get_sequence_nr(), owner))  # type: ignore[attr-defined]
+
+    def _owner(self) -> str:
+        """The module that the operation now running belongs to."""
+        import torch
+
+        if self._stack:  # in the backward pass: a forward recomputed by activation checkpointing
+            return self._stack[-1]
+        node = torch._C._current_autograd_node()
+        if node is None:
+            return LOSS if self._phase == _BACKWARD else ROOT
+        number = node._sequence_nr()
+        if number >= _ACCUMULATE:
+            return self._owners.get(id(getattr(node, "variable", None)), LOSS)
+        return self._spans[max(0, bisect_right(self._spans, number, key=lambda span: span[0]) - 1)][1]
+
+    def _operation(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        import torch
+
+        name = function._schema.name.replace("::", ".")
+        if function.is_view or name in NOTHING:
+            return
+        inputs, outputs = list(tensors_in([args, kwargs])), list(tensors_in(result))
+        owner = self._owner()
+        bounded = torch.Tag.pointwise in function.tags or torch.Tag.reduction in function.tags
+        count = flops(name, args, inputs, bounded)
+        self.calls[owner, name] += 1
+        work = self.work[owner]
+        work.ops[self._phase] += 1
+        work.bytes[self._phase] += traffic(name, inputs, outputs)
+        if count is not None:
+            self.flops[owner, name] = self.flops.get((owner, name), 0.0) + count
+            work.flops[self._phase] += count
+
+    def _save(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address not in self._held and address not in self._storages:
+            self._storages[address] = storage
+            owner = self._stack[-1] if self._stack else ROOT
+            self.work[owner].saved += storage.nbytes() / tensor.dtype.itemsize * element_bytes(tensor.dtype)
+        return tensor
+
+
+@contextmanager
+def _observe(record: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]) -> Iterator[None]:
+    """Call ``record(function, args, kwargs, result)`` after every ATen operation."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            result = func(*args, **(kwargs or {}))
+            record(func, args, kwargs or {}, result)
+            return result
+
+    with Observer():  # type: ignore[no-untyped-call]
+        yield
+
+
+@contextmanager
+def fused_kernels() -> Iterator[None]:
+    """Meta tensors take the attention and dropout kernels that a GPU takes, not the fallback that torch gives them.
+
+    The fallback writes out the (S, T) score matrix and the random numbers of dropout, which no GPU does.
+    """
+    import torch
+
+    aten = torch.ops.aten
+
+    def attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        if query.dim() != 4:  # the fused kernels take (B, H, S, D) only
+            return aten._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+            )[0]
+        if attn_mask is None:
+            return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        mask = attn_mask.to(query.dtype)
+        return aten._scaled_dot_product_efficient_attention(
+            query, key, value, mask, True, dropout_p, is_causal, scale=scale
+        )[0]
+
+    def dropout(data: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+        return torch.native_dropout(data, p, True)[0] if train and p > 0 else data
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("scaled_dot_product_attention", attention, "AutogradMeta")
+        library.impl("dropout", dropout, "AutogradMeta")
+        yield

@@ -1,0 +1,218 @@
+"""From a network to its layer table: two steps on the meta device, of two and of four samples, no arithmetic."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import UserError
+from paceline.workload.layers import Coverage, Layer, Parameter, Workload
+from paceline.workload.operations import tensors_in
+from paceline.workload.recorder import LOSS, Recorder, Work
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Loss = str | Callable[[Any], Any]
+_SMALL, _LARGE = 2, 4  # batch sizes; any two would do, a batch of one can take other kernels
+_PROVIDE = (
+    "return (module, example_batch), or set module.example_input to one: a tensor, a tuple of positional arguments or "
+    "a dict of keyword arguments, the first dimension of each tensor being the batch"
+)
+_NEEDS_VALUES = ("item()", "copy out of meta tensor", "data-independent", "no data", "meta tensors")
+
+
+def trace(
+    model: nn.Module | Callable[[], Any],
+    inputs: Any = None,
+    *,
+    name: str = "",
+    sample: str = "",
+    source: str = "",
+    loss: Loss = "mean",
+) -> Workload:
+    """The layer table of one training step of ``model``.
+
+    FLOPs are those of matrix products, convolutions and attention (a multiply-add is two), so that they compare with
+    published ones; other known operations count their bytes. FLOPs that do not grow in proportion to the
+    batch have no place in a table per sample and are in ``coverage.unknown``, as are operations without a formula.
+
+    Args:
+        model: a module, which is left as it is, or a function that returns one, or one and a batch of inputs.
+        inputs: a tensor, a tuple of arguments or a dict of them, batch first; None takes the function's, or the
+            module's ``example_input``. Values and batch size do not matter.
+        name: of the workload; the class's name when empty.
+        sample: what one sample is; the input's shape when empty.
+        source: publication or ``module:function``.
+        loss: ``cross_entropy`` (of logits against a class for each row), ``mean`` (of the output, or its ``loss``
+            attribute when it has one), or a function of the model's output.
+
+    Raises:
+        UserError: no inputs, nothing to train, control flow that depends on values, or a forward pass that fails.
+    """
+    module, given = _on_meta(model, name or getattr(model, "__name__", "the function"))
+    inputs = given if inputs is None else inputs
+    if inputs is None or not list(tensors_in(inputs)):
+        raise UserError(f"no example input for {name or type(module).__name__}", _PROVIDE)
+    small, large = (_step(module, _batch(inputs, size), loss, name) for size in (_SMALL, _LARGE))
+    paths = _paths(small)
+    if set(paths) != set(_paths(large)):
+        raise UserError("the modules called depend on the batch size; a layer table has no place for that")
+    tensors = list(tensors_in(_batch(inputs, 1)))
+    return Workload(
+        name=name or type(module).__name__,
+        layers=tuple(_layer(path, small.kinds[path], small.work[path], large.work[path]) for path in paths),
+        parameters=_parameters(module, small, paths),
+        input_bytes=float(sum(t.numel() * t.dtype.itemsize for t in tensors)),
+        sample=sample or ", ".join("x".join(map(str, t.shape[1:])) or "scalar" for t in tensors),
+        source=source,
+        coverage=_coverage(small, large),
+    )
+
+
+def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module, Any]:
+    """A training-mode copy of the network without memory, and the inputs that came with it."""
+    import torch
+
+    inputs: Any = None
+    built: Any = model
+    if not isinstance(model, torch.nn.Module):
+        try:
+            with torch.device("meta"):
+                built = model()
+        except Exception:  # whatever a function does that the meta device cannot, it may do on the CPU
+            try:
+                built = model()
+            except Exception as error:
+                raise UserError(f"building {name} fails: {type(error).__name__}: {error}") from error
+        if isinstance(built, tuple) and len(built) == 2:
+            built, inputs = built
+        if not isinstance(built, torch.nn.Module):
+            raise UserError(f"{name} returned {type(built).__name__}, not an nn.Module", _PROVIDE)
+    # Copied with its tensors already replaced, so that ties survive and nothing large is copied.
+    memo: dict[int, Any] = {}
+    for parameter in built.parameters():
+        memo[id(parameter)] = torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+    for buffer in built.buffers():
+        memo[id(buffer)] = buffer.detach().to("meta")
+    inputs = getattr(built, "example_input", None) if inputs is None else inputs
+    module = copy.deepcopy(built, memo)
+    return module.train(), inputs
+
+
+def _batch(inputs: Any, size: int) -> Any:
+    """The same structure with ``size`` samples, on the meta device."""
+    if isinstance(inputs, Mapping):
+        return {key: _batch(value, size) for key, value in inputs.items()}
+    if isinstance(inputs, list | tuple):
+        return tuple(_batch(value, size) for value in inputs)
+    if not hasattr(inputs, "untyped_storage"):
+        return inputs
+    if inputs.dim() == 0:
+        raise UserError("an example input has no dimensions", "the first dimension of each tensor is the batch")
+    return inputs.new_empty((size, *inputs.shape[1:]), device="meta")
+
+
+def _step(module: nn.Module, inputs: Any, loss: Loss, name: str) -> Recorder:
+    import torch
+
+    def call() -> Any:
+        if isinstance(inputs, Mapping):
+            return module(**inputs)
+        return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+    recorder = Recorder(module)
+    try:
+        with torch.device("meta"), torch.enable_grad():
+            recorder.run(call, lambda output: _loss(output, loss))
+    except UserError:
+        raise
+    except Exception as error:
+        what = name or type(module).__name__
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if any(part in str(error) for part in _NEEDS_VALUES):
+            raise UserError(
+                f"{what} decides by the values of a tensor, which a trace does not have ({first})",
+                "avoid .item(), bool(tensor), nonzero and boolean masks in forward()",
+            ) from error
+        raise UserError(f"{what} fails on the example input: {first}", _PROVIDE) from error
+    finally:
+        module.zero_grad(set_to_none=True)
+    return recorder
+
+
+def _loss(output: Any, loss: Loss) -> torch.Tensor:
+    import torch
+
+    if callable(loss):
+        result: torch.Tensor = loss(output)
+        return result
+    if loss == "cross_entropy":
+        logits = output.flatten(0, -2)
+        return torch.nn.functional.cross_entropy(logits, torch.empty(logits.shape[0], dtype=torch.int64))
+    if loss != "mean":
+        raise UserError(
+            f"unknown loss {loss!r}; legal: cross_entropy, mean", "or give a function of the model's output"
+        )
+    own = getattr(output, "loss", None)
+    parts = [own] if own is not None else [t.mean() for t in tensors_in(output) if t.is_floating_point()]
+    if not parts:
+        raise UserError("the model returns no floating tensor to train on", "give loss=, a function of its output")
+    total: torch.Tensor = sum(parts[1:], start=parts[0])
+    return total
+
+
+def _paths(record: Recorder) -> list[str]:
+    """Modules that did something, in the order in which they first did; the loss is last."""
+    return sorted(record.work, key=lambda path: path == LOSS)
+
+
+def _line(small: float, large: float) -> tuple[float, float]:
+    """(fixed, per sample) of the line through the two batches; without the fixed part where that would be negative."""
+    slope = (large - small) / (_LARGE - _SMALL)
+    fixed = small - slope * _SMALL
+    return (fixed, slope) if fixed >= 0 and slope >= 0 else (0.0, large / _LARGE)
+
+
+def _layer(path: str, kind: str, small: Work, large: Work) -> Layer:
+    fixed_forward, bytes_forward = _line(small.bytes[0], large.bytes[0])
+    fixed_backward, bytes_backward = _line(small.bytes[1], large.bytes[1])
+    return Layer(
+        name=path,
+        kind=kind,
+        flops_forward=_line(small.flops[0], large.flops[0])[1],
+        flops_backward=_line(small.flops[1], large.flops[1])[1],
+        bytes_forward=bytes_forward,
+        bytes_backward=bytes_backward,
+        fixed_bytes_forward=fixed_forward,
+        fixed_bytes_backward=fixed_backward,
+        activation_bytes=_line(small.saved, large.saved)[1],
+        ops_forward=small.ops[0],
+        ops_backward=small.ops[1],
+    )
+
+
+def _parameters(module: nn.Module, record: Recorder, paths: list[str]) -> tuple[Parameter, ...]:
+    trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    # A parameter that the loss does not reach never gets a gradient: after all that do.
+    order = record.ready + [name for name, _ in trained if name not in set(record.ready)]
+    ready = {name: place for place, name in enumerate(order)}
+    index = {path: i for i, path in enumerate(paths)}
+    return tuple(
+        Parameter(name=n, shape=tuple(p.shape), layer=index[record.owner(n)], ready=ready[n]) for n, p in trained
+    )
+
+
+def _coverage(small: Recorder, large: Recorder) -> Coverage:
+    unknown: dict[str, int] = {}
+    for (path, name), calls in sorted(small.calls.items()):
+        flops = small.flops.get((path, name))
+        if flops is None:
+            unknown[name] = unknown.get(name, 0) + calls
+        elif large.flops.get((path, name), 0.0) * _SMALL != flops * _LARGE:
+            label = f"{name} (not in proportion to the batch)"
+            unknown[label] = unknown.get(label, 0) + calls
+    ops = small.calls.total()
+    return Coverage(ops=ops, known=ops - sum(unknown.values()), unknown=unknown)

@@ -59,4 +59,5 @@ class Calibration:
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
         """The inverse of ``to_json``."""
         lines = ("allreduce", "direct", "encode", "reduce", "decode")
-        return cls(**{k: Line(**v) if k in lines else v for k, v in data.items()})
+        values: dict[str, Any] = {k: Line(**v) if k in lines else v for k, v in data.items()}
+        return cls(**values)

@@ -13,14 +13,14 @@ from paceline.workload.layers import Workload
 
 
 def assumptions(
-    workload: Workload, cluster: Cluster, strategy: Strategy, calibration: Calibration | None, needed: float
+    workload: Workload, cluster: Cluster, strategy: Strategy, calibration: Calibration | None, needed: float, overlap: bool
 ) -> tuple[str, ...]:
     """Every assumption behind a prediction. ``needed``: bytes of memory on one device."""
     return (
         *_fit(cluster, needed),
         *_coverage(workload),
         *(_measured(strategy, calibration) if calibration else _catalogue(cluster, strategy)),
-        *(_exchange(cluster, strategy, calibration) if strategy.world_size > 1 else ()),
+        *(_exchange(cluster, strategy, calibration, overlap) if strategy.world_size > 1 else ()),
         "Not counted: input pipeline, stragglers, the framework's own memory and workspaces.",
     )
 
@@ -72,7 +72,7 @@ def _catalogue(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
     )
 
 
-def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | None) -> Iterator[str]:
+def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | None, overlap: bool) -> Iterator[str]:
     if calibration is None:
         links = {"inside a node": cluster.intra_link} if cluster.devices_per_node > 1 else {}
         if cluster.num_nodes > 1:
@@ -84,7 +84,8 @@ def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | N
             )
         if strategy.compression != "dense" or strategy.exchange != "allreduce":
             yield "The codec runs beside the backward pass at memory bandwidth and does not slow it."
-    if calibration is None or calibration.overlap:
+    if overlap:
         yield "The exchange overlaps the backward pass, bucket after bucket as DDP does, without slowing it."
     else:
-        yield "The exchange begins when the backward pass has ended: the same cores do both."
+        same = ": the same cores do both" if calibration else ""
+        yield f"The exchange begins when the backward pass has ended{same}."

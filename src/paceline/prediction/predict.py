@@ -54,12 +54,14 @@ def predict(
     strategy: Strategy,
     calibration: Calibration | None = None,
     *,
+    overlap: bool | None = None,
     efficiencies: tuple[Efficiency, Efficiency, Efficiency] = CATALOGUE,
 ) -> Prediction:
     """Predict one training step of ``workload`` on every device of ``cluster`` under ``strategy``.
 
     Args:
         calibration: measurements of this machine; they replace the catalogue where they speak.
+        overlap: whether the exchange runs beside the backward pass; by default as calibrated, else yes, as in DDP.
         efficiencies: low, typical, high; they make ``low_s`` (everything high), ``step_time_s`` and ``high_s``.
 
     Raises:
@@ -73,7 +75,8 @@ def predict(
         )
     buckets = plan_buckets(workload, strategy)
     low, typical, high = (catalogue_costs(workload, cluster, strategy, buckets, e) for e in efficiencies)
-    overlap = calibration is None or calibration.overlap
+    if overlap is None:
+        overlap = calibration is None or calibration.overlap
     if calibration is not None:
         typical = calibrated_costs(typical, workload, strategy, buckets, calibration)
     placed = schedule(typical, buckets, overlap)
@@ -101,7 +104,7 @@ def predict(
         compression_ratio=max(1.0, _dense_bytes(strategy, buckets) / wire) if wire else 1.0,
         memory_bytes=needed,
         bottleneck=max(exposed, key=lambda name: exposed[name]),
-        assumptions=assumptions(workload, cluster, strategy, calibration, needed),
+        assumptions=assumptions(workload, cluster, strategy, calibration, needed, overlap),
         timeline=events(typical, placed, tuple(layer.name for layer in workload.layers)),
         cluster=_describe(cluster),
         memory=memory,

@@ -306,6 +306,14 @@ def test_public_names_exist() -> None:
     assert all(hasattr(hardware, name) for name in hardware.__all__)
 
 
+@pytest.mark.parametrize("module", ["cluster", "device"])
+def test_functions_win_over_the_modules_of_their_name(module: str) -> None:
+    """``hardware.device`` is the look-up whichever of package and module is imported first."""
+    code = f"import paceline.hardware.{module}; from paceline.hardware import {module}; assert callable({module})"
+    path = str(Path(hardware.__file__).parents[2])
+    subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {path!r}); {code}"], check=True)
+
+
 IMPORT_COST = """
 import sys, time
 began = time.process_time()

@@ -35,7 +35,8 @@ class Layer:
     """The work of one module in one training step. Times follow from it by roofline.
 
     FLOPs and bytes grow with the batch: ``work(b) = fixed + per_sample * b`` (weights are read once a step, activations
-    once a sample). FLOPs count a multiply-add as two. Bytes are those of fp32 tensors that its operations read and write.
+    once a sample). FLOPs count a multiply-add as two.
+    Bytes are those of fp32 tensors that its operations read and write.
     ``activation_bytes`` is what it keeps for the backward pass, per sample, at fp32.
     ``ops_*`` is the number of kernels launched.
     """

@@ -90,8 +90,9 @@ def _aten(names: str) -> frozenset[str]:
 
 # Neither a kernel nor a byte: views (torch marks most of them) and memory without contents.
 NOTHING = _aten("""
-    _unsafe_view _reshape_alias alias lift lift_fresh detach detach_ empty empty_like empty_strided new_empty
-    new_empty_strided set_ resize_ sym_size sym_stride sym_numel is_same_size _version
+    _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes alias lift lift_fresh detach detach_ empty
+    empty_like empty_strided new_empty new_empty_strided set_ resize_ sym_size sym_stride sym_numel is_same_size
+    _version
 """)
 
 # Writes without reading what was there.
@@ -107,25 +108,22 @@ _GATHER = _aten("embedding index index_select gather nll_loss_forward take")
 # A bounded amount of arithmetic per element; torch tags pointwise and reducing operations itself, these it does not.
 _BOUNDED = _aten("""
     native_batch_norm native_batch_norm_backward _native_batch_norm_legit _native_batch_norm_legit_functional
-    cudnn_batch_norm cudnn_batch_norm_backward batch_norm_backward _batch_norm_with_update
-    native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward
-    _fused_rms_norm _fused_rms_norm_backward
-    _softmax _safe_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data
-    nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward
-    binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
-    smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
-    max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices max_pool3d_with_indices_backward
-    avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool2d_backward
-    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
-    upsample_nearest1d upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d upsample_bilinear2d_backward
-    embedding_dense_backward index_put index_put_ _unsafe_index _unsafe_index_put
-    scatter scatter_ scatter_add scatter_add_ index_add index_add_ index_copy
-    select_backward slice_backward diagonal_backward select_scatter slice_scatter
-    cat stack copy_ _to_copy clone constant_pad_nd repeat flip roll tril triu im2col col2im pixel_shuffle pixel_unshuffle
-    reflection_pad1d reflection_pad2d reflection_pad2d_backward replication_pad2d replication_pad2d_backward
-    native_dropout native_dropout_backward glu glu_backward _prelu_kernel _prelu_kernel_backward
-    mean sum var var_mean std amax amin max min argmax argmin any all prod logsumexp linalg_vector_norm norm cumsum
-    masked_fill masked_fill_ where
+    cudnn_batch_norm cudnn_batch_norm_backward batch_norm_backward _batch_norm_with_update native_layer_norm
+    native_layer_norm_backward native_group_norm native_group_norm_backward _fused_rms_norm _fused_rms_norm_backward
+    _softmax _safe_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data nll_loss_backward
+    nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward binary_cross_entropy
+    binary_cross_entropy_backward binary_cross_entropy_with_logits smooth_l1_loss smooth_l1_loss_backward huber_loss
+    huber_loss_backward max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices
+    max_pool3d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward adaptive_max_pool2d
+    adaptive_max_pool2d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d
+    _adaptive_avg_pool3d_backward upsample_nearest1d upsample_nearest2d upsample_nearest2d_backward
+    upsample_bilinear2d upsample_bilinear2d_backward embedding_dense_backward index_put index_put_ _unsafe_index
+    _unsafe_index_put scatter scatter_ scatter_add scatter_add_ index_add index_add_ index_copy select_backward
+    slice_backward diagonal_backward select_scatter slice_scatter cat stack copy_ _to_copy clone constant_pad_nd
+    repeat flip roll tril triu im2col col2im pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d
+    reflection_pad2d_backward replication_pad2d replication_pad2d_backward native_dropout native_dropout_backward glu
+    glu_backward _prelu_kernel _prelu_kernel_backward mean sum var var_mean std amax amin max min argmax argmin any
+    all prod logsumexp linalg_vector_norm norm cumsum masked_fill masked_fill_ where
 """)
 
 

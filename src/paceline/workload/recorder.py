@@ -56,8 +56,6 @@ class Recorder:
         self.calls: Counter[tuple[str, str]] = Counter()
         self.flops: dict[tuple[str, str], float] = {}
         self._owners = {id(p): name.rpartition(".")[0] or ROOT for name, p in model.named_parameters()}
-        held = [*model.parameters(), *model.buffers()]
-        self._held = {t.untyped_storage()._cdata for t in held}
         self._storages: dict[int, Any] = {}  # kept alive, so that no second one gets the same address
         self._stack: list[str] = []
         self._spans: list[tuple[int, str]] = []
@@ -156,9 +154,10 @@ class Recorder:
             work.flops[self._phase] += count
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Parameters are among them; they do not grow with the batch and so drop out of the bytes per sample.
         storage = tensor.untyped_storage()
         address = storage._cdata
-        if address not in self._held and address not in self._storages:
+        if address not in self._storages:
             self._storages[address] = storage
             owner = self._stack[-1] if self._stack else ROOT
             self.work[owner].saved += storage.nbytes() / tensor.dtype.itemsize * element_bytes(tensor.dtype)

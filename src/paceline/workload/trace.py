@@ -66,7 +66,7 @@ def trace(
         layers=tuple(_layer(path, small.kinds[path], small.work[path], large.work[path]) for path in paths),
         parameters=_parameters(module, small, paths),
         input_bytes=float(sum(t.numel() * t.dtype.itemsize for t in tensors)),
-        sample=sample or ", ".join("x".join(map(str, t.shape[1:])) or "scalar" for t in tensors),
+        sample=sample or ", ".join("tensor " + "x".join(map(str, t.shape[1:])) for t in tensors),
         source=source,
         coverage=_coverage(small, large),
     )

@@ -1,0 +1,240 @@
+"""What a trace sees: who did which work, in which order, and that it grows with the batch."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from paceline.models import build, model
+from paceline.workload import Layer, Workload, trace
+from paceline.workload.recorder import Recorder, fused_kernels
+
+
+class Tiny(nn.Module):
+    """A transformer of two layers over 16 words, output tied to the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(16, 8)
+        self.layers = nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2)))
+        self.head = nn.Linear(8, 16, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        result: Tensor = self.head(self.layers(self.words(tokens)))
+        return result
+
+
+def layer(table: Workload, name: str) -> Layer:
+    return next(entry for entry in table.layers if entry.name == name)
+
+
+def observed_order(module: nn.Module, data: Tensor) -> list[str]:
+    """The order in which a real backward pass completes gradients."""
+    order: list[str] = []
+    for name, parameter in module.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name))
+    logits = module(data).flatten(0, -2)
+    nn.functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64)).backward()
+    return order
+
+
+@pytest.mark.parametrize("name", ["lenet5", "cifar10-terngrad", "hdc"])
+def test_ready_order_of_named_networks_is_the_real_one(name: str) -> None:
+    entry = model(name)
+    table = trace(entry.function, entry.input.example(1), loss="cross_entropy")
+    assert [p.name for p in table.ready_order] == observed_order(build(name), entry.input.example(2))
+
+
+def test_ready_order_of_a_transformer_is_the_real_one() -> None:
+    tokens = torch.zeros((3, 5), dtype=torch.int64)
+    table = trace(Tiny, tokens, loss="cross_entropy")
+    assert [p.name for p in table.ready_order] == observed_order(Tiny(), tokens)
+
+
+@pytest.mark.parametrize("name", ["cifar10-terngrad", "resnet-50", "bert-base"])
+def test_work_grows_linearly_to_a_third_batch(name: str) -> None:
+    entry, batch = model(name), 6
+    table = trace(entry.function, entry.input.example(1, "meta"), loss="mean")
+    with torch.device("meta"):
+        module, data = build(name), entry.input.example(batch, "meta")
+        recorder = Recorder(module)
+        recorder.run(lambda: module(data), lambda output: output.mean())
+    for entry_ in table.layers:
+        work = recorder.work[entry_.name]
+        assert work.flops == [entry_.flops_forward * batch, entry_.flops_backward * batch]
+        assert work.bytes[0] == entry_.fixed_bytes_forward + batch * entry_.bytes_forward
+        assert work.bytes[1] == entry_.fixed_bytes_backward + batch * entry_.bytes_backward
+        assert work.ops == [entry_.ops_forward, entry_.ops_backward]
+
+
+def test_first_convolution_has_no_input_gradient() -> None:
+    table = trace(lambda: build("lenet5"), torch.empty(1, 1, 28, 28))
+    first, second, dense = (layer(table, name) for name in ("conv1", "conv2", "fc1"))
+    assert first.flops_backward == first.flops_forward == 2 * 24 * 24 * 20 * 25
+    assert second.flops_backward == 2 * second.flops_forward
+    assert dense.flops_backward == 2 * dense.flops_forward == 4 * 800 * 500
+
+
+def test_bytes_and_activations_of_a_linear_layer() -> None:
+    table = trace(lambda: nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 30)), torch.empty(1, 10))
+    linear = layer(table, "2")
+    assert linear.fixed_bytes_forward == 4 * (10 * 30 + 30)  # weight and bias, read once a step
+    assert linear.bytes_forward == 4 * (10 + 30)
+    # Both layers keep the same tensor, the rectifier's output: counted once, with the first to keep it.
+    assert layer(table, "1").activation_bytes == 4 * 10 and linear.activation_bytes == 0
+    assert table.input_bytes == 40 and table.sample == "tensor 10"
+
+
+def test_embedding_reads_rows_not_the_table() -> None:
+    table = trace(lambda: nn.Embedding(1000, 8), torch.zeros((1, 4), dtype=torch.int64))
+    (work,) = (entry for entry in table.layers if entry.kind == "Embedding")
+    assert work.flops_forward == work.flops_backward == 0
+    assert work.bytes_forward == 4 * 8 + 2 * 4 * 8 * 4  # four int64 indices; rows read and written
+    assert work.fixed_bytes_forward == 0 and work.fixed_bytes_backward == 1000 * 8 * 4  # a dense gradient
+    assert table.input_bytes == 4 * 8
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Conv1d(4, 6, 3, padding=1), (4, 9)),
+        (nn.Conv2d(4, 6, 3, stride=2, padding=(1, 0), dilation=(1, 2)), (4, 11, 13)),
+        (nn.Conv3d(2, 3, 3), (2, 5, 5, 5)),
+        (nn.ConvTranspose2d(4, 6, 3, stride=2), (4, 5, 5)),
+        (nn.LSTM(4, 5, batch_first=True), (7, 4)),
+        (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), (5, 8)),
+    ],
+)
+def test_flops_are_those_that_torch_counts(module: nn.Module, shape: tuple[int, ...]) -> None:
+    given = torch.empty(2, *shape)
+    table = trace(module, given)
+    with torch.device("meta"), fused_kernels(), warnings.catch_warnings():
+        module, counter = module.to("meta").train(), FlopCounterMode(display=False)
+        with counter:
+            output = module(given.to("meta"))
+            (output[0] if isinstance(output, tuple) else output).mean().backward()
+    assert 2 * table.flops_per_sample == counter.get_total_flops() > 0
+    assert table.coverage.share == 1.0
+
+
+def test_grouped_convolution_costs_a_group_each() -> None:
+    table = trace(nn.Sequential(nn.ReLU(), nn.Conv2d(8, 8, 3, groups=4)), torch.empty(1, 8, 6, 6))
+    # The input needs no gradient here: the rectifier has no parameters.
+    assert layer(table, "1").flops_forward == layer(table, "1").flops_backward == 2 * 16 * 8 * 2 * 9
+
+
+class Reused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.twice, self.never = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.last(self.twice(self.twice(self.frozen(x))))
+        return result
+
+
+def test_a_module_called_twice_is_one_layer_with_its_work_added() -> None:
+    table = trace(Reused, torch.empty(1, 4))
+    assert [entry.name for entry in table.layers] == ["frozen", "twice", "last", "never", "loss"]
+    assert layer(table, "twice").flops_forward == 2 * layer(table, "last").flops_forward == 4 * 16
+    # Frozen weights need no gradient, nor does what comes before: one product less in twice's first call.
+    assert layer(table, "frozen").flops_backward == 0
+    assert layer(table, "twice").flops_backward == 3 * 2 * 16
+    assert [p.name for p in table.ready_order[-2:]] == ["never.weight", "never.bias"]
+    assert not any(p.name.startswith("frozen") for p in table.parameters)
+    assert [table.layers[p.layer].name for p in table.parameters] == ["last"] * 2 + ["twice"] * 2 + ["never"] * 2
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.body = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(self.body, self.first(x), use_reentrant=False)
+        return result
+
+
+def test_activation_checkpointing_moves_a_forward_into_the_backward_pass() -> None:
+    table = trace(Checkpointed, torch.empty(1, 4))
+    assert layer(table, "body.0").flops_backward == 3 * layer(table, "body.0").flops_forward == 3 * 2 * 64
+    assert layer(table, "body.1").activation_bytes == 0
+
+
+def test_attention_is_traced_as_one_fused_kernel() -> None:
+    heads, length, width = 2, 16, 8
+    block = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = block
+
+        def forward(self, x: Tensor) -> Tensor:
+            mask = torch.ones(length, length, dtype=torch.bool).triu(1)
+            result: Tensor = self.block(x, x, x, attn_mask=mask, need_weights=False)[0]
+            return result
+
+    table = trace(Masked, torch.empty(1, length, width))
+    products = 2 * length * length * width  # over all heads
+    projections = 2 * length * width * 4 * width
+    assert layer(table, "block").flops_forward == projections + 2 * products
+    assert layer(table, "block").activation_bytes < 4 * heads * length * length + 4 * 8 * length * width
+    assert table.coverage.share == 1.0
+
+
+def test_the_users_module_is_left_as_it_was() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval()
+    before = module[0].weight.clone()
+    trace(module, torch.empty(1, 4))
+    assert torch.equal(module[0].weight, before) and not module.training and module[0].weight.grad is None
+
+
+def test_ties_survive_when_a_function_builds_on_the_cpu() -> None:
+    def built() -> nn.Module:
+        module = Tiny()
+        assert module.words.weight.device.type == "cpu", "not on this device"
+        return module
+
+    table = trace(built, torch.zeros((1, 5), dtype=torch.int64), loss="cross_entropy")
+    assert table.num_parameters == trace(Tiny, torch.zeros((1, 5), dtype=torch.int64)).num_parameters
+    assert table.parameters[0].name == "words.weight"
+    assert not any(p.name == "head.weight" for p in table.parameters)
+
+
+def test_inputs_may_be_several_or_named() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix = nn.Linear(4, 4)
+
+        def forward(self, left: Tensor, right: Tensor) -> dict[str, Tensor]:
+            return {"sum": self.mix(left) + right, "left": left}
+
+    pair = (torch.empty(1, 4), torch.empty(1, 4))
+    by_name = trace(Two, {"left": pair[0], "right": pair[1]})
+    assert by_name.layers == trace(Two, pair).layers and by_name.input_bytes == 32
+
+
+def test_the_loss_attribute_is_the_loss() -> None:
+    class Output:
+        def __init__(self, loss: Tensor) -> None:
+            self.loss = loss
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Output:
+            return Output(self.mix(x).square().sum())
+
+    table = trace(Own, torch.empty(1, 4))
+    assert layer(table, "(model)").ops_forward == 2  # the square and the sum are the model's own

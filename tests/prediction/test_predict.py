@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prediction_toys import make_cluster, make_workload
+from prediction_toys import IDEAL, fact, make_cluster, make_workload
 
 from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
@@ -135,6 +135,27 @@ def test_memory_of_a_dense_allreduce():
     }
 
 
+def test_sixteen_bits_halve_activations_and_copy_the_weights():
+    toy = make_cluster(1, 1)
+    both = replace(toy, device=replace(toy.device, peak_flops={name: fact(1e13) for name in ("fp32", "bf16")}))
+    full, half = (predict(make_workload(), both, strategy(1, precision=name)).memory for name in ("fp32", "bf16"))
+    assert half["activations"] == full["activations"] / 2
+    assert half["weights"] == full["weights"] * 1.5
+
+
+def test_codec_buffers_hold_messages_and_the_sum():
+    # One bucket of 1000 x 1000: two workers push fp32 halves (500032 and 499968 elements) and pull them.
+    p = predict(make_workload(1), make_cluster(1, 2), strategy(2, exchange="sharded"))
+    assert p.memory["codec buffers"] == 2 * (4_000_000 + 2 * 4 * 500_032) + 4_000_000
+
+
+def test_codecs_run_at_memory_bandwidth():
+    # bf16 moves 6 bytes an element to encode and 6 to decode, at 500 GB/s.
+    levels = (IDEAL, IDEAL, IDEAL)
+    p = predict(make_workload(1), make_cluster(1, 2), strategy(2, compression="bf16"), efficiencies=levels)
+    assert p.codec_s == pytest.approx(12e6 / 5e11)
+
+
 def test_what_does_not_fit_is_predicted_and_said():
     p = predict(make_workload(), make_cluster(1, 1, memory=2**20), strategy(1))
     assert not p.fits
@@ -187,6 +208,12 @@ def test_calibrated_codec_follows_elements():
     calibration = make_calibration(encode=Line(0, 1e-9), reduce=Line(0, 0), decode=Line(0, 0))
     p = predict(make_workload(), make_cluster(4, 1), strategy(4, compression="terngrad"), calibration)
     assert p.codec_s == pytest.approx(4e6 * 1e-9)
+
+
+def test_calibrated_sum_follows_the_own_shard_of_every_worker():
+    calibration = make_calibration(compression="dense", encode=Line(0, 0), reduce=Line(0, 1e-9), decode=Line(0, 0))
+    p = predict(make_workload(1), make_cluster(4, 1), strategy(4, exchange="sharded"), calibration)
+    assert p.codec_s == pytest.approx(4 * 250_048 * 1e-9)  # a quarter of 1e6 elements in blocks of 64
 
 
 def test_calibration_scales_with_the_micro_batch_and_says_so():

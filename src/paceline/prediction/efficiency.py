@@ -70,11 +70,13 @@ def _launch(gpu: float, cpu: float) -> Mapping[str, float]:
     return MappingProxyType({"gpu": gpu, "tpu": gpu, "accelerator": gpu, "cpu": cpu})
 
 
-# The shares of compute and memory were chosen by hand so that 43 published single-GPU training rates (ResNet-50, VGG-16,
-# AlexNet, BERT large on K80, P100, V100, RTX 3090, A100; TensorFlow 2017, Lambda, NVIDIA DeepLearningExamples) lie
-# around TYPICAL and mostly between LOW and HIGH.
-# Links: TCP/IP over Ethernet carries at most 0.94 of the line (1460 of 1538 bytes a frame); 8 H100 on NVLink 4 reach a
-# bus bandwidth of 466 of 450 GB/s with in-switch sums and about 0.8 without; PCIe loses a fifth to packet headers.
+# Compute and memory were chosen by hand, few round numbers, on 43 published single-GPU training rates (ResNet-50, VGG-16,
+# AlexNet, BERT large at 128 tokens; K80, P100, V100, RTX 3090, A100; TensorFlow benchmarks 2017, Lambda, NVIDIA
+# DeepLearningExamples). TYPICAL misses them by 17 % in the median; 32 lie within 30 %, 40 between LOW and HIGH. It is
+# too fast for ResNet-50 on the K80 (2x) and for ill-tuned mixed precision on the A100 (1.7x).
+# Links are estimates: TCP/IP over Ethernet carries at most 0.94 of the line (1448 bytes of data in a frame of 1538);
+# 8 H100 on NVLink 4 (450 GB/s) reach a bus bandwidth of 466 GB/s with sums in the switch (NVIDIA dgxc-benchmarking), which
+# bounds HIGH. The other shares are unmeasured.
 LOW = Efficiency(
     matmul_share=0.65,
     vector_share=0.7,

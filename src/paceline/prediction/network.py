@@ -83,14 +83,14 @@ def _allreduce(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseC
 def direct_load(shards: tuple[int, ...], devices_per_node: int) -> Load:
     """Load of the links when each rank pushes ``shards[j]`` bytes to every other rank j (or j sends so many: the mirror).
 
-    Into node a go S_a bytes (the shards of its R ranks) from each of the N-R ranks elsewhere; out of it go the shards of
-    all other nodes, S - S_a bytes, from each of its R ranks. Only what stays in the node crosses the inner links.
+    Into a node of R ranks whose shards add up to S_a go S_a bytes from each of the N-R ranks elsewhere; out of it go the
+    shards of the M-1 other nodes from each of its R ranks. That is no more than what enters the node with the biggest
+    shards, for R (S - S_a) <= R (M-1) max S_b, so the busiest link is the one into that node; likewise inside a node.
     """
     by_node = np.asarray(shards, dtype=np.int64).reshape(-1, devices_per_node)
-    node = by_node.sum(axis=1)
-    into, out = node * (by_node.size - devices_per_node), devices_per_node * (node.sum() - node)
-    to_owner, from_owner = by_node * (devices_per_node - 1), node[:, None] - by_node
-    return Load(int(np.maximum(to_owner, from_owner).max()), int(np.maximum(into, out).max()))
+    into_device = int(by_node.max()) * (devices_per_node - 1)
+    into_node = int(by_node.sum(axis=1).max()) * (by_node.size - devices_per_node)
+    return Load(into_device, into_node)
 
 
 def _direct(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseCost:

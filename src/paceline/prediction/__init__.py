@@ -1,3 +1,6 @@
-from paceline.prediction.calibration import Calibration, Line
+"""How long one training step takes, what it waits for and what memory it needs, before the hardware is there."""
 
-__all__ = ["Calibration", "Line"]
+from paceline.prediction.calibration import Calibration, Line
+from paceline.prediction.predict import Prediction, predict
+
+__all__ = ["Calibration", "Line", "Prediction", "predict"]

@@ -1,0 +1,91 @@
+"""What a prediction rests on, in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paceline.hardware.cluster import Cluster
+from paceline.prediction.calibration import Calibration
+from paceline.prediction.efficiency import TYPICAL
+from paceline.strategy.strategy import Strategy
+from paceline.units import format_bandwidth, format_byte_rate, format_flops, format_memory, format_seconds
+from paceline.workload.layers import Workload
+
+
+def assumptions(
+    workload: Workload, cluster: Cluster, strategy: Strategy, calibration: Calibration | None, needed: float, overlap: bool
+) -> tuple[str, ...]:
+    """Every assumption behind a prediction. ``needed``: bytes of memory on one device."""
+    return (
+        *_fit(cluster, needed),
+        *_coverage(workload),
+        *(_measured(strategy, calibration) if calibration else _catalogue(cluster, strategy)),
+        *(_exchange(cluster, strategy, calibration, overlap) if strategy.world_size > 1 else ()),
+        "Not counted: input pipeline, stragglers, the framework's own memory and workspaces.",
+    )
+
+
+def _fit(cluster: Cluster, needed: float) -> Iterator[str]:
+    available = cluster.device.memory.value
+    if needed > available:
+        yield (
+            f"Does not fit: {format_memory(needed)} needed, {cluster.device.name} has {format_memory(available)}, "
+            f"{(needed - available) / 2**30:.3g} GiB are missing; the time is what it would take if it fitted."
+        )
+
+
+def _coverage(workload: Workload) -> Iterator[str]:
+    if workload.coverage.share < 1:
+        names = ", ".join(f"{name} (x{calls})" for name, calls in sorted(workload.coverage.unknown.items()))
+        yield (
+            f"FLOPs are known for {workload.coverage.share:.0%} of the operations; the time of these is not counted: {names}."
+        )
+
+
+def _measured(strategy: Strategy, calibration: Calibration) -> Iterator[str]:
+    yield f"Calibrated: {calibration.source}; the range is the spread of its repetitions, +-{calibration.spread:.0%}."
+    if strategy.micro_batch_size != calibration.micro_batch_size:
+        yield (
+            f"Forward and backward grow in proportion to the micro batch: measured at {calibration.micro_batch_size}, "
+            f"predicted at {strategy.micro_batch_size}."
+        )
+    if strategy.world_size != calibration.world_size:
+        yield (
+            f"Exchange times follow the bytes that the busiest worker sends: measured with {calibration.world_size} workers, "
+            f"predicted for {strategy.world_size}."
+        )
+
+
+def _catalogue(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
+    device = cluster.device
+    peak, measured = device.peak(strategy.precision), device.matmul_flops.get(strategy.precision)
+    rate, kind = (measured, "measured matmul") if measured else (peak, "datasheet peak")
+    yield (
+        f"Not calibrated. {device.name}: {kind} {format_flops(rate.value)} at {strategy.precision} ({rate.source}), memory "
+        f"{format_byte_rate(device.memory_bandwidth.value)} ({device.memory_bandwidth.source})."
+    )
+    yield (
+        f"Layers by roofline: of that memory bandwidth {TYPICAL.memory_share:.0%}, of the matmul rate "
+        f"{TYPICAL.vector_share:.0%} on ordinary cores and {TYPICAL.matrix_share:.0%} on matrix units, "
+        f"{format_seconds(TYPICAL.launch_s[device.kind])} to launch a kernel; "
+        "activations move at the width of the precision."
+    )
+
+
+def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | None, overlap: bool) -> Iterator[str]:
+    if calibration is None:
+        links = {"inside a node": cluster.intra_link} if cluster.devices_per_node > 1 else {}
+        if cluster.num_nodes > 1:
+            links["between nodes, per node"] = cluster.network
+        for where, link in links.items():
+            yield (
+                f"{link.name} {where}: {format_bandwidth(link.bandwidth.value)} in one direction ({link.bandwidth.source}), "
+                f"of which {TYPICAL.link_share[link.kind]:.0%} are had; latency {format_seconds(link.latency.value)}."
+            )
+        if strategy.compression != "dense" or strategy.exchange != "allreduce":
+            yield "The codec runs beside the backward pass at memory bandwidth and does not slow it."
+    if overlap:
+        yield "The exchange overlaps the backward pass, bucket after bucket as DDP does, without slowing it."
+    else:
+        same = ": the same cores do both" if calibration else ""
+        yield f"The exchange begins when the backward pass has ended{same}."

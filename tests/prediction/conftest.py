@@ -1,0 +1,14 @@
+"""Fixtures of the prediction tests."""
+
+from __future__ import annotations
+
+import pytest
+from prediction_toys import IDEAL
+
+from paceline.prediction.efficiency import Efficiency
+
+
+@pytest.fixture
+def ideal() -> Efficiency:
+    """Every share 1, no fixed cost: the closed forms hold exactly."""
+    return IDEAL

@@ -1,0 +1,82 @@
+"""Small hand-made machines and networks, so that times can be worked out on paper."""
+
+from __future__ import annotations
+
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device, Fact, Link
+from paceline.prediction.efficiency import Efficiency
+from paceline.workload.layers import Coverage, Layer, Parameter, Workload
+
+
+def fact(value: float) -> Fact:
+    return Fact(value, "made up", "2026-01-01")
+
+
+def make_link(bandwidth: float = 1e9, latency: float = 1e-5, kind: str = "ethernet") -> Link:
+    return Link(name=f"{kind} {bandwidth:g}", kind=kind, bandwidth=fact(bandwidth), latency=fact(latency))
+
+
+def make_cluster(
+    per_node: int, nodes: int, network: float = 1e9, intra: float = 1e10, flops: float = 1e13, memory: float = 16e9
+) -> Cluster:
+    device = Device(
+        name="toy",
+        kind="gpu",
+        peak_flops={"fp32": fact(flops)},
+        memory=fact(memory),
+        memory_bandwidth=fact(5e11),
+        link="pcie",
+    )
+    return Cluster(
+        device=device,
+        devices_per_node=per_node,
+        num_nodes=nodes,
+        intra_link=make_link(intra, 5e-6, "pcie"),
+        network=make_link(network, 2e-5),
+    )
+
+
+def make_workload(layers: int = 4, width: int = 1000, flops: float = 1e9) -> Workload:
+    """``layers`` square linear layers; the gradients of the last come first."""
+    table = tuple(
+        Layer(
+            name=f"fc{i}",
+            kind="Linear",
+            flops_forward=flops,
+            flops_backward=2 * flops,
+            bytes_forward=8e3,
+            bytes_backward=16e3,
+            fixed_bytes_forward=4.0 * width**2,
+            fixed_bytes_backward=8.0 * width**2,
+            activation_bytes=4.0 * width,
+            ops_forward=1,
+            ops_backward=2,
+        )
+        for i in range(layers)
+    )
+    parameters = tuple(
+        Parameter(name=f"fc{i}.weight", shape=(width, width), layer=i, ready=layers - 1 - i) for i in range(layers)
+    )
+    return Workload(
+        name="toy",
+        layers=table,
+        parameters=parameters,
+        input_bytes=4.0 * width,
+        sample="vector",
+        source="made up",
+        coverage=Coverage(ops=3 * layers, known=3 * layers),
+    )
+
+
+IDEAL = Efficiency(
+    matmul_share=1.0,
+    vector_share=1.0,
+    matrix_share=1.0,
+    winograd=1.0,
+    half_s=0.0,
+    memory_share=1.0,
+    launch_s=dict.fromkeys(("gpu", "tpu", "accelerator", "cpu"), 0.0),
+    link_share=dict.fromkeys(("pcie", "nvlink", "fabric", "ethernet", "infiniband", "ici", "loopback", "memory"), 1.0),
+    concurrent_messages=1,
+    latency_factor=1.0,
+)

@@ -1,0 +1,273 @@
+"""A whole step: identities, order of events, ranges, memory, calibration, errors."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prediction_toys import IDEAL, fact, make_cluster, make_workload
+
+from paceline.errors import UserError
+from paceline.hardware import cluster as named_cluster
+from paceline.prediction import Calibration, Line, Prediction, predict
+from paceline.prediction.costs import RESOURCES
+from paceline.strategy import Strategy
+from paceline.workload import Coverage, workload
+
+TIGHT = 1e-12  # seconds that floating point may lose in sums of a step
+
+
+def strategy(n: int, **kw) -> Strategy:
+    return Strategy(world_size=n, global_batch_size=n * kw.pop("micro", 4), **kw)
+
+
+COMBINATIONS = st.sampled_from(
+    [
+        ("dense", "allreduce"),
+        ("dense", "sharded"),
+        ("dense", "parameter_server"),
+        ("bf16", "allreduce"),
+        ("terngrad", "sharded"),
+        ("terngrad", "parameter_server"),
+    ]
+)
+STEPS = st.tuples(st.integers(1, 3), st.integers(1, 4), COMBINATIONS, st.floats(1e7, 1e11), st.integers(1, 6))
+
+
+def step_of(drawn) -> Prediction:
+    per_node, nodes, (compression, exchange), network, layers = drawn
+    return predict(
+        make_workload(layers),
+        make_cluster(per_node, nodes, network=network),
+        strategy(per_node * nodes, compression=compression, exchange=exchange),
+    )
+
+
+@given(STEPS)
+def test_identities(drawn):
+    p = step_of(drawn)
+    assert p.step_time_s == pytest.approx(p.compute_s + p.exposed_comm_s, abs=TIGHT, rel=1e-12)
+    assert p.step_time_s == max(event.end_s for event in p.timeline)
+    assert p.low_s <= p.step_time_s <= p.high_s
+    assert sum(p.exposed.values()) == pytest.approx(p.step_time_s, rel=1e-9)
+    assert set(p.exposed) == set(RESOURCES)
+    assert p.exposed[p.bottleneck] == max(p.exposed.values())
+    assert sum(p.memory.values()) == p.memory_bytes
+    assert p.compression_ratio >= 1
+    assert p.exposed_comm_s <= p.comm_s + p.codec_s + TIGHT
+
+
+@given(STEPS)
+def test_events_of_a_lane_never_overlap(drawn):
+    p = step_of(drawn)
+    for lane in ("compute", "codec", "network"):
+        events = sorted((e for e in p.timeline if e.lane == lane), key=lambda e: e.start_s)
+        assert all(a.end_s <= b.start_s + TIGHT for a, b in itertools.pairwise(events))
+    for lane, seconds in (("compute", p.compute_s), ("codec", p.codec_s), ("network", p.comm_s)):
+        assert sum(e.duration_s for e in p.timeline if e.lane == lane) == pytest.approx(seconds, abs=TIGHT, rel=1e-9)
+
+
+@given(st.integers(1, 6), COMBINATIONS)
+def test_an_exchange_waits_for_its_gradients(layers, how):
+    # Each layer's 4 MB closes the first bucket; the 25 MiB of the second hold the rest.
+    toy = make_workload(layers)
+    p = predict(toy, make_cluster(2, 2), strategy(4, compression=how[0], exchange=how[1]))
+    ends = {e.name: e.end_s for e in p.timeline}
+    first = [e for e in p.timeline if e.name.endswith("bucket 0")]
+    assert min(e.start_s for e in first) >= ends[f"backward fc{layers - 1}"] - TIGHT
+    if layers > 1:
+        second = [e for e in p.timeline if e.name.endswith("bucket 1")]
+        assert min(e.start_s for e in second) >= max(ends["backward fc0"], max(e.end_s for e in first)) - TIGHT
+    assert p.timeline[-1].name == "optimizer"
+    assert p.timeline[-1].start_s >= max(e.end_s for e in p.timeline[:-1]) - TIGHT
+
+
+@settings(max_examples=50)
+@given(STEPS, st.floats(1, 100))
+def test_a_faster_network_never_slows_the_step(drawn, factor):
+    per_node, nodes, how, network, layers = drawn
+    fast = step_of((per_node, nodes, how, network * factor, layers))
+    slow = step_of(drawn)
+    assert fast.step_time_s <= slow.step_time_s + TIGHT
+    assert fast.high_s <= slow.high_s + TIGHT
+
+
+def test_one_worker_exchanges_nothing():
+    for compression in ("dense", "terngrad"):
+        p = predict(make_workload(), make_cluster(1, 1), strategy(1, compression=compression))
+        assert (p.comm_s, p.codec_s, p.exposed_comm_s, p.wire_bytes_per_device) == (0, 0, 0, 0)
+        assert p.compression_ratio == 1
+        assert p.step_time_s == p.compute_s
+        assert "nothing is exchanged" in p.explain()
+
+
+def test_without_overlap_the_exchange_starts_after_the_backward_pass():
+    serial = predict(make_workload(), make_cluster(1, 4), strategy(4), overlap=False)
+    overlapped = predict(make_workload(), make_cluster(1, 4), strategy(4))
+    assert serial.exposed_comm_s == pytest.approx(serial.comm_s)
+    assert overlapped.step_time_s < serial.step_time_s
+
+
+def test_wire_bytes_and_ratio_are_those_of_the_strategy():
+    net, n = workload("lenet5"), 4
+    plan = strategy(n, compression="terngrad")
+    p = predict(net, make_cluster(2, 2), plan)
+    assert p.wire_bytes_per_device == plan.wire_bytes_per_device(net.parameters, net.ready_order)
+    dense = strategy(n, exchange="sharded").wire_bytes_per_device(net.parameters, net.ready_order)
+    assert p.compression_ratio == pytest.approx(dense / p.wire_bytes_per_device)
+
+
+def test_memory_of_a_dense_allreduce():
+    p = predict(make_workload(), make_cluster(1, 2), strategy(2, micro=3, optimizer="adam"))
+    weights = 4 * 4_000_000
+    assert p.memory == {
+        "weights": weights,
+        "gradients": weights,
+        "optimizer state": 2 * weights,
+        "activations": 3 * 4 * 4000,
+        "inputs": 3 * 4000,
+        "buckets": weights,
+        "codec buffers": 0,
+    }
+
+
+def test_sixteen_bits_halve_activations_and_copy_the_weights():
+    toy = make_cluster(1, 1)
+    both = replace(toy, device=replace(toy.device, peak_flops={name: fact(1e13) for name in ("fp32", "bf16")}))
+    full, half = (predict(make_workload(), both, strategy(1, precision=name)).memory for name in ("fp32", "bf16"))
+    assert half["activations"] == full["activations"] / 2
+    assert half["weights"] == full["weights"] * 1.5
+
+
+def test_codec_buffers_hold_messages_and_the_sum():
+    # One bucket of 1000 x 1000: two workers push fp32 halves (500032 and 499968 elements) and pull them.
+    p = predict(make_workload(1), make_cluster(1, 2), strategy(2, exchange="sharded"))
+    assert p.memory["codec buffers"] == 2 * (4_000_000 + 2 * 4 * 500_032) + 4_000_000
+
+
+def test_codecs_run_at_memory_bandwidth():
+    # bf16 moves 6 bytes an element to encode and 6 to decode, at 500 GB/s.
+    levels = (IDEAL, IDEAL, IDEAL)
+    p = predict(make_workload(1), make_cluster(1, 2), strategy(2, compression="bf16"), efficiencies=levels)
+    assert p.codec_s == pytest.approx(12e6 / 5e11)
+
+
+def test_what_does_not_fit_is_predicted_and_said():
+    p = predict(make_workload(), make_cluster(1, 1, memory=2**20), strategy(1))
+    assert not p.fits
+    assert p.step_time_s > 0
+    assert any("Does not fit" in a and "GiB are missing" in a for a in p.assumptions)
+
+
+def test_unknown_operations_are_named():
+    toy = replace(make_workload(), coverage=Coverage(ops=10, known=8, unknown={"aten.fft": 2}))
+    p = predict(toy, make_cluster(1, 1), strategy(1))
+    assert any("aten.fft (x2)" in a and "not counted" in a for a in p.assumptions)
+
+
+def make_calibration(**changes) -> Calibration:
+    values = {
+        "workload": "toy",
+        "micro_batch_size": 4,
+        "world_size": 4,
+        "compression": "terngrad",
+        "forward_s": 0.010,
+        "backward_s": 0.025,
+        "optimizer_s": 0.003,
+        "allreduce": Line(1e-4, 1e-9),
+        "direct": Line(2e-4, 2e-9),
+        "encode": Line(1e-5, 1e-9),
+        "reduce": Line(2e-5, 2e-9),
+        "decode": Line(3e-5, 3e-9),
+        "overlap": False,
+        "spread": 0.1,
+        "source": "a test",
+    }
+    return Calibration(**{**values, **changes})
+
+
+def test_calibration_reproduces_what_was_measured():
+    calibration = make_calibration()
+    plan = strategy(4, compression="terngrad")
+    p = predict(make_workload(), make_cluster(4, 1), plan, calibration)
+    assert p.compute_s == pytest.approx(0.038)
+    assert sum(e.duration_s for e in p.timeline if e.name.startswith("forward")) == pytest.approx(0.010)
+    assert p.exposed_comm_s == pytest.approx(p.comm_s + p.codec_s)
+    assert (p.low_s, p.high_s) == (pytest.approx(0.9 * p.step_time_s), pytest.approx(1.1 * p.step_time_s))
+    phases = [f for _, bucket in plan.exchange_phases(make_workload().parameters, make_workload().ready_order) for f in bucket]
+    lines = [(calibration.allreduce if f.ring else calibration.direct)(max(f.sent(r) for r in range(4))) for f in phases]
+    assert p.comm_s == pytest.approx(sum(lines))
+    assert "spread" in p.explain()
+
+
+def test_calibrated_codec_follows_elements():
+    calibration = make_calibration(encode=Line(0, 1e-9), reduce=Line(0, 0), decode=Line(0, 0))
+    p = predict(make_workload(), make_cluster(4, 1), strategy(4, compression="terngrad"), calibration)
+    assert p.codec_s == pytest.approx(4e6 * 1e-9)
+
+
+def test_calibrated_sum_follows_the_own_shard_of_every_worker():
+    calibration = make_calibration(compression="dense", encode=Line(0, 0), reduce=Line(0, 1e-9), decode=Line(0, 0))
+    p = predict(make_workload(1), make_cluster(4, 1), strategy(4, exchange="sharded"), calibration)
+    assert p.codec_s == pytest.approx(4 * 250_048 * 1e-9)  # a quarter of 1e6 elements in blocks of 64
+
+
+def test_calibration_scales_with_the_micro_batch_and_says_so():
+    p = predict(make_workload(), make_cluster(4, 1), strategy(4, micro=8, compression="terngrad"), make_calibration())
+    assert p.compute_s == pytest.approx(2 * 0.035 + 0.003)
+    assert any("measured at 4, predicted at 8" in a for a in p.assumptions)
+
+
+@pytest.mark.parametrize(("changes", "word"), [({"workload": "other"}, "workload"), ({"compression": "dense"}, "compression")])
+def test_a_calibration_of_something_else_is_an_error(changes, word):
+    with pytest.raises(UserError, match=f"calibration is of {word}"):
+        predict(make_workload(), make_cluster(4, 1), strategy(4, compression="terngrad"), make_calibration(**changes))
+
+
+def test_calibration_survives_json():
+    calibration = make_calibration()
+    assert Calibration.from_json(json.loads(json.dumps(calibration.to_json()))) == calibration
+
+
+def test_wrong_number_of_workers_is_an_error():
+    with pytest.raises(UserError, match="4 workers and the cluster 2"):
+        predict(make_workload(), make_cluster(2, 1), strategy(4))
+
+
+def test_precision_the_device_lacks_is_an_error():
+    with pytest.raises(UserError, match="precision for toy"):
+        predict(make_workload(), make_cluster(1, 1), strategy(1, precision="bf16"))
+
+
+def test_json_has_what_a_script_needs_and_comes_back():
+    p = predict(workload("alexnet"), named_cluster("V100", 4, 2, "10Gb/s"), strategy(8, micro=64, compression="terngrad"))
+    data = json.loads(json.dumps(p.to_json()))
+    wanted = (
+        "step_time_s samples_per_s compute_s comm_s exposed_comm_s wire_bytes_per_device memory_bytes bottleneck low_s high_s"
+    )
+    assert set(wanted.split()) <= set(data)
+    assert isinstance(data["assumptions"], list)
+    assert data["assumptions"]
+    assert Prediction.from_json(data) == replace(p, timeline=())
+
+
+@pytest.mark.parametrize("net", ["lenet5", "resnet-50", "bert-base"])
+def test_explain_fits_80_columns_and_adds_up(net):
+    text = predict(workload(net), named_cluster("A100", 8, 2, "8x InfiniBand HDR"), strategy(16, micro=32)).explain()
+    assert max(map(len, text.splitlines())) <= 80
+    shares = [float(line.rsplit(None, 1)[1].rstrip("%")) for line in text.splitlines() if line.endswith("%") and "  " in line]
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+    for part in ("Critical path:", "Range:", "Memory on one device:", "Assumptions:"):
+        assert part in text
+
+
+def test_512_workers_are_quick():
+    import time
+
+    start = time.perf_counter()
+    predict(workload("resnet-50"), named_cluster("P100", 4, 128, "1Gb/s"), strategy(512, compression="terngrad"))
+    assert time.perf_counter() - start < 2

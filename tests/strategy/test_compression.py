@@ -1,0 +1,84 @@
+"""Bytes on the wire and the rules of what stays dense."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.strategy import BF16, COMPRESSIONS, FP32, TERNARY, DenseRule
+from paceline.workload import Parameter, workload
+
+# TernGrad slides: bits of the sum of N ternaries, log2(2N+1), here rounded up to whole bits.
+PULL_BITS = {2: 2.32, 4: 3.17, 8: 4.09, 16: 5.04, 32: 6.02, 64: 7.01, 128: 8.01, 256: 9.003, 512: 10.001}
+
+
+def tensor(name: str, *shape: int) -> Parameter:
+    return Parameter(name=name, shape=shape, layer=0, ready=0)
+
+
+@pytest.mark.parametrize(("workers", "bits"), PULL_BITS.items())
+def test_pull_bits_of_the_ternary_sum(workers, bits):
+    assert log2(2 * workers + 1) == pytest.approx(bits, abs=0.006)
+    assert TERNARY.pull_bits(workers) == ceil(log2(2 * workers + 1))
+
+
+@given(st.integers(1, 10**6))
+def test_pull_bits_hold_every_sum_and_not_one_bit_more(workers):
+    bits = TERNARY.pull_bits(workers)
+    assert 2**bits >= 2 * workers + 1 > 2 ** (bits - 1)
+
+
+@pytest.mark.parametrize(("count", "push"), [(0, 0), (1, 2), (8, 2), (9, 4), (1000, 250)])
+def test_ternary_push_is_two_bits_in_groups_of_eight(count, push):
+    assert TERNARY.push_bytes(count) == push
+
+
+@given(st.integers(0, 10**7), st.integers(2, 1024))
+def test_formats_send_whole_bytes(count, workers):
+    assert FP32.push_bytes(count) == FP32.pull_bytes(count, workers) == 4 * count
+    assert BF16.push_bytes(count) == BF16.pull_bytes(count, workers) == 2 * count
+    bits = TERNARY.pull_bits(workers) * count
+    assert bits <= 8 * TERNARY.pull_bytes(count, workers) < bits + 8 * TERNARY.pull_bits(workers) + 1
+
+
+def test_dense_rule_names_its_reasons():
+    tensors = [
+        tensor("conv.weight", 64, 32),
+        tensor("conv.bias", 64),
+        tensor("embedding.weight", 5000, 10),
+        tensor("norm.weight", 2048),
+        tensor("fc.weight", 10, 2048),
+        tensor("fc.bias", 10),
+    ]
+    assert DenseRule(names=("embedding.*",)).dense(tensors) == {
+        "conv.bias": "fewer than 1024 elements",
+        "embedding.weight": "named by the user",
+        "fc.weight": "last layer",
+        "fc.bias": "last layer",
+    }
+    assert DenseRule(min_elements=0, last_layer=False).dense(tensors) == {}
+
+
+@pytest.mark.parametrize(("net", "last"), [("alexnet", "fc8"), ("vgg-a", "classifier.6"), ("resnet-50", "fc")])
+def test_the_last_layer_of_a_network_stays_dense(net, last):
+    parameters = workload(net).parameters
+    dense = COMPRESSIONS["terngrad"].dense(parameters)
+    final = parameters[-1].name.rpartition(".")[0]
+    assert [name for name, why in dense.items() if why == "last layer"] == [
+        p.name for p in parameters if p.name.startswith(f"{final}.")
+    ]
+
+
+def test_a_rule_reads_as_a_sentence():
+    assert str(DenseRule(names=("*.emb",))) == "dense: the last layer, tensors of fewer than 1024 elements, tensors named *.emb"
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS.values(), ids=COMPRESSIONS)
+def test_descriptions_are_complete(compression):
+    assert compression.exchanges
+    assert (compression.format == FP32) == (compression.name == "dense")
+    assert bool(compression.citation) == (compression.name != "dense")
+    assert not compression.shares_scale or "allreduce" not in compression.exchanges

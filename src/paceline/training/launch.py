@@ -18,8 +18,8 @@ class WorkerFailed(RuntimeError):
         super().__init__(message)
 
 
-def run_workers(module: str, arguments: Sequence[str], workers: int) -> None:
-    """Run ``python -m module arguments`` as ``workers`` ranks and wait for them.
+def run_workers(command: Sequence[str], workers: int) -> None:
+    """Run ``python COMMAND`` as ``workers`` ranks and wait for them.
 
     Each rank gets its share of the cores (``OMP_NUM_THREADS``, unless it is set). When one rank dies the others are ended.
 
@@ -37,7 +37,7 @@ def run_workers(module: str, arguments: Sequence[str], workers: int) -> None:
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     with _environment({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}):
         try:
-            elastic_launch(config, sys.executable)("-u", "-m", module, *arguments)
+            elastic_launch(config, sys.executable)("-u", *command)
         except ChildFailedError as error:
 
             def cause(item: tuple[int, ProcessFailure]) -> tuple[bool, int]:

@@ -42,7 +42,7 @@ def train_job(job: Job) -> tuple[RunRecord, Metrics]:
     from paceline.training.worker import prepare
 
     job = prepare(job)
-    run_workers("paceline.training", ["--job", job.to_json()], job.strategy.world_size)
+    run_workers(["-m", "paceline.training", "--job", job.to_json()], job.strategy.world_size)
     contents = RunDir(job.out).read()
     if job.label not in contents.records:
         raise UserError(f"the workers ended without a record in {job.out}", "look at their messages above")

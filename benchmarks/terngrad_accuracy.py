@@ -1,9 +1,9 @@
 """Accuracy of TernGrad beside dense in equal epochs: LeNet-5, total batch 64, three optimizers, 2, 4 and 8 workers.
 
-    python benchmarks/terngrad_accuracy.py --data digits --seeds 5 --epochs 15 --out benchmarks/results/terngrad_accuracy_digits.csv
-    python benchmarks/terngrad_accuracy.py --data mnist:DIR --seeds 1 --epochs 5 --out benchmarks/results/terngrad_accuracy_mnist.csv
+    python benchmarks/terngrad_accuracy.py --data digits --seeds 5 --epochs 15 --out RESULTS/terngrad_accuracy_digits.csv
+    python benchmarks/terngrad_accuracy.py --data mnist:DIR --seeds 1 --epochs 5 --out RESULTS/terngrad_accuracy_mnist.csv
 
-One row a run. Rows that the file already has are not run again. The learning rate falls linearly to zero, for both alike.
+RESULTS is benchmarks/results. One row a run. Rows that the file already has are not run again. The learning rate falls linearly to zero, for both alike.
 """
 
 from __future__ import annotations

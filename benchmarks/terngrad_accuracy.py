@@ -3,7 +3,8 @@
     python benchmarks/terngrad_accuracy.py --data digits --seeds 5 --epochs 15 --out RESULTS/terngrad_accuracy_digits.csv
     python benchmarks/terngrad_accuracy.py --data mnist:DIR --seeds 1 --epochs 5 --out RESULTS/terngrad_accuracy_mnist.csv
 
-RESULTS is benchmarks/results. One row a run. Rows that the file already has are not run again. The learning rate falls linearly to zero, for both alike.
+RESULTS is benchmarks/results. One row a run. Rows that the file already has are not run again. The learning rate falls
+linearly to zero, for both alike.
 """
 
 from __future__ import annotations

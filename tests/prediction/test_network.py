@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from prediction_toys import IDEAL, make_cluster
 
 from paceline.prediction.efficiency import TYPICAL
-from paceline.prediction.network import direct_load, phase_cost, sent_bytes
-from paceline.strategy.exchange import Phase
+from paceline.prediction.network import direct_load, phase_cost
+from paceline.strategy.exchange import Phase, busiest_sent
 
 
 def test_ring_of_two_is_two_messages_of_half(ideal):
@@ -102,5 +102,5 @@ def test_sent_bytes_is_that_of_the_busiest_rank(n, data):
         Phase("push", tuple(data.draw(sizes)), n),
         Phase("pull", tuple(data.draw(sizes)), n),
     ]
-    assert sent_bytes(phases) == max(sum(p.sent(rank) for p in phases) for rank in range(n))
-    assert sent_bytes([]) == 0
+    assert busiest_sent(phases) == max(sum(p.sent(rank) for p in phases) for rank in range(n))
+    assert busiest_sent([]) == 0

@@ -31,12 +31,12 @@ def device(name: str) -> Device:
     Raises:
         UserError: unknown name; the nearest names are given.
     """
-    return _find("device", name, _device_index(), "list them with paceline.hardware.devices()")
+    return _find("device", name, _device_index(), "paceline hardware list shows all")
 
 
 def link(name: str) -> Link:
     """The link of that name or alias: ``NVLink 3``, ``PCIe 4``, ``IB HDR``, ``10GbE``. Raises UserError otherwise."""
-    return _find("link", name, _link_index(), "list them with paceline.hardware.links()")
+    return _find("link", name, _link_index(), "paceline hardware list shows all")
 
 
 def devices() -> tuple[Device, ...]:

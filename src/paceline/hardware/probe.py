@@ -12,7 +12,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,6 +102,21 @@ def probe_cluster(device: torch.device) -> Cluster:
         link=link.name,
     )
     return Cluster(device=here, devices_per_node=local, num_nodes=ranks // local, intra_link=link, network=link)
+
+
+def cluster_from_json(data: Mapping[str, Any]) -> Cluster:
+    """The cluster that ``main`` wrote (``dataclasses.asdict`` of it)."""
+
+    def facts(entry: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: Fact(**v) if isinstance(v, dict) and set(v) == {"value", "source", "date"} else v for k, v in entry.items()}
+
+    device = facts(data["device"])
+    for rates in ("peak_flops", "matmul_flops"):
+        device[rates] = facts(device[rates])
+    links = {name: Link(**facts(data[name])) for name in ("intra_link", "network")}
+    return Cluster(
+        device=Device(**device), devices_per_node=data["devices_per_node"], num_nodes=data["num_nodes"], **links
+    )  # fmt: skip
 
 
 def _memory() -> float:

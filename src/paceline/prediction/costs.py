@@ -14,9 +14,9 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction.calibration import Calibration
 from paceline.prediction.compute import Seconds, layer_seconds, memory_rate, optimizer_seconds, work
 from paceline.prediction.efficiency import Efficiency
-from paceline.prediction.network import phase_cost, sent_bytes
+from paceline.prediction.network import phase_cost
 from paceline.strategy.compression import FP32
-from paceline.strategy.exchange import BucketPlan, Phase, plan_bucket, shard_bounds
+from paceline.strategy.exchange import BucketPlan, Phase, busiest_sent, plan_bucket, shard_bounds
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Parameter, Workload
@@ -145,15 +145,12 @@ def calibrated_costs(
 def _calibrated_stages(
     bucket: Bucket, stages: tuple[Stage, ...], strategy: Strategy, calibration: Calibration
 ) -> Iterator[Stage]:
-    """The stages with measured lines. A push or pull packs and unpacks even what is not compressed; a ring of fp32 does not."""
-    coded = strategy.compression != "dense" or strategy.exchange != "allreduce"
+    """The stages with measured lines; even a dense gradient is divided by the number of workers and checked."""
     levels = {stage.name: stage.resource for stage in stages}
-    if coded:
-        yield Stage("encode", "codec", calibration.encode(bucket.elements), "codec")
+    yield Stage("encode", "codec", calibration.encode(bucket.elements), "codec")
     for phase in bucket.phases:
         line = calibration.allreduce if phase.ring else calibration.direct
-        yield Stage(phase.name, "network", line(sent_bytes([phase])), levels[phase.name])
+        yield Stage(phase.name, "network", line(busiest_sent([phase])), levels[phase.name])
         if phase.name == "push":
             yield Stage("reduce", "codec", calibration.reduce(_owned(bucket, strategy) * strategy.world_size), "codec")
-    if coded:
-        yield Stage("decode", "codec", calibration.decode(bucket.elements), "codec")
+    yield Stage("decode", "codec", calibration.decode(bucket.elements), "codec")

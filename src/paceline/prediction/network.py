@@ -107,17 +107,3 @@ def _direct(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseCost
     if far:
         network = link_seconds(cluster.network, load.network, ceil(far / efficiency.concurrent_messages), efficiency)
     return PhaseCost(network, "network") if network >= intra else PhaseCost(intra, "intra-node link")
-
-
-def sent_bytes(phases: list[Phase]) -> int:
-    """Bytes sent in all ``phases`` by the rank that sends most: ``max over ranks of sum of Phase.sent``."""
-    if not phases:
-        return 0
-    total = np.zeros(phases[0].world_size, dtype=np.int64)
-    for phase in phases:
-        shards = np.asarray(phase.shards, dtype=np.int64)
-        if phase.ring:
-            total += phase.sent(0)
-        else:
-            total += shards.sum() - shards if phase.name == "push" else shards * (phase.world_size - 1)
-    return int(total.max())

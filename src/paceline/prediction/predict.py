@@ -15,11 +15,10 @@ from paceline.prediction.costs import Bucket, StepCosts, calibrated_costs, catal
 from paceline.prediction.efficiency import Efficiency
 from paceline.prediction.explain import explanation
 from paceline.prediction.memory import memory_breakdown
-from paceline.prediction.network import sent_bytes
 from paceline.prediction.timeline import events, exposed_seconds, schedule
 from paceline.record import Metrics
 from paceline.strategy.compression import COMPRESSIONS
-from paceline.strategy.exchange import BucketPlan, phases
+from paceline.strategy.exchange import BucketPlan, busiest_sent, phases
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 
@@ -88,7 +87,7 @@ def predict(
         if calibration is None
         else (placed.step * max(0.0, 1 - calibration.spread), placed.step * (1 + calibration.spread))
     )
-    wire = sent_bytes([phase for bucket in buckets for phase in bucket.phases])
+    wire = busiest_sent([phase for bucket in buckets for phase in bucket.phases])
     return Prediction(
         workload=workload.name,
         strategy=strategy.to_json(),
@@ -121,7 +120,7 @@ def _dense_bytes(strategy: Strategy, buckets: tuple[Bucket, ...]) -> int:
     """Wire bytes of the busiest rank when the same exchange carries the same buckets as fp32."""
     dense = COMPRESSIONS["dense"]
     plans = (BucketPlan(bucket.elements, bucket.plan.tensors, 0) for bucket in buckets)
-    return sent_bytes([p for plan in plans for p in phases(plan, dense, strategy.exchange, strategy.world_size)])
+    return busiest_sent([p for plan in plans for p in phases(plan, dense, strategy.exchange, strategy.world_size)])
 
 
 def _describe(cluster: Cluster) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, TypeVar
 
+import numpy as np
+
 from paceline.strategy.compression import FP32, Compression, Format, NamedShape
 
 T = TypeVar("T", bound=NamedShape)
@@ -128,3 +130,17 @@ def phases(plan: BucketPlan, compression: Compression, exchange: str, world_size
         Phase("push", tuple(push), world_size),
         Phase("pull", tuple(pull), world_size),
     ]
+
+
+def busiest_sent(collectives: Sequence[Phase]) -> int:
+    """Bytes sent in all ``collectives`` by the rank that sends most: the maximum over ranks of the sum of ``Phase.sent``."""
+    if not collectives:
+        return 0
+    total = np.zeros(collectives[0].world_size, dtype=np.int64)
+    for phase in collectives:
+        shards = np.asarray(phase.shards, dtype=np.int64)
+        if phase.ring:
+            total += phase.sent(0)
+        else:
+            total += shards.sum() - shards if phase.name == "push" else shards * (phase.world_size - 1)
+    return int(total.max())

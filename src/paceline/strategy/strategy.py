@@ -9,7 +9,17 @@ from typing import Any
 from paceline.errors import UserError, unknown
 from paceline.hardware.device import PRECISIONS
 from paceline.strategy.compression import COMPRESSIONS, Compression
-from paceline.strategy.exchange import BUCKET_BYTES, EXCHANGES, FIRST_BUCKET_BYTES, Phase, T, buckets, phases, plan_bucket
+from paceline.strategy.exchange import (
+    BUCKET_BYTES,
+    EXCHANGES,
+    FIRST_BUCKET_BYTES,
+    Phase,
+    T,
+    buckets,
+    busiest_sent,
+    phases,
+    plan_bucket,
+)
 from paceline.strategy.optimizer import OPTIMIZERS
 
 
@@ -80,8 +90,7 @@ class Strategy:
 
     def wire_bytes_per_device(self, parameters: Sequence[T], ready: Sequence[T]) -> int:
         """Bytes sent in one step by the rank that sends most; 0 for one worker."""
-        all_phases = [phase for _, bucket in self.exchange_phases(parameters, ready) for phase in bucket]
-        return max(sum(phase.sent(rank) for phase in all_phases) for rank in range(self.world_size))
+        return busiest_sent([phase for _, bucket in self.exchange_phases(parameters, ready) for phase in bucket])
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict of every choice."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.probe import cluster_from_json
 
 
 class WorkerFailed(RuntimeError):
@@ -46,6 +53,16 @@ def run_workers(command: Sequence[str], workers: int) -> None:
 
             rank, failure = min(error.failures.items(), key=cause)
             raise WorkerFailed(*_verdict(rank, failure.exitcode, failure.pid)) from None
+
+
+def probe(workers: int) -> Cluster:
+    """Measure this machine with ``workers`` ranks at once. Raises UserError for fewer than one."""
+    if workers < 1:
+        raise UserError(f"{workers} workers", "give a whole number from 1 up")
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "cluster.json"
+        run_workers(["-m", "paceline.hardware.probe", str(path)], workers)
+        return cluster_from_json(json.loads(path.read_text()))
 
 
 def _verdict(rank: int, exitcode: int, pid: int) -> tuple[str, int]:

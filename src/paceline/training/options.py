@@ -31,6 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
 
 
+def resumed(options: argparse.Namespace) -> argparse.Namespace:
+    """With ``--resume``, take what the checkpoint says for every option that was left at its default."""
+    if not options.resume:
+        return options
+    from paceline.training.checkpoint import load
+
+    job = Job.from_json(load(Path(options.resume))["job"])
+    before = {**job.identity, "global_batch": job.strategy.global_batch_size, "workers": job.strategy.world_size}
+    defaults: argparse.ArgumentParser = options.parser
+    for name in ("model", "data", "compression", "exchange", "optimizer", "lr", "global_batch", "seed", "workers"):
+        if getattr(options, name, None) == defaults.get_default(name):
+            setattr(options, name, before[name])
+    return options
+
+
 def job_from(options: argparse.Namespace, workers: int) -> Job:
     """The job that parsed options describe. Raises UserError for what cannot be."""
     for name in ("model", "data"):

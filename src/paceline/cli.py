@@ -1,0 +1,237 @@
+"""The command line. Numbers go to stdout, progress and errors to stderr; a user's mistake is one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, NoReturn
+
+from paceline.errors import UserError, unknown
+
+PREDICT_EXAMPLE = """example:
+  paceline predict resnet-50 --device A100 --devices-per-node 8 --nodes 4 --network 100Gb/s --global-batch 2048"""
+TRAIN_EXAMPLE = """example:
+  paceline train --model lenet5 --data digits --workers 4 --compression terngrad --epochs 10 --out runs/mine"""
+
+REPORT_EXAMPLE = """example:
+  paceline report runs/demo"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors of one line that name the nearest legal thing."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.search(r"invalid choice: '([^']*)'.*\(choose from (.*)\)", message)
+        if wrong:
+            raise unknown("command", wrong[1], [name.strip("' ") for name in wrong[2].split(",")], f"{self.prog} --help")
+        raise UserError(f"{self.prog}: {message}", f"see {self.prog} --help")
+
+    def options(self) -> list[str]:
+        """Every option that this command takes."""
+        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+
+
+def build_parser() -> Parser:
+    """The whole command line, frozen by a test."""
+    parser = Parser(prog="paceline", description=__doc__.split(".")[0] if __doc__ else None, allow_abbrev=False)
+    parser.description = "Know how fast a training job will run before the hardware is there; then make it run that fast."
+    parser.add_argument("--version", action="store_true", help="print the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+
+    predict = _command(commands, "predict", "time, bytes, memory, bottleneck of a training step", PREDICT_EXAMPLE, _predict)
+    predict.add_argument("workload", metavar="WORKLOAD", help="a name (paceline workload list) or module:function")
+    predict.add_argument("--device", metavar="D", required=True, help="a device (paceline hardware list)")
+    predict.add_argument("--devices-per-node", metavar="N", type=int, default=1, help="default 1")
+    predict.add_argument("--nodes", metavar="M", type=int, default=1, help="default 1")
+    predict.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
+    predict.add_argument("--global-batch", metavar="B", type=int, required=True, help="samples a step, over all devices")
+    predict.add_argument("--precision", metavar="P", default="fp32", help="fp32, tf32, bf16 or fp16 (default fp32)")
+    predict.add_argument("--compression", metavar="C", default="dense", help="dense, bf16 or terngrad (default dense)")
+    predict.add_argument("--exchange", metavar="X", default="", help="allreduce, sharded or parameter_server")
+
+    train = _command(commands, "train", "train on local workers, predicted before and measured after", TRAIN_EXAMPLE, _train)
+    from paceline.training.options import add_arguments
+
+    train.add_argument("--workers", metavar="N", type=int, default=2, help="processes on this machine (default 2)")
+    add_arguments(train)
+
+    hardware = _group(commands, "hardware", "what is known about devices and links")
+    _command(hardware, "list", "every device and link", "example:\n  paceline hardware list", _hardware_list)
+    show = _command(hardware, "show", "one of them, with sources", "example:\n  paceline hardware show H100", _hardware_show)
+    show.add_argument("name", metavar="NAME")
+    probe = _command(
+        hardware, "probe", "measure this machine", "example:\n  paceline hardware probe --workers 4", _hardware_probe
+    )
+    probe.add_argument("--workers", metavar="N", type=int, default=2, help="ranks measured at once (default 2)")
+
+    workload = _group(commands, "workload", "what is known about networks")
+    _command(workload, "list", "every named network", "example:\n  paceline workload list", _workload_list)
+    show = _command(workload, "show", "a layer table", "example:\n  paceline workload show alexnet", _workload_show)
+    show.add_argument("name", metavar="NAME|module:function")
+
+    report = _command(
+        commands, "report", "write report.html of a run directory", "example:\n  paceline report runs/demo", _report
+    )
+    report.add_argument("directory", metavar="DIR")
+    return parser
+
+
+def _group(commands: Any, name: str, text: str) -> Any:
+    group = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    group.set_defaults(parser=group)
+    return group.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
+
+
+def _command(commands: Any, name: str, text: str, example: str, run: Callable[[argparse.Namespace], int]) -> Parser:
+    parser: Parser = commands.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=example,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def _predict(o: argparse.Namespace) -> int:
+    from paceline.hardware import cluster
+    from paceline.prediction import predict
+    from paceline.reporting import prediction_text
+    from paceline.strategy import Strategy
+    from paceline.workload import workload
+
+    machines = cluster(o.device, o.devices_per_node, o.nodes, o.network)
+    strategy = Strategy(
+        world_size=machines.world_size,
+        global_batch_size=o.global_batch,
+        precision=o.precision,
+        compression=o.compression,
+        exchange=o.exchange,
+    )
+    prediction = predict(workload(o.workload), machines, strategy)
+    return _show(o, prediction.to_json(), prediction_text(prediction))
+
+
+def _train(o: argparse.Namespace) -> int:
+    from paceline.reporting import render, write_report
+    from paceline.training.local import train_job
+    from paceline.training.options import job_from, resumed
+
+    job = job_from(resumed(o), o.workers)
+    record, prediction = train_job(job)
+    write_report(job.out)
+    data = {**record.to_json(), "predicted": prediction.to_json(), "out": job.out}
+    text = render({record.strategy["compression"]: prediction}, {record.strategy["compression"]: record})
+    return _show(o, data, f"{text}\nreport: {job.out}/report.html")
+
+
+def _hardware_list(o: argparse.Namespace) -> int:
+    from paceline import hardware
+    from paceline.reporting.catalogue import hardware_text
+
+    data = {"devices": [asdict(d) for d in hardware.devices()], "links": [asdict(x) for x in hardware.links()]}
+    return _show(o, data, hardware_text(hardware.devices(), hardware.links()))
+
+
+def _hardware_show(o: argparse.Namespace) -> int:
+    from paceline import hardware
+    from paceline.reporting.catalogue import device_text, link_text
+
+    try:
+        link = hardware.link(o.name)
+    except UserError:
+        device = hardware.device(o.name)
+        return _show(o, asdict(device), device_text(device))
+    return _show(o, asdict(link), link_text(link))
+
+
+def _hardware_probe(o: argparse.Namespace) -> int:
+    from paceline.reporting.catalogue import device_text, link_text
+    from paceline.training.launch import probe
+
+    machines = probe(o.workers)
+    text = f"{device_text(machines.device)}\n\n{link_text(machines.network)}"
+    return _show(o, asdict(machines), text)
+
+
+def _workload_list(o: argparse.Namespace) -> int:
+    from paceline.reporting.catalogue import workloads_text
+    from paceline.workload import names, workload
+
+    tables = [workload(name) for name in names()]
+    keys = ("name", "sample", "source", "num_parameters", "flops_forward", "flops_per_sample", "activation_bytes")
+    return _show(o, {"workloads": [{k: getattr(w, k) for k in keys} for w in tables]}, workloads_text(tables))
+
+
+def _workload_show(o: argparse.Namespace) -> int:
+    from paceline.reporting.catalogue import workload_text
+    from paceline.workload import workload
+
+    table = workload(o.name)
+    return _show(o, table.to_json(), workload_text(table))
+
+
+def _report(o: argparse.Namespace) -> int:
+    from paceline.reporting import write_report
+
+    path = write_report(o.directory)
+    return _show(o, {"report": str(path)}, f"report: {path}")
+
+
+def _show(o: argparse.Namespace, data: dict[str, Any], text: str) -> int:
+    print(json.dumps(data) if o.json else text.rstrip("\n"))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Exit code: 0 done, 2 a user's mistake, 1 or a worker's own code when a worker failed."""
+    parser = build_parser()
+    try:
+        options, rest = parser.parse_known_args(arguments)
+        command: Parser = getattr(options, "parser", parser)
+        if rest:
+            raise unknown(
+                "option" if rest[0].startswith("-") else "argument", rest[0], command.options(), f"{command.prog} --help"
+            )
+        if options.version:
+            from paceline import __version__
+
+            print(f"paceline {__version__}")
+            return 0
+        if not hasattr(options, "run"):
+            command.print_help()
+            return 0
+        code: int = options.run(options)
+        return code
+    except UserError as error:
+        print(f"paceline: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "sklearn"):
+            raise
+        print(f"paceline: this needs {error.name}; pip install 'paceline[train]'", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("paceline: interrupted; a checkpoint of the last whole epoch is kept, go on with --resume", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except RuntimeError as error:
+        from paceline.training.launch import WorkerFailed
+
+        if not isinstance(error, WorkerFailed):
+            raise
+        print(f"paceline: {error}", file=sys.stderr)
+        return error.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

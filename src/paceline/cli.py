@@ -56,7 +56,7 @@ def build_parser() -> Parser:
     train = _command(commands, "train", "train on local workers, predicted before and measured after", TRAIN_EXAMPLE, _train)
     from paceline.training.options import add_arguments
 
-    train.add_argument("--workers", metavar="N", type=int, default=2, help="processes on this machine (default 2)")
+    train.add_argument("--workers", metavar="N", type=int, help="processes on this machine (default 2)")
     add_arguments(train)
 
     hardware = _group(commands, "hardware", "what is known about devices and links")
@@ -122,9 +122,9 @@ def _predict(o: argparse.Namespace) -> int:
 def _train(o: argparse.Namespace) -> int:
     from paceline.reporting import render, write_report
     from paceline.training.local import train_job
-    from paceline.training.options import job_from, resumed
+    from paceline.training.options import job_from
 
-    job = job_from(resumed(o), o.workers)
+    job = job_from(o)
     record, prediction = train_job(job)
     write_report(job.out)
     data = {**record.to_json(), "predicted": prediction.to_json(), "out": job.out}

@@ -39,8 +39,14 @@ def run_workers(command: Sequence[str], workers: int) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     logging.getLogger("torch.distributed.elastic.multiprocessing").setLevel(logging.CRITICAL)
     config = LaunchConfig(
-        min_nodes=1, max_nodes=1, nproc_per_node=workers, rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
-    )  # fmt: skip
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=workers,
+        run_id=f"paceline-{os.getpid()}",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+    )
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     with _environment({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}):
         try:

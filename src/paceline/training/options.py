@@ -4,67 +4,77 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import UserError
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, Strategy
 from paceline.training.job import Job
 
-DEFAULT_BATCH, DEFAULT_EPOCHS, DEFAULT_OUT = 64, 10, "runs/train"
+DEFAULT_OUT = "runs/train"
+DEFAULTS: dict[str, Any] = {
+    "model": "",
+    "data": "",
+    "workers": 2,
+    "compression": "dense",
+    "exchange": "",
+    "optimizer": "momentum",
+    "lr": 0.0,
+    "global_batch": 64,
+    "seed": 0,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything but ``--workers``, ``--json`` and ``--help``."""
     parser.add_argument("--model", metavar="NAME", help="lenet5, another named network, or module:function")
     parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, or module:function")
-    parser.add_argument("--compression", metavar="C", default="dense", help=f"{', '.join(COMPRESSIONS)} (default dense)")
-    parser.add_argument("--exchange", metavar="X", default="", help=f"{', '.join(EXCHANGES)} (default: the compression's)")
-    parser.add_argument("--optimizer", metavar="O", default="momentum", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
-    parser.add_argument("--lr", metavar="RATE", type=float, default=0.0, help="learning rate (default: the optimizer's)")
-    parser.add_argument(
-        "--global-batch", metavar="B", type=int, default=DEFAULT_BATCH, help=f"samples a step, all workers ({DEFAULT_BATCH})"
-    )
-    parser.add_argument(
-        "--epochs", metavar="E", type=int, default=DEFAULT_EPOCHS, help=f"passes over the data ({DEFAULT_EPOCHS})"
-    )
-    parser.add_argument("--seed", metavar="S", type=int, default=0, help="of weights, order and rounding (0)")
+    parser.add_argument("--compression", metavar="C", help=f"{', '.join(COMPRESSIONS)} (default dense)")
+    parser.add_argument("--exchange", metavar="X", help=f"{', '.join(EXCHANGES)} (default: the compression's)")
+    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
+    parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate (default: the optimizer's)")
+    parser.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all workers (default 64)")
+    parser.add_argument("--epochs", metavar="E", type=int, default=10, help="passes over the data (default 10)")
+    parser.add_argument("--seed", metavar="S", type=int, help="of weights, order and rounding (default 0)")
     parser.add_argument("--out", metavar="DIR", default="", help=f"where results go ({DEFAULT_OUT}; when resuming, that run's)")
     parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
 
 
-def resumed(options: argparse.Namespace) -> argparse.Namespace:
-    """With ``--resume``, take what the checkpoint says for every option that was left at its default."""
-    if not options.resume:
-        return options
-    from paceline.training.checkpoint import load
+def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
+    """The job that parsed options describe; with ``--resume``, what is not given is the checkpoint's.
 
-    job = Job.from_json(load(Path(options.resume))["job"])
-    before = {**job.identity, "global_batch": job.strategy.global_batch_size, "workers": job.strategy.world_size}
-    defaults: argparse.ArgumentParser = options.parser
-    for name in ("model", "data", "compression", "exchange", "optimizer", "lr", "global_batch", "seed", "workers"):
-        if getattr(options, name, None) == defaults.get_default(name):
-            setattr(options, name, before[name])
-    return options
+    Args:
+        workers: their number where torchrun sets it; None takes ``--workers``.
 
+    Raises:
+        UserError: for what cannot be.
+    """
+    values: dict[str, Any] = dict(DEFAULTS)
+    if options.resume:
+        from paceline.training.checkpoint import load
 
-def job_from(options: argparse.Namespace, workers: int) -> Job:
-    """The job that parsed options describe. Raises UserError for what cannot be."""
+        before = Job.from_json(load(Path(options.resume))["job"])
+        strategy = before.strategy
+        values |= {**before.identity, "global_batch": strategy.global_batch_size, "workers": strategy.world_size}
+    given = {name: getattr(options, name, None) for name in DEFAULTS}
+    values |= {name: value for name, value in given.items() if value is not None}
     for name in ("model", "data"):
-        if not getattr(options, name):
+        if not values[name]:
             raise UserError(f"--{name} is missing", "paceline train --help shows an example")
-    strategy = Strategy(
-        world_size=workers,
-        global_batch_size=options.global_batch,
-        compression=options.compression,
-        exchange=options.exchange,
-        optimizer=options.optimizer,
-    )
+    if given["lr"] is not None and not 0 < given["lr"] < float("inf"):
+        raise UserError(f"learning rate {given['lr']}", "give a positive number")
     return Job(
-        model=options.model,
-        data=options.data,
-        strategy=strategy,
+        model=values["model"],
+        data=values["data"],
+        strategy=Strategy(
+            world_size=values["workers"] if workers is None else workers,
+            global_batch_size=values["global_batch"],
+            compression=values["compression"],
+            exchange=values["exchange"],
+            optimizer=values["optimizer"],
+        ),
         epochs=options.epochs,
-        lr=options.lr,
-        seed=options.seed,
+        lr=values["lr"],
+        seed=values["seed"],
         out=str(Path(options.out or options.resume or DEFAULT_OUT)),
         resume=options.resume,
     )

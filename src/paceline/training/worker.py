@@ -59,9 +59,11 @@ def prepare(job: Job, first: bool = True) -> Job:
     Raises:
         UserError: unknown names, a network that does not fit the samples, an unwritable directory, a wrong checkpoint.
     """
-    resumed = checkpoint.load(Path(job.resume)) if job.resume else None
-    if resumed is not None:
-        checkpoint.check_same_run(job, resumed)
+    if not torch.cuda.is_available():
+        # The same cores compute and exchange: nothing to overlap, and the fewest exchanges are the fastest.
+        job = replace(job, strategy=replace(job.strategy, first_bucket_bytes=job.strategy.bucket_bytes))
+    if job.resume:
+        checkpoint.check_same_run(job, checkpoint.load(Path(job.resume)))
     data = load(job.data)
     if len(data.train_y) < job.strategy.global_batch_size:
         raise UserError(
@@ -73,11 +75,7 @@ def prepare(job: Job, first: bool = True) -> Job:
         directory.check_writable()
         describe(job, data)
     taken = directory.read(partial=True).records if directory.record_path.exists() else {}
-    # The same cores compute and exchange, so there is nothing to overlap and the fewest exchanges are the fastest.
-    strategy = (
-        job.strategy if torch.cuda.is_available() else replace(job.strategy, first_bucket_bytes=job.strategy.bucket_bytes)
-    )
-    return replace(job, strategy=strategy, label=run_label(strategy.to_json(), taken))
+    return replace(job, label=run_label(job.strategy.to_json(), taken))
 
 
 def build_model(spec: str, seed: int) -> nn.Module:
@@ -93,7 +91,13 @@ def build_model(spec: str, seed: int) -> nn.Module:
 def describe(job: Job, data: Dataset) -> Workload:
     """The layer table of the job's network on the job's samples. Raises UserError when they do not fit together."""
     model = build_model(job.model, job.seed)
-    return trace(model, data.train_x[:1], name=job.model, source=f"--model {job.model} --data {job.data}")
+    try:
+        return trace(
+            model, data.train_x[:1], name=job.model, source=f"--model {job.model} --data {job.data}", loss="cross_entropy"
+        )
+    except UserError as error:
+        shape = "x".join(map(str, data.train_x.shape[1:]))
+        raise UserError(f"{job.model} does not take the samples of {job.data}, {shape}: {error.message}") from error
 
 
 def _run(job: Job, device: torch.device) -> None:

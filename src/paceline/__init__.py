@@ -13,13 +13,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from paceline.errors import UserError
-    from paceline.hardware import Cluster, cluster
+    from paceline.hardware import Cluster
     from paceline.prediction import Prediction, predict
     from paceline.record import RunRecord
     from paceline.strategy import Strategy
     from paceline.training.hook import attach
     from paceline.training.local import train
-    from paceline.workload import Workload, workload
+    from paceline.workload import Workload
 
 # Where each public name lives; loaded when first used, so that prediction works without torch.
 _HOME = {
@@ -30,10 +30,8 @@ _HOME = {
     "UserError": "paceline.errors",
     "Workload": "paceline.workload",
     "attach": "paceline.training.hook",
-    "cluster": "paceline.hardware",
     "predict": "paceline.prediction",
     "train": "paceline.training.local",
-    "workload": "paceline.workload",
 }
 
 __all__ = [
@@ -44,10 +42,8 @@ __all__ = [
     "UserError",
     "Workload",
     "attach",
-    "cluster",
     "predict",
     "train",
-    "workload",
 ]
 
 

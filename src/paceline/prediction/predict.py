@@ -85,7 +85,7 @@ def predict(
     low_s, high_s = (
         (schedule(high, buckets, overlap).step, schedule(low, buckets, overlap).step)
         if calibration is None
-        else (placed.step * max(0.0, 1 - calibration.spread), placed.step * (1 + calibration.spread))
+        else (placed.step / (1 + calibration.spread), placed.step * (1 + calibration.spread))
     )
     wire = busiest_sent([phase for bucket in buckets for phase in bucket.phases])
     return Prediction(

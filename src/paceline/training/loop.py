@@ -123,7 +123,7 @@ class Trainer:
         times.comm.append(meter.seconds("network"))
         times.codec.append(meter.seconds("codec"))
         times.sent.append(meter.sent_bytes)
-        times.events.append(meter.events)
+        times.events.append(list(meter.events))
         if len(times.events) > _KEPT_STEPS:
             times.events[len(times.events) - _KEPT_STEPS - 1] = []
         return loss.detach()

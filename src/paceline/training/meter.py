@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from paceline.record import Event
+
+_KEPT = 4096  # events: a script that never begins a step must not fill the memory
 
 
 class Meter:
@@ -14,7 +17,7 @@ class Meter:
 
     Attributes:
         sent_bytes: bytes this rank has sent to others since ``begin_step``.
-        events: what ran since ``begin_step``; times in seconds from it.
+        events: what ran since ``begin_step``, the latest thousands; times in seconds from it.
         backward_end_s: when the last bucket became ready.
         nonfinite_steps: steps in which a gradient was NaN or infinite, since the meter was made.
     """
@@ -27,7 +30,7 @@ class Meter:
     def begin_step(self) -> None:
         """Start counting anew."""
         self.sent_bytes = 0
-        self.events: list[Event] = []
+        self.events: deque[Event] = deque(maxlen=_KEPT)
         self.backward_end_s = 0.0
         self._start = time.perf_counter()
 

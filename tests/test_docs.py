@@ -1,0 +1,106 @@
+"""Every command of the README, the docs and the examples runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/tour.md")
+BIN = Path(sys.executable).parent
+
+
+def commands(page: str) -> list[str]:
+    """Lines after ``$`` in the console blocks of a page, in order."""
+    blocks = re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the commands use, copied, so that runs/ stays out of the working tree."""
+    copy = tmp_path_factory.mktemp("checkout")
+    for name in ("examples", "validation", "benchmarks"):
+        shutil.copytree(ROOT / name, copy / name)
+    return copy
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join([str(BIN), os.environ["PATH"]])
+    source = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PATH": path, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+
+
+def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    for name in ("paceline", "python"):
+        exact = "python -m paceline" if name == "paceline" else sys.executable
+        exact = exact.replace("python ", f"{sys.executable} ", 1) if name == "paceline" else exact
+        command = re.sub(rf"(^|&& ){name} ", rf"\g<1>{exact} ", command)
+    command = re.sub(r"(^|&& )torchrun ", rf"\g<1>{sys.executable} -m torch.distributed.run ", command)
+    done = subprocess.run(["bash", "-c", command], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_a_page_runs_in_order(page: str, checkout: Path) -> None:
+    found = commands(page)
+    assert found
+    for command in found:
+        assert run(command, checkout).stdout
+
+
+def test_the_readme_names_the_makefile_targets() -> None:
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = re.findall(r"^    make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert named == ["demo", "test"] and set(named) <= set(targets)
+
+
+def test_the_readme_says_the_predictions_that_it_prints(checkout: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    dense, terngrad = (run(c, checkout).stdout for c in commands("README.md")[:2])
+    for claimed, output in (("1.08 s", dense), ("681 ms", terngrad)):
+        assert claimed in output
+    assert "1.08 s a step (0.95 to 1.60)" in text and "0.68 s (0.59 to 1.04)" in text
+
+
+def test_the_demo_leaves_its_files_and_prints_eighty_columns(tmp_path: Path, checkout: Path) -> None:
+    done = run(f"python examples/01_digits_side_by_side.py --out {tmp_path}/demo --workers 2 --epochs 2", checkout)
+    table = done.stdout.split("\nopen ")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    for word in ("dense", "terngrad", "predicted", "measured", "step time", "samples/s", "wire bytes", "compression ratio"):
+        assert word in table
+    files = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert files >= {"prediction.json", "record.jsonl", "predicted.trace.json", "measured.trace.json", "report.html"}
+    run(f"python examples/01_digits_side_by_side.py --out {tmp_path}/demo --workers 2 --epochs 1", checkout)
+
+
+def test_a_job_over_two_machines(tmp_path: Path) -> None:
+    """The README's torchrun line, both machines being this one."""
+    line = re.search(r"torchrun --nnodes 2 .*?\n.*?\n", (ROOT / "README.md").read_text())
+    assert line
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    text = (
+        line[0].replace("\\\n", " ").replace("HOST:29500", f"localhost:{port}").replace("runs/two-nodes", str(tmp_path / "out"))
+    )
+    words = shlex.split(text.replace("--nproc-per-node 2", "--nproc-per-node 1"))[1:]
+    agents = [
+        subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", "--local-addr", "localhost", *words, "--epochs", "1"],
+            cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    errors = [agent.communicate(timeout=120)[1] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], errors
+    assert (tmp_path / "out" / "record.jsonl").exists()

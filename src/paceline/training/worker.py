@@ -59,6 +59,9 @@ def prepare(job: Job, first: bool = True) -> Job:
     Raises:
         UserError: unknown names, a network that does not fit the samples, an unwritable directory, a wrong checkpoint.
     """
+    if not torch.cuda.is_available():
+        # The same cores compute and exchange, so there is nothing to overlap and the fewest exchanges are the fastest.
+        job = replace(job, strategy=replace(job.strategy, first_bucket_bytes=job.strategy.bucket_bytes))
     resumed = checkpoint.load(Path(job.resume)) if job.resume else None
     if resumed is not None:
         checkpoint.check_same_run(job, resumed)
@@ -73,11 +76,7 @@ def prepare(job: Job, first: bool = True) -> Job:
         directory.check_writable()
         describe(job, data)
     taken = directory.read(partial=True).records if directory.record_path.exists() else {}
-    # The same cores compute and exchange, so there is nothing to overlap and the fewest exchanges are the fastest.
-    strategy = (
-        job.strategy if torch.cuda.is_available() else replace(job.strategy, first_bucket_bytes=job.strategy.bucket_bytes)
-    )
-    return replace(job, strategy=strategy, label=run_label(strategy.to_json(), taken))
+    return replace(job, label=run_label(job.strategy.to_json(), taken))
 
 
 def build_model(spec: str, seed: int) -> nn.Module:

@@ -141,8 +141,14 @@ class Ternary:
         """
         body, workers, count, scale = _open(payload)
         if workers == 1:
-            return unpack_codes(body, count) * scale
-        return unpack_sum(body, count, workers).astype(np.float32) * (scale / np.float32(workers))
+            codes = unpack_codes(body, count)
+            if codes.min(initial=0) < -1:
+                raise PayloadError("a negative zero: no encoder writes this code")
+            return codes * scale
+        total = unpack_sum(body, count, workers)
+        if total.max(initial=0) > workers:
+            raise PayloadError(f"a sum of more than {workers} workers' ternaries")
+        return total.astype(np.float32) * (scale / np.float32(workers))
 
     def decode_add(self, payload: bits.Bytes, out: F32) -> None:
         """``out += decode(payload)``. Raises PayloadError as ``decode``; ValueError when ``out`` has another length."""
@@ -176,4 +182,6 @@ def _open(payload: bits.Bytes) -> tuple[bits.Bytes, int, int, np.float32]:
         raise PayloadError(f"{count} elements take {bits.packed_bytes(count, width)} bytes, the payload holds {body.size}")
     if _checksum(data[:HEADER_BYTES].tobytes(), body) != crc:
         raise PayloadError("the checksum does not match: the payload was changed on its way")
+    if not 0 <= scale < np.inf:
+        raise PayloadError(f"a scale of {scale}")
     return body, workers, count, np.float32(scale)

@@ -21,7 +21,7 @@ from paceline.codecs import bits, counter
 F32 = NDArray[np.float32]
 Ints = NDArray[np.signedinteger]
 
-_HEADER = struct.Struct("<4sBBHQfI")  # magic, format version, codec, workers, count, scale, CRC-32 of the body
+_HEADER = struct.Struct("<4sBBHQfI")  # magic, format version, codec, workers, count, scale, CRC-32
 _MAGIC, _VERSION, _CODEC = b"PACE", 1, 1
 HEADER_BYTES = _HEADER.size
 TINY_SCALE = np.float32(2.0**-100)  # below it 2**24 / s overflows: such a tensor is sent as zeros
@@ -141,8 +141,14 @@ class Ternary:
         """
         body, workers, count, scale = _open(payload)
         if workers == 1:
-            return unpack_codes(body, count) * scale
-        return unpack_sum(body, count, workers).astype(np.float32) * (scale / np.float32(workers))
+            codes = unpack_codes(body, count)
+            if codes.min(initial=0) < -1:
+                raise PayloadError("a negative zero: no encoder writes this code")
+            return codes * scale
+        total = unpack_sum(body, count, workers)
+        if total.max(initial=0) > workers:
+            raise PayloadError(f"a sum of more than {workers} workers' ternaries")
+        return total.astype(np.float32) * (scale / np.float32(workers))
 
     def decode_add(self, payload: bits.Bytes, out: F32) -> None:
         """``out += decode(payload)``. Raises PayloadError as ``decode``; ValueError when ``out`` has another length."""
@@ -153,8 +159,14 @@ class Ternary:
 
 
 def _payload(body: bits.Bytes, workers: int, count: int, scale: np.float32) -> bits.Bytes:
-    header = _HEADER.pack(_MAGIC, _VERSION, _CODEC, workers, count, float(scale), zlib.crc32(body.data))
+    fields = (_MAGIC, _VERSION, _CODEC, workers, count, float(scale))
+    header = _HEADER.pack(*fields, _checksum(_HEADER.pack(*fields, 0), body))
     return np.concatenate([np.frombuffer(header, np.uint8), body])
+
+
+def _checksum(header: bytes, body: bits.Bytes) -> int:
+    """CRC-32 (zlib's) of everything but the checksum itself: the header's other fields, then the body."""
+    return zlib.crc32(body.data, zlib.crc32(header[: HEADER_BYTES - 4]))
 
 
 def _open(payload: bits.Bytes) -> tuple[bits.Bytes, int, int, np.float32]:
@@ -168,6 +180,8 @@ def _open(payload: bits.Bytes) -> tuple[bits.Bytes, int, int, np.float32]:
     body = data[HEADER_BYTES:]
     if body.size != bits.packed_bytes(count, width):
         raise PayloadError(f"{count} elements take {bits.packed_bytes(count, width)} bytes, the payload holds {body.size}")
-    if zlib.crc32(body.data) != crc:
+    if _checksum(data[:HEADER_BYTES].tobytes(), body) != crc:
         raise PayloadError("the checksum does not match: the payload was changed on its way")
+    if not 0 <= scale < np.inf:
+        raise PayloadError(f"a scale of {scale}")
     return body, workers, count, np.float32(scale)

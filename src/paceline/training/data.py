@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def _idx(kind: str, directory: Path) -> Dataset:
             raw = gzip.decompress(path.read_bytes())
             shape = struct.unpack(f">{dims}I", raw[4 : 4 + 4 * dims])
             values = np.frombuffer(raw, np.uint8, offset=4 + 4 * dims).reshape(shape)
-        except (OSError, EOFError, struct.error, ValueError) as error:
+        except (OSError, EOFError, zlib.error, struct.error, ValueError) as error:
             raise UserError(f"{path} cannot be read: {error}", "fetch the file again") from error
         return torch.from_numpy(values.copy())
 

@@ -49,7 +49,11 @@ class Hook:
         self.dense = dict(compression.dense(self.tensors))
         self.terngrad = TernGrad(clip, self.dense) if compression.shares_scale else None
         self.meter = Meter(dist.get_rank(model.process_group))
-        self._wire = Wire(model.process_group, next(model.module.parameters()).device, self.meter)
+        group = model.process_group
+        if model.find_unused_parameters:
+            # DDP then all-reduces which parameters were used while buckets are exchanged, in no fixed order.
+            group = dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True)
+        self._wire = Wire(group, next(model.module.parameters()).device, self.meter)
         self._nonfinite = False  # in this step, on any rank
         # One thread: buckets keep their order, which every rank shares, and the backward pass goes on meanwhile.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="paceline-exchange")

@@ -1,0 +1,115 @@
+"""E[decode(encode(g))] is the clipped g, for many shapes and scales; and what clipping and scaling are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import oracle
+from paceline.codecs import counter, get, ternary
+
+REPEATS = 400
+SHAPES = ("normal", "laplace", "uniform", "one large", "sparse", "constant", "skewed")
+
+
+def gradient(shape: str, count: int, scale: float, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    made = {
+        "normal": rng.standard_normal(count),
+        "laplace": rng.laplace(size=count),
+        "uniform": rng.uniform(-1, 1, count),
+        "one large": np.where(np.arange(count) == count // 2, 50.0, rng.standard_normal(count)),
+        "sparse": np.where(rng.random(count) < 0.9, 0.0, rng.standard_normal(count)),
+        "constant": np.full(count, -0.75),
+        "skewed": rng.exponential(size=count),
+    }[shape]
+    return (made * scale).astype(np.float32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(SHAPES),
+    st.integers(1, 600),
+    st.floats(-24, 30).map(lambda power: 10.0**power),
+    st.sampled_from([None, 0.5, 2.5]),
+    st.floats(1, 8),
+    st.integers(0, 2**64 - 1),
+)
+def test_the_mean_of_many_decodings_is_the_clipped_gradient(shape, count, scale, clip, shared, seed):
+    # One decoded element is s * sign * Bernoulli(p), p = |g| / s, so its mean over R repeats has variance s^2 p (1-p) / R.
+    x = gradient(shape, count, scale, seed % 1000)
+    limit = oracle.bound(x, clip)
+    expected = np.clip(x.astype(np.float64), -float(limit), float(limit))
+    s = float(limit) * shared  # another worker may have had the larger gradient
+    codec = get("ternary", clip=clip, scale=s)
+    total = np.zeros(count)
+    for step in range(REPEATS):
+        total += codec.decode(codec.encode(x, seed=seed, step=step)).astype(np.float64)
+    if s < float(ternary.TINY_SCALE):
+        assert not total.any()
+        return
+    p = np.abs(expected) / s
+    sigma = s * np.sqrt(p * (1 - p) / REPEATS)
+    error = np.abs(total / REPEATS - expected)
+    # Six sigma, and a few counts where p is so small that the normal law does not hold; fp32 rounds at 1e-6.
+    assert (error <= 6 * sigma + 6 * s / REPEATS + 1e-6 * s).all()
+    # Over the whole tensor a bias of every element in one direction would show far sooner.
+    signed = float(np.sum((total / REPEATS - expected) * np.sign(expected)))
+    assert abs(signed) <= 6 * float(np.sqrt(np.sum(sigma**2))) + 6 * s / REPEATS + 1e-6 * s * count
+
+
+@settings(deadline=None)
+@given(
+    hnp.arrays(np.float32, st.integers(1, 200), elements=st.floats(-(2.0**60), 2.0**60, width=32)),
+    st.sampled_from([None, 0.5, 2.5]),
+    st.integers(0, 2**40),
+)
+def test_every_decoded_value_is_zero_or_the_scaler_with_the_sign_of_its_element(x, clip, seed):
+    codec = get("ternary", clip=clip)
+    decoded = codec.decode(codec.encode(x, seed=seed))
+    scale = oracle.bound(x, clip)
+    assert set(np.abs(decoded).tolist()) <= {0.0, float(scale)}
+    assert ((decoded == 0) | (np.sign(decoded) == np.sign(x))).all()
+
+
+@settings(deadline=None)
+@given(hnp.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100, 100, width=32)))
+def test_moments_are_the_standard_deviation_and_the_largest_magnitude(x):
+    m = ternary.moments(x)
+    assert m.finite and m.peak == np.abs(x).max()
+    wide = x.astype(np.float64)
+    assert float(m.sigma) == pytest.approx(wide.std(), rel=1e-6, abs=1e-6 * float(np.abs(wide).max()))
+    assert ternary.clip_bound(m, 2.5) == min(m.peak, np.float32(2.5) * m.sigma) == oracle.bound(x, 2.5)
+    assert ternary.clip_bound(m, None) == m.peak
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("at", [0, 50, 99])
+def test_one_nan_or_infinity_anywhere_is_seen(bad, at):
+    x = np.ones(100, np.float32)
+    x[at] = bad
+    assert not ternary.moments(x).finite
+
+
+def test_an_empty_or_vanishing_tensor_is_sent_as_zeros():
+    assert ternary.moments(np.empty(0, np.float32)) == (0, 0)
+    for x in (np.zeros(20, np.float32), np.full(20, 1e-35, np.float32), np.full(20, 1e-40, np.float32)):
+        assert not get("ternary").decode(get("ternary").encode(x)).any()
+
+
+def test_the_largest_numbers_do_not_overflow():
+    x = np.array([3e38, -3e38, 1e38, 0], np.float32)
+    decoded = get("ternary").decode(get("ternary").encode(x))
+    assert decoded[0] == x[0] and decoded[1] == x[1] and decoded[3] == 0
+
+
+def test_ternarize_is_the_plain_formula():
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal(5000).astype(np.float32)
+    limit, scale = np.float32(1.5), np.float32(2.25)
+    nonzero, negative = ternary.ternarize(x, limit, scale, counter.key(3, 1, 4), 1_000)
+    codes = oracle.codes(x, limit, scale, oracle.draws(3, 1, 4, 1_000, x.size))
+    assert np.array_equal(nonzero, codes != 0) and np.array_equal(negative, codes < 0)

@@ -1,0 +1,141 @@
+"""Run a function as N ranks of one gloo group, each in a process of its own, and return what every rank returned.
+
+The launcher imports torch once and forks the ranks. They meet through a file, so no port is chosen. A rank that fails ends
+the others, and the error shows what every rank printed.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parent
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(TESTS.parent / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")]),
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+}
+
+
+def launch(
+    function: Callable[..., Any], workers: int, *, timeout: float = 90, private_network: bool = False, **arguments: Any
+) -> list[Any]:
+    """``[function(rank, workers, **arguments) for every rank]``, each in a process of its own.
+
+    Args:
+        function: a function of a module's top level; the ranks load its file by itself.
+        private_network: run all ranks in a network namespace that only they are in (needs root).
+        arguments: anything that JSON holds.
+
+    Raises:
+        AssertionError: a rank failed or the time was up.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        spec = {
+            "file": inspect.getsourcefile(function),
+            "function": function.__name__,
+            "workers": workers,
+            "arguments": arguments,
+        }
+        (where / "spec.json").write_text(json.dumps(spec))
+        command = [sys.executable, __file__, folder]
+        if private_network:
+            command = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$0" "$@"', *command]
+        log = where / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, env=ENVIRONMENT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                code: int | str = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                code = f"timeout after {timeout} s"
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+        assert code == 0, f"{function.__name__} on {workers} ranks: {code}\n{log.read_text(errors='replace')[-6000:]}"
+        import torch
+
+        return [torch.load(where / f"{rank}.pt", weights_only=False) for rank in range(workers)]
+
+
+@functools.cache
+def launch_once(function: Callable[..., Any], workers: int, **arguments: Any) -> list[Any]:
+    """``launch``, but the same call again returns the same results, so that several tests can look at one run."""
+    return launch(function, workers, **arguments)
+
+
+def can_make_private_network() -> bool:
+    """Whether this process may make network namespaces and bring their loopback up."""
+    try:
+        done = subprocess.run(["unshare", "-n", "ip", "link", "set", "lo", "up"], capture_output=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _main(folder: Path) -> int:
+    """Fork the ranks and wait for them; the first failure ends the others."""
+    import torch.distributed
+
+    import paceline.training.worker  # noqa: F401  so that the ranks need not
+
+    spec = json.loads((folder / "spec.json").read_text())
+    children = set()
+    for rank in range(spec["workers"]):
+        child = os.fork()
+        if child == 0:
+            os._exit(_rank(rank, spec, folder, torch.distributed))
+        children.add(child)
+    failed = 0
+    while children:
+        child, status = os.wait()
+        children.discard(child)
+        if status and not failed:
+            failed = 1
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+    return failed
+
+
+def _rank(rank: int, spec: dict[str, Any], folder: Path, dist: Any) -> int:
+    import torch
+
+    workers = spec["workers"]
+    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(workers)})
+    try:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
+        file = Path(spec["file"])
+        sys.path.insert(0, str(file.parent))
+        found = importlib.util.spec_from_file_location(file.stem, file)
+        assert found is not None and found.loader is not None
+        module = importlib.util.module_from_spec(found)
+        sys.modules[file.stem] = module
+        found.loader.exec_module(module)
+        result = getattr(module, spec["function"])(rank, workers, **spec["arguments"])
+        torch.save(result, folder / f"{rank}.pt")
+        dist.barrier()
+    except BaseException:
+        print(f"rank {rank}:\n{traceback.format_exc()}", flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = _main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(code)

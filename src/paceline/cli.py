@@ -39,6 +39,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with errors of one line that name the nearest legal thing."""
 
     def error(self, message: str) -> NoReturn:
+        """Raise UserError where argparse would print its usage and exit."""
         wrong = re.search(r"invalid choice: '([^']*)'.*\(choose from (.*)\)", message)
         if wrong:
             raise unknown("command", wrong[1], [name.strip("' ") for name in wrong[2].split(",")], f"{self.prog} --help")

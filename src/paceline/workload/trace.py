@@ -83,10 +83,10 @@ def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module
         try:
             with torch.device("meta"):
                 built = model()
-        except Exception:  # whatever a function does that the meta device cannot, it may do on the CPU
+        except (Exception, SystemExit):  # whatever a function does that the meta device cannot, it may do on the CPU
             try:
                 built = model()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise UserError(f"building {name} fails: {describe_error(error)}") from error
         if isinstance(built, tuple) and len(built) == 2:
             built, inputs = built

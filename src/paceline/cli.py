@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -20,15 +23,27 @@ TRAIN_EXAMPLE = """example:
 REPORT_EXAMPLE = """example:
   paceline report runs/demo"""
 
+Answer = tuple[dict[str, Any], str]
+"""What a command found, as JSON and as text."""
+
+
+class UsageError(UserError):
+    """What argparse refused; ``parser`` is the command's."""
+
+    def __init__(self, message: str, parser: Parser) -> None:
+        self.parser = parser
+        super().__init__(f"{parser.prog}: {message}", f"see {parser.prog} --help")
+
 
 class Parser(argparse.ArgumentParser):
     """argparse with errors of one line that name the nearest legal thing."""
 
     def error(self, message: str) -> NoReturn:
+        """Raise UserError where argparse would print its usage and exit."""
         wrong = re.search(r"invalid choice: '([^']*)'.*\(choose from (.*)\)", message)
         if wrong:
             raise unknown("command", wrong[1], [name.strip("' ") for name in wrong[2].split(",")], f"{self.prog} --help")
-        raise UserError(f"{self.prog}: {message}", f"see {self.prog} --help")
+        raise UsageError(message, self)
 
     def options(self) -> list[str]:
         """Every option that this command takes."""
@@ -37,8 +52,13 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser() -> Parser:
     """The whole command line, frozen by a test."""
-    parser = Parser(prog="paceline", description=__doc__.split(".")[0] if __doc__ else None, allow_abbrev=False)
-    parser.description = "Know how fast a training job will run before the hardware is there; then make it run that fast."
+    parser = Parser(
+        prog="paceline",
+        description="Know how fast a training job will run before the hardware is there; then make it run that fast.",
+        epilog=PREDICT_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
@@ -59,7 +79,7 @@ def build_parser() -> Parser:
     train.add_argument("--workers", metavar="N", type=int, help="processes on this machine (default 2)")
     add_arguments(train)
 
-    hardware = _group(commands, "hardware", "what is known about devices and links")
+    hardware = _group(commands, "hardware", "what is known about devices and links", "example:\n  paceline hardware list")
     _command(hardware, "list", "every device and link", "example:\n  paceline hardware list", _hardware_list)
     show = _command(hardware, "show", "one of them, with sources", "example:\n  paceline hardware show H100", _hardware_show)
     show.add_argument("name", metavar="NAME")
@@ -68,7 +88,7 @@ def build_parser() -> Parser:
     )
     probe.add_argument("--workers", metavar="N", type=int, default=2, help="ranks measured at once (default 2)")
 
-    workload = _group(commands, "workload", "what is known about networks")
+    workload = _group(commands, "workload", "what is known about networks", "example:\n  paceline workload show alexnet")
     _command(workload, "list", "every named network", "example:\n  paceline workload list", _workload_list)
     show = _command(workload, "show", "a layer table", "example:\n  paceline workload show alexnet", _workload_show)
     show.add_argument("name", metavar="NAME|module:function")
@@ -80,27 +100,28 @@ def build_parser() -> Parser:
     return parser
 
 
-def _group(commands: Any, name: str, text: str) -> Any:
-    group = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-    group.set_defaults(parser=group)
+def _group(commands: Any, name: str, text: str, example: str) -> Any:
+    group = _parser(commands, name, text, example)
     return group.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
 
 
-def _command(commands: Any, name: str, text: str, example: str, run: Callable[[argparse.Namespace], int]) -> Parser:
-    parser: Parser = commands.add_parser(
-        name,
-        help=text,
-        description=text,
-        epilog=example,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _command(commands: Any, name: str, text: str, example: str, run: Callable[[argparse.Namespace], Answer]) -> Parser:
+    parser = _parser(commands, name, text, example)
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
     return parser
 
 
-def _predict(o: argparse.Namespace) -> int:
+def _parser(commands: Any, name: str, text: str, example: str) -> Parser:
+    style = argparse.RawDescriptionHelpFormatter
+    parser: Parser = commands.add_parser(
+        name, help=text, description=text, epilog=example, formatter_class=style, allow_abbrev=False
+    )
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def _predict(o: argparse.Namespace) -> Answer:
     from paceline.hardware import cluster
     from paceline.prediction import predict
     from paceline.reporting import prediction_text
@@ -116,10 +137,10 @@ def _predict(o: argparse.Namespace) -> int:
         exchange=o.exchange,
     )
     prediction = predict(workload(o.workload), machines, strategy)
-    return _show(o, prediction.to_json(), prediction_text(prediction))
+    return prediction.to_json(), prediction_text(prediction)
 
 
-def _train(o: argparse.Namespace) -> int:
+def _train(o: argparse.Namespace) -> Answer:
     from paceline.reporting import render, write_report
     from paceline.training.local import train_job
     from paceline.training.options import job_from
@@ -129,89 +150,108 @@ def _train(o: argparse.Namespace) -> int:
     write_report(job.out)
     data = {**record.to_json(), "predicted": prediction.to_json(), "out": job.out}
     text = render({record.strategy["compression"]: prediction}, {record.strategy["compression"]: record})
-    return _show(o, data, f"{text}\nreport: {job.out}/report.html")
+    return data, f"{text}\nreport: {job.out}/report.html"
 
 
-def _hardware_list(o: argparse.Namespace) -> int:
+def _hardware_list(o: argparse.Namespace) -> Answer:
     from paceline import hardware
     from paceline.reporting.catalogue import hardware_text
 
     data = {"devices": [asdict(d) for d in hardware.devices()], "links": [asdict(x) for x in hardware.links()]}
-    return _show(o, data, hardware_text(hardware.devices(), hardware.links()))
+    return data, hardware_text(hardware.devices(), hardware.links())
 
 
-def _hardware_show(o: argparse.Namespace) -> int:
+def _hardware_show(o: argparse.Namespace) -> Answer:
     from paceline import hardware
     from paceline.reporting.catalogue import device_text, link_text
 
-    try:
-        link = hardware.link(o.name)
-    except UserError:
-        device = hardware.device(o.name)
-        return _show(o, asdict(device), device_text(device))
-    return _show(o, asdict(link), link_text(link))
+    found = hardware.find(o.name)
+    return asdict(found), device_text(found) if isinstance(found, hardware.Device) else link_text(found)
 
 
-def _hardware_probe(o: argparse.Namespace) -> int:
+def _hardware_probe(o: argparse.Namespace) -> Answer:
     from paceline.reporting.catalogue import device_text, link_text
     from paceline.training.launch import probe
 
     machines = probe(o.workers)
     text = f"{device_text(machines.device)}\n\n{link_text(machines.network)}"
-    return _show(o, asdict(machines), text)
+    return asdict(machines), text
 
 
-def _workload_list(o: argparse.Namespace) -> int:
+def _workload_list(o: argparse.Namespace) -> Answer:
     from paceline.reporting.catalogue import workloads_text
     from paceline.workload import names, workload
 
     tables = [workload(name) for name in names()]
     keys = ("name", "sample", "source", "num_parameters", "flops_forward", "flops_per_sample", "activation_bytes")
-    return _show(o, {"workloads": [{k: getattr(w, k) for k in keys} for w in tables]}, workloads_text(tables))
+    return {"workloads": [{k: getattr(w, k) for k in keys} for w in tables]}, workloads_text(tables)
 
 
-def _workload_show(o: argparse.Namespace) -> int:
+def _workload_show(o: argparse.Namespace) -> Answer:
     from paceline.reporting.catalogue import workload_text
     from paceline.workload import workload
 
     table = workload(o.name)
-    return _show(o, table.to_json(), workload_text(table))
+    return table.to_json(), workload_text(table)
 
 
-def _report(o: argparse.Namespace) -> int:
+def _report(o: argparse.Namespace) -> Answer:
     from paceline.reporting import write_report
 
     path = write_report(o.directory)
-    return _show(o, {"report": str(path)}, f"report: {path}")
+    return {"report": str(path)}, f"report: {path}"
 
 
-def _show(o: argparse.Namespace, data: dict[str, Any], text: str) -> int:
-    print(json.dumps(data) if o.json else text.rstrip("\n"))
-    return 0
+def _strict(value: Any) -> Any:
+    """The same without what JSON has no number for: NaN and infinity become null."""
+    if isinstance(value, Mapping):
+        return {k: _strict(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The options. Raises UserError; a misspelt option is named before what is then missing."""
+    try:
+        options, rest = parser.parse_known_args(arguments)
+        command: Parser = getattr(options, "parser", parser)
+    except UsageError as error:
+        command = error.parser
+        rest = [a for a in arguments if a.startswith("--") and a.partition("=")[0] not in command.options()]
+        if not rest:
+            raise
+    if not rest:
+        return options
+    option = next((a.partition("=")[0] for a in rest if a.startswith("-")), "")
+    if option:
+        raise unknown("option", option, command.options(), f"{command.prog} --help")
+    raise UsageError(f"unexpected argument {rest[0]!r}", command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Exit code: 0 done, 2 a user's mistake, 1 or a worker's own code when a worker failed."""
     parser = build_parser()
+    given = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show µ gets a question mark
     try:
-        options, rest = parser.parse_known_args(arguments)
-        command: Parser = getattr(options, "parser", parser)
-        if rest:
-            raise unknown(
-                "option" if rest[0].startswith("-") else "argument", rest[0], command.options(), f"{command.prog} --help"
-            )
+        options = _parse(parser, given)
         if options.version:
             from paceline import __version__
 
             print(f"paceline {__version__}")
             return 0
         if not hasattr(options, "run"):
-            command.print_help()
+            getattr(options, "parser", parser).print_help()
             return 0
-        code: int = options.run(options)
-        return code
+        with redirect_stdout(sys.stderr):  # what a network of the user's prints is no part of the answer
+            data, text = options.run(options)
+        print(json.dumps(_strict(data), allow_nan=False) if options.json else text.rstrip("\n"))
+        return 0
     except UserError as error:
-        print(f"paceline: {error}", file=sys.stderr)
+        print(f"paceline: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "sklearn"):
@@ -219,7 +259,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"paceline: this needs {error.name}; pip install 'paceline[train]'", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("paceline: interrupted; a checkpoint of the last whole epoch is kept, go on with --resume", file=sys.stderr)
+        kept = "; a checkpoint of the last whole epoch is kept, go on with --resume" if "train" in given[:1] else ""
+        print(f"paceline: interrupted{kept}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()

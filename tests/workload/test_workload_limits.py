@@ -91,7 +91,7 @@ def test_control_flow_on_values_is_an_error_that_says_so(network: type[nn.Module
     ("network", "inputs", "loss", "message"),
     [
         (lambda: nn.Linear(4, 4), None, "mean", "no example input for .*return \\(module, example_batch\\)"),
-        (lambda: nn.Linear(4, 4), torch.empty(1, 5), "mean", "fails on the example input: a and b"),
+        (lambda: nn.Linear(4, 4), torch.empty(1, 5), "mean", "fails on the example input: RuntimeError: a and b"),
         (lambda: nn.Linear(4, 4), torch.tensor(1.0), "mean", "no dimensions"),
         (lambda: nn.ReLU(), torch.empty(1, 4), "mean", "nothing to train"),
         (lambda: nn.Linear(4, 4), torch.empty(1, 4), "hinge", "unknown loss 'hinge'"),

@@ -7,7 +7,7 @@
 32
 """
 
-from paceline.hardware.catalogue import cluster, device, devices, link, links, network
+from paceline.hardware.catalogue import cluster, device, devices, find, link, links, network
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import BYTES_PER_ELEMENT, PRECISIONS, Device, Fact, Link, Precision
 
@@ -22,6 +22,7 @@ __all__ = [
     "cluster",
     "device",
     "devices",
+    "find",
     "link",
     "links",
     "network",

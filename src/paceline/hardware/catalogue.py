@@ -39,6 +39,15 @@ def link(name: str) -> Link:
     return _find("link", name, _link_index(), "paceline hardware list shows all")
 
 
+def find(name: str) -> Device | Link:
+    """The device or the link of that name or alias. Raises UserError with the nearest names of both."""
+    index: dict[str, Device | Link] = {**_device_index(), **_link_index()}
+    found = index.get(_fold(name))
+    if found is None:
+        raise unknown("device or link", name, _spoken(index), "paceline hardware list shows all")
+    return found
+
+
 def devices() -> tuple[Device, ...]:
     """Every device of the catalogue, in the order of the file."""
     return _catalogue_devices()
@@ -106,7 +115,7 @@ def _find(kind: str, name: str, index: Mapping[str, _Named], fix: str) -> _Named
     return found
 
 
-def _spoken(index: Mapping[str, _Named]) -> list[str]:
+def _spoken(index: Mapping[str, Device | Link] | Mapping[str, Device] | Mapping[str, Link]) -> list[str]:
     """Every name and alias as the catalogue writes it, names first."""
     entries = list(dict.fromkeys((entry.name, entry.aliases) for entry in index.values()))
     return [name for name, _ in entries] + [alias for _, aliases in entries for alias in aliases]

@@ -23,12 +23,18 @@ WIDTH = 80
 
 def hardware_text(devices: Iterable[Device], links: Iterable[Link]) -> str:
     """Two tables: every device with its headline numbers, every link."""
-    lines = [f"{'device':<22}{'fp32':>8}{'16 bit':>8}  {'memory':>9}{'bandwidth':>11}  link", f"{'':<22}{'TFLOP/s dense':>16}"]
+    lines = [
+        f"{'':<19}{'TFLOP/s, dense':^17}{'':<22}inside a node",
+        f"{'device':<19}{'fp32':>7}{'16 bit':>8}{'memory':>12}{'bandwidth':>10}  link",
+    ]
     for d in devices:
         half = d.peak_flops.get("bf16") or d.peak_flops.get("fp16")
-        peaks = "".join(f"{fact.value / 1e12:>8.4g}" if fact else f"{'-':>8}" for fact in (d.peak_flops.get("fp32"), half))
+        peaks = "".join(
+            f"{f'{fact.value / 1e12:.4g}' if fact else '-':>{width}}"
+            for fact, width in ((d.peak_flops.get("fp32"), 7), (half, 8))
+        )
         memory, rate = format_memory(d.memory.value), format_byte_rate(d.memory_bandwidth.value)
-        lines.append(f"{d.name:<22}{peaks}  {memory:>9}{rate:>11}  {d.link}"[:WIDTH])
+        lines.append(_fit(f"{d.name:<19}{peaks}{memory:>12}{rate:>10}  {d.link}"))
     lines += ["", f"{'link':<30}{'one direction':>16}{'latency':>12}"]
     lines += [f"{x.name:<30}{format_bandwidth(x.bandwidth.value):>16}{format_seconds(x.latency.value):>12}" for x in links]
     return "\n".join([*lines, "", "Sources of every number: paceline hardware show NAME"])
@@ -42,7 +48,7 @@ def device_text(device: Device) -> str:
         ("memory", device.memory, format_memory(device.memory.value)),
         ("memory bandwidth", device.memory_bandwidth, format_byte_rate(device.memory_bandwidth.value)),
     ]
-    head = [f"{device.name} ({device.kind})", *wrap(device.note, WIDTH), f"link inside a node: {device.link}", ""]
+    head = [f"{device.name} ({device.kind})", *_wrap(device.note), f"link inside a node: {device.link}", ""]
     return "\n".join([*head, *_facts(facts)])
 
 
@@ -52,25 +58,32 @@ def link_text(link: Link) -> str:
         ("bandwidth, one direction", link.bandwidth, format_bandwidth(link.bandwidth.value)),
         ("latency", link.latency, format_seconds(link.latency.value)),
     ]
-    return "\n".join([f"{link.name} ({link.kind})", *wrap(link.note, WIDTH), "", *_facts(facts)])
+    return "\n".join([f"{link.name} ({link.kind})", *_wrap(link.note), "", *_facts(facts)])
 
 
 def _facts(facts: Iterable[tuple[str, Fact, str]]) -> Iterator[str]:
     for name, fact, text in facts:
         yield f"{name:<26}{text:>16}"
-        yield from wrap(f"{fact.source}; read {fact.date}", WIDTH, initial_indent="    ", subsequent_indent="    ")
+        yield from _wrap(f"{fact.source}; read {fact.date}", "    ")
+
+
+def _wrap(text: str, indent: str = "") -> list[str]:
+    """Lines of at most 80 columns. An address is kept whole where a line holds it."""
+    return wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _fit(line: str) -> str:
+    """The line, or as much of it as fits, with a mark where it was cut."""
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
 
 
 def workloads_text(workloads: Iterable[Workload]) -> str:
     """One line for each network."""
-    lines = [f"{'workload':<18}{'parameters':>12}{'FLOPs forward':>15}{'activations':>14}  one sample"]
+    lines = [f"{'workload':<17}{'parameters':>10}{'FLOPs forward':>15}{'activations':>13}  one sample"]
     for w in workloads:
         activations = format_bytes(w.activation_bytes)
-        lines.append(
-            f"{w.name:<18}{format_count(w.num_parameters):>12}{format_count(w.flops_forward):>15}{activations:>14}  {w.sample}"[
-                :WIDTH
-            ]
-        )
+        counts = f"{format_count(w.num_parameters):>10}{format_count(w.flops_forward):>15}"
+        lines.append(_fit(f"{w.name:<17}{counts}{activations:>13}  {w.sample}"))
     return "\n".join([*lines, "", "FLOPs count a multiply-add as two; activations: fp32 bytes kept for one sample"])
 
 
@@ -81,28 +94,34 @@ def workload_text(workload: Workload) -> str:
     for p in w.parameters:
         owned[p.layer] = owned.get(p.layer, 0) + p.size
     lines = [
-        f"{w.name}: {w.num_parameters:,} parameters, {format_count(w.flops_forward)}FLOP forward, "
-        f"{format_count(w.flops_per_sample)}FLOP forward and backward"
-        .replace(" FLOP", " FLOP"),
-        f"one sample: {w.sample}, {format_bytes(w.input_bytes)}; activations kept: {format_bytes(w.activation_bytes)} at fp32",
-        f"source: {w.source}",
+        *_wrap(f"{w.name}: {w.num_parameters:,} parameters; one sample: {w.sample}, {format_bytes(w.input_bytes)}"),
+        *_wrap(f"{_flop(w.flops_forward)} forward, {_flop(w.flops_per_sample)} forward and backward, for one sample"),
+        *_wrap(f"{format_bytes(w.activation_bytes)} of activations kept for one sample at fp32"),
+        *_wrap(f"source: {w.source}"),
         "",
-        f"{'layer':<30}{'kind':<14}{'parameters':>11}{'forward':>12}{'backward':>12}",
-    ]  # fmt: skip
+        f"{'':<56}{'FLOPs of one sample':>22}",
+        f"{'layer':<30}{'kind':<14}{'parameters':>12}{'forward':>11}{'backward':>11}",
+    ]
     for index, layer in enumerate(w.layers):
-        work = f"{format_count(layer.flops_forward):>12}{format_count(layer.flops_backward):>12}"
-        lines.append(f"{layer.name[-29:]:<30}{layer.kind[:13]:<14}{owned.get(index, 0):>11,}{work}"[:WIDTH])
+        name = layer.name if len(layer.name) < 30 else f"…{layer.name[-28:]}"
+        work = f"{format_count(layer.flops_forward):>11}{format_count(layer.flops_backward):>11}"
+        lines.append(_fit(f"{name:<30}{layer.kind[:13]:<14}{owned.get(index, 0):>12,}{work}"))
     first = ", ".join(p.name for p in w.ready_order[:4])
-    lines += ["", *wrap(f"gradients become ready in this order: {first}{', ...' if len(w.parameters) > 4 else ''}", WIDTH)]
-    lines += [*wrap(_coverage(w), WIDTH), ""]
+    lines += ["", *_wrap(f"gradients become ready in this order: {first}{', ...' if len(w.parameters) > 4 else ''}")]
+    lines += [*_wrap(_coverage(w)), ""]
     terngrad = COMPRESSIONS["terngrad"]
     dense = terngrad.dense(w.parameters)
-    lines += wrap(f"TernGrad keeps {terngrad.rule}; {len(dense)} of {len(w.parameters)} tensors here:", WIDTH)
+    lines += _wrap(f"TernGrad keeps {terngrad.rule}; {len(dense)} of {len(w.parameters)} tensors here:")
     shown = list(dense.items())[:12]
-    lines += [f"  {name}: {reason}"[:WIDTH] for name, reason in shown]
+    lines += [_fit(f"  {name}: {reason}") for name, reason in shown]
     if len(dense) > len(shown):
         lines.append(f"  and {len(dense) - len(shown)} more")
     return "\n".join(lines)
+
+
+def _flop(count: float) -> str:
+    """``4.59 MFLOP``."""
+    return format_flops(count).removesuffix("/s")
 
 
 def _coverage(w: Workload) -> str:

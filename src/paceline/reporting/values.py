@@ -106,8 +106,14 @@ def accuracy_of(run: Metrics) -> float:
 
 
 def strategy_text(strategy: Mapping[str, object]) -> str:
-    """``compression terngrad, exchange allreduce, workers 4``: every choice that was made."""
-    return ", ".join(f"{clean(k).replace('_', ' ')} {clean(v)}" for k, v in strategy.items() if v not in (None, "", {}))
+    """``compression terngrad, exchange allreduce, workers 4, bucket 26.2 MB``: every choice that was made."""
+
+    def choice(name: str, value: object) -> str:
+        if name.endswith("_bytes") and isinstance(value, int | float):
+            return f"{clean(name.removesuffix('_bytes')).replace('_', ' ')} {size(value)}"
+        return f"{clean(name).replace('_', ' ')} {clean(value)}"
+
+    return ", ".join(choice(k, v) for k, v in strategy.items() if v not in (None, "", {}))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     from paceline.training.worker import prepare, run
 
     given = sys.argv[1:] if arguments is None else arguments
+    os.dup2(2, 1)  # stdout is for the command line's numbers; what a network of the user's prints is not among them
     rank = int(os.environ.get("RANK", "0"))
     try:
         if given[:1] == ["--job"]:

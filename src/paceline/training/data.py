@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from paceline.errors import UserError, unknown
-from paceline.workload import load_factory
+from paceline.workload import call_factory
 
 _KINDS = ("digits", "mnist:DIR", "fashion-mnist:DIR", "module:function")
 
@@ -45,7 +45,7 @@ def load(spec: str) -> Dataset:
         return _idx(kind, Path(rest))
     if not colon:
         raise unknown("data", spec, _KINDS)
-    return _from_user(spec, load_factory(spec)())
+    return _from_user(spec, call_factory(spec))
 
 
 def _digits() -> Dataset:

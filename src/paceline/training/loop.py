@@ -46,6 +46,14 @@ def make_optimizer(name: str, parameters: Iterator[nn.Parameter], lr: float) -> 
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9 if name == "momentum" else 0.0)
 
 
+def mixed_seed(*parts: int) -> int:
+    """One seed from several numbers, of any size: torch takes 63 bits."""
+    seed = 0
+    for part in parts:
+        seed = (seed * 1_000_003 + part) % (1 << 63)
+    return seed
+
+
 class Trainer:
     """One rank's share of a data-parallel run.
 
@@ -65,7 +73,8 @@ class Trainer:
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's micro batches of one epoch."""
-        order = torch.randperm(len(self.data.train_y), generator=torch.Generator().manual_seed(self.seed * 1_000_003 + epoch))
+        generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
+        order = torch.randperm(len(self.data.train_y), generator=generator)
         size, micro = self.strategy.global_batch_size, self.strategy.micro_batch_size
         for step in range(self.steps_per_epoch):
             mine = order[step * size + self.rank * micro :][:micro]
@@ -89,7 +98,7 @@ class Trainer:
     def train_epoch(self, epoch: int, on_step: Any = None) -> float:
         """One pass over the data. Returns the mean training loss on this rank's samples."""
         self.model.train()
-        torch.manual_seed((self.seed * 1_000_003 + epoch) * 1_000_003 + self.rank)  # dropout: alike after a resume
+        torch.manual_seed(mixed_seed(self.seed, epoch, self.rank))  # dropout: alike after a resume
         total = torch.zeros((), device=self.device)
         for number, (x, y) in enumerate(self.batches(epoch)):
             total += self._step(x, y)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from paceline import models
 from paceline.errors import UserError
@@ -27,10 +27,10 @@ from paceline.training import checkpoint
 from paceline.training.data import Dataset, load
 from paceline.training.hook import attach, wrap
 from paceline.training.job import Job
-from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step
+from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step, mixed_seed
 from paceline.training.profile import calibrate, mean_over_ranks
 from paceline.training.progress import Progress
-from paceline.workload import Workload, load_factory, trace
+from paceline.workload import Workload, call_factory, trace
 
 _TIMEOUT = timedelta(minutes=5)  # a lost peer is noticed at once by its closed connection; this is for a silent one
 
@@ -80,8 +80,8 @@ def prepare(job: Job, first: bool = True) -> Job:
 
 def build_model(spec: str, seed: int) -> nn.Module:
     """A network by name or ``module:function``, the same weights for the same seed."""
-    torch.manual_seed(seed)
-    built = load_factory(spec)() if ":" in spec else models.build(spec)
+    torch.manual_seed(mixed_seed(seed))
+    built = call_factory(spec) if ":" in spec else models.build(spec)
     module = built[0] if isinstance(built, tuple) else built
     if not isinstance(module, nn.Module):
         raise UserError(f"{spec} returned {type(module).__name__}", "return a torch.nn.Module")
@@ -92,12 +92,26 @@ def describe(job: Job, data: Dataset) -> Workload:
     """The layer table of the job's network on the job's samples. Raises UserError when they do not fit together."""
     model = build_model(job.model, job.seed)
     try:
-        return trace(
+        table = trace(
             model, data.train_x[:1], name=job.model, source=f"--model {job.model} --data {job.data}", loss="cross_entropy"
         )
     except UserError as error:
         shape = "x".join(map(str, data.train_x.shape[1:]))
         raise UserError(f"{job.model} does not take the samples of {job.data}, {shape}: {error.message}") from error
+    classes = _outputs(model, data.train_x[:2])
+    used = torch.cat([data.train_y, data.test_y]).unique()
+    wrong = used[(used < 0) | (used >= classes)].tolist()
+    if wrong:
+        raise UserError(
+            f"{job.data} has the label {wrong[0]}, {job.model} has {classes} outputs", f"label from 0 to {classes - 1}"
+        )
+    return table
+
+
+def _outputs(model: nn.Module, samples: Tensor) -> int:
+    """How many classes the network tells apart: the width of its output, found without arithmetic."""
+    with torch.no_grad():
+        return int(model.to("meta")(samples.to("meta")).shape[-1])
 
 
 def _run(job: Job, device: torch.device) -> None:

@@ -36,6 +36,27 @@ def load_factory(text: str) -> Callable[[], Any]:
     return result
 
 
+def call_factory(text: str) -> Any:
+    """What the function that ``text`` names returns.
+
+    Raises:
+        UserError: as ``load_factory``; or the function fails, with the exception's name.
+    """
+    function = load_factory(text)
+    try:
+        return function()
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{text} fails: {describe_error(error)}") from error
+
+
+def describe_error(error: BaseException) -> str:
+    """``ZeroDivisionError: division by zero``: the name of an exception and the first line of what it says."""
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
 def _import(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
@@ -49,5 +70,5 @@ def _import(name: str) -> ModuleType:
                 f"run where {error.name.split('.')[0]}.py is, or install it; looked in {here}",
             ) from error
         raise UserError(f"importing {name} fails: no module {error.name!r}", "install it") from error
-    except Exception as error:  # the user's module may fail in any way as it is run
-        raise UserError(f"importing {name} fails: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # the user's module may fail in any way as it is run, or be a script
+        raise UserError(f"importing {name} fails: {describe_error(error)}") from error

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
+from paceline.workload.factory import describe_error
 from paceline.workload.layers import Coverage, Layer, Parameter, Workload
 from paceline.workload.operations import tensors_in
 from paceline.workload.recorder import LOSS, Recorder, Work
@@ -82,11 +83,11 @@ def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module
         try:
             with torch.device("meta"):
                 built = model()
-        except Exception:  # whatever a function does that the meta device cannot, it may do on the CPU
+        except (Exception, SystemExit):  # whatever a function does that the meta device cannot, it may do on the CPU
             try:
                 built = model()
-            except Exception as error:
-                raise UserError(f"building {name} fails: {type(error).__name__}: {error}") from error
+            except (Exception, SystemExit) as error:
+                raise UserError(f"building {name} fails: {describe_error(error)}") from error
         if isinstance(built, tuple) and len(built) == 2:
             built, inputs = built
         if not isinstance(built, torch.nn.Module):
@@ -131,7 +132,7 @@ def _step(module: nn.Module, inputs: Any, loss: Loss, name: str) -> Recorder:
         raise
     except Exception as error:
         what = name or type(module).__name__
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        first = describe_error(error)
         if any(part in str(error) for part in _NEEDS_VALUES):
             raise UserError(
                 f"{what} decides by the values of a tensor, which a trace does not have ({first})",

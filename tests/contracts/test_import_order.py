@@ -1,0 +1,93 @@
+"""The order of packages: each imports only what is listed above it, nowhere a cycle, and no file too large to read."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import paceline
+
+SRC = Path(paceline.__file__).parent
+ORDER = (
+    "errors", "units", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction", "codecs", "models",
+    "training", "reporting", "cli", "__init__", "__main__",
+)  # fmt: skip
+FORBIDDEN = {
+    "models": set(ORDER) - {"errors", "workload", "models"},
+    "reporting": {"training", "models", "codecs", "prediction"},
+}
+"""Beyond the order: networks know only the layer tables that are made of them; a report is drawn from records alone."""
+NAMES = {
+    ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in SRC.rglob("*.py")
+}
+
+
+def imports(path: Path, top_level: bool = False) -> Iterator[str]:
+    """Modules of Paceline that a file imports, as dotted names; with ``top_level`` only when it is loaded at run time."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(_loaded(tree.body)) if top_level else list(ast.walk(tree))
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] == "paceline")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            if (node.module or "").partition(".")[0] == "paceline":
+                whole = {f"{node.module}.{alias.name}" for alias in node.names}
+                yield from (whole & set(NAMES)) or {str(node.module)}
+
+
+def _loaded(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if isinstance(node, ast.If):
+            if "TYPE_CHECKING" not in ast.unparse(node.test):
+                yield from _loaded(node.body)
+            yield from _loaded(node.orelse)
+        elif isinstance(node, ast.Try):
+            yield from _loaded([*node.body, *node.orelse, *node.finalbody])
+        else:
+            yield node
+
+
+def package(module: str) -> str:
+    """``paceline.training.hook`` is of ``training``; the package's own file is ``__init__``."""
+    return [*module.split("."), "__init__"][1]
+
+
+def test_the_list_is_complete() -> None:
+    assert {package(name) for name in NAMES} == set(ORDER)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_package_imports_only_what_is_above_it(name: str) -> None:
+    own = package(name)
+    for target in imports(NAMES[name]):
+        other = package(target)
+        if own == "cli" and target == "paceline":
+            continue  # its version
+        assert other == own or ORDER.index(other) < ORDER.index(own), f"{name} imports {target}, which is below it"
+        assert other not in FORBIDDEN.get(own, ()), f"{name} imports {target}"
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    edges = {name: {t for t in imports(path, top_level=True) if t != name} for name, path in NAMES.items()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
+        if name not in done:
+            for target in edges[name]:
+                visit(target, (*trail, name))
+            done.add(name)
+
+    for name in edges:
+        visit(name, ())
+
+
+def test_files_have_a_size_to_read() -> None:
+    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in NAMES.items()}
+    assert {name: count for name, count in lines.items() if count > 600} == {}
+    assert 60 <= statistics.median(lines.values()) <= 300

@@ -1,0 +1,99 @@
+"""Half of Paceline works without PyTorch, and the command line answers before anything heavy is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import paceline
+
+SRC = Path(paceline.__file__).parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SRC.parent), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+HEAVY_PACKAGES = ("models", "training")
+LIGHT = sorted(
+    {
+        ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")
+        for path in SRC.rglob("*.py")
+        if path.relative_to(SRC).parts[0] not in HEAVY_PACKAGES and path.name != "__main__.py"
+    }
+    | {"paceline.training", "paceline.training.options", "paceline.training.job"}
+)
+
+BLOCK = """
+import sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] == 'torch':
+            raise ModuleNotFoundError("No module named 'torch'", name='torch')
+
+sys.meta_path.insert(0, NoTorch())
+"""
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+
+
+def without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    run = f"from paceline.cli import main; code = main({list(arguments)!r}); assert 'torch' not in sys.modules; sys.exit(code)"
+    return python(BLOCK + run)
+
+
+def test_light_modules_import_without_torch() -> None:
+    done = python(f"{BLOCK}\nfrom importlib import import_module\nfor name in {LIGHT!r}: import_module(name)")
+    assert done.returncode == 0, done.stderr
+
+
+def test_light_modules_do_not_ask_for_torch() -> None:
+    """Not even where it is installed and an import would be caught."""
+    code = f"import sys\nfrom importlib import import_module\nfor name in {LIGHT!r}: import_module(name)\n"
+    done = python(code + "print([m for m in ('torch', 'sklearn', 'matplotlib', 'jinja2', 'rich') if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "lenet5", "--device", "A100", "--nodes", "4", "--network", "10Gb/s", "--global-batch", "64"),
+        ("hardware", "list"),
+        ("hardware", "show", "H100"),
+        ("workload", "list"),
+        ("workload", "show", "alexnet"),
+    ],
+    ids=" ".join,
+)
+def test_commands_without_torch(arguments: tuple[str, ...]) -> None:
+    done = without_torch(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    assert isinstance(json.loads(done.stdout), dict)
+    assert done.stderr == ""
+
+
+def test_a_command_that_needs_torch_says_so() -> None:
+    done = without_torch("train", "--model", "lenet5", "--data", "digits")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "paceline: this needs torch; pip install 'paceline[train]'\n"
+
+
+def test_help_is_quick() -> None:
+    """Half a second of processor time at most: wall time on a machine that others use too says little."""
+
+    def cpu_seconds() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    taken = []
+    for _ in range(5):
+        before = cpu_seconds()
+        subprocess.run(
+            [sys.executable, "-m", "paceline", "--help"], check=True, capture_output=True, timeout=60, env=ENVIRONMENT
+        )
+        taken.append(cpu_seconds() - before)
+    assert min(taken) < 0.5

@@ -1,0 +1,68 @@
+"""What is public says what it is, and the names that the package offers are there."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import paceline
+
+SRC = Path(paceline.__file__).parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SRC.parent)}
+INHERITED = frozenset({"forward"})
+"""Described by torch."""
+FILES = sorted(SRC.rglob("*.py"))
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def public(body: list[ast.stmt], owner: str = "", described: frozenset[str] = frozenset()) -> Iterator[tuple[str, Definition]]:
+    """Public functions, classes and their public methods; a method that a documented protocol has is described there."""
+    for node in body:
+        if isinstance(node, Definition) and not node.name.startswith("_") and node.name not in described:
+            yield f"{owner}{node.name}", node
+            if isinstance(node, ast.ClassDef) and "Protocol" not in {ast.unparse(base) for base in node.bases}:
+                yield from public(node.body, f"{node.name}.", described)
+
+
+def protocol_methods(tree: ast.Module) -> frozenset[str]:
+    """Methods that a protocol of the same file describes once for all its classes."""
+    protocols = [n for n in tree.body if isinstance(n, ast.ClassDef) and "Protocol" in {ast.unparse(b) for b in n.bases}]
+    methods = [m for p in protocols for m in p.body if isinstance(m, ast.FunctionDef) and ast.get_docstring(m)]
+    return frozenset(m.name for m in methods)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
+def test_every_public_name_has_a_docstring(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    missing = [
+        name for name, node in public(tree.body, described=protocol_methods(tree) | INHERITED) if not ast.get_docstring(node)
+    ]
+    assert missing == []
+    if tree.body:
+        assert ast.get_docstring(tree), f"{path} says nothing about itself"
+
+
+@pytest.mark.parametrize("name", paceline.__all__)
+def test_public_names_resolve(name: str) -> None:
+    value = getattr(paceline, name)
+    assert callable(value) and value.__doc__
+
+
+def test_the_verb_workload_survives_the_import_of_its_package() -> None:
+    code = "import paceline.workload; from paceline import predict, workload; print(workload('lenet5').num_parameters, "
+    code += "paceline.workload.names()[0])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+    assert done.stdout.split() == ["431080", "alexnet"], done.stderr
+
+
+def test_the_public_names_are_the_documented_ones() -> None:
+    assert list(paceline.__all__) == sorted(paceline.__all__)
+    assert set(paceline.__all__) == set(paceline._HOME) and set(paceline.__all__) <= set(dir(paceline))
+    with pytest.raises(AttributeError, match="no attribute 'pln'"):
+        _ = paceline.pln

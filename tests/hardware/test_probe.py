@@ -1,0 +1,86 @@
+"""Measuring this machine: the numbers are plausible, the result survives JSON, and what a worker's end is called."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import paceline
+from paceline import hardware
+from paceline.hardware.probe import cluster_from_json
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(paceline.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+names = st.sampled_from([device.name for device in hardware.devices()])
+
+
+@given(names, st.integers(1, 16), st.integers(1, 512), st.sampled_from(["10Gb/s", "8x InfiniBand HDR", "37Gb/s"]))
+def test_a_cluster_survives_json(name: str, devices: int, nodes: int, network: str) -> None:
+    cluster = hardware.cluster(name, devices, nodes, network)
+    plain = replace(
+        cluster,
+        device=replace(cluster.device, aliases=()),
+        intra_link=replace(cluster.intra_link, aliases=()),
+        network=replace(cluster.network, aliases=()),
+    )
+    back = cluster_from_json(json.loads(json.dumps(asdict(plain))))
+    assert back.world_size == cluster.world_size
+    assert back.device.peak_flops == cluster.device.peak_flops and back.device.matmul_flops == cluster.device.matmul_flops
+    assert (back.device.memory, back.device.memory_bandwidth) == (cluster.device.memory, cluster.device.memory_bandwidth)
+    assert (back.network.bandwidth, back.network.latency) == (cluster.network.bandwidth, cluster.network.latency)
+    assert asdict(back) == json.loads(json.dumps(asdict(plain))) | {"device": asdict(back.device)} | {
+        key: asdict(getattr(back, key)) for key in ("intra_link", "network")
+    }
+
+
+@pytest.fixture(scope="module")
+def probed() -> dict[str, Any]:
+    """What ``paceline hardware probe --workers 2 --json`` prints, once for this file."""
+    command = [sys.executable, "-m", "paceline", "hardware", "probe", "--workers", "2", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1 and "Traceback" not in done.stderr
+    data: dict[str, Any] = json.loads(done.stdout)
+    return data
+
+
+def test_the_probe_counts_its_ranks(probed: dict[str, Any]) -> None:
+    cluster = cluster_from_json(probed)
+    assert (cluster.devices_per_node, cluster.num_nodes, cluster.world_size) == (2, 1, 2)
+    assert "2 ranks" in cluster.device.name or cluster.device.kind == "gpu"
+    assert cluster.intra_link == cluster.network and cluster.device.link == cluster.network.name
+
+
+def test_the_probed_numbers_are_plausible(probed: dict[str, Any]) -> None:
+    cluster = cluster_from_json(probed)
+    rate = cluster.device.matmul_flops["fp32"].value
+    assert 1e8 < rate < 1e15, "FLOP/s of one rank"
+    assert cluster.device.peak_flops["fp32"].value == rate
+    assert 1e8 < cluster.device.memory_bandwidth.value < 2e13, "bytes/s"
+    assert 1e8 < cluster.device.memory.value < 1e14, "bytes of one rank's share"
+    assert 1e6 < cluster.network.bandwidth.value < 2e13, "bytes/s"
+    assert 1e-7 < cluster.network.latency.value < 1, "seconds"
+
+
+def test_every_probed_number_says_where_it_is_from(probed: dict[str, Any]) -> None:
+    cluster = cluster_from_json(probed)
+    facts = [cluster.device.memory, cluster.device.memory_bandwidth, *cluster.device.matmul_flops.values()]
+    for fact in (*facts, cluster.network.bandwidth, cluster.network.latency):
+        assert "measured here with 2 ranks at once" in fact.source
+        assert len(fact.date) == len("2026-01-02")
+
+
+def test_a_probe_is_good_enough_to_predict_with(probed: dict[str, Any]) -> None:
+    cluster = cluster_from_json(probed)
+    strategy = paceline.Strategy(world_size=2, global_batch_size=64)
+    prediction = paceline.predict(paceline.workload("lenet5"), cluster, strategy)
+    assert 0 < prediction.low_s <= prediction.step_time_s <= prediction.high_s
+    assert any("measured" in line for line in prediction.assumptions)

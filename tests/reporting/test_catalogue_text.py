@@ -1,0 +1,94 @@
+"""What ``hardware`` and ``workload`` print: at most 80 columns, aligned, nothing cut that the catalogue holds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline import hardware
+from paceline.reporting.catalogue import WIDTH, device_text, hardware_text, link_text, workload_text, workloads_text
+from paceline.reporting.values import strategy_text
+from paceline.strategy import Strategy
+from paceline.workload import Coverage, Layer, Parameter, Workload, names, workload
+
+DEVICES, LINKS = hardware.devices(), hardware.links()
+
+
+def narrow(text: str) -> bool:
+    return max(map(len, text.splitlines())) <= WIDTH and all(
+        line == line.rstrip() or line.strip() for line in text.splitlines()
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda one: one.name)
+def test_a_device_fits_and_names_every_source(device: hardware.Device) -> None:
+    text = device_text(device)
+    assert narrow(text)
+    flat = "".join(text.split())
+    facts = [*device.peak_flops.values(), *device.matmul_flops.values(), device.memory, device.memory_bandwidth]
+    for fact in facts:
+        assert "".join(fact.source.split()) in flat and fact.date in text
+    assert device.link in text
+
+
+@pytest.mark.parametrize("link", LINKS, ids=lambda one: one.name)
+def test_a_link_fits_and_names_every_source(link: hardware.Link) -> None:
+    text = link_text(link)
+    assert narrow(text)
+    for fact in (link.bandwidth, link.latency):
+        assert "".join(fact.source.split()) in "".join(text.split())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_workload_fits(name: str) -> None:
+    table = workload(name)
+    text = workload_text(table)
+    assert narrow(text)
+    assert f"{table.num_parameters:,} parameters" in text and table.sample in text
+    assert sum(layer.name[-20:] in text for layer in table.layers) == len(table.layers)
+
+
+def test_the_list_of_hardware_is_aligned_and_whole() -> None:
+    text = hardware_text(DEVICES, LINKS)
+    assert narrow(text) and "…" not in text
+    lines = text.splitlines()
+    blank = lines.index("")
+    head, rows = lines[1], lines[2:blank]
+    assert len(rows) == len(DEVICES)
+    column = head.index("link")
+    for row, device in zip(rows, DEVICES, strict=True):
+        assert row.startswith(f"{device.name} ") and row[column:] == device.link and row[column - 1] == " "
+    for title in ("fp32", "16 bit", "memory", "bandwidth"):
+        end = head.index(title) + len(title)
+        assert all(row[end] == " " and row[end - 1] != " " for row in rows), title
+    links = lines[blank + 2 : lines.index("", blank + 1)]
+    assert len(links) == len(LINKS) and all(line.startswith(link.name) for line, link in zip(links, LINKS, strict=True))
+
+
+def test_the_list_of_workloads_is_aligned_and_whole() -> None:
+    tables = [workload(name) for name in names()]
+    text = workloads_text(tables)
+    assert narrow(text) and "…" not in text
+    head, *rows = text.splitlines()[: len(tables) + 1]
+    for row, table in zip(rows, tables, strict=True):
+        assert row.startswith(f"{table.name} ") and row[head.index("one sample") :] == table.sample
+
+
+@given(st.text(min_size=1, max_size=90), st.text(max_size=60), st.integers(1, 10**12))
+def test_long_names_are_cut_with_a_mark(name: str, kind: str, size: int) -> None:
+    name, kind = (" ".join("".join(c for c in text if c.isprintable()).split()) or "x" for text in (name, kind))
+    work = {"flops_forward": 1e19, "flops_backward": 2e19, "bytes_forward": 1.0, "bytes_backward": 1.0}
+    rest = {"fixed_bytes_forward": 0.0, "fixed_bytes_backward": 0.0, "activation_bytes": 1e12}
+    layer = Layer(name=name, kind=kind, ops_forward=1, ops_backward=1, **work, **rest)
+    parameter = Parameter(name=f"{name}.weight", shape=(size,), layer=0, ready=0)
+    given = {"name": name, "layers": (layer,), "parameters": (parameter,), "input_bytes": 4.0, "sample": kind, "source": name}
+    table = Workload(**given, coverage=Coverage(ops=2, known=1, unknown={kind: 1}))
+    assert narrow(workload_text(table)) and narrow(workloads_text([table]))
+
+
+def test_sizes_in_a_strategy_have_units() -> None:
+    text = strategy_text(Strategy(world_size=4, global_batch_size=64, compression="terngrad").to_json())
+    assert "first bucket 1.05 MB, bucket 26.2 MB" in text
+    assert "world size 4, global batch size 64" in text and "bytes" not in text
+    assert strategy_text({"workers": 2, "exchange": "", "lr": None, "odd_bytes": "many"}) == "workers 2, odd bytes many"

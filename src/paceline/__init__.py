@@ -50,8 +50,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'paceline' has no attribute {name!r}")
-    home = import_module(_HOME[name])
-    value = home if home.__name__ == f"paceline.{name}" else getattr(home, name)  # the package workload is a function too
+    value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

@@ -31,7 +31,8 @@ def load(directory: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         known = state["schema"] == _SCHEMA
     except Exception as error:  # torch.load raises whatever the damage leads to
-        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}", "start again without --resume") from error
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"{path} cannot be read: {why}", "start again without --resume") from error
     if not known:
         raise UserError(f"{path} has schema {state['schema']}, this version reads {_SCHEMA}", "use the version that wrote it")
     return state

@@ -85,7 +85,13 @@ def _idx(kind: str, directory: Path) -> Dataset:
     def labels(part: str) -> Tensor:
         return read(part, "labels", 1).to(torch.int64)
 
-    return Dataset(kind, images("train"), labels("train"), images("t10k"), labels("t10k"))
+    def pair(part: str) -> tuple[Tensor, Tensor]:
+        x, y = images(part), labels(part)
+        if len(x) != len(y):
+            raise UserError(f"{directory} has {len(x)} images and {len(y)} labels in {part}", "fetch the files again")
+        return x, y
+
+    return Dataset(kind, *pair("train"), *pair("t10k"))
 
 
 def _from_user(spec: str, value: Any) -> Dataset:

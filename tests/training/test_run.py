@@ -1,0 +1,316 @@
+"""A whole run: resumed, killed, refused, or started by torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from distributed import ENVIRONMENT, TESTS, launch
+from paceline.errors import UserError
+from paceline.rundir import RunDir
+from paceline.strategy import Strategy
+from paceline.training import checkpoint, local, profile, worker
+from paceline.training.job import Job
+
+MODEL, DATA = "user_module:network", "user_module:samples"
+
+
+def job(out: Path | str, compression: str = "dense", optimizer: str = "momentum", workers: int = 3, **changes: Any) -> Job:
+    strategy = Strategy(world_size=workers, global_batch_size=24, compression=compression, optimizer=optimizer)
+    return Job(**{"model": MODEL, "data": DATA, "strategy": strategy, "epochs": 3, "out": str(out), "seed": 6, **changes})
+
+
+def run_whole_and_halves(rank: int, workers: int, folder: str, cases: list[list[str]]) -> None:
+    """Three epochs at once, and one epoch followed by a resumed run to three."""
+    profile.STEPS = 1  # how long things take is not asked here
+    for compression, optimizer in cases:
+        base = Path(folder) / f"{compression}-{optimizer}"
+        whole = job(base / "whole", compression, optimizer, workers)
+        first = replace(whole, epochs=1, out=str(base / "first"))
+        rest = replace(whole, out=str(base / "rest"), resume=str(base / "first"))
+        for one in (whole, first, rest):
+            worker._run(worker.prepare(one, first=rank == 0), torch.device("cpu"))
+            dist.barrier()
+
+
+def flatten(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(state, dict):
+        for key, value in state.items():
+            yield from flatten(value, f"{path}/{key}")
+    elif isinstance(state, list):
+        for number, value in enumerate(state):
+            yield from flatten(value, f"{path}/{number}")
+    else:
+        yield path, state
+
+
+RESUMED = [["dense", "momentum"], ["dense", "adam"], ["terngrad", "momentum"], ["terngrad", "adam"]]
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resumed")
+    launch(run_whole_and_halves, 3, timeout=200, folder=str(folder), cases=RESUMED)
+    return folder
+
+
+@pytest.mark.parametrize(("compression", "optimizer"), RESUMED)
+def test_a_resumed_run_ends_with_the_same_bits(resumed, compression, optimizer):
+    base = resumed / f"{compression}-{optimizer}"
+    whole, rest = checkpoint.load(base / "whole"), checkpoint.load(base / "rest")
+    for part in ("model", "optimizer", "hook"):
+        a, b = dict(flatten(whole[part])), dict(flatten(rest[part]))
+        assert a.keys() == b.keys()
+        for key, value in a.items():
+            assert torch.equal(value, b[key]) if isinstance(value, torch.Tensor) else value == b[key], key
+    assert whole["hook"]["step"] == 30
+    for key in ("loss", "accuracy"):
+        assert [e[key] for e in whole["curve"]] == [e[key] for e in rest["curve"]]
+    first = checkpoint.load(base / "first")
+    assert any(not torch.equal(v, first["model"][k]) for k, v in whole["model"].items())
+
+
+@pytest.mark.parametrize(("compression", "optimizer"), RESUMED)
+def test_the_record_has_the_bytes_that_the_prediction_has(resumed, compression, optimizer):
+    contents = RunDir(resumed / f"{compression}-{optimizer}" / "whole").read()
+    assert contents.records[compression].wire_bytes_per_device == contents.predictions[compression].wire_bytes_per_device > 0
+    assert contents.records[compression].nonfinite_steps == 0
+    assert contents.records[compression].steps == 30
+
+
+def saved(tmp_path: Path, **changes: Any) -> Path:
+    """A checkpoint after two of three epochs, as the workers write it."""
+    prepared = worker.prepare(job(tmp_path / "run", **changes))
+    state = {"model": {}, "optimizer": {}, "hook": {}, "curve": []}
+    checkpoint.save(tmp_path / "run", prepared, 2, state)
+    return tmp_path / "run"
+
+
+def test_the_same_job_with_more_epochs_may_resume(tmp_path):
+    run = saved(tmp_path)
+    assert worker.prepare(job(run, resume=str(run), epochs=4)).label == "dense"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seed": 7}, "seed 6 -> 7"),
+        ({"lr": 0.5}, "lr 0.01 -> 0.5"),
+        ({"compression": "terngrad"}, "compression 'dense' -> 'terngrad'"),
+        ({"optimizer": "adam"}, "optimizer 'momentum' -> 'adam'"),
+        ({"workers": 2}, "world_size 3 -> 2"),
+        ({"data": "user_module:endless"}, "data 'user_module:samples' -> 'user_module:endless'"),
+        ({"epochs": 2}, "already has 2 epochs; ask for more"),
+        ({"epochs": 1}, "already has 2 epochs; ask for more"),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, change, said):
+    run = saved(tmp_path)
+    with pytest.raises(UserError) as error:
+        worker.prepare(job(tmp_path / "other", resume=str(run), **change))
+    assert said in str(error.value)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_missing_damaged_or_foreign_checkpoint_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"no checkpoint\.pt in"):
+        checkpoint.load(tmp_path)
+    run = saved(tmp_path)
+    file = run / checkpoint.FILE
+    whole = file.read_bytes()
+    for broken in (b"", b"not a checkpoint", whole[: len(whole) // 2]):
+        file.write_bytes(broken)
+        with pytest.raises(UserError, match="cannot be read"):
+            checkpoint.load(run)
+    torch.save({"schema": 99}, file)
+    with pytest.raises(UserError, match="schema 99"):
+        checkpoint.load(run)
+    torch.save([1, 2], file)
+    with pytest.raises(UserError, match="cannot be read"):
+        checkpoint.load(run)
+
+
+def test_a_checkpoint_runs_no_code(tmp_path):
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    torch.save({"schema": 1, "job": Evil()}, tmp_path / checkpoint.FILE)
+    with pytest.raises(UserError, match="cannot be read"):
+        checkpoint.load(tmp_path)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.fixture
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*args: Any) -> None:
+        raise AssertionError("workers were started")
+
+    monkeypatch.setattr(local, "run_workers", started)
+
+
+def test_an_out_that_is_a_file_is_said_before_training(tmp_path, no_workers):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is a file, not a directory"):
+        local.train_job(job(tmp_path / "file"))
+    with pytest.raises(UserError, match="cannot write to"):
+        local.train_job(job(tmp_path / "file" / "below"))
+
+
+def test_an_unwritable_out_is_said_before_training(no_workers):
+    with pytest.raises(UserError, match="cannot write to /proc/paceline"):
+        local.train_job(job("/proc/paceline"))  # not even root may
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": "lenet"}, "lenet5"),
+        ({"model": "user_module:netwrk"}, "did you mean network"),
+        ({"model": "user_module:not_a_network"}, "return a torch.nn.Module"),
+        ({"model": "lenet5"}, ""),  # images of 28 x 28 are not rows of 29
+        ({"data": "digit"}, "did you mean digits"),
+        ({"strategy": Strategy(world_size=3, global_batch_size=243)}, "give at most 240"),
+    ],
+    ids=["unknown network", "unknown function", "no module", "wrong samples", "unknown data", "too large a batch"],
+)
+def test_what_cannot_work_is_said_before_training(tmp_path, no_workers, change, said):
+    with pytest.raises(UserError) as error:
+        local.train_job(job(tmp_path / "out", **change))
+    assert said in str(error.value)
+
+
+def children(pid: int) -> dict[int, str]:
+    """Processes below ``pid``, each with its RANK or nothing."""
+    found: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1]) if entry.name.isdigit() else 0
+            if parent and parent == pid:
+                variables = (entry / "environ").read_bytes().split(b"\0")
+                found[int(entry.name)] = next((v[5:].decode() for v in variables if v.startswith(b"RANK=")), "")
+                found |= children(int(entry.name))
+        except (OSError, ValueError):
+            continue  # it has just ended
+    return found
+
+
+START = """
+import sys, time
+from paceline.training import local
+from paceline.training.job import Job
+from paceline.training.launch import WorkerFailed
+try:
+    local.train_job(Job.from_json(sys.argv[1]))
+except WorkerFailed as error:
+    print(f"failed: {error}", flush=True)
+    sys.exit(error.code)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
+    out = tmp_path / "out"
+    text = replace(job(out, "terngrad"), data="user_module:endless").to_json()
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, text],
+            env=ENVIRONMENT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        until = time.monotonic() + 150
+        while not RunDir(out).prediction_path.exists() and time.monotonic() < until and process.poll() is None:
+            time.sleep(0.2)
+        time.sleep(1.5)  # into the training itself
+        ranks = {rank: pid for pid, rank in children(process.pid).items() if rank}
+        assert set(ranks) >= {"0", "1", "2"}, log.read_text()
+        os.kill(ranks["1"], signal.SIGKILL)
+        killed = time.monotonic()
+        code = process.wait(60)
+        took = time.monotonic() - killed
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    said = log.read_text()
+    assert code == 128 + signal.SIGKILL, said
+    assert f"failed: worker rank 1 (process {ranks['1']}) was killed by SIGKILL" in said
+    assert took < 30
+    assert not RunDir(out).record_path.exists()
+    deadline = time.monotonic() + 5
+    while any(Path(f"/proc/{pid}").exists() for pid in ranks.values()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values()), "a worker was left behind"
+
+
+def module(*arguments: str, torchrun: int = 0) -> subprocess.CompletedProcess[str]:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(torchrun)] if torchrun else []
+    environment = {k: v for k, v in ENVIRONMENT.items() if k not in ("WORLD_SIZE", "RANK")}
+    return subprocess.run(
+        [sys.executable, *launcher, "-m", "paceline.training", *arguments],
+        env=environment, cwd=TESTS, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+
+
+def test_without_torchrun_it_says_so():
+    done = module("--model", MODEL, "--data", DATA)
+    assert done.returncode == 2 and "paceline: no torchrun around this process; on one machine: paceline train" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_torchrun_runs_it_and_it_writes_its_files(tmp_path):
+    out = tmp_path / "out"
+    given = ["--model", MODEL, "--data", DATA, "--compression", "terngrad", "--global-batch", "24", "--epochs", "1"]
+    done = module(*given, "--out", str(out), torchrun=2)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stderr.strip().splitlines()[-1]) == {"out": str(out), "label": "terngrad"}
+    assert {p.name for p in out.iterdir()} == {
+        "checkpoint.pt",
+        "measured.trace.json",
+        "predicted.trace.json",
+        "prediction.json",
+        "record.jsonl",
+    }
+    contents = RunDir(out).read()
+    record, prediction = contents.records["terngrad"], contents.predictions["terngrad"]
+    assert record.wire_bytes_per_device == prediction.wire_bytes_per_device > 0
+    assert record.strategy == prediction.strategy and record.strategy["world_size"] == 2
+    assert record.steps == 10 and len(record.curve) == 1 and record.nonfinite_steps == 0
+    assert {e.rank for e in contents.measured["terngrad"]} == {0, 1}
+    assert record.histogram["panels"].keys() == {"original", "clipped", "ternary", "averaged"}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_a_job_comes_back_from_its_json(optimizer):
+    one = job("somewhere", "terngrad", optimizer, lr=0.25, label="x", resume="y")
+    assert Job.from_json(one.to_json()) == one
+    assert "\n" not in one.to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"epochs": 0}, "0 epochs"), ({"lr": -1.0}, "learning rate"), ({"lr": float("inf")}, "learning rate"),
+     ({"lr": float("nan")}, "learning rate"),
+     ({"strategy": Strategy(world_size=2, global_batch_size=4, precision="bf16")}, "fp32, not bf16")],
+    ids=str,
+)  # fmt: skip
+def test_a_job_that_cannot_be_is_refused(change, said):
+    with pytest.raises(UserError, match=said):
+        job("out", **change)

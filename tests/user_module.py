@@ -1,0 +1,44 @@
+"""A user's own network and data, as ``--model user_module:network --data user_module:samples`` names them."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def network() -> nn.Module:
+    """Dropout and BatchNorm, so that a resumed run must also draw and average alike."""
+    return nn.Sequential(
+        nn.Linear(29, 67), nn.BatchNorm1d(67), nn.ReLU(), nn.Dropout(0.3), nn.Linear(67, 41), nn.ReLU(), nn.Linear(41, 5)
+    )
+
+
+def samples() -> tuple[torch.Tensor, ...]:
+    g = torch.Generator().manual_seed(8)
+    x = torch.randn(300, 29, generator=g)
+    y = (x[:, :5] + 0.3 * torch.randn(300, 5, generator=g)).argmax(1)
+    return x[:240], y[:240], x[240:], y[240:]
+
+
+def endless() -> tuple[torch.Tensor, ...]:
+    """So many that an epoch does not end within a test."""
+    x, y, test_x, test_y = samples()
+    return x.repeat(2000, 1), y.repeat(2000), test_x, test_y
+
+
+def three() -> tuple[torch.Tensor, ...]:
+    return samples()[:3]
+
+
+def float_labels() -> tuple[torch.Tensor, ...]:
+    x, y, test_x, test_y = samples()
+    return x, y.float(), test_x, test_y
+
+
+def unequal() -> tuple[torch.Tensor, ...]:
+    x, y, test_x, test_y = samples()
+    return x[1:], y, test_x, test_y
+
+
+def not_a_network() -> str:
+    return "a string"

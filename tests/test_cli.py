@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import paceline
 import samples
 from paceline.cli import Parser, build_parser, main
 from paceline.errors import UserError
@@ -342,3 +345,34 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 def test_a_parser_raises_and_never_exits() -> None:
     with pytest.raises(UserError, match="paceline: what; see paceline --help"):
         Parser(prog="paceline").error("what")
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(paceline.__file__).parents[1])}
+PACELINE = (sys.executable, "-m", "paceline")
+
+
+def test_a_mistake_seen_from_the_shell() -> None:
+    done = subprocess.run(
+        [*PACELINE, "workload", "show", "lenet6"], capture_output=True, text=True, timeout=60, env=ENVIRONMENT
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("paceline: unknown workload 'lenet6'; nearest: lenet5") and done.stderr.count("\n") == 1
+
+
+def test_a_terminal_without_the_letters_gets_the_numbers() -> None:
+    done = subprocess.run(
+        [*PACELINE, *ON_FOUR], capture_output=True, timeout=60, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"step time" in done.stdout and b"?" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("--json",), ()])
+def test_a_reader_that_leaves_is_no_error(words: tuple[str, ...]) -> None:
+    """As in ``paceline hardware list | head -1``."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [*PACELINE, "hardware", "list", *words]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60, env=ENVIRONMENT)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import samples
 
+import samples
 from paceline.errors import UserError
 from paceline.record import Metrics, read_records
 from paceline.rundir import RunDir, run_label

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-import samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import samples
 from paceline.errors import UserError
 from paceline.record import Event
 from paceline.trace import chrome_trace, read_chrome_trace

@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -248,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         with redirect_stdout(sys.stderr):  # what a network of the user's prints is no part of the answer
             data, text = options.run(options)
-        print(json.dumps(_strict(data), allow_nan=False) if options.json else text.rstrip("\n"))
+        print(json.dumps(_strict(data), allow_nan=False) if options.json else text.rstrip("\n"), flush=True)
         return 0
     except UserError as error:
         print(f"paceline: {' '.join(str(error).split())}", file=sys.stderr)
@@ -263,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"paceline: interrupted{kept}", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nor is there one for the flush at the end
         return 0
     except RuntimeError as error:
         from paceline.training.launch import WorkerFailed

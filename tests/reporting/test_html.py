@@ -9,8 +9,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-import samples
 
+import samples
 from paceline.errors import UserError
 from paceline.reporting import render_report, write_report
 from paceline.reporting.figures import PALETTE

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-import samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+import samples
 from paceline.record import Metrics
 from paceline.reporting import prediction_text, record_text, render
 from paceline.reporting.table import step_time_error

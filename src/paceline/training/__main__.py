@@ -17,7 +17,6 @@ def main(arguments: list[str] | None = None) -> int:
     from paceline.training.worker import prepare, run
 
     given = sys.argv[1:] if arguments is None else arguments
-    os.dup2(2, 1)  # stdout is for the command line's numbers; what a network of the user's prints is not among them
     rank = int(os.environ.get("RANK", "0"))
     try:
         if given[:1] == ["--job"]:
@@ -45,6 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    os.dup2(2, 1)  # stdout is for the command line's numbers; what a network of the user's prints is not among them
     # Not sys.exit: a peer may be gone, and the interpreter would wait for its connections.
     code = main()
     sys.stdout.flush()

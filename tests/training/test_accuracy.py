@@ -76,10 +76,10 @@ def test_lenet_on_26_000_of_mnist_passes_97_percent_in_one_epoch():
         2,
         timeout=280,
         data=f"mnist:{MNIST}",
-        samples=20_000,
+        samples=26_000,
         epochs=1,
-        optimizer="adam",
-        lr=0.002,
+        optimizer="momentum",
+        lr=0.05,
         ways=["terngrad"],
     )
     assert accuracy["terngrad"] > 0.97, accuracy

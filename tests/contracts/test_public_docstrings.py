@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +11,6 @@ import pytest
 import paceline
 
 SRC = Path(paceline.__file__).parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SRC.parent)}
 INHERITED = frozenset({"forward"})
 """Described by torch."""
 FILES = sorted(SRC.rglob("*.py"))
@@ -54,11 +50,9 @@ def test_public_names_resolve(name: str) -> None:
     assert callable(value) and value.__doc__
 
 
-def test_the_verb_workload_survives_the_import_of_its_package() -> None:
-    code = "import paceline.workload; from paceline import predict, workload; print(workload('lenet5').num_parameters, "
-    code += "paceline.workload.names()[0])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
-    assert done.stdout.split() == ["431080", "alexnet"], done.stderr
+def test_no_public_name_is_a_modules_too() -> None:
+    """Importing ``paceline.x`` sets the attribute ``x``: a function of that name would come or go by import order."""
+    assert set(paceline.__all__) & {path.stem if path.suffix else path.name for path in SRC.iterdir()} == set()
 
 
 def test_the_public_names_are_the_documented_ones() -> None:

@@ -29,7 +29,12 @@ from paceline.training.loop import Trainer, make_optimizer
 from paceline.training.worker import build_model
 
 BATCH = 64
-RATES = {"sgd": 0.1, "momentum": 0.02, "adam": 0.001}
+# Not tuned, but for sgd on MNIST: at 0.1 five epochs left dense itself at 98.95 %.
+RATES = {
+    "digits": {"sgd": 0.1, "momentum": 0.02, "adam": 0.001},
+    "mnist": {"sgd": 0.35, "momentum": 0.02, "adam": 0.001},
+}
+OPTIMIZERS = ("momentum", "adam", "sgd")
 COLUMNS = (
     "data", "workers", "optimizer", "compression", "seed", "epochs", "lr", "accuracy", "loss", "nonfinite_steps", "seconds",
     "date", "commit", "cpu", "cores", "python", "torch",
@@ -51,7 +56,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="digits")
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--optimizers", nargs="+", default=list(RATES))
+    parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS))
+    parser.add_argument("--compressions", nargs="+", default=["dense", "terngrad"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--out", type=Path, required=True)
@@ -71,7 +77,7 @@ def work(options: argparse.Namespace) -> None:
     data = load(options.data)
     done = finished(options.out)
     dist.barrier()
-    for seed, optimizer, compression in itertools.product(range(options.seeds), options.optimizers, ("dense", "terngrad")):
+    for seed, optimizer, compression in itertools.product(range(options.seeds), options.optimizers, options.compressions):
         case = Case(dist.get_world_size(), optimizer, compression, seed)
         if (data.name, case) in done:
             continue
@@ -79,7 +85,7 @@ def work(options: argparse.Namespace) -> None:
             "data": data.name,
             **vars(case),
             "epochs": options.epochs,
-            "lr": RATES[optimizer],
+            "lr": RATES[data.name][optimizer],
             **train(case, data, options.epochs),
         }
         if dist.get_rank() == 0:
@@ -97,7 +103,7 @@ def train(case: Case, data, epochs: int) -> dict[str, float | int]:
     start = time.perf_counter()
     model = wrap(build_model("lenet5", case.seed), strategy)
     hook = attach(model, case.compression, seed=case.seed)
-    optimizer = make_optimizer(case.optimizer, model.parameters(), RATES[case.optimizer])
+    optimizer = make_optimizer(case.optimizer, model.parameters(), RATES[data.name][case.optimizer])
     trainer = Trainer(model, hook, optimizer, data, strategy, case.seed, torch.device("cpu"))
     steps = epochs * trainer.steps_per_epoch
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from prediction_toys import IDEAL
 
 from paceline.prediction.efficiency import Efficiency
+from prediction_toys import IDEAL
 
 
 @pytest.fixture

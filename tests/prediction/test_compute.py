@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prediction_toys import IDEAL, fact, make_cluster, make_workload
 
 from paceline.errors import UserError
 from paceline.prediction.compute import layer_seconds, optimizer_seconds, peak_rate, work
 from paceline.prediction.efficiency import HIGH, LOW, TYPICAL
 from paceline.strategy.optimizer import OPTIMIZERS
+from prediction_toys import IDEAL, fact, make_cluster, make_workload
 
 
 def test_roofline_takes_the_slower_of_flops_and_bytes(ideal):

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prediction_toys import IDEAL, make_cluster
 
 from paceline.prediction.efficiency import TYPICAL
 from paceline.prediction.network import direct_load, phase_cost
 from paceline.strategy.exchange import Phase, busiest_sent
+from prediction_toys import IDEAL, make_cluster
 
 
 def test_ring_of_two_is_two_messages_of_half(ideal):

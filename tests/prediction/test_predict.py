@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prediction_toys import IDEAL, fact, make_cluster, make_workload
 
 from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
@@ -17,6 +16,7 @@ from paceline.prediction import Calibration, Line, Prediction, predict
 from paceline.prediction.costs import RESOURCES
 from paceline.strategy import Strategy
 from paceline.workload import Coverage, workload
+from prediction_toys import IDEAL, fact, make_cluster, make_workload
 
 TIGHT = 1e-12  # seconds that floating point may lose in sums of a step
 

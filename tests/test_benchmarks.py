@@ -1,0 +1,61 @@
+"""A short form of every benchmark, so that none rots; and what the committed results must say."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def run(script: str, *arguments: str) -> str:
+    source = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_accuracy_benchmark_short(tmp_path: Path) -> None:
+    arguments = (
+        "--workers",
+        "2",
+        "--optimizers",
+        "momentum",
+        "--seeds",
+        "1",
+        "--epochs",
+        "2",
+        "--out",
+        str(tmp_path / "a.csv"),
+    )
+    run("terngrad_accuracy.py", *arguments)
+    assert [row["compression"] for row in rows(tmp_path / "a.csv")] == ["dense", "terngrad"]
+    run("terngrad_accuracy.py", *arguments)
+    assert len(rows(tmp_path / "a.csv")) == 2, "rows that are there are not run again"
+
+
+def test_step_time_benchmark_short(tmp_path: Path) -> None:
+    out = tmp_path / "s.csv"
+    text = run(
+        "step_time.py", "--workers", "2", "--compressions", "dense", "--repeats", "1", "--epochs", "1", "--out", str(out)
+    )
+    assert "median |error|" in text and float(rows(out)[0]["measured_ms"]) > 0
+
+
+def test_every_result_names_its_date_commit_and_environment() -> None:
+    files = sorted(RESULTS.glob("*.csv"))
+    assert files
+    for path in files:
+        for row in rows(path):
+            assert row["date"].startswith("20") and row["commit"] and row["python"], path.name

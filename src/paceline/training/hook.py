@@ -64,14 +64,16 @@ class Hook:
 
     def submit(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         """Exchange one ``GradBucket`` in the background; the future holds its mean over the workers."""
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         buffer, last = bucket.buffer(), bucket.is_last()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
+        _finish_queued(buffer)
         tensors = [self._tensors[id(p)] for p in bucket.parameters()]
         self.meter.bucket_ready()
 
         def work() -> None:
             try:
                 self._exchange(buffer, tensors)
+                _finish_queued(buffer)
                 if last:
                     self._end_step()
                 future.set_result(buffer)
@@ -131,6 +133,12 @@ class Hook:
             self._nonfinite = True
             return [dense_stream((values,))]
         return routed
+
+
+def _finish_queued(buffer: torch.Tensor) -> None:
+    """Wait for the kernels that this thread has queued: the backward pass and the exchange have streams of their own."""
+    if buffer.is_cuda:
+        torch.cuda.current_stream(buffer.device).synchronize()
 
 
 def attach(

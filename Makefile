@@ -1,4 +1,4 @@
-# make demo | test | check | clean.   The environment lives in .venv, pinned by constraints.txt.
+# make demo | test | lint | clean.   The environment lives in .venv, pinned by constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready

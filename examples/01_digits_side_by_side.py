@@ -15,6 +15,7 @@ from pathlib import Path
 from paceline import Strategy, UserError, train
 from paceline.reporting import render, write_report
 from paceline.rundir import RunDir
+from paceline.training.launch import WorkerFailed
 
 FILES = ("prediction.json", "record.jsonl", "predicted.trace.json", "measured.trace.json", "report.html", "checkpoint.pt")
 
@@ -36,6 +37,9 @@ def main() -> int:
     except UserError as error:
         print(f"paceline: {error}", file=sys.stderr)
         return 2
+    except WorkerFailed as error:
+        print(f"paceline: {error}", file=sys.stderr)
+        return error.code
     contents = RunDir(out).read()
     print(render(contents.predictions, contents.records))
     print(

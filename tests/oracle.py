@@ -41,13 +41,13 @@ def draws(seed: int, step: int, rank: int, start: int, count: int) -> np.ndarray
 
 
 def bound(gradient: np.ndarray, clip: float | None) -> np.float32:
-    """min(max |g|, clip * sigma), with sigma about the mean."""
+    """min(max |g|, clip * sigma), with sigma about the mean; a constant tensor is not clipped."""
     largest = np.float32(np.abs(gradient).max())
     if clip is None:
         return largest
     mean = np.float32(np.mean(gradient, dtype=np.float64))
     sigma = np.float32(np.sqrt(np.mean((gradient - mean).astype(np.float64) ** 2)))
-    return min(largest, np.float32(clip) * sigma)
+    return min(largest, np.float32(clip) * sigma) if sigma > 0 else largest
 
 
 def codes(gradient: np.ndarray, limit: np.float32, scale: np.float32, u: np.ndarray) -> np.ndarray:

@@ -82,7 +82,7 @@ def test_moments_are_the_standard_deviation_and_the_largest_magnitude(x):
     assert m.finite and m.peak == np.abs(x).max()
     wide = x.astype(np.float64)
     assert float(m.sigma) == pytest.approx(wide.std(), rel=1e-6, abs=1e-6 * float(np.abs(wide).max()))
-    assert ternary.clip_bound(m, 2.5) == min(m.peak, np.float32(2.5) * m.sigma) == oracle.bound(x, 2.5)
+    assert ternary.clip_bound(m, 2.5) == oracle.bound(x, 2.5)
     assert ternary.clip_bound(m, None) == m.peak
 
 

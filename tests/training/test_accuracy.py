@@ -19,6 +19,7 @@ from paceline.training.loop import Trainer, make_optimizer
 from paceline.training.worker import build_model
 
 RESULTS = TESTS.parent / "benchmarks" / "results"
+MNIST_RUNS = {(workers, optimizer) for workers in "248" for optimizer in ("sgd", "momentum", "adam")}
 SHARED = Path(os.environ.get("PACELINE_SHARED", TESTS.parent.parent / "shared"))
 MNIST = SHARED / "data" / "datasets" / "mnist"
 BATCH = 64  # of all workers together, as TernGrad's LeNet runs have it
@@ -115,7 +116,6 @@ def test_the_committed_table_on_digits_is_within_half_a_point_of_dense(workers, 
 def test_the_committed_table_on_mnist_reaches_99_percent():
     found, rows = table("terngrad_accuracy_mnist.csv")
     assert rows
-    for (workers, optimizer, compression), values in found.items():
-        if compression == "terngrad" and statistics.fmean(found[workers, optimizer, "dense"]) >= 99.0:
-            assert statistics.fmean(values) >= 99.0, lines(found)
-    assert any(key[2] == "terngrad" for key in found), lines(found)
+    for (_, _, compression), values in found.items():
+        assert compression == "dense" or statistics.fmean(values) >= 99.0, lines(found)
+    assert {key[:2] for key in found if key[2] == "terngrad"} >= MNIST_RUNS, lines(found)

@@ -58,7 +58,10 @@ def moments(x: F32) -> Moments:
 
 def clip_bound(m: Moments, clip: float | None) -> np.float32:
     """The scaler of one tensor: ``min(max |x|, clip * sigma)``, TernGrad's equation 11 with c = 2.5; max |x| without clip."""
-    return m.peak if clip is None else np.minimum(m.peak, np.float32(clip) * m.sigma)
+    if clip is None or m.sigma == 0:  # a constant tensor has no outliers
+        return m.peak
+    bound: np.float32 = np.minimum(m.peak, np.float32(clip) * m.sigma)
+    return bound
 
 
 def ternarize(x: F32, bound: np.float32, scale: np.float32, stream: counter.Key, start: int) -> tuple[bits.Plane, bits.Plane]:
@@ -108,6 +111,11 @@ class Ternary:
     scale: float | None = None
     name: str = "ternary"
 
+    def __post_init__(self) -> None:
+        for what, value in (("clip", self.clip), ("scale", self.scale)):
+            if value is not None and not 0 <= value < float("inf"):
+                raise ValueError(f"{what} is {value}; give a finite number from 0 up, or None")
+
     def payload_bytes(self, count: int) -> int:
         """Exact length of the payload of ``count`` elements, header included."""
         return HEADER_BYTES + bits.packed_bytes(count, 2)
@@ -130,7 +138,9 @@ class Ternary:
         return _payload(bits.pack_planes(planes), 1, values.size, scale)
 
     def encode_sum(self, total: Ints, workers: int, scale: float) -> bits.Bytes:
-        """The integer sum of ``workers`` ternaries with one shared scaler; decodes to their mean."""
+        """The integer sum of ``workers`` ternaries, 2 to 32,767, with one shared scaler; decodes to their mean."""
+        if not 2 <= workers <= 32767:
+            raise ValueError(f"a sum of {workers} workers has no payload; give 2 to 32767")
         return _payload(pack_sum(total, workers), workers, total.size, np.float32(scale))
 
     def decode(self, payload: bits.Bytes) -> F32:

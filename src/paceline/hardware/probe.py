@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,27 @@ MATMUL = 384  # rows and columns: fits the second-level cache of a core, as tile
 COPY_BYTES = 32 << 20
 LINK_BYTES = 4 << 20
 SECONDS = 0.4
+
+
+def on_gpus(local_ranks: int) -> bool:
+    """Whether each of this machine's ranks gets a GPU of its own; otherwise all of them compute on the CPU."""
+    import torch
+
+    return 0 < local_ranks <= torch.cuda.device_count()
+
+
+def join_group(timeout: timedelta | None = None) -> torch.device:
+    """Join the process group that torchrun's environment describes, on this rank's device: NCCL on GPUs, gloo on CPUs."""
+    import torch
+    import torch.distributed as dist
+
+    if not on_gpus(int(os.environ["LOCAL_WORLD_SIZE"])):
+        dist.init_process_group("gloo", timeout=timeout)
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", timeout=timeout, device_id=device)
+    return device
 
 
 def probe_cluster(device: torch.device) -> Cluster:
@@ -133,12 +154,9 @@ def _cpu() -> str:
 
 def main(path: str) -> None:
     """One rank of a probe; rank 0 writes the cluster as JSON to ``path``."""
-    import torch
     import torch.distributed as dist
 
-    cuda = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
-    dist.init_process_group("nccl" if cuda else "gloo")
+    device = join_group()
     cluster = probe_cluster(device)
     if dist.get_rank() == 0:
         Path(path).write_text(json.dumps(asdict(cluster)))

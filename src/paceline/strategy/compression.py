@@ -60,7 +60,8 @@ class DenseRule:
 
     Attributes:
         min_elements: smaller tensors stay dense; their bytes are few and their share of the error is not.
-        last_layer: the layer that makes the logits stays dense: its gradients are skewed (TernGrad, README).
+        last_layer: the layer that makes the logits stays dense: its gradients are skewed (TernGrad, README). It is taken to
+            be the owner of the last matrix in model order; where the logits reuse an embedding, name that in ``names``.
         names: patterns as in a shell (``*.embedding.*``) of further tensors to keep dense.
     """
 
@@ -71,12 +72,13 @@ class DenseRule:
     def dense(self, tensors: Sequence[NamedShape]) -> Mapping[str, str]:
         """Names of the tensors that stay dense, each with the reason. ``tensors`` in ``named_parameters()`` order."""
         matrices = [t.name for t in tensors if len(t.shape) >= 2]
-        last = matrices[-1].rpartition(".")[0] if matrices and self.last_layer else None
+        last = matrices[-1] if matrices and self.last_layer else ""
+        owner = last.rpartition(".")[0]  # empty for a tensor of the model itself, which then stands alone
         reasons: dict[str, str] = {}
         for tensor in tensors:
             if any(fnmatch(tensor.name, pattern) for pattern in self.names):
                 reasons[tensor.name] = "named by the user"
-            elif last is not None and tensor.name.rpartition(".")[0] == last:
+            elif tensor.name == last or (owner and tensor.name.rpartition(".")[0] == owner):
                 reasons[tensor.name] = "last layer"
             elif prod(tensor.shape) < self.min_elements:
                 reasons[tensor.name] = f"fewer than {self.min_elements} elements"

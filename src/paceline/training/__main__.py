@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         if rank == 0:
             print(f"paceline: {error}", file=sys.stderr)
         return 2
-    except (RuntimeError, ConnectionError) as error:
+    except Exception as error:
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         print(f"paceline: rank {rank}: {first}", file=sys.stderr)
         return 1

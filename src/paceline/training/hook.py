@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,6 +22,8 @@ from paceline.training.streams import F32, Bf16Stream
 from paceline.training.terngrad import Routed, Tensor, TernGrad, dense_stream
 from paceline.training.wire import Wire
 
+_log = logging.getLogger("paceline")
+
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer
 
 
@@ -28,7 +31,7 @@ class Hook:
     """The state behind an attached model: what is sent, what stays dense and why, and where the draws stand.
 
     Attributes:
-        step: optimizer steps seen; the draws depend on it.
+        step: backward passes exchanged so far; the draws depend on it.
         tensors: every trained tensor, in ``named_parameters()`` order.
         dense: names of the tensors sent dense, each with the reason. ``print(hook)`` shows the rule.
         meter: bytes, events and non-finite steps.
@@ -49,10 +52,9 @@ class Hook:
         self.dense = dict(compression.dense(self.tensors))
         self.terngrad = TernGrad(clip, self.dense) if compression.shares_scale else None
         self.meter = Meter(dist.get_rank(model.process_group))
-        group = model.process_group
-        if model.find_unused_parameters:
-            # DDP then all-reduces which parameters were used while buckets are exchanged, in no fixed order.
-            group = dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True)
+        # A group of its own: the script, DDP or a second model may use theirs while buckets are exchanged, in no fixed order.
+        ranks = dist.get_process_group_ranks(model.process_group)
+        group = dist.new_group(ranks, use_local_synchronization=True)
         self._wire = Wire(group, next(model.module.parameters()).device, self.meter)
         self._nonfinite = False  # in this step, on any rank
         # One thread: buckets keep their order, which every rank shares, and the backward pass goes on meanwhile.
@@ -77,7 +79,8 @@ class Hook:
                 if last:
                     self._end_step()
                 future.set_result(buffer)
-            except Exception as error:  # DDP re-raises it where the backward pass waits
+            except Exception as error:  # DDP re-raises it where the backward pass waits, but loses its text
+                _log.error("rank %d: the exchange failed: %s: %s", self.meter.rank, type(error).__name__, error)
                 future.set_exception(error)  # type: ignore[arg-type]
 
         self._thread.submit(work)
@@ -94,6 +97,8 @@ class Hook:
 
     def _end_step(self) -> None:
         self.step += 1
+        if self._nonfinite and self.meter.nonfinite_steps == 0 and self.meter.rank == 0:
+            _log.warning("step %d: a gradient is NaN or infinite; it goes dense, as will others like it", self.step - 1)
         self.meter.nonfinite_steps += self._nonfinite
         self._nonfinite = False
 
@@ -153,6 +158,9 @@ def attach(
 ) -> Hook:
     """Compress the gradients of a stock DDP model from its next backward pass on. Nothing else in the script changes.
 
+    A bucket with a NaN or an infinity on any rank goes dense, and so do the later buckets of that step; earlier ones have
+    left by then. The codec computes in fp32.
+
     Args:
         compression: ``dense``, ``bf16`` or ``terngrad``.
         exchange: ``allreduce``, ``sharded`` or ``parameter_server``; empty takes the compression's default.
@@ -165,13 +173,19 @@ def attach(
         The hook: ``print`` it to see what stays dense; keep its ``state_dict()`` in your checkpoints.
 
     Raises:
-        UserError: an unknown name, an exchange that cannot carry the compression, a model that is not wrapped in DDP.
+        UserError: an unknown name, an exchange that cannot carry the compression, a model that is not wrapped in DDP, has
+            a hook already or sparse gradients.
     """
     if not isinstance(model, DistributedDataParallel):
         raise UserError(
             f"attach takes a DistributedDataParallel model, got {type(model).__name__}",
             "wrap it first: model = DistributedDataParallel(model)",
         )
+    if getattr(model, "_comm_hooks", None):
+        raise UserError("this model has a communication hook already", "attach once, right after wrapping it")
+    sparse = [name for name, module in model.module.named_modules() if getattr(module, "sparse", False)]
+    if sparse:
+        raise UserError(f"{', '.join(sparse)}: sparse gradients cannot be exchanged here", "build the layer with sparse=False")
     if compression not in COMPRESSIONS:
         raise unknown("compression", compression, COMPRESSIONS)
     description = COMPRESSIONS[compression]
@@ -184,6 +198,8 @@ def attach(
         changes: dict[str, Any] = {"names": tuple(dense)} | ({} if min_elements is None else {"min_elements": min_elements})
         description = replace(description, rule=replace(description.rule, **changes))
     hook = Hook(model, description, exchange, seed, clip)
+    if description.rule is not None and len(hook.dense) == len(hook.tensors):
+        _log.warning("%s compresses nothing here; %s", compression, description.rule)
     model.register_comm_hook(hook, paceline_hook)
     return hook
 

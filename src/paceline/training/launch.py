@@ -53,9 +53,10 @@ def run_workers(command: Sequence[str], workers: int) -> None:
             elastic_launch(config, sys.executable)("-u", *command)
         except ChildFailedError as error:
 
-            def cause(item: tuple[int, ProcessFailure]) -> tuple[bool, int]:
-                # A killed rank is the cause; those that then lost their connection are not.
-                return item[1].exitcode >= 0, item[1].timestamp
+            def cause(item: tuple[int, ProcessFailure]) -> tuple[int, int]:
+                # A killed rank is the cause; those that lost their connection or were ended by the launcher are not.
+                code = item[1].exitcode
+                return 2 if code == -signal.SIGTERM else int(code >= 0), item[1].timestamp
 
             rank, failure = min(error.failures.items(), key=cause)
             raise WorkerFailed(*_verdict(rank, failure.exitcode, failure.pid)) from None

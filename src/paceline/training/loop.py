@@ -145,6 +145,8 @@ class Trainer:
     def evaluate(self) -> float:
         """Share of the held-out samples classified right; each rank takes its part of them."""
         self.model.eval()
+        for buffer in self.model.module.buffers():  # running statistics differ; rank 0's are what a checkpoint holds
+            dist.broadcast(buffer, 0)
         mine = slice(self.rank, None, self.strategy.world_size)
         x, y = self.data.test_x[mine], self.data.test_y[mine]
         right = 0

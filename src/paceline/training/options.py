@@ -21,6 +21,7 @@ DEFAULTS: dict[str, Any] = {
     "lr": 0.0,
     "global_batch": 64,
     "seed": 0,
+    "epochs": 10,
 }
 
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
     parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate (default: the optimizer's)")
     parser.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all workers (default 64)")
-    parser.add_argument("--epochs", metavar="E", type=int, default=10, help="passes over the data (default 10)")
+    parser.add_argument("--epochs", metavar="E", type=int, help="passes over the data, in all (default 10)")
     parser.add_argument("--seed", metavar="S", type=int, help="of weights, order and rounding (default 0)")
     parser.add_argument("--out", metavar="DIR", default="", help=f"where results go ({DEFAULT_OUT}; when resuming, that run's)")
     parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
@@ -55,6 +56,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
         before = Job.from_json(load(Path(options.resume))["job"])
         strategy = before.strategy
         values |= {**before.identity, "global_batch": strategy.global_batch_size, "workers": strategy.world_size}
+        values["epochs"] = before.epochs
     given = {name: getattr(options, name, None) for name in DEFAULTS}
     values |= {name: value for name, value in given.items() if value is not None}
     for name in ("model", "data"):
@@ -72,7 +74,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
             exchange=values["exchange"],
             optimizer=values["optimizer"],
         ),
-        epochs=options.epochs,
+        epochs=values["epochs"],
         lr=values["lr"],
         seed=values["seed"],
         out=str(Path(options.out or options.resume or DEFAULT_OUT)),

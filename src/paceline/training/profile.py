@@ -6,7 +6,6 @@ that training runs. Prediction joins the two; the step as a whole is never measu
 
 from __future__ import annotations
 
-import copy
 import statistics
 import time
 from collections import defaultdict
@@ -41,12 +40,12 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
     Every step computes as training does and then exchanges one made-up gradient, so ranks wait for each other as they will.
 
     Args:
-        model: on this rank's device; it is copied and left as it was.
+        model: on this rank's device, of its own: its weights and buffers change.
         batch: one micro batch.
         name: of the workload, for the record.
     """
     device = batch[0].device
-    compute = _ComputeStep(copy.deepcopy(model), batch, strategy)
+    compute = _ComputeStep(model, batch, strategy)
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     totals: list[float] = []
     for elements in ELEMENTS:

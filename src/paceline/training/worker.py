@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from paceline import models
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.probe import probe_cluster
+from paceline.hardware.probe import join_group, on_gpus, probe_cluster
 from paceline.prediction import Prediction, predict
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
@@ -37,9 +37,7 @@ _TIMEOUT = timedelta(minutes=5)  # a lost peer is noticed at once by its closed 
 
 def run(job: Job) -> None:
     """Train ``job`` as this process's rank. The environment is torchrun's."""
-    cuda = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
-    dist.init_process_group("nccl" if cuda else "gloo", timeout=_TIMEOUT)
+    device = join_group(_TIMEOUT)
     try:
         if dist.get_world_size() != job.strategy.world_size:
             raise UserError(
@@ -59,7 +57,7 @@ def prepare(job: Job, first: bool = True) -> Job:
     Raises:
         UserError: unknown names, a network that does not fit the samples, an unwritable directory, a wrong checkpoint.
     """
-    if not torch.cuda.is_available():
+    if not on_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", job.strategy.world_size))):
         # The same cores compute and exchange: nothing to overlap, and the fewest exchanges are the fastest.
         job = replace(job, strategy=replace(job.strategy, first_bucket_bytes=job.strategy.bucket_bytes))
     if job.resume:
@@ -91,9 +89,13 @@ def build_model(spec: str, seed: int) -> nn.Module:
 def describe(job: Job, data: Dataset) -> Workload:
     """The layer table of the job's network on the job's samples. Raises UserError when they do not fit together."""
     model = build_model(job.model, job.seed)
+    other = [f"{name} is {p.dtype}" for name, p in model.named_parameters() if p.dtype != torch.float32]
+    if other:
+        raise UserError(f"{job.model}: {other[0]}", "train is fp32; in your own script, autocast goes with attach()")
+    source = f"--model {job.model} --data {job.data}"
     try:
         table = trace(
-            model, data.train_x[:1], name=job.model, source=f"--model {job.model} --data {job.data}", loss="cross_entropy"
+            lambda: build_model(job.model, job.seed), data.train_x[:1], name=job.model, source=source, loss="cross_entropy"
         )
     except UserError as error:
         shape = "x".join(map(str, data.train_x.shape[1:]))
@@ -128,7 +130,7 @@ def _run(job: Job, device: torch.device) -> None:
     progress.say("measuring this machine")
     batch = data.train_x[: strategy.micro_batch_size].to(device), data.train_y[: strategy.micro_batch_size].to(device)
     cluster = probe_cluster(device)
-    calibration = calibrate(module, batch, strategy, job.model)
+    calibration = calibrate(build_model(job.model, job.seed).to(device), batch, strategy, job.model)
     prediction: Prediction | None = None
     if rank == 0:
         workload = describe(job, data)

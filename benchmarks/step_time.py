@@ -8,19 +8,19 @@ RESULTS is benchmarks/results. One row a run: what was predicted before it, what
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import tempfile
 from pathlib import Path
 
-from paceline.record import environment
+from rows import append
+
 from paceline.strategy import Strategy
 from paceline.training.job import Job
 from paceline.training.local import train_job
 
 COLUMNS = (
     "workers", "compression", "exchange", "repeat", "predicted_ms", "low_ms", "high_ms", "measured_ms", "measured_p10_ms",
-    "measured_p90_ms", "error", "date", "commit", "cpu", "cores", "python", "torch",
+    "measured_p90_ms", "error",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def main() -> None:
             for compression in options.compressions:
                 row = measure(workers, compression, options.epochs)
                 errors.append(float(row["error"]))
-                append(options.out, {**row, "repeat": repeat})
+                append(options.out, COLUMNS, {**row, "repeat": repeat})
                 print({k: row[k] for k in ("workers", "compression", "predicted_ms", "measured_ms", "error")}, flush=True)
     absolute = [abs(e) for e in errors]
     inside = sum(e <= 0.25 for e in absolute)
@@ -61,17 +61,6 @@ def measure(workers: int, compression: str, epochs: int) -> dict[str, object]:
         )},
         "error": round(predicted.step_time_s / record.step_time_s - 1, 3),
     }  # fmt: skip
-
-
-def append(path: Path, row: dict[str, object]) -> None:
-    """Add one row with date, commit and environment."""
-    fresh = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if fresh:
-            writer.writeheader()
-        where = environment()
-        writer.writerow({**row, **{k: where[k] for k in ("date", "commit", "cpu", "cores", "python", "torch")}})
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from rows import append
 
-from paceline.record import environment
 from paceline.strategy import Strategy
 from paceline.training.data import load
 from paceline.training.hook import attach, wrap
@@ -37,7 +37,6 @@ RATES = {
 OPTIMIZERS = ("momentum", "adam", "sgd")
 COLUMNS = (
     "data", "workers", "optimizer", "compression", "seed", "epochs", "lr", "accuracy", "loss", "nonfinite_steps", "seconds",
-    "date", "commit", "cpu", "cores", "python", "torch",
 )  # fmt: skip
 
 
@@ -89,7 +88,7 @@ def work(options: argparse.Namespace) -> None:
             **train(case, data, options.epochs),
         }
         if dist.get_rank() == 0:
-            append(options.out, row)
+            append(options.out, COLUMNS, row)
             print(f"{data.name} {case}: {100 * float(row['accuracy']):.2f} %", file=sys.stderr, flush=True)
     dist.destroy_process_group()
 
@@ -127,17 +126,6 @@ def finished(path: Path) -> set[tuple[str, Case]]:
             (row["data"], Case(int(row["workers"]), row["optimizer"], row["compression"], int(row["seed"])))
             for row in csv.DictReader(file)
         }
-
-
-def append(path: Path, row: dict[str, object]) -> None:
-    """Add one row with date, commit and environment."""
-    fresh = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if fresh:
-            writer.writeheader()
-        where = environment()
-        writer.writerow({**row, **{k: where[k] for k in ("date", "commit", "cpu", "cores", "python", "torch")}})
 
 
 if __name__ == "__main__":

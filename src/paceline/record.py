@@ -116,6 +116,8 @@ def environment(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, Any]:
     from datetime import UTC, datetime
     from importlib import metadata
 
+    from paceline.hardware.probe import cpu_name
+
     def version(package: str) -> str:
         try:
             return metadata.version(package)
@@ -127,17 +129,10 @@ def environment(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, Any]:
         done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
         return done.stdout.strip() or "unknown"
 
-    def cpu() -> str:
-        try:
-            lines = Path("/proc/cpuinfo").read_text().splitlines()
-        except OSError:
-            return platform.processor() or "unknown"
-        return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
-
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": commit(),
-        "cpu": cpu(),
+        "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         **{package: version(package) for package in packages},

@@ -114,7 +114,7 @@ def probe_cluster(device: torch.device) -> Cluster:
     cuda = device.type == "cuda"
     memory = torch.cuda.get_device_properties(device).total_memory if cuda else _memory() / local
     here = Device(
-        name=torch.cuda.get_device_name(device) if cuda else f"this machine ({_cpu()}, {local} ranks)",
+        name=torch.cuda.get_device_name(device) if cuda else f"this machine ({cpu_name()}, {local} ranks)",
         kind="gpu" if cuda else "cpu",
         peak_flops={"fp32": fact(matmul)},
         matmul_flops={"fp32": fact(matmul)},
@@ -144,7 +144,8 @@ def _memory() -> float:
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
+    """The processor's name as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

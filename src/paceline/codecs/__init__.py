@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from paceline.codecs.codec import ADD, SET, SUBTRACT, Codec, decode_into
+from paceline.codecs.codec import ADD, SET, SUBTRACT, Codec, decode_into, vector
 from paceline.codecs.container import PayloadError
 from paceline.codecs.registry import BY_NAME
 from paceline.errors import UserError, unknown
@@ -32,4 +32,4 @@ def get(name: str, **options: Any) -> Codec:
     return kind(**options)
 
 
-__all__ = ["ADD", "SET", "SUBTRACT", "Codec", "PayloadError", "UserError", "decode_into", "get", "names"]
+__all__ = ["ADD", "SET", "SUBTRACT", "Codec", "PayloadError", "UserError", "decode_into", "get", "names", "vector"]

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
-from paceline.codecs.ternary import PayloadError, Ternary
-from paceline.errors import unknown
-
-_CODECS = {"ternary": Ternary}
+from paceline.codecs.codec import ADD, SET, SUBTRACT, Codec, decode_into
+from paceline.codecs.container import PayloadError
+from paceline.codecs.registry import BY_NAME
+from paceline.errors import UserError, unknown
 
 
 def names() -> list[str]:
     """Every codec's name."""
-    return sorted(_CODECS)
+    return sorted(BY_NAME)
 
 
-def get(name: str, **options: Any) -> Ternary:
-    """The codec of that name. Raises UserError naming the nearest for an unknown one; TypeError for an unknown option."""
-    if name not in _CODECS:
-        raise unknown("codec", name, _CODECS)
-    return _CODECS[name](**options)
+def get(name: str, **options: Any) -> Codec:
+    """The codec of that name; ``backend=`` is ``reference``, ``native`` or ``triton``, by default the fastest that serves.
+
+    Raises:
+        UserError: an unknown name or option, with the nearest; an option outside its range; a backend that is not here.
+    """
+    if name not in BY_NAME:
+        raise unknown("codec", name, BY_NAME)
+    kind = BY_NAME[name]
+    known = [f.name for f in fields(kind)]
+    for option in options:
+        if option not in known:
+            raise unknown(f"option of {name}", option, known)
+    return kind(**options)
 
 
-__all__ = ["PayloadError", "Ternary", "get", "names"]
+__all__ = ["ADD", "SET", "SUBTRACT", "Codec", "PayloadError", "UserError", "decode_into", "get", "names"]

@@ -9,26 +9,17 @@ correctly rounded product per element, no fused operation. Therefore every imple
 from __future__ import annotations
 
 import struct
-import zlib
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from paceline.codecs import bits, counter
+from paceline.codecs.codec import F32, NON_FINITE, Bytes, Codec, legal
+from paceline.codecs.container import PayloadError
 
-F32 = NDArray[np.float32]
-Ints = NDArray[np.signedinteger]
-
-_HEADER = struct.Struct("<4sBBHQfI")  # magic, format version, codec, workers, count, scale, CRC-32
-_MAGIC, _VERSION, _CODEC = b"PACE", 1, 1
-HEADER_BYTES = _HEADER.size
 TINY_SCALE = np.float32(2.0**-100)  # below it 2**24 / s overflows: such a tensor is sent as zeros
-
-
-class PayloadError(ValueError):
-    """A payload that is truncated, corrupted, or of another codec or version."""
 
 
 class Moments(NamedTuple):
@@ -82,116 +73,166 @@ def ternarize(x: F32, bound: np.float32, scale: np.float32, stream: counter.Key,
     return nonzero, nonzero & (x < 0)
 
 
-def unpack_codes(message: bits.Bytes, count: int) -> NDArray[np.int8]:
+def unpack_codes(message: Bytes, count: int) -> NDArray[np.int8]:
     """The ternary values -1, 0, +1 of a push message."""
     nonzero, negative = bits.unpack_planes(message, count, 2)
     return nonzero.view(np.int8) - (negative.view(np.int8) << 1)
 
 
-def pack_sum(total: Ints, workers: int) -> bits.Bytes:
+def pack_sum(total: NDArray[np.signedinteger], workers: int) -> Bytes:
     """The sum of ``workers`` ternaries, each in -workers to +workers, in ceil(log2(2 workers + 1)) bits an element."""
     return bits.pack((total + workers).astype(np.uint32), (2 * workers).bit_length())
 
 
-def unpack_sum(message: bits.Bytes, count: int, workers: int) -> NDArray[np.int32]:
+def unpack_sum(message: Bytes, count: int, workers: int) -> NDArray[np.int32]:
     """The inverse of ``pack_sum``."""
     return bits.unpack(message, count, (2 * workers).bit_length()).view(np.int32) - np.int32(workers)
 
 
-@dataclass(frozen=True)
-class Ternary:
-    """The codec as a stand-alone piece: one tensor in, one self-describing payload out.
+@dataclass(frozen=True, kw_only=True)
+class Ternary(Codec):
+    """Two bits an element: -scale, 0 or +scale, right on average.
 
     Args:
         clip: clip at this many standard deviations first (TernGrad uses 2.5); None does not clip.
-        scale: the scaler; None means max |x| of what is encoded, after clipping.
+        scale: the scaler; None means max |x| of what is encoded, after clipping. Larger magnitudes count as it.
     """
+
+    name: ClassVar[str] = "ternary"
+    code: ClassVar[int] = 3
 
     clip: float | None = None
     scale: float | None = None
-    name: str = "ternary"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for what, value in (("clip", self.clip), ("scale", self.scale)):
-            if value is not None and not 0 <= value < float("inf"):
-                raise ValueError(f"{what} is {value}; give a finite number from 0 up, or None")
+            legal(
+                value is None or 0 <= value < float("inf"), f"{what} is {value}", "give a finite number from 0 up, or None"
+            )
 
-    def payload_bytes(self, count: int) -> int:
-        """Exact length of the payload of ``count`` elements, header included."""
-        return HEADER_BYTES + bits.packed_bytes(count, 2)
+    def body_range(self, count: int) -> tuple[int, int]:
+        """Two bit planes."""
+        return (bits.packed_bytes(count, 2),) * 2
 
-    def encode(self, x: ArrayLike, seed: int = 0, step: int = 0, rank: int = 0) -> bits.Bytes:
-        """A 1-D fp32 array (NumPy or CPU torch) as a uint8 payload.
+    def parameters(self) -> bytes:
+        """The scaler."""
+        return struct.pack("<f", self.scale)
 
-        Raises:
-            ValueError: ``x`` is not 1-D, or holds NaN or infinity, which have no ternary form.
-        """
-        values = np.ascontiguousarray(x, dtype=np.float32)
-        if values.ndim != 1:
-            raise ValueError(f"encode takes a 1-D array, got shape {values.shape}; flatten it first")
-        m = moments(values)
+    @classmethod
+    def of(cls, parameters: bytes) -> Ternary:
+        """Raises PayloadError for a scaler that is negative or no number."""
+        return cls(scale=_scale(parameters))
+
+    def resolved(self, x: F32) -> Ternary:
+        """With the scaler and the clipping bound of ``x``."""
+        if self.scale is not None and self.clip is None:
+            return self
+        m = moments(x)
         if not m.finite:
-            raise ValueError("NaN or infinity cannot be ternarised; send this tensor dense")
-        bound = clip_bound(m, self.clip)
-        scale = bound if self.scale is None else np.float32(self.scale)
-        planes = ternarize(values, np.minimum(bound, scale), scale, counter.key(seed, step, rank), 0)
-        return _payload(bits.pack_planes(planes), 1, values.size, scale)
+            raise ValueError(NON_FINITE)
+        bound = float(clip_bound(m, self.clip))
+        if self.scale is None:
+            return replace(self, scale=bound, clip=None)
+        return self if bound >= self.scale else _Bounded(scale=self.scale, bound=bound, backend=self.backend)
 
-    def encode_sum(self, total: Ints, workers: int, scale: float) -> bits.Bytes:
-        """The integer sum of ``workers`` ternaries, 2 to 32,767, with one shared scaler; decodes to their mean."""
-        if not 2 <= workers <= 32767:
-            raise ValueError(f"a sum of {workers} workers has no payload; give 2 to 32767")
-        return _payload(pack_sum(total, workers), workers, total.size, np.float32(scale))
+    @property
+    def largest(self) -> np.float32:
+        """Magnitudes beyond it count as it."""
+        return np.float32(self.scale)
 
-    def decode(self, payload: bits.Bytes) -> F32:
-        """fp32 values of a payload: ``scale * code``, or ``scale / workers * sum`` for a sum.
+    def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
+        """Equations 1 and 2. Raises ValueError for NaN and infinity."""
+        if not np.isfinite(x).all():
+            raise ValueError(NON_FINITE)
+        body[:] = bits.pack_planes(ternarize(x, self.largest, np.float32(self.scale), key, start))
+        return body.size
 
-        Raises:
-            PayloadError: truncated, corrupted, another codec or version.
-        """
-        body, workers, count, scale = _open(payload)
-        if workers == 1:
-            codes = unpack_codes(body, count)
-            if codes.min(initial=0) < -1:
-                raise PayloadError("a negative zero: no encoder writes this code")
-            return codes * scale
-        total = unpack_sum(body, count, workers)
-        if total.max(initial=0) > workers:
-            raise PayloadError(f"a sum of more than {workers} workers' ternaries")
-        return total.astype(np.float32) * (scale / np.float32(workers))
-
-    def decode_add(self, payload: bits.Bytes, out: F32) -> None:
-        """``out += decode(payload)``. Raises PayloadError as ``decode``; ValueError when ``out`` has another length."""
-        values = self.decode(payload)
-        if out.shape != values.shape:
-            raise ValueError(f"out has shape {out.shape}, the payload {values.size} elements")
-        out += values
+    def decode_body(self, body: Bytes, count: int) -> F32:
+        """``scale * code``."""
+        nonzero, negative = bits.unpack_planes(body, count, 2)
+        codes: NDArray[np.int8] = nonzero.view(np.int8) - (negative.view(np.int8) << 1)
+        if codes.min(initial=0) < -1:
+            raise PayloadError("a negative zero: no encoder writes this code")
+        return codes * np.float32(self.scale)
 
 
-def _payload(body: bits.Bytes, workers: int, count: int, scale: np.float32) -> bits.Bytes:
-    fields = (_MAGIC, _VERSION, _CODEC, workers, count, float(scale))
-    header = _HEADER.pack(*fields, _checksum(_HEADER.pack(*fields, 0), body))
-    return np.concatenate([np.frombuffer(header, np.uint8), body])
+@dataclass(frozen=True, kw_only=True)
+class _Bounded(Ternary):
+    """A shared scaler above this worker's own clipping bound."""
+
+    bound: float = 0.0
+
+    @property
+    def largest(self) -> np.float32:
+        return np.float32(self.bound)
 
 
-def _checksum(header: bytes, body: bits.Bytes) -> int:
-    """CRC-32 (zlib's) of everything but the checksum itself: the header's other fields, then the body."""
-    return zlib.crc32(body.data, zlib.crc32(header[: HEADER_BYTES - 4]))
+@dataclass(frozen=True, kw_only=True)
+class TernarySum(Codec):
+    """The exact sum of ``workers`` ternaries with one shared scaler; decodes to their mean.
+
+    The sum of N has 2N+1 levels (section 3.2), so an element takes ceil(log2(2N+1)) bits. ``encode`` takes the integer sums
+    as fp32, each from -workers to +workers.
+
+    Args:
+        workers: 1 to 32,767.
+        scale: the scaler.
+    """
+
+    name: ClassVar[str] = "ternary-sum"
+    code: ClassVar[int] = 4
+
+    workers: int
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        legal(1 <= self.workers <= 32767, f"a sum of {self.workers} workers has no payload", "give 1 to 32767")
+
+    @property
+    def width(self) -> int:
+        """Bits of an element."""
+        return (2 * self.workers).bit_length()
+
+    @property
+    def unit(self) -> np.float32:
+        """What a sum of 1 decodes to."""
+        return np.float32(self.scale) / np.float32(self.workers)
+
+    def body_range(self, count: int) -> tuple[int, int]:
+        """``width`` bit planes."""
+        return (bits.packed_bytes(count, self.width),) * 2
+
+    def parameters(self) -> bytes:
+        """Scaler and workers."""
+        return struct.pack("<fH", self.scale, self.workers)
+
+    @classmethod
+    def of(cls, parameters: bytes) -> TernarySum:
+        """Raises PayloadError for a scaler that is negative or no number, and for no workers."""
+        (workers,) = struct.unpack_from("<H", parameters, 4)
+        if not 1 <= workers <= 32767:
+            raise PayloadError(f"a sum of {workers} workers")
+        return cls(workers=workers, scale=_scale(parameters))
+
+    def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
+        """Sums are shifted by ``workers``, so that none is negative. Raises ValueError for one out of range."""
+        if x.size and not np.abs(x).max() <= self.workers:
+            raise ValueError(f"a sum beyond {self.workers} workers' ternaries")
+        body[:] = bits.pack((x.astype(np.int32) + self.workers).astype(np.uint32), self.width)
+        return body.size
+
+    def decode_body(self, body: Bytes, count: int) -> F32:
+        """``scale / workers * sum``."""
+        total = bits.unpack(body, count, self.width).view(np.int32) - np.int32(self.workers)
+        if total.max(initial=0) > self.workers:
+            raise PayloadError(f"a sum of more than {self.workers} workers' ternaries")
+        return total.astype(np.float32) * self.unit
 
 
-def _open(payload: bits.Bytes) -> tuple[bits.Bytes, int, int, np.float32]:
-    data = np.ascontiguousarray(payload, dtype=np.uint8).reshape(-1)
-    if data.size < HEADER_BYTES:
-        raise PayloadError(f"payload of {data.size} bytes is shorter than the {HEADER_BYTES}-byte header")
-    magic, version, codec, workers, count, scale, crc = _HEADER.unpack(data[:HEADER_BYTES].tobytes())
-    if magic != _MAGIC or version != _VERSION or codec != _CODEC or workers < 1:
-        raise PayloadError(f"not a ternary payload of version {_VERSION}: magic {magic!r}, version {version}, codec {codec}")
-    width = 2 if workers == 1 else (2 * workers).bit_length()
-    body = data[HEADER_BYTES:]
-    if body.size != bits.packed_bytes(count, width):
-        raise PayloadError(f"{count} elements take {bits.packed_bytes(count, width)} bytes, the payload holds {body.size}")
-    if _checksum(data[:HEADER_BYTES].tobytes(), body) != crc:
-        raise PayloadError("the checksum does not match: the payload was changed on its way")
-    if not 0 <= scale < np.inf:
+def _scale(parameters: bytes) -> float:
+    (scale,) = struct.unpack_from("<f", parameters)
+    if not 0 <= scale < float("inf"):
         raise PayloadError(f"a scale of {scale}")
-    return body, workers, count, np.float32(scale)
+    return float(scale)

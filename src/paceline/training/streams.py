@@ -100,7 +100,7 @@ class TernaryStream:
         return bits.pack_planes([plane[start:stop] for plane in self.planes])
 
     def reduce(self, messages: Sequence[Bytes], count: int) -> Bytes:
-        total: ternary.Ints = np.zeros(count, np.int8) if len(messages) < 128 else np.zeros(count, np.int32)
+        total: np.ndarray = np.zeros(count, np.int8) if len(messages) < 128 else np.zeros(count, np.int32)
         for message in messages:
             total += ternary.unpack_codes(message, count)
         return ternary.pack_sum(total, self.workers)

@@ -1,0 +1,55 @@
+"""Gradients without compression, and rounded to bfloat16."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from paceline.codecs import counter
+from paceline.codecs.codec import F32, Bytes, Codec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fp32(Codec):
+    """Little-endian fp32, bit for bit."""
+
+    name: ClassVar[str] = "fp32"
+    code: ClassVar[int] = 1
+
+    def body_range(self, count: int) -> tuple[int, int]:
+        """Four bytes an element."""
+        return 4 * count, 4 * count
+
+    def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
+        """A copy."""
+        body.view("<f4")[:] = x
+        return body.size
+
+    def decode_body(self, body: Bytes, count: int) -> F32:
+        """A view."""
+        return np.frombuffer(body.data, "<f4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bf16(Codec):
+    """The upper half of fp32, rounded to nearest even (Kalamkar et al. 2019, arXiv 1905.12322). Every NaN becomes 0x7fc0."""
+
+    name: ClassVar[str] = "bf16"
+    code: ClassVar[int] = 2
+
+    def body_range(self, count: int) -> tuple[int, int]:
+        """Two bytes an element."""
+        return 2 * count, 2 * count
+
+    def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
+        """Add half of the last kept place, or just less where that place is even, and cut."""
+        bits = x.view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
+        body.view("<u2")[:] = np.where(np.isnan(x), np.uint32(0x7FC0), rounded)
+        return body.size
+
+    def decode_body(self, body: Bytes, count: int) -> F32:
+        """The lower half is zero."""
+        return (np.frombuffer(body.data, "<u2").astype(np.uint32) << 16).view(np.float32)

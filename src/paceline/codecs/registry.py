@@ -1,0 +1,14 @@
+"""Every codec, by name and by its number in the header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paceline.codecs.codec import Codec
+from paceline.codecs.dense import Bf16, Fp32
+from paceline.codecs.ternary import Ternary, TernarySum
+
+_ALL: tuple[type[Codec], ...] = (Fp32, Bf16, Ternary, TernarySum)
+
+BY_CODE: Mapping[int, type[Codec]] = {c.code: c for c in _ALL}
+BY_NAME: Mapping[str, type[Codec]] = {c.name: c for c in _ALL if c is not TernarySum}

@@ -13,7 +13,7 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ORDER = (
-    "errors", "units", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction", "codecs", "models",
+    "_native", "errors", "units", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction", "codecs", "models",
     "training", "reporting", "cli", "__init__", "__main__",
 )  # fmt: skip
 FORBIDDEN = {
@@ -22,7 +22,7 @@ FORBIDDEN = {
 }
 """Beyond the order: networks know only the layer tables that are made of them; a report is drawn from records alone."""
 NAMES = {
-    ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in SRC.rglob("*.py")
+    ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in [*SRC.rglob("*.py"), *SRC.rglob("*.pyi")]
 }
 
 

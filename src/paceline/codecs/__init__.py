@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from paceline.codecs.codec import ADD, SET, SUBTRACT, Codec, decode_into
+from paceline.codecs.codec import ADD, SET, SUBTRACT, Codec, decode_into, vector
 from paceline.codecs.container import PayloadError
 from paceline.codecs.registry import BY_NAME
 from paceline.codecs.threads import set_threads, threads
@@ -45,4 +45,5 @@ __all__ = [
     "names",
     "set_threads",
     "threads",
+    "vector",
 ]

@@ -34,6 +34,11 @@ def available() -> bool:
     return _native is not None
 
 
+def isa() -> str:
+    """The instruction set in use: ``baseline``, ``avx2`` or ``avx512``; PACELINE_ISA names a lower one than the machine's."""
+    return _native.isa()
+
+
 def serves(codec: Codec) -> bool:
     """Whether it has kernels for this codec."""
     return codec.name in _KERNELS

@@ -24,5 +24,6 @@ void bind_dispatch(nb::module_& m);
 void bind_pool(nb::module_& m);
 void bind_checksum(nb::module_& m);
 void bind_ternary(nb::module_& m);
+void bind_inceptionn(nb::module_& m);
 
 }  // namespace paceline

@@ -18,9 +18,11 @@ constexpr int32_t kOne = 127 << 23, kMost = 0x7f7fffff;                         
 constexpr int kEmpty = -32768, kLeastExponent = -148, kMostExponent = 128;
 constexpr size_t kRuns = 256;  // parts that a body is decoded in: their offsets fit on the stack
 
-// For four tags (one byte): how pshufb moves lanes' payloads together, and back, and their bytes.
+// For four tags (one byte): how pshufb moves lanes' payloads together, and back, the tags themselves, and the payloads' bytes.
 struct Tables {
-    uint8_t pack[256][16], unpack[256][16], bytes[256];
+    uint8_t pack[256][16], unpack[256][16];
+    int32_t tags[256][4];
+    uint8_t bytes[256];
 };
 
 constexpr Tables make_tables() {
@@ -28,11 +30,14 @@ constexpr Tables make_tables() {
     for (int tags = 0; tags < 256; tags++) {
         int at = 0;
         for (int j = 0; j < 16; j++) t.pack[tags][j] = t.unpack[tags][j] = 0x80;  // zero
-        for (int lane = 0; lane < 4; lane++)
-            for (int n = 0x4210 >> 4 * (tags >> 2 * lane & 3) & 7, j = 4 - n; j < 4; j++, at++) {
+        for (int lane = 0; lane < 4; lane++) {
+            const int tag = tags >> 2 * lane & 3;
+            t.tags[tags][lane] = tag;
+            for (int j = 4 - (0x4210 >> 4 * tag & 7); j < 4; j++, at++) {
                 t.pack[tags][at] = uint8_t(4 * lane + j);
                 t.unpack[tags][4 * lane + j] = uint8_t(at);
             }
+        }
         t.bytes[tags] = uint8_t(at);
     }
     return t;

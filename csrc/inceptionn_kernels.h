@@ -172,7 +172,7 @@ PACELINE_INLINE size_t get(const uint8_t* from, I* lanes, I* tag) {
         at += n;
     }
     for (int i = 0; i < kParts; i++) {
-        lanes[i] = load<I>(words + i * kWidth);
+        lanes[i] = I{words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]};
         tag[i] = load<I>(kTables.tags[tags >> 8 * i & 255]);
     }
     return at;

@@ -5,6 +5,7 @@ NB_MODULE(_native, m) {
     paceline::bind_dispatch(m);
     paceline::bind_pool(m);
     paceline::bind_checksum(m);
+    paceline::bind_floats(m);
     paceline::bind_ternary(m);
     paceline::bind_inceptionn(m);
 }

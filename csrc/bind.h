@@ -3,7 +3,9 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <cstdint>
 
@@ -20,9 +22,13 @@ using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::dev
 // What a kernel found wrong with a body; the Python side turns it into PayloadError.
 enum Status : int { kFine = 0, kIllegalCode = 1, kWrongSize = 2 };
 
+// What decoding does to out: codec.py's SET, ADD, SUBTRACT.
+enum Mode : int { kSet = 0, kAdd = 1, kSubtract = 2 };
+
 void bind_dispatch(nb::module_& m);
 void bind_pool(nb::module_& m);
 void bind_checksum(nb::module_& m);
+void bind_floats(nb::module_& m);
 void bind_ternary(nb::module_& m);
 
 }  // namespace paceline

@@ -5,5 +5,6 @@ NB_MODULE(_native, m) {
     paceline::bind_dispatch(m);
     paceline::bind_pool(m);
     paceline::bind_checksum(m);
+    paceline::bind_floats(m);
     paceline::bind_ternary(m);
 }

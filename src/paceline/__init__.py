@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from paceline.prediction import Prediction, predict
     from paceline.record import RunRecord
     from paceline.strategy import Strategy
-    from paceline.training.hook import attach
+    from paceline.training.attach import attach
     from paceline.training.local import train
     from paceline.workload import Workload
 
@@ -29,7 +29,7 @@ _HOME = {
     "Strategy": "paceline.strategy",
     "UserError": "paceline.errors",
     "Workload": "paceline.workload",
-    "attach": "paceline.training.hook",
+    "attach": "paceline.training.attach",
     "predict": "paceline.prediction",
     "train": "paceline.training.local",
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from paceline.codecs.codec import ADD, SET, SUBTRACT, Codec, decode_into
+from paceline.codecs.codec import ADD, SET, SUBTRACT, Codec, decode_into, vector
 from paceline.codecs.container import PayloadError
 from paceline.codecs.registry import BY_NAME
+from paceline.codecs.threads import set_threads, threads
 from paceline.errors import UserError, unknown
 
 
@@ -32,4 +33,17 @@ def get(name: str, **options: Any) -> Codec:
     return kind(**options)
 
 
-__all__ = ["ADD", "SET", "SUBTRACT", "Codec", "PayloadError", "UserError", "decode_into", "get", "names"]
+__all__ = [
+    "ADD",
+    "SET",
+    "SUBTRACT",
+    "Codec",
+    "PayloadError",
+    "UserError",
+    "decode_into",
+    "get",
+    "names",
+    "set_threads",
+    "threads",
+    "vector",
+]

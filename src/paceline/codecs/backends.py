@@ -31,13 +31,21 @@ class _Reference:
     def checksum(self, head: bytes, body: Any) -> tuple[int, int]:
         return container.checksum(head, body)
 
+    def peak(self, x: Any) -> float:
+        return float(np.abs(x).max(initial=0))
+
+    def sums(self, x: Any) -> tuple[float, float, float]:
+        from paceline.codecs import ternary
+
+        return ternary.sums(x)
+
 
 REFERENCE = _Reference()
 NAMES = ("reference", "native", "triton")
 
 
 @cache
-def _triton() -> Any:
+def triton() -> Any:
     """The GPU's kernels; None where there is no CUDA device or no Triton."""
     try:
         import torch
@@ -57,7 +65,7 @@ def check(codec: Codec) -> None:
         return
     if codec.backend not in NAMES:
         raise unknown("backend", codec.backend, NAMES)
-    found = _triton() if codec.backend == "triton" else _all()[codec.backend]
+    found = triton() if codec.backend == "triton" else _all()[codec.backend]
     if found is None:
         why = "no CUDA device with Triton" if codec.backend == "triton" else "installed without compiling"
         raise UserError(f"backend {codec.backend!r}: {why}", "leave backend out: the fastest that serves is taken")
@@ -69,13 +77,18 @@ def pick(codec: Codec, data: Any, backend: str = "") -> Any:
     """The kernels for an array: Triton's for one on a GPU, else C++, else NumPy, unless the codec or ``backend`` names one."""
     wanted = backend or codec.backend
     if not isinstance(data, np.ndarray):
-        kernels = _triton()
+        kernels = triton()
         if kernels is None or wanted in ("reference", "native") or not kernels.serves(codec):
             raise ValueError(f"{codec.name}: a tensor on {data.device} needs the triton backend; move it to the CPU")
         return kernels
     if wanted == "reference" or not native.available() or not native.serves(codec):
         return REFERENCE
     return native
+
+
+def checksum(head: bytes, body: Bytes) -> tuple[int, int]:
+    """``container.checksum`` of host memory by the fastest implementation."""
+    return native.checksum(head, body) if native.available() else container.checksum(head, body)
 
 
 def kind(code: int) -> type[Codec]:

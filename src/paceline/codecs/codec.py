@@ -43,6 +43,12 @@ class Backend(Protocol):
     def checksum(self, head: bytes, body: Any) -> tuple[int, int]:
         """``container.checksum``."""
 
+    def peak(self, x: Any) -> float:
+        """max |x|; infinity or NaN when ``x`` holds one; 0 for no element."""
+
+    def sums(self, x: Any) -> tuple[float, float, float]:
+        """``ternary.sums``."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Codec(ABC):
@@ -141,24 +147,27 @@ class Codec(ABC):
             PayloadError: truncated, corrupted, another codec or version.
             ValueError: ``out`` has another length.
         """
-        return decode_into(payload, out, SET, only=type(self), backend=self.backend)
+        return decode_into(payload, out, SET, only=(type(self),), backend=self.backend)
 
     def decode_add(self, payload: Any, out: F32) -> None:
         """``out += decode(payload)``. Raises as ``decode``; ``out`` is then unchanged, unless the body itself is malformed."""
-        decode_into(payload, out, ADD, only=type(self), backend=self.backend)
+        decode_into(payload, out, ADD, only=(type(self),), backend=self.backend)
 
 
 def decode_into(
-    payload: Any, out: F32 | None, mode: int = SET, *, only: type[Codec] | None = None, backend: str = ""
+    payload: Any, out: F32 | None, mode: int = SET, *, only: tuple[type[Codec], ...] = (), backend: str = ""
 ) -> F32:
-    """Decode a payload of any codec, as its header says, into ``out`` (made when None). Raises as ``Codec.decode``."""
+    """Decode a payload of any codec (of ``only``), as its header says, into ``out`` (made when None).
+
+    Raises as ``Codec.decode``.
+    """
     from paceline.codecs import backends
 
     data = backends.as_bytes(payload)
     header, sums = container.read_header(backends.host_bytes(data[:HEADER_BYTES]))
     kind = backends.kind(header.codec)
-    if only is not None and kind is not only:
-        raise PayloadError(f"a payload of codec {kind.name!r}, not {only.name!r}")
+    if only and kind not in only:
+        raise PayloadError(f"a payload of codec {kind.name!r}, not {' or '.join(repr(k.name) for k in only)}")
     codec = kind.of(header.parameters)
     body = data[HEADER_BYTES:]
     least, most = codec.body_range(header.elements)

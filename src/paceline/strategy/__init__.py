@@ -3,8 +3,10 @@
 from paceline.strategy.compression import BF16, COMPRESSIONS, FP32, TERNARY, Compression, DenseRule, Format
 from paceline.strategy.exchange import (
     BUCKET_BYTES,
+    CHUNK_ELEMENTS,
     EXCHANGES,
     FIRST_BUCKET_BYTES,
+    FUSE_BYTES,
     BucketPlan,
     Phase,
     buckets,
@@ -19,10 +21,12 @@ from paceline.strategy.strategy import Strategy
 __all__ = [
     "BF16",
     "BUCKET_BYTES",
+    "CHUNK_ELEMENTS",
     "COMPRESSIONS",
     "EXCHANGES",
     "FIRST_BUCKET_BYTES",
     "FP32",
+    "FUSE_BYTES",
     "OPTIMIZERS",
     "TERNARY",
     "BucketPlan",

@@ -18,7 +18,9 @@ from paceline.strategy.compression import FP32, Compression, Format, NamedShape
 
 T = TypeVar("T", bound=NamedShape)
 
-EXCHANGES = ("allreduce", "sharded", "parameter_server")
+EXCHANGES = ("allreduce", "sharded", "parameter_server", "ring", "allgather", "hierarchical")
+FUSE_BYTES = 4 << 20
+CHUNK_ELEMENTS = 1 << 20
 FIRST_BUCKET_BYTES = 1 << 20  # torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
 BUCKET_BYTES = 25 << 20  # DistributedDataParallel's default bucket_cap_mb
 SHARD_ALIGN = 64  # elements: shards begin on whole blocks of the ternary format

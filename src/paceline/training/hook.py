@@ -1,47 +1,57 @@
-"""``attach``: a compression on a stock DistributedDataParallel model, as its communication hook."""
+"""The communication hook of an attached model: buckets in, means out, while the backward pass goes on."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.errors import UserError, unknown
-from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, FIRST_BUCKET_BYTES, Compression, Strategy
-from paceline.training.exchanges import allreduce, push_pull
+from paceline.codecs import PayloadError
+from paceline.errors import UserError
+from paceline.strategy import FUSE_BYTES
+from paceline.training.auto import Auto
+from paceline.training.exchanges import allreduce
+from paceline.training.feedback import divided
+from paceline.training.group import Plan, exchange_group, room
+from paceline.training.guards import ReplicasDiverged, agree, same_weights
+from paceline.training.liveness import LostRank, Roll
 from paceline.training.meter import Meter
-from paceline.training.streams import F32, Bf16Stream
-from paceline.training.terngrad import Routed, Tensor, TernGrad, dense_stream
+from paceline.training.sample import Sample
+from paceline.training.tensors import Layout, Tensor
+from paceline.training.ways import Way, make_plan
 from paceline.training.wire import Wire
 
 _log = logging.getLogger("paceline")
 
-CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer
+State = dict[str, Any]
+Waiting = tuple[torch.Tensor, Sequence[Tensor], torch.futures.Future[torch.Tensor]]
+"""A bucket's buffer, its tensors, and the future that DDP waits for."""
 
 
 class Hook:
     """The state behind an attached model: what is sent, what stays dense and why, and where the draws stand.
 
     Attributes:
+        way: compression and exchange in use.
         step: backward passes exchanged so far; the draws depend on it.
         tensors: every trained tensor, in ``named_parameters()`` order.
         dense: names of the tensors sent dense, each with the reason. ``print(hook)`` shows the rule.
         meter: bytes, events and non-finite steps.
+        sample: stages of one tensor's gradient, on request.
     """
 
     def __init__(
-        self, model: DistributedDataParallel, compression: Compression, exchange: str, seed: int, clip: float | None
-    ) -> None:
-        self.compression, self.exchange, self.seed = compression, exchange, seed
-        self.step = 0
+        self, model: DistributedDataParallel, way: Way, *, seed: int, check_every: int, timeout_s: float,
+        scaler: Any = None, auto: Auto | None = None,
+    ) -> None:  # fmt: skip
+        self.seed, self.step = seed, 0
         self._tensors: dict[int, Tensor] = {}
         offset = 0
         for name, p in model.module.named_parameters():
@@ -49,51 +59,176 @@ class Hook:
                 self._tensors[id(p)] = Tensor(name, tuple(p.shape), offset)
                 offset += p.numel()
         self.tensors = list(self._tensors.values())
-        self.dense = dict(compression.dense(self.tensors))
-        self.terngrad = TernGrad(clip, self.dense) if compression.shares_scale else None
         self.meter = Meter(dist.get_rank(model.process_group))
+        self.sample = Sample()
         # A group of its own: the script, DDP or a second model may use theirs while buckets are exchanged, in no fixed order.
         ranks = dist.get_process_group_ranks(model.process_group)
-        group = dist.new_group(ranks, use_local_synchronization=True)
-        self._wire = Wire(group, next(model.module.parameters()).device, self.meter)
+        group = dist.new_group(ranks, timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
+        self.wire = Wire(group, next(model.module.parameters()).device, self.meter, timeout_s)
+        self._roll = Roll(group, f"{ranks[0]}-{len(ranks)}-{offset}")
+        self._weights = [p for p in model.module.parameters() if p.requires_grad]
+        self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
+        self._layouts: dict[tuple[str, ...], Layout] = {}
+        self._flat = torch.empty(0)
+        self._pending: list[Waiting] = []
         self._nonfinite = False  # in this step, on any rank
-        # One thread: buckets keep their order, which every rank shares, and the backward pass goes on meanwhile.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="paceline-exchange")
+        self._auto = auto
+        self.use(way)
+        # One thread: groups keep their order, which every rank shares, and the backward pass goes on meanwhile. A daemon,
+        # so that a script can end although a lost peer keeps it waiting.
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="paceline-exchange", daemon=True).start()
+
+    def use(self, way: Way) -> None:
+        """Send gradients this way from the next backward pass on; on every rank alike. Residuals begin anew.
+
+        Raises:
+            UserError: the ranks do not agree, or an exchange that does not fit the number of ranks.
+        """
+        agree(self.wire.group, {**way.settings(), "seed": self.seed}, self.tensors)
+        self.way = way
+        self.dense = dict(way.compression.dense(self.tensors))
+        self._plan: Plan | None = make_plan(way, self.wire, self.sample)
+        self._layouts.clear()
 
     def __str__(self) -> str:
         kept = "".join(f"\n  {name}: {reason}" for name, reason in self.dense.items())
-        return f"{self.compression.title} over {self.exchange}; {self.compression.rule or 'every tensor alike'}{kept}"
+        rule = self.way.compression.rule or "every tensor alike"
+        return f"{self.way.compression.title} over {self.way.exchange}; {rule}{kept}"
 
     def submit(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        """Exchange one ``GradBucket`` in the background; the future holds its mean over the workers."""
+        """Exchange one ``GradBucket`` in the background; the future holds its mean over the workers.
+
+        Buckets are fused until they hold at least 4 MB: below that an exchange costs its latency (Wang et al. 2023, Cupcake).
+        """
         buffer, last = bucket.buffer(), bucket.is_last()
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
         _finish_queued(buffer)
-        tensors = [self._tensors[id(p)] for p in bucket.parameters()]
         self.meter.bucket_ready()
-
-        def work() -> None:
-            try:
-                self._exchange(buffer, tensors)
-                _finish_queued(buffer)
-                if last:
-                    self._end_step()
-                future.set_result(buffer)
-            except Exception as error:  # DDP re-raises it where the backward pass waits, but loses its text
-                _log.error("rank %d: the exchange failed: %s: %s", self.meter.rank, type(error).__name__, error)
-                future.set_exception(error)  # type: ignore[arg-type]
-
-        self._thread.submit(work)
+        if last and self._auto is not None:
+            self._auto.backward_ended()
+        self._pending.append((buffer, [self._tensors[id(p)] for p in bucket.parameters()], future))
+        if last or self._plan is None or 4 * sum(b.numel() for b, _, _ in self._pending) >= FUSE_BYTES:
+            group, self._pending = self._pending, []
+            self._work.put(lambda: self._finish(group, last))
         return future
 
-    def state_dict(self) -> dict[str, int]:
-        """What resuming needs: the draws' seed and position, and the count of non-finite steps."""
-        return {"step": self.step, "seed": self.seed, "nonfinite_steps": self.meter.nonfinite_steps}
+    def exchange_now(self, gradient: torch.Tensor) -> None:
+        """Replace ``gradient`` (all trained elements, flat) by its mean over the workers; for measuring."""
+        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        self._work.put(lambda: self._finish([(gradient, self.tensors, done)], False))
+        done.wait()
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on where ``state_dict`` was taken."""
-        self.step, self.seed = state["step"], state["seed"]
-        self.meter.nonfinite_steps = state["nonfinite_steps"]
+    def state_dict(self) -> State:
+        """What resuming needs of this rank: position and seed of the draws, residuals, momentum. Keep every rank's."""
+        feedback = self._plan.feedback if self._plan else None
+        return {
+            "step": self.step,
+            "seed": self.seed,
+            "nonfinite_steps": self.meter.nonfinite_steps,
+            "compression": self.way.compression.name,
+            "workers": self.wire.world_size,
+            "rank": self.wire.rank,
+            "factor": self._factor,
+            "feedback": feedback.state() if feedback else {"residual": {}, "velocity": {}},
+        }
+
+    def load_state_dict(self, state: State | Sequence[State]) -> None:
+        """Go on where ``state_dict`` was taken.
+
+        Args:
+            state: this rank's, or those of all ranks of the run before. From as many ranks as now the run goes on bit for
+                bit; from another number the residuals' sum over the workers is kept.
+
+        Raises:
+            UserError: states of another compression or tensors, of other ranks, or not all of them.
+        """
+        states = [state] if isinstance(state, Mapping) else list(state)
+        own = self._own_state(states)
+        feedback = self._plan.feedback if self._plan else None
+        sizes = {t.name: t.elements for t in self.tensors}
+        for kind in ("residual", "velocity"):
+            for name, values in own["feedback"][kind].items():
+                if sizes.get(name) != values.numel():
+                    raise UserError(f"the state has {values.numel()} residuals of {name}, the model {sizes.get(name, 'none')}")
+        self.step, self.seed, self._factor = own["step"], own["seed"], own["factor"]
+        self.meter.nonfinite_steps = own["nonfinite_steps"]
+        if feedback is not None:
+            feedback.load(own["feedback"])
+
+    def _own_state(self, states: Sequence[State]) -> State:
+        n, rank = self.wire.world_size, self.wire.rank
+        if not states or {s["compression"] for s in states} != {self.way.compression.name}:
+            found = ", ".join(sorted({s["compression"] for s in states})) or "nothing"
+            name = self.way.compression.name
+            raise UserError(f"the state is of {found}, the model sends {name}", "attach the same compression")
+        by_rank = {s["rank"]: s for s in states}
+        before = states[0]["workers"]
+        if before == n and rank in by_rank:
+            return by_rank[rank]
+        if sorted(by_rank) != list(range(before)):
+            held = ", ".join(map(str, sorted(by_rank)))
+            raise UserError(
+                f"{n} workers, the state is of {before} and of rank {held} only",
+                f"give load_state_dict the states of all {before} ranks",
+            )
+        return {**by_rank[0], "feedback": divided([s["feedback"] for s in states], n)}
+
+    def _serve(self) -> None:
+        while True:
+            self._work.get()()
+
+    def _finish(self, group: list[Waiting], last: bool) -> None:
+        try:
+            self._exchange([(buffer, tensors) for buffer, tensors, _ in group])
+            _finish_queued(group[0][0])
+            if last:
+                self._end_step()
+        except Exception as error:
+            known = isinstance(error, PayloadError | ReplicasDiverged | UserError)
+            told = error if known or self.wire.world_size == 1 else self._roll.verdict(error)
+            # DDP re-raises it where the backward pass waits, but loses its text
+            _log.error("rank %d: the exchange failed: %s: %s", self.meter.rank, type(told).__name__, told)
+            for _, _, future in group:
+                future.set_exception(told)  # type: ignore[arg-type]
+            return
+        for buffer, _, future in group:
+            future.set_result(buffer)
+
+    def _exchange(self, group: Sequence[tuple[torch.Tensor, Sequence[Tensor]]]) -> None:
+        if self._plan is None:
+            for buffer, _ in group:
+                allreduce(buffer, self.way.compression.format, self.wire)
+                with self.meter.span("scatter", "codec"):
+                    self._nonfinite |= not _finite(buffer)
+                if self._auto is not None:
+                    self._auto.seen(buffer)
+            return
+        parts: dict[str, torch.Tensor] = {}
+        for buffer, tensors in group:
+            parts |= zip((t.name for t in tensors), buffer.split([t.elements for t in tensors]), strict=True)
+        self._follow_scaler()
+        names = tuple(parts)
+        if names not in self._layouts:
+            self._layouts[names] = Layout([t for _, tensors in group for t in tensors], self.dense)
+        layout = self._layouts[names]
+        wanted = room(self._plan, layout)
+        device = self._plan.device(group[0][0].device)
+        if self._flat.numel() < wanted or self._flat.device != device:
+            self._flat = torch.empty(wanted, device=device)
+        self._nonfinite |= exchange_group(
+            self._plan, layout, parts, self._flat[:wanted], self.seed, self.step, self._nonfinite
+        )
+
+    def _follow_scaler(self) -> None:
+        """Residuals are of scaled gradients: when the gradient scaler changes its factor they change with it."""
+        if self._scaler is None or self._plan is None or self._plan.feedback is None:
+            return
+        factor = float(self._scaler.get_scale())
+        if factor != self._factor:
+            self._plan.feedback.residual.scale(factor / self._factor)
+            self._plan.feedback.velocity.scale(factor / self._factor)
+            self._factor = factor
 
     def _end_step(self) -> None:
         self.step += 1
@@ -101,43 +236,15 @@ class Hook:
             _log.warning("step %d: a gradient is NaN or infinite; it goes dense, as will others like it", self.step - 1)
         self.meter.nonfinite_steps += self._nonfinite
         self._nonfinite = False
+        if self._check_every and self.step % self._check_every == 0:
+            same_weights(self.wire.group, self._weights, self.wire.device)
+        if self._auto is not None and self._auto.decided(self):
+            self._auto = None
 
-    def exchange_now(self, gradient: torch.Tensor) -> None:
-        """Replace ``gradient`` (all trained elements, flat) by its mean over the workers; for measuring."""
-        self._thread.submit(self._exchange, gradient, self.tensors).result()
 
-    def _exchange(self, buffer: torch.Tensor, tensors: Sequence[Tensor]) -> None:
-        # The codec works on host memory; for a CPU model in fp32 this is the gradient itself, without a copy.
-        values: F32 = buffer.detach().to("cpu", torch.float32).numpy()
-        routed: list[Routed] = []
-        if self.exchange == "allreduce":
-            allreduce(values, self.compression.format, self._wire)
-        else:
-            routed = self._route(values, tensors)
-            push_pull([r.stream for r in routed], self.exchange, self._wire)
-        with self.meter.span("scatter", "codec"):
-            for r in routed:
-                r.scatter()
-            if self.terngrad is not None:
-                self.terngrad.after_mean()
-            # After the mean every rank holds the same bits, so every rank counts alike.
-            self._nonfinite |= not np.isfinite(values).all()
-            if buffer.data_ptr() != values.ctypes.data:
-                buffer.copy_(torch.from_numpy(values))
-
-    def _route(self, values: F32, tensors: Sequence[Tensor]) -> list[Routed]:
-        if self.terngrad is None:
-            narrow = self.compression.format.element_bits == 16
-            return [Routed(Bf16Stream(values), (values,)) if narrow else dense_stream((values,))]
-        routed = None
-        if not self._nonfinite:
-            cuts = np.cumsum([int(np.prod(t.shape)) for t in tensors])[:-1]
-            parts = dict(zip(tensors, np.split(values, cuts), strict=True))
-            routed = self.terngrad.streams(parts, self._wire, self.seed, self.step)
-        if routed is None:
-            self._nonfinite = True
-            return [dense_stream((values,))]
-        return routed
+def _finite(values: torch.Tensor) -> bool:
+    """Whether every element is; the sum alone tells it unless it overflows."""
+    return bool(torch.isfinite(values.sum()) or torch.isfinite(values).all())
 
 
 def _finish_queued(buffer: torch.Tensor) -> None:
@@ -146,74 +253,9 @@ def _finish_queued(buffer: torch.Tensor) -> None:
         torch.cuda.current_stream(buffer.device).synchronize()
 
 
-def attach(
-    model: DistributedDataParallel,
-    compression: str = "terngrad",
-    *,
-    exchange: str = "",
-    seed: int = 0,
-    clip: float | None = CLIP,
-    min_elements: int | None = None,
-    dense: Sequence[str] = (),
-) -> Hook:
-    """Compress the gradients of a stock DDP model from its next backward pass on. Nothing else in the script changes.
-
-    A bucket with a NaN or an infinity on any rank goes dense, and so do the later buckets of that step; earlier ones have
-    left by then. The codec computes in fp32.
-
-    Args:
-        compression: ``dense``, ``bf16`` or ``terngrad``.
-        exchange: ``allreduce``, ``sharded`` or ``parameter_server``; empty takes the compression's default.
-        seed: of the stochastic rounding; the same on every rank.
-        clip: clip each tensor at this many standard deviations before it is ternarised; None does not clip.
-        min_elements: smaller tensors stay dense (default 1024).
-        dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``.
-
-    Returns:
-        The hook: ``print`` it to see what stays dense; keep its ``state_dict()`` in your checkpoints.
-
-    Raises:
-        UserError: an unknown name, an exchange that cannot carry the compression, a model that is not wrapped in DDP, has
-            a hook already or sparse gradients.
-    """
-    if not isinstance(model, DistributedDataParallel):
-        raise UserError(
-            f"attach takes a DistributedDataParallel model, got {type(model).__name__}",
-            "wrap it first: model = DistributedDataParallel(model)",
-        )
-    if getattr(model, "_comm_hooks", None):
-        raise UserError("this model has a communication hook already", "attach once, right after wrapping it")
-    sparse = [name for name, module in model.module.named_modules() if getattr(module, "sparse", False)]
-    if sparse:
-        raise UserError(f"{', '.join(sparse)}: sparse gradients cannot be exchanged here", "build the layer with sparse=False")
-    if compression not in COMPRESSIONS:
-        raise unknown("compression", compression, COMPRESSIONS)
-    description = COMPRESSIONS[compression]
-    exchange = exchange or description.exchanges[0]
-    if exchange not in EXCHANGES:
-        raise unknown("exchange", exchange, EXCHANGES)
-    if exchange not in description.exchanges:
-        raise UserError(f"exchange {exchange!r} cannot carry {compression}", f"legal: {', '.join(description.exchanges)}")
-    if description.rule is not None:
-        changes: dict[str, Any] = {"names": tuple(dense)} | ({} if min_elements is None else {"min_elements": min_elements})
-        description = replace(description, rule=replace(description.rule, **changes))
-    hook = Hook(model, description, exchange, seed, clip)
-    if description.rule is not None and len(hook.dense) == len(hook.tensors):
-        _log.warning("%s compresses nothing here; %s", compression, description.rule)
-    model.register_comm_hook(hook, paceline_hook)
-    return hook
-
-
-def wrap(model: nn.Module, strategy: Strategy) -> DistributedDataParallel:
-    """A stock DDP model with the strategy's buckets."""
-    first, rest = strategy.first_bucket_bytes, strategy.bucket_bytes
-    if (first, rest) == (FIRST_BUCKET_BYTES, BUCKET_BYTES):
-        return DistributedDataParallel(model)
-    if first != rest:
-        raise UserError(f"buckets of {first} and then {rest} bytes", "DDP takes its own two sizes or one size for all buckets")
-    return DistributedDataParallel(model, bucket_cap_mb=rest / 2**20)
-
-
 def paceline_hook(state, bucket):  # type: ignore[no-untyped-def]
     """What DDP calls; it reads annotations of the signature and accepts none that are strings."""
     return state.submit(bucket)
+
+
+__all__ = ["Hook", "LostRank", "paceline_hook"]

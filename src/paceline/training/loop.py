@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,13 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.record import Event
 from paceline.strategy import Strategy
 from paceline.training.data import Dataset
+from paceline.training.guards import same_weights
 from paceline.training.hook import Hook
+from paceline.training.powersgd import PowerSGD
 
 _KEPT_STEPS = 64  # events of the last steps, from which the median one is shown
-
-
-class ReplicasDiverged(RuntimeError):
-    """The workers no longer hold the same weights."""
 
 
 @dataclass
@@ -62,12 +59,14 @@ class Trainer:
     """
 
     def __init__(
-        self, model: DistributedDataParallel, hook: Hook, optimizer: torch.optim.Optimizer, data: Dataset, strategy: Strategy,
+        self, model: DistributedDataParallel, hook: Hook | PowerSGD, optimizer: torch.optim.Optimizer, data: Dataset,
+        strategy: Strategy,
         seed: int, device: torch.device,
     ) -> None:  # fmt: skip
         self.model, self.hook, self.optimizer = model, hook, optimizer
         self.data, self.strategy, self.seed, self.device = data, strategy, seed, device
         self.rank = dist.get_rank()
+        self._group: dist.ProcessGroup = model.process_group
         self.times = StepTimes()
         self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
 
@@ -158,14 +157,7 @@ class Trainer:
 
     def check_replicas(self) -> None:
         """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank alike."""
-        crc = 0
-        for tensor in self.model.module.parameters():
-            crc = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, crc)
-        sums = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.strategy.world_size)]
-        dist.all_gather(sums, torch.tensor([crc], device=self.device))
-        odd = [rank for rank, value in enumerate(sums) if int(value) != int(sums[0])]
-        if odd:
-            raise ReplicasDiverged(f"weights of rank {', '.join(map(str, odd))} differ from those of rank 0")
+        same_weights(self._group, self.model.module.parameters(), self.device)
 
 
 def median_step(times: StepTimes) -> int:

@@ -42,6 +42,10 @@ class Meter:
         """A bucket's gradients are there; with the last bucket of a step the backward pass is over."""
         self.backward_end_s = self.now()
 
+    def add(self, name: str, lane: str, start_s: float) -> None:
+        """Record what began at ``start_s`` and ends now."""
+        self.events.append(Event(name=name, lane=lane, start_s=start_s, duration_s=self.now() - start_s, rank=self.rank))
+
     @contextmanager
     def span(self, name: str, lane: str) -> Iterator[None]:
         """Record the enclosed work as one event."""
@@ -49,8 +53,12 @@ class Meter:
         try:
             yield
         finally:
-            self.events.append(Event(name=name, lane=lane, start_s=start, duration_s=self.now() - start, rank=self.rank))
+            self.add(name, lane, start)
 
     def seconds(self, lane: str) -> float:
-        """Time recorded on a lane since ``begin_step``."""
-        return sum(e.duration_s for e in self.events if e.lane == lane)
+        """Time since ``begin_step`` in which something ran on a lane; what ran at the same time counts once."""
+        total = end = 0.0
+        for event in sorted((e for e in self.events if e.lane == lane), key=lambda e: e.start_s):
+            total += max(0.0, event.start_s + event.duration_s - max(event.start_s, end))
+            end = max(end, event.start_s + event.duration_s)
+        return total

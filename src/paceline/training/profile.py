@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.prediction import Calibration, Line
 from paceline.strategy import BucketPlan, Strategy, phases
-from paceline.training.hook import attach, wrap
+from paceline.training.attach import attach, wrap
 from paceline.training.loop import make_optimizer
 
 ELEMENTS = (1 << 15, 1 << 17, 1 << 19)

@@ -1,119 +1,154 @@
-"""How the elements of one format travel: encoded for their owner, summed by it, decoded by everyone.
+"""The elements of one codec on their way to their sum: an exchange encodes, adds and replaces parts and knows no format.
 
-A bucket is one or two streams: the compressed elements and those that stay dense. An exchange moves messages and knows no
-format; a stream knows its format and no network.
+Every rank encodes every position exactly once in a step, whatever the exchange: as its own contribution, as the partial sum of
+a ring, or as the finished sum that it owns. With error feedback what that one encoding loses stays on the rank that lost it, so
+*delivered + residuals* always equals *gradients + residuals before* (Stich et al. 2018, Sparsified SGD with Memory; Karimireddy
+et al. 2019, Error Feedback Fixes SignSGD).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from paceline.codecs import bits, ternary
-from paceline.strategy import BF16, FP32, TERNARY, Format
-
-F32 = NDArray[np.float32]
-Bytes = NDArray[np.uint8]
+from paceline import codecs
+from paceline.codecs import Codec, PayloadError
+from paceline.codecs.container import HEADER_BYTES
+from paceline.codecs.counter import Key
+from paceline.codecs.dense import Fp32
+from paceline.codecs.ternary import Ternary, TernarySum
+from paceline.training.wire import NOTHING
 
 
 class Stream(Protocol):
-    """``count`` elements in one format. ``out`` (fp32) holds the mean over the workers after every ``decode``."""
+    """``count`` fp32 elements, first this rank's contribution, in the end the sum over the workers."""
 
-    format: Format
-    count: int
-    out: F32
+    @property
+    def count(self) -> int: ...
 
-    def encode(self, start: int, stop: int) -> Bytes:
-        """The push message of elements ``start`` to ``stop``."""
+    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
+        """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none."""
 
-    def reduce(self, messages: Sequence[Bytes], count: int) -> Bytes:
-        """The pull message for ``count`` elements, from every rank's push message in rank order."""
+    def length(self, start: int, stop: int, workers: int) -> int | None:
+        """Bytes of the message that any rank makes for such elements; None where it depends on their values."""
 
-    def decode(self, message: Bytes, start: int, stop: int) -> None:
-        """Write the mean of elements ``start`` to ``stop`` into ``out``."""
+    def settle(self, start: int, stop: int) -> None:
+        """This rank's contribution becomes what the others would have decoded of it, where the sum must be exact."""
 
+    def add(self, message: torch.Tensor, start: int, stop: int) -> None:
+        """Add another rank's message. Raises PayloadError for a damaged one."""
 
-class Fp32Stream:
-    """Dense: fp32 both ways, summed in rank order, so the result does not depend on how elements are cut into shards."""
-
-    format = FP32
-
-    def __init__(self, values: F32) -> None:
-        self.values, self.count, self.out = values, values.size, np.empty_like(values)
-
-    def encode(self, start: int, stop: int) -> Bytes:
-        return self.values[start:stop].view(np.uint8)
-
-    def reduce(self, messages: Sequence[Bytes], count: int) -> Bytes:
-        total = messages[0].view(np.float32).copy()
-        for message in messages[1:]:
-            total += message.view(np.float32)
-        total /= np.float32(len(messages))
-        return total.view(np.uint8)
-
-    def decode(self, message: Bytes, start: int, stop: int) -> None:
-        self.out[start:stop] = message.view(np.float32)
+    def set(self, message: torch.Tensor, start: int, stop: int) -> None:
+        """Replace the elements by a message. Raises PayloadError for a damaged one."""
 
 
-class Bf16Stream:
-    """Rounded to bfloat16 on the push and again on the pull; the owner sums in fp32."""
+class CodecStream:
+    """A codec whose sums are encoded anew, with error feedback where ``residual`` is given.
 
-    format = BF16
+    Args:
+        values: the gradients, plus the residual where there is one.
+        residual: receives what each encoding loses.
+        key, first: draws of the stochastic rounding; element k takes draw ``first + k``.
+    """
 
-    def __init__(self, values: F32) -> None:
-        self.values, self.count, self.out = values, values.size, np.empty_like(values)
+    def __init__(self, codec: Codec, values: torch.Tensor, key: Key, first: int, residual: torch.Tensor | None = None) -> None:
+        self.codec, self.values, self.residual = codec, values, residual
+        self._key, self._first = key, first
 
-    def encode(self, start: int, stop: int) -> Bytes:
-        return _to_bf16(self.values[start:stop])
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return self.values.shape[0]
 
-    def reduce(self, messages: Sequence[Bytes], count: int) -> Bytes:
-        total = np.zeros(count, np.float32)
-        for message in messages:
-            total += _from_bf16(message)
-        return _to_bf16(total / np.float32(len(messages)))
+    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
+        """A message of the codec; of fp32 where the codec would take more bytes than that."""
+        if stop == start:
+            return NOTHING
+        values = self.values[start:stop]
+        message = _encode(self.codec, values, self._key, self._first + start)
+        if message.numel() > HEADER_BYTES + 4 * (stop - start):
+            message = _encode(_DENSE, values, self._key, 0)
+        if self.residual is not None:
+            left = self.residual[start:stop]
+            left.copy_(values)
+            codecs.decode_into(message, codecs.vector(left), codecs.SUBTRACT)
+        return message
 
-    def decode(self, message: Bytes, start: int, stop: int) -> None:
-        self.out[start:stop] = _from_bf16(message)
+    def length(self, start: int, stop: int, workers: int) -> int | None:
+        """See ``Stream``."""
+        return self.codec.payload_bytes(stop - start) if stop > start else 0
+
+    def settle(self, start: int, stop: int) -> None:
+        """The own contribution is added as it is: nothing is lost."""
+
+    def add(self, message: torch.Tensor, start: int, stop: int) -> None:
+        """See ``Stream``."""
+        self._decode(message, start, stop, codecs.ADD)
+
+    def set(self, message: torch.Tensor, start: int, stop: int) -> None:
+        """See ``Stream``."""
+        self._decode(message, start, stop, codecs.SET)
+
+    def _decode(self, message: torch.Tensor, start: int, stop: int, mode: int) -> None:
+        _decode(message, self.values[start:stop], mode, (type(self.codec), Fp32))
 
 
 class TernaryStream:
-    """TernGrad: two bits on the push, the exact integer sum on the pull (no second quantisation).
+    """TernGrad: two bits for one worker's ternary, the exact integer sum for several; nothing is quantised twice.
 
     Args:
-        planes: bit planes (nonzero, negative) of every element, tensors one after the other.
-        scales: the shared scaler of each tensor, fp32; ``sizes`` its elements.
+        values: gradients divided by their tensor's shared scaler and clipped, so within -1 to 1; in the end integer sums.
+        key, first: draws; element k takes draw ``first + k``.
     """
 
-    format = TERNARY
+    def __init__(self, values: torch.Tensor, key: Key, first: int) -> None:
+        self.values = values
+        self._key, self._first = key, first
+        self._one = Ternary(scale=1.0)
 
-    def __init__(self, planes: tuple[bits.Plane, bits.Plane], scales: F32, sizes: Sequence[int], workers: int) -> None:
-        self.planes, self.workers = planes, workers
-        self.count = planes[0].size
-        self.units = np.repeat(scales / np.float32(workers), sizes)
-        self.out = np.empty(self.count, np.float32)
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return self.values.shape[0]
 
-    def encode(self, start: int, stop: int) -> Bytes:
-        return bits.pack_planes([plane[start:stop] for plane in self.planes])
+    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
+        """See ``Stream``. A settled contribution encodes to itself: a magnitude of 1 is above every draw, 0 below."""
+        if stop == start:
+            return NOTHING
+        return _encode(self._codec(workers), self.values[start:stop], self._key, self._first + start)
 
-    def reduce(self, messages: Sequence[Bytes], count: int) -> Bytes:
-        total: np.ndarray = np.zeros(count, np.int8) if len(messages) < 128 else np.zeros(count, np.int32)
-        for message in messages:
-            total += ternary.unpack_codes(message, count)
-        return ternary.pack_sum(total, self.workers)
+    def length(self, start: int, stop: int, workers: int) -> int | None:
+        """See ``Stream``."""
+        return self._codec(workers).payload_bytes(stop - start) if stop > start else 0
 
-    def decode(self, message: Bytes, start: int, stop: int) -> None:
-        codes = ternary.unpack_sum(message, stop - start, self.workers).astype(np.float32)
-        np.multiply(codes, self.units[start:stop], out=self.out[start:stop])
+    def settle(self, start: int, stop: int) -> None:
+        """Draw the ternary that the others would have received."""
+        if stop > start:
+            self.set(self.encode(start, stop, 1), start, stop)
+
+    def add(self, message: torch.Tensor, start: int, stop: int) -> None:
+        """See ``Stream``."""
+        _decode(message, self.values[start:stop], codecs.ADD, (Ternary, TernarySum))
+
+    def set(self, message: torch.Tensor, start: int, stop: int) -> None:
+        """See ``Stream``."""
+        _decode(message, self.values[start:stop], codecs.SET, (Ternary, TernarySum))
+
+    def _codec(self, workers: int) -> Codec:
+        return self._one if workers == 1 else TernarySum(workers=workers, scale=float(workers))
 
 
-def _to_bf16(values: F32) -> Bytes:
-    return torch.from_numpy(np.ascontiguousarray(values)).to(torch.bfloat16).view(torch.uint8).numpy()
+_DENSE = Fp32()
 
 
-def _from_bf16(message: Bytes) -> F32:
-    # An offset inside a message may be odd; torch wants bf16 aligned.
-    return torch.from_numpy(message.copy()).view(torch.bfloat16).to(torch.float32).numpy()
+def _encode(codec: Codec, values: torch.Tensor, key: Key, start: int) -> torch.Tensor:
+    return torch.as_tensor(codec.encode_with(codecs.vector(values), key, start))
+
+
+def _decode(message: torch.Tensor, out: torch.Tensor, mode: int, kinds: tuple[type[Codec], ...]) -> None:
+    if message.numel() or out.numel():
+        try:
+            codecs.decode_into(message, codecs.vector(out), mode, only=kinds)
+        except ValueError as error:
+            raise PayloadError(f"a message of another rank: {error}") from error

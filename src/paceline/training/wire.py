@@ -1,41 +1,115 @@
-"""The process group as exchanges use it: two collectives, counted and timed. Transport is ``torch.distributed``'s alone."""
+"""The process group as exchanges use it: collectives that run while the codec works, counted and timed.
+
+Transport is ``torch.distributed``'s alone. A collective returns at once; ``Pending.wait`` gives what arrived.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 
-from paceline.strategy import Phase
 from paceline.training.meter import Meter
 
-Bytes = NDArray[np.uint8]
+T = TypeVar("T")
+Steps = Generator["Pending[Any]", Any, T]
+"""Work that yields every collective it waits for and is sent what arrived; it returns a T."""
+
+NOTHING = torch.empty(0, dtype=torch.uint8)
+
+
+class Pending(Generic[T]):
+    """A collective under way."""
+
+    def __init__(self, wire: Wire, name: str, works: Sequence[Any], result: Callable[[], T], sent: Any = None) -> None:
+        self._wire, self._name, self._works, self._result = wire, name, works, result
+        self._sent = sent  # the engine reads it until the work is done
+        self._start = wire.meter.now()
+
+    def wait(self) -> T:
+        """What arrived. Raises what the engine raises when a peer is lost or the time is up."""
+        for work in self._works:
+            work.wait()
+        self._wire.meter.add(self._name, "network", self._start)
+        return self._result()
 
 
 class Wire:
     """Collectives over one process group; every byte that leaves this rank is added to the meter."""
 
-    def __init__(self, group: dist.ProcessGroup | None, device: torch.device, meter: Meter) -> None:
-        self.group, self.device, self.meter = group, device, meter
+    def __init__(self, group: dist.ProcessGroup, device: torch.device, meter: Meter, timeout_s: float = 1800) -> None:
+        self.group, self.device, self.meter, self.timeout_s = group, device, meter, timeout_s
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
+        self._ranks = dist.get_process_group_ranks(group)
+        self._tag = 0
 
-    def all_reduce(
-        self, tensor: torch.Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM, name: str = "allreduce"
-    ) -> None:
+    def all_reduce(self, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, name: str = "allreduce") -> Pending[torch.Tensor]:
         """Reduce in place. Counted as a ring, the engine's algorithm: 2 (N-1)/N of the buffer."""
-        self.meter.sent_bytes += Phase("allreduce", (tensor.nbytes,), self.world_size).sent(self.rank)
-        with self.meter.span(name, "network"):
-            dist.all_reduce(tensor, op=op, group=self.group)
+        self.meter.sent_bytes += -(-2 * (self.world_size - 1) * tensor.nbytes // self.world_size)
+        return Pending(self, name, [dist.all_reduce(tensor, op=op, group=self.group, async_op=True)], lambda: tensor)
 
-    def all_to_all(self, outgoing: Sequence[Bytes], incoming_bytes: Sequence[int], name: str) -> list[Bytes]:
-        """Send ``outgoing[j]`` to rank j and return what each rank sent here. The own entry must be empty."""
-        data = torch.from_numpy(np.concatenate(outgoing)).to(self.device)
-        received = torch.empty(sum(incoming_bytes), dtype=torch.uint8, device=self.device)
-        sizes = [message.size for message in outgoing]
+    def all_to_all(
+        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str
+    ) -> Pending[Sequence[torch.Tensor]]:
+        """Send ``outgoing[j]`` (uint8) to rank j; what each rank sent here, of ``expected`` bytes. The own entry is empty."""
+        data = torch.cat([m.to(self.device) for m in outgoing])
+        received = torch.empty(sum(expected), dtype=torch.uint8, device=self.device)
         self.meter.sent_bytes += data.numel()
-        with self.meter.span(name, "network"):
-            dist.all_to_all_single(received, data, list(incoming_bytes), sizes, group=self.group)
-        return np.split(received.cpu().numpy(), np.cumsum(incoming_bytes)[:-1])
+        sizes = [m.numel() for m in outgoing]
+        work = dist.all_to_all_single(received, data, list(expected), sizes, group=self.group, async_op=True)
+        device = next((m.device for m in outgoing if m.numel()), self.device)
+        return Pending(self, name, [work], lambda: received.to(device).split(list(expected)), data)
+
+    def shift(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
+        """Send ``message`` (uint8) to the right neighbour; what the left one sent here, of ``expected`` bytes."""
+        data = message.to(self.device)
+        received = torch.empty(expected, dtype=torch.uint8, device=self.device)
+        self.meter.sent_bytes += data.numel()
+        self._tag += 1  # counted alike on every rank, so that shifts under way at once do not mix
+        right, left = (self._ranks[(self.rank + step) % self.world_size] for step in (1, -1))
+        operations = []
+        if data.numel():
+            operations.append(dist.P2POp(dist.isend, data, right, self.group, self._tag))
+        if expected:
+            operations.append(dist.P2POp(dist.irecv, received, left, self.group, self._tag))
+        works = dist.batch_isend_irecv(operations) if operations else []
+        return Pending(self, name, works, lambda: received.to(message.device), data)
+
+    def reduce_scatter(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
+        """The sum over the ranks of this rank's equal part of ``data``, in ``out``."""
+        self.meter.sent_bytes += data.nbytes - out.nbytes
+        work = dist.reduce_scatter_single(out, data, group=self.group, async_op=True)
+        return Pending(self, name, [work], lambda: out)
+
+    def all_gather(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
+        """Every rank's ``data``, of equal size, one after the other in ``out``."""
+        self.meter.sent_bytes += out.nbytes - data.nbytes
+        work = dist.all_gather_single(out, data, group=self.group, async_op=True)
+        return Pending(self, name, [work], lambda: out)
+
+    # Messages whose length only the sender knows are announced first.
+
+    def deliver(
+        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int | None], name: str
+    ) -> Steps[Sequence[torch.Tensor]]:
+        """``all_to_all`` with lengths that may be unknown (None)."""
+        if any(size is None for size in expected):
+            others = [rank != self.rank for rank in range(self.world_size)]
+            announced = [_length(m) if other else NOTHING for m, other in zip(outgoing, others, strict=True)]
+            lengths = yield self.all_to_all(announced, [8 * other for other in others], "sizes")
+            expected = [int(m.view(torch.int64)) if m.numel() else 0 for m in lengths]
+        arrived: Sequence[torch.Tensor] = yield self.all_to_all(outgoing, [size or 0 for size in expected], name)
+        return arrived
+
+    def pass_on(self, message: torch.Tensor, expected: int | None, name: str) -> Steps[torch.Tensor]:
+        """``shift`` with a length that may be unknown (None)."""
+        if expected is None:
+            expected = int((yield self.shift(_length(message), 8, "sizes")).view(torch.int64))
+        arrived: torch.Tensor = yield self.shift(message, expected, name)
+        return arrived
+
+
+def _length(message: torch.Tensor) -> torch.Tensor:
+    return torch.tensor([message.numel()]).view(torch.uint8)

@@ -24,8 +24,8 @@ from paceline.prediction import Prediction, predict
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
 from paceline.training import checkpoint
+from paceline.training.attach import attach, wrap
 from paceline.training.data import Dataset, load
-from paceline.training.hook import attach, wrap
 from paceline.training.job import Job
 from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step, mixed_seed
 from paceline.training.profile import calibrate, mean_over_ranks
@@ -187,16 +187,16 @@ def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: li
 
 def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:
     """Ask TernGrad for the stages of the largest compressed gradient; the function returned makes the histogram."""
-    terngrad = trainer.hook.terngrad
     packed = {n: p for n, p in trainer.model.module.named_parameters() if p.requires_grad and n not in trainer.hook.dense}
-    if terngrad is None or not packed or trainer.rank != 0:
+    if trainer.strategy.compression != "terngrad" or not packed or trainer.rank != 0:
         return None
     name = max(packed, key=lambda n: packed[n].numel())
-    terngrad.sample_name = name
+    sample = trainer.hook.sample
+    sample.name = name
 
     def finish() -> dict[str, Any]:
-        terngrad.sample_name = ""
-        return gradient_histogram(terngrad.sample) if terngrad.sample else {}
+        sample.name = ""
+        return gradient_histogram(sample.stages) if sample.stages else {}
 
     return finish
 

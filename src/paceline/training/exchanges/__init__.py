@@ -1,6 +1,35 @@
-"""Who sends to whom. Each exchange turns the streams of a bucket into their mean over the workers."""
+"""Who sends to whom. Each exchange turns a chunk of a stream into its sum over the workers."""
 
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from paceline.training.exchanges.allgather import allgather
 from paceline.training.exchanges.allreduce import allreduce
+from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.push_pull import push_pull
+from paceline.training.exchanges.ring import ring
+from paceline.training.streams import Stream
+from paceline.training.wire import Steps, Wire
 
-__all__ = ["allreduce", "push_pull"]
+CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], Steps[None]]] = {
+    "allgather": allgather,
+    "ring": ring,
+    "sharded": partial(push_pull, exchange="sharded"),
+    "parameter_server": partial(push_pull, exchange="parameter_server"),
+}
+"""Exchanges by name; ``allreduce`` is the engine's and ``hierarchical`` wraps ``sharded``, see ``group``."""
+
+
+def exchange_streams(streams: Iterable[tuple[Stream, str]], wire: Wire, chunk_elements: int) -> None:
+    """Replace every stream's values by their sum over the workers, by the exchange named with it.
+
+    Chunk after chunk, several under way at once.
+    """
+    pipeline(
+        CHUNKED[name](stream, start, min(start + chunk_elements, stream.count), wire)
+        for stream, name in streams
+        for start in range(0, stream.count, chunk_elements)
+    )
+
+
+__all__ = ["CHUNKED", "allreduce", "exchange_streams"]

@@ -1,0 +1,36 @@
+"""Chunks on their way at the same time: while one is on the wire, the codec works on another.
+
+The order in which collectives are issued depends on the number of chunks alone, so it is the same on every rank.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from paceline.training.wire import Pending, Steps
+
+DEPTH = 3  # chunks under way: one encoding, one on the wire, one decoding
+
+
+def pipeline(chunks: Iterable[Steps[None]], depth: int = DEPTH) -> None:
+    """Run every chunk to its end, at most ``depth`` at once, in turns."""
+    source = iter(chunks)
+    under_way: deque[tuple[Steps[None], Pending[Any]]] = deque()
+    more = True
+    while more or under_way:
+        while more and len(under_way) < depth:
+            chunk = next(source, None)
+            more = chunk is not None
+            if chunk is not None:
+                _go_on(chunk, None, under_way)
+        if under_way:
+            chunk, pending = under_way.popleft()
+            _go_on(chunk, pending.wait(), under_way)
+
+
+def _go_on(chunk: Steps[None], arrived: Any, under_way: deque[tuple[Steps[None], Pending[Any]]]) -> None:
+    with suppress(StopIteration):
+        under_way.append((chunk, chunk.send(arrived)))

@@ -1,0 +1,36 @@
+"""INCEPTIONN's gradient-centric exchange: a ring whose every hop carries compressed gradients (Li et al. 2018, Algorithm 1)."""
+
+from __future__ import annotations
+
+from paceline.strategy import shard_bounds
+from paceline.training.streams import Stream
+from paceline.training.wire import Steps, Wire
+
+
+def ring(stream: Stream, start: int, stop: int, wire: Wire) -> Steps[None]:
+    """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
+
+    N-1 hops add one contribution each to a block and compress the partial sum anew; N-1 further hops pass the finished
+    block on as it is, so that every rank, its last summand included, decodes the same bytes.
+    """
+    n, me = wire.world_size, wire.rank
+    blocks = [(start + a, start + b) for a, b in shard_bounds(stop - start, "sharded", n)]
+    for hop in range(1, n):
+        out, into = blocks[(me - hop + 1) % n], blocks[(me - hop) % n]
+        with wire.meter.span("encode", "codec"):
+            message = stream.encode(*out, hop)
+            stream.settle(*into)
+        arrived = yield from wire.pass_on(message, stream.length(*into, hop), "reduce_hop")
+        with wire.meter.span("reduce", "codec"):
+            stream.add(arrived, *into)
+
+    finished = blocks[(me + 1) % n]
+    with wire.meter.span("encode", "codec"):
+        message = stream.encode(*finished, n)
+    with wire.meter.span("decode", "codec"):
+        stream.set(message, *finished)
+    for hop in range(1, n):
+        into = blocks[(me + 1 - hop) % n]
+        message = yield from wire.pass_on(message, stream.length(*into, n), "gather_hop")
+        with wire.meter.span("decode", "codec"):
+            stream.set(message, *into)

@@ -1,0 +1,66 @@
+"""Who is still there: every rank leaves a beat in the store, so that after a failed exchange the lost one has a name."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+import torch.distributed as dist
+
+BEAT_S = 1.0
+PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost
+
+
+class LostRank(RuntimeError):
+    """A worker vanished while gradients were exchanged, or its link did."""
+
+
+class Roll:
+    """The beats of all ranks of a group.
+
+    Args:
+        label: different for every hook of a process, alike on every rank.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, label: str) -> None:
+        self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
+        store: Any = dist.distributed_c10d._get_default_store()
+        with suppress(AttributeError, RuntimeError, NotImplementedError):
+            store = store.clone()  # a connection of its own: the beat must not wait behind someone's blocking get
+        self._store: Any = dist.distributed_c10d.PrefixStore(f"paceline/{label}", store)
+        self._stop = threading.Event()
+        if self._ranks > 1:
+            threading.Thread(target=self._beat, name="paceline-beat", daemon=True).start()
+
+    def close(self) -> None:
+        """End the beat."""
+        self._stop.set()
+
+    def _beat(self) -> None:
+        try:
+            while not self._stop.wait(BEAT_S if self._store.add(f"beat/{self._rank}", 1) else 0):
+                pass
+        except Exception:  # the store has gone, and with it whoever would read this
+            return
+
+    def verdict(self, error: Exception) -> LostRank:
+        """Name the ranks whose beat stands still. The first rank to find out tells the others."""
+        why = str(error).splitlines()[0][:200]
+        try:
+            if self._store.add("lost/told", 0):
+                lost = self._store.get("lost/ranks").decode()
+            else:
+                before = [self._store.add(f"beat/{rank}", 0) for rank in range(self._ranks)]
+                time.sleep(PATIENCE_S)
+                after = [self._store.add(f"beat/{rank}", 0) for rank in range(self._ranks)]
+                still = [rank for rank in range(self._ranks) if before[rank] == after[rank] and rank != self._rank]
+                lost = ", ".join(map(str, still))
+                self._store.set("lost/ranks", lost)
+                self._store.add("lost/told", 1)
+        except Exception:
+            return LostRank(f"the store on rank 0 does not answer: rank 0 or the link to it is lost ({why})")
+        if not lost:
+            return LostRank(f"the exchange failed though every rank is alive: a link is slow or cut ({why})")
+        return LostRank(f"rank {lost} is lost: it was ended or its link is cut ({why})")

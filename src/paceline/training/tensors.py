@@ -1,0 +1,69 @@
+"""The trained tensors of an attached model, and where those of one exchange lie in one flat buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A trained tensor. ``offset`` is the index of its first element among all trained elements."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def elements(self) -> int:
+        """How many elements it has."""
+        return prod(self.shape)
+
+
+class Piece(NamedTuple):
+    """Elements ``start`` to ``stop`` of a buffer, and the tensor that they are of."""
+
+    tensor: Tensor
+    start: int
+    stop: int
+
+
+class Layout:
+    """Tensors one after the other: those that are compressed first, in the order given, then those that stay dense.
+
+    Attributes:
+        pieces: of every tensor; ``compressed`` elements come before ``total``.
+        first: the smallest index among all trained elements, where the draws of the stochastic rounding begin.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], dense: Collection[str]) -> None:
+        packed = [t for t in tensors if t.name not in dense]
+        self.pieces: list[Piece] = []
+        at = 0
+        for tensor in [*packed, *(t for t in tensors if t.name in dense)]:
+            self.pieces.append(Piece(tensor, at, at + tensor.elements))
+            at += tensor.elements
+        self.compressed, self.total = sum(t.elements for t in packed), at
+        self.first = min((t.offset for t in packed), default=0)
+        self.names = tuple(piece.tensor.name for piece in self.pieces)
+
+    def packed(self, start: int, stop: int) -> Iterator[Piece]:
+        """What lies of the compressed tensors between ``start`` and ``stop``; positions count from ``start``."""
+        for tensor, begin, end in self.pieces:
+            begin, end = max(begin, start), min(end, stop, self.compressed)
+            if begin < end:
+                yield Piece(tensor, begin - start, end - start)
+
+    def gather(self, parts: dict[str, torch.Tensor], flat: torch.Tensor) -> None:
+        """Copy the gradients, flat and by name, into the buffer; fp16, bf16 and fp64 become fp32."""
+        for tensor, start, stop in self.pieces:
+            flat[start:stop].copy_(parts[tensor.name])
+
+    def scatter(self, flat: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
+        """The inverse of ``gather``."""
+        for tensor, start, stop in self.pieces:
+            parts[tensor.name].copy_(flat[start:stop])

@@ -1,0 +1,106 @@
+"""A way for gradients to travel: compression, exchange and their settings, and what it takes to send them so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from paceline import codecs
+from paceline.errors import UserError, unknown
+from paceline.strategy import COMPRESSIONS, EXCHANGES, Compression
+from paceline.training.feedback import Feedback
+from paceline.training.group import Plan
+from paceline.training.guards import EnergyGuard
+from paceline.training.sample import Sample
+from paceline.training.wire import Wire
+
+_CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
+_NOT_THE_CODECS = {"ratio", "momentum"}  # options of a compression that say nothing about bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A compression with its options over an exchange.
+
+    Attributes:
+        clip: of TernGrad, in standard deviations.
+        ranks_per_node: of ``hierarchical``; ranks are node-major.
+    """
+
+    compression: Compression
+    exchange: str
+    clip: float | None = None
+    ranks_per_node: int = 1
+
+    def settings(self) -> dict[str, Any]:
+        """What every rank must have alike."""
+        c = self.compression
+        return {
+            "compression": c.name,
+            "options": dict(c.option_values),
+            "dense rule": str(c.rule),
+            "exchange": self.exchange,
+            "clip": self.clip,
+            "ranks per node": self.ranks_per_node,
+        }
+
+
+def choose(
+    compression: str, exchange: str, options: dict[str, Any], clip: float | None, ranks_per_node: int, rule: dict[str, Any]
+) -> Way:
+    """A way from what a user gives. Raises UserError for names and options that do not exist or do not go together."""
+    if compression not in COMPRESSIONS:
+        raise unknown("compression", compression, [*COMPRESSIONS, "auto"])
+    described = COMPRESSIONS[compression].configured(options)
+    exchange = exchange or described.exchanges[0]
+    if exchange not in EXCHANGES:
+        raise unknown("exchange", exchange, EXCHANGES)
+    if exchange not in described.exchanges:
+        raise UserError(f"exchange {exchange!r} cannot carry {compression}", f"legal: {', '.join(described.exchanges)}")
+    if described.rule is not None:
+        described = replace(described, rule=replace(described.rule, **rule))
+    return Way(compression=described, exchange=exchange, clip=clip, ranks_per_node=ranks_per_node)
+
+
+def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
+    """What ``exchange_group`` needs; None for the engine's all-reduce, which works on the bucket in place.
+
+    Raises:
+        UserError: nodes of unequal size.
+    """
+    if way.exchange == "allreduce":
+        return None
+    c = way.compression
+    options = {k: v for k, v in c.option_values.items() if k not in _NOT_THE_CODECS}
+    codec = codecs.get(_CODECS.get(c.name, c.name), **options)
+    inner, outer = (None, wire) if way.exchange != "hierarchical" else own_wires(wire, way.ranks_per_node)
+    feedback = Feedback(float(c.option_values.get("momentum", 0.0))) if c.error_feedback else None
+    biased = c.lossy and not c.unbiased and not c.error_feedback
+    guard = EnergyGuard(f"use {c.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
+    exchange = "sharded" if way.exchange == "hierarchical" else way.exchange
+    return Plan(
+        codec=codec, exchange=exchange, outer=outer, inner=inner, feedback=feedback, clip=way.clip, guard=guard, sample=sample
+    )
+
+
+def own_wires(wire: Wire, ranks_per_node: int) -> tuple[Wire | None, Wire]:
+    """The ranks of this node, and the ranks with this rank's place on every node.
+
+    Raises:
+        UserError: the ranks do not divide into such nodes.
+    """
+    n, per_node = wire.world_size, ranks_per_node
+    if per_node < 1 or n % per_node:
+        raise UserError(f"{n} workers in nodes of {per_node}", "hierarchical needs equal nodes: set ranks_per_node")
+    ranks = dist.get_process_group_ranks(wire.group)
+    node, place = divmod(wire.rank, per_node)
+    groups = ranks[node * per_node : (node + 1) * per_node], ranks[place::per_node]
+
+    def sub(members: list[int]) -> Wire:
+        group = dist.new_group(members, timeout=timedelta(seconds=wire.timeout_s), use_local_synchronization=True)
+        return Wire(group, wire.device, wire.meter, wire.timeout_s)
+
+    return (sub(groups[0]) if per_node > 1 else None), sub(groups[1])

@@ -196,7 +196,8 @@ def decode(codec: PowerBound, body: torch.Tensor, out: torch.Tensor, mode: int, 
     ends = (entries.long() & 0xFFFFFFFF).cumsum(0)
     in_chunk = groups.CHUNK // groups.WIDTH
     starts = torch.empty(chunks * in_chunk, dtype=torch.int32, device=body.device)
-    shared = {"SCALED": is_scaled, "BLOCK": BLOCK, "CHUNK": groups.CHUNK, "MOST": groups.body_range(groups.CHUNK, 4)[1] - groups.ENTRY_BYTES}
+    most_bytes = groups.body_range(groups.CHUNK, 4)[1] - groups.ENTRY_BYTES
+    shared = {"SCALED": is_scaled, "BLOCK": BLOCK, "CHUNK": groups.CHUNK, "MOST": most_bytes}
     exponents, size, most = body[exponents_at:], body.shape[0], min(groups.groups(n), in_chunk)
     run(
         _walk, tiles(chunks, _CHUNKS), body, exponents, ends, starts, n, chunks, most, groups_at, size, state,

@@ -13,7 +13,7 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ORDER = (
-    "errors", "units", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction", "codecs", "models",
+    "errors", "units", "lab", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction", "codecs", "models",
     "training", "reporting", "cli", "__init__", "__main__",
 )  # fmt: skip
 FORBIDDEN = {

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import oracle
 from distributed import launch_once
 from paceline.errors import UserError
-from paceline.training.hook import CLIP, attach
+from paceline.training.attach import CLIP, attach
 
 Grads = dict[str, np.ndarray]
 

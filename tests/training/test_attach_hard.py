@@ -15,7 +15,7 @@ from distributed import launch_once
 from paceline.codecs import ternary
 from paceline.errors import UserError
 from paceline.strategy import DenseRule
-from paceline.training.hook import attach
+from paceline.training.attach import attach
 
 
 def two_models_and_a_gather(rank: int, workers: int) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.strategy.compression import low_rank_factors
-from paceline.training.guards import agree
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
-from paceline.training.tensors import Tensor
+from paceline.training.tensors import trained
 from paceline.training.ways import Way
 
 START = 2  # the first step that compresses: DDP rebuilds its buckets after the first
@@ -28,17 +27,9 @@ class PowerSGD:
         self.way, self.seed, self.step = way, seed, 0
         self.rank = int(way.compression.option("rank"))
         self.meter, self.sample = Meter(dist.get_rank(model.process_group)), Sample()
-        self.tensors: list[Tensor] = []
-        self._by_id: dict[int, Tensor] = {}
-        offset = 0
-        for name, p in model.module.named_parameters():
-            if p.requires_grad:
-                tensor = self._by_id[id(p)] = Tensor(name, tuple(p.shape), offset)
-                self.tensors.append(tensor)
-                offset += p.numel()
+        self.tensors = list(trained(model.module).values())
         self.dense = dict(way.compression.dense(self.tensors))
         self._workers = dist.get_world_size(model.process_group)
-        agree(model.process_group, {**way.settings(), "seed": seed}, self.tensors)
         self.state = powerSGD_hook.PowerSGDState(
             model.process_group, matrix_approximation_rank=self.rank, start_powerSGD_iter=START, random_seed=seed
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, log2
+from math import ceil, fsum, log2
 
 import numpy as np
 
@@ -45,8 +45,9 @@ def bound(gradient: np.ndarray, clip: float | None) -> np.float32:
     largest = np.float32(np.abs(gradient).max())
     if clip is None:
         return largest
-    mean = np.float32(np.mean(gradient, dtype=np.float64))
-    sigma = np.float32(np.sqrt(np.mean((gradient - mean).astype(np.float64) ** 2)))
+    d = gradient.astype(np.float64) - np.float64(gradient[0])
+    variance = (fsum(d * d) - fsum(d) ** 2 / d.size) / d.size  # in exact sums: every good order of summation rounds to it
+    sigma = np.float32(np.sqrt(max(variance, 0.0)))
     return min(largest, np.float32(clip) * sigma) if sigma > 0 else largest
 
 

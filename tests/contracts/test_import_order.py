@@ -13,8 +13,8 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ORDER = (
-    "errors", "units", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction", "codecs", "models",
-    "training", "reporting", "cli", "__init__", "__main__",
+    "_native", "errors", "units", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction", "codecs",
+    "models", "training", "reporting", "cli", "__init__", "__main__",
 )  # fmt: skip
 FORBIDDEN = {
     "models": set(ORDER) - {"errors", "workload", "models"},
@@ -22,7 +22,9 @@ FORBIDDEN = {
 }
 """Beyond the order: networks know only the layer tables that are made of them; a report is drawn from records alone."""
 NAMES = {
-    ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in SRC.rglob("*.py")
+    ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for pattern in ("*.py", "*.pyi")
+    for path in SRC.rglob(pattern)
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from paceline.codecs.codec import ADD, SET, SUBTRACT, Codec, decode_into, vector
 from paceline.codecs.container import PayloadError
 from paceline.codecs.registry import BY_NAME
+from paceline.codecs.threads import set_threads, threads
 from paceline.errors import UserError, unknown
 
 
@@ -32,4 +33,17 @@ def get(name: str, **options: Any) -> Codec:
     return kind(**options)
 
 
-__all__ = ["ADD", "SET", "SUBTRACT", "Codec", "PayloadError", "UserError", "decode_into", "get", "names", "vector"]
+__all__ = [
+    "ADD",
+    "SET",
+    "SUBTRACT",
+    "Codec",
+    "PayloadError",
+    "UserError",
+    "decode_into",
+    "get",
+    "names",
+    "set_threads",
+    "threads",
+    "vector",
+]

@@ -31,6 +31,14 @@ class _Reference:
     def checksum(self, head: bytes, body: Any) -> tuple[int, int]:
         return container.checksum(head, body)
 
+    def peak(self, x: Any) -> float:
+        return float(np.abs(x).max(initial=0))
+
+    def sums(self, x: Any) -> tuple[float, float, float]:
+        from paceline.codecs import ternary
+
+        return ternary.sums(x)
+
 
 REFERENCE = _Reference()
 NAMES = ("reference", "native", "triton")

@@ -43,6 +43,12 @@ class Backend(Protocol):
     def checksum(self, head: bytes, body: Any) -> tuple[int, int]:
         """``container.checksum``."""
 
+    def peak(self, x: Any) -> float:
+        """max |x|; infinity or NaN when ``x`` holds one; 0 for no element."""
+
+    def sums(self, x: Any) -> tuple[float, float, float]:
+        """``ternary.sums``."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Codec(ABC):

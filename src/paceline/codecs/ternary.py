@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.codecs import bits, counter
-from paceline.codecs.codec import F32, NON_FINITE, Bytes, Codec, legal
+from paceline.codecs.codec import F32, NON_FINITE, Backend, Bytes, Codec, legal
 from paceline.codecs.container import PayloadError
 
 TINY_SCALE = np.float32(2.0**-100)  # below it 2**24 / s overflows: such a tensor is sent as zeros
@@ -34,17 +34,61 @@ class Moments(NamedTuple):
         return bool(np.isfinite(self.peak))
 
 
-def moments(x: F32) -> Moments:
-    """Standard deviation about the mean (accumulated in fp64) and max |x| of a 1-D fp32 array; zeros for an empty one."""
+MOMENTS_BLOCK, MOMENTS_LANES = 4096, 16
+
+
+def sums(x: F32) -> tuple[float, float, float]:
+    """max |x|, and the fp64 sums of ``x - x[0]`` and of its square, of a 1-D fp32 array; infinity or NaN when it holds one.
+
+    fp64 addition is not associative, so the order is part of the definition: within blocks of 4,096 values, value k is added
+    to lane k mod 16, then the lanes are added in order; the blocks' sums are summed likewise, until one is left. Taking the
+    first element off keeps a tensor far from zero exact (Chan, Golub, LeVeque 1983, The American Statistician 37(3), "shifted
+    data") and makes a constant one have exactly zero variance, all in one pass over the memory.
+    """
     if x.size == 0:
-        return Moments(np.float32(0), np.float32(0))
-    peak = np.maximum(x.max(), -x.min())
-    if not np.isfinite(peak):
+        return 0.0, 0.0, 0.0
+    shift, room = np.float64(x[0]), 256 * MOMENTS_BLOCK
+    firsts, seconds = [], []
+    with np.errstate(invalid="ignore"):
+        for start in range(0, x.size, room):
+            d = x[start : start + room].astype(np.float64) - shift
+            firsts.append(_block_sums(d))
+            seconds.append(_block_sums(d * d))
+        return float(np.abs(x).max()), _total(np.concatenate(firsts)), _total(np.concatenate(seconds))
+
+
+def _block_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    padded = np.zeros((-(-values.size // MOMENTS_BLOCK), MOMENTS_BLOCK // MOMENTS_LANES, MOMENTS_LANES))
+    padded.reshape(-1)[: values.size] = values
+    lanes = np.zeros((padded.shape[0], MOMENTS_LANES))
+    for row in range(padded.shape[1]):  # a loop, so that NumPy does not choose the order
+        lanes += padded[:, row]
+    total = np.zeros(padded.shape[0])
+    for lane in range(MOMENTS_LANES):
+        total += lanes[:, lane]
+    return total
+
+
+def _total(values: NDArray[np.float64]) -> float:
+    while values.size > 1:
+        values = _block_sums(values)
+    return float(values[0])
+
+
+def moments(x: F32, kernels: Backend | None = None) -> Moments:
+    """Standard deviation about the mean and max |x| of a 1-D fp32 array; zeros for an empty one.
+
+    Args:
+        kernels: the backend that reads ``x``; None takes the fastest that serves.
+    """
+    from paceline.codecs import backends
+
+    kernels = kernels or backends.pick(Ternary(), x)
+    largest, first, second = kernels.sums(x)
+    if not np.isfinite(largest):
         return Moments(np.float32(np.nan), np.float32(np.inf))
-    mean = np.add.reduce(x, dtype=np.float64) / x.size
-    centred = x - np.float32(mean)
-    variance = np.add.reduce(np.square(centred, dtype=np.float64)) / x.size
-    return Moments(np.float32(np.sqrt(variance)), peak)
+    n = max(x.shape[0], 1)
+    return Moments(np.float32(np.sqrt(max(second - first * first / n, 0.0) / n)), np.float32(largest))
 
 
 def clip_bound(m: Moments, clip: float | None) -> np.float32:
@@ -126,9 +170,12 @@ class Ternary(Codec):
 
     def resolved(self, x: F32) -> Ternary:
         """With the scaler and the clipping bound of ``x``."""
+        from paceline.codecs import backends
+
         if self.scale is not None and self.clip is None:
             return self
-        m = moments(x)
+        kernels = backends.pick(self, x)
+        m = Moments(np.float32(0), np.float32(kernels.peak(x))) if self.clip is None else moments(x, kernels)
         if not m.finite:
             raise ValueError(NON_FINITE)
         bound = float(clip_bound(m, self.clip))

@@ -1,0 +1,35 @@
+// One build, several instruction sets. A codec writes its kernels once, in a file without includes or guards, and its
+// .cpp file includes them through foreach_isa.h: once for each level, in a namespace of that name. PACELINE_CALL picks at run time.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define PACELINE_X86 1
+#include <immintrin.h>
+#else
+#define PACELINE_X86 0
+#endif
+
+#define PACELINE_INLINE inline __attribute__((always_inline))
+
+namespace paceline {
+
+enum Isa : int { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
+
+// The level in use: the machine's, or a lower one by set_isa or the environment variable PACELINE_ISA.
+extern int g_isa;
+
+int machine_isa();
+
+}  // namespace paceline
+
+#if PACELINE_X86
+#define PACELINE_CALL(kernel)                              \
+    (::paceline::g_isa == ::paceline::kAvx512 ? avx512::kernel \
+     : ::paceline::g_isa == ::paceline::kAvx2 ? avx2::kernel   \
+                                              : baseline::kernel)
+#else
+#define PACELINE_CALL(kernel) (baseline::kernel)
+#endif

@@ -1,0 +1,10 @@
+#include "bind.h"
+
+NB_MODULE(_native, m) {
+    m.doc() = "The codecs' native kernels. Use them through paceline.codecs.";
+    paceline::bind_dispatch(m);
+    paceline::bind_pool(m);
+    paceline::bind_checksum(m);
+    paceline::bind_floats(m);
+    paceline::bind_ternary(m);
+}

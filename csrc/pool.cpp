@@ -1,0 +1,115 @@
+#include "pool.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+
+#include "bind.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kMostThreads = 1024;
+
+class Pool {
+  public:
+    void run(size_t chunks, int threads, Task task, void* context) {
+        const size_t most = std::min<size_t>({chunks, static_cast<size_t>(std::max(threads, 1)), kMostThreads});
+        std::unique_lock<std::mutex> mine(owner_, std::defer_lock);
+        if (most < 2 || !mine.try_lock()) {
+            for (size_t i = 0; i < chunks; i++) task(context, i);
+            return;
+        }
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            grow(static_cast<int>(most) - 1);
+            task_ = task;
+            context_ = context;
+            chunks_ = chunks;
+            next_.store(0, std::memory_order_relaxed);
+            wanted_ = std::min(static_cast<int>(most) - 1, started_);
+            round_++;
+        }
+        wake_.notify_all();
+        work();
+        std::unique_lock<std::mutex> lock(mutex_);
+        wanted_ = 0;  // who has not begun by now need not
+        idle_.wait(lock, [this] { return busy_ == 0; });
+    }
+
+    int size() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        return started_;
+    }
+
+  private:
+    void grow(int count) {
+        for (; started_ < count; started_++) {
+            try {
+                std::thread([this] { loop(); }).detach();
+            } catch (const std::system_error&) {
+                return;  // the machine gives no more: go on with those there are
+            }
+        }
+    }
+
+    void work() {
+        for (size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < chunks_;) task_(context_, i);
+    }
+
+    void loop() {
+        unsigned long seen = 0;
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            wake_.wait(lock, [&] { return round_ != seen && wanted_ > 0; });
+            seen = round_;
+            wanted_--;
+            busy_++;
+            lock.unlock();
+            work();
+            lock.lock();
+            if (--busy_ == 0) idle_.notify_one();
+        }
+    }
+
+    std::mutex owner_, mutex_;
+    std::condition_variable wake_, idle_;
+    std::atomic<size_t> next_{0};
+    Task task_ = nullptr;
+    void* context_ = nullptr;
+    size_t chunks_ = 0;
+    unsigned long round_ = 0;
+    int wanted_ = 0, busy_ = 0, started_ = 0;
+};
+
+// Never destroyed: its threads live as long as the process. The buffer, not the heap: a forked child makes its own in place.
+alignas(Pool) unsigned char g_room[sizeof(Pool)];
+Pool* g_pool = nullptr;
+
+void make_pool() { g_pool = new (g_room) Pool; }
+
+Pool& pool() {
+    static const bool once = [] {
+        make_pool();
+        pthread_atfork(nullptr, nullptr, make_pool);
+        return true;
+    }();
+    (void)once;
+    return *g_pool;
+}
+
+}  // namespace
+
+void run_chunks(size_t chunks, int threads, Task task, void* context) { pool().run(chunks, threads, task, context); }
+
+void bind_pool(nb::module_& m) {
+    m.def("pool_threads", [] { return pool().size(); }, "Threads that the pool has started in this process.");
+}
+
+}  // namespace paceline

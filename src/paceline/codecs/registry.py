@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from paceline.codecs.codec import Codec
 from paceline.codecs.dense import Bf16, Fp32
+from paceline.codecs.inceptionn import Inceptionn
+from paceline.codecs.inceptionn_scaled import InceptionnScaled
 from paceline.codecs.ternary import Ternary, TernarySum
 
-_ALL: tuple[type[Codec], ...] = (Fp32, Bf16, Ternary, TernarySum)
+_ALL: tuple[type[Codec], ...] = (Fp32, Bf16, Ternary, TernarySum, Inceptionn, InceptionnScaled)
 
 BY_CODE: Mapping[int, type[Codec]] = {c.code: c for c in _ALL}
 BY_NAME: Mapping[str, type[Codec]] = {c.name: c for c in _ALL if c is not TernarySum}

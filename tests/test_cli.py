@@ -35,6 +35,11 @@ COMMANDS = {
     "workload list": "--json --help",
     "workload show": "NAME|module:function --json --help",
     "report": "DIR --json --help",
+    "lab": "--help",
+    "lab up": "--hosts --link --latency --loopback --name --json --help",
+    "lab exec": "COMMAND --per-host --timeout --name --json --help",
+    "lab status": "--name --json --help",
+    "lab down": "--name --json --help",
 }
 """Every command with everything it takes. A script relies on these words: add, never rename."""
 
@@ -93,7 +98,7 @@ def test_help_has_an_example_that_parses(command: str, capsys: pytest.CaptureFix
         assert command in example
 
 
-@pytest.mark.parametrize("command", ["", "hardware", "workload"])
+@pytest.mark.parametrize("command", ["", "hardware", "workload", "lab"])
 def test_without_a_command_the_help_is_shown(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, *command.split())
     assert (code, err) == (0, "") and out.startswith("usage: paceline")

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -98,6 +98,10 @@ def build_parser() -> Parser:
         commands, "report", "write report.html of a run directory", "example:\n  paceline report runs/demo", _report
     )
     report.add_argument("directory", metavar="DIR")
+
+    from paceline.lab.command import EXAMPLE, add_lab
+
+    add_lab(_group(commands, "lab", "an emulated cluster on this machine", EXAMPLE), _command)
     return parser
 
 
@@ -219,7 +223,8 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         command: Parser = getattr(options, "parser", parser)
     except UsageError as error:
         command = error.parser
-        rest = [a for a in arguments if a.startswith("--") and a.partition("=")[0] not in command.options()]
+        own = arguments[: list(arguments).index("--")] if "--" in arguments else arguments
+        rest = [a for a in own if a.startswith("--") and a.partition("=")[0] not in command.options()]
         if not rest:
             raise
     if not rest:
@@ -247,10 +252,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not hasattr(options, "run"):
             getattr(options, "parser", parser).print_help()
             return 0
-        with redirect_stdout(sys.stderr):  # what a network of the user's prints is no part of the answer
+        streams = getattr(options, "streams", False) and not options.json
+        # what a network of the user's prints is no part of the answer, unless the command is there to show it
+        with nullcontext() if streams else redirect_stdout(sys.stderr):
             data, text = options.run(options)
-        print(json.dumps(_strict(data), allow_nan=False) if options.json else text.rstrip("\n"), flush=True)
-        return 0
+        if not streams:
+            print(json.dumps(_strict(data), allow_nan=False) if options.json else text.rstrip("\n"), flush=True)
+        return int(data.get("exit_code", 0))
     except UserError as error:
         print(f"paceline: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -267,9 +275,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nor is there one for the flush at the end
         return 0
     except RuntimeError as error:
+        from paceline.lab import HostFailed
         from paceline.training.launch import WorkerFailed
 
-        if not isinstance(error, WorkerFailed):
+        if not isinstance(error, WorkerFailed | HostFailed):
             raise
         print(f"paceline: {error}", file=sys.stderr)
         return error.code

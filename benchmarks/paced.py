@@ -1,0 +1,171 @@
+"""One rank of an emulated accelerator: paced compute, real gradients, real exchange. ``lab_cases.py`` starts it on every host.
+
+The network is a stack of parameters as large as the real one's, under stock DDP. Its forward and backward pass sleep for the
+given seconds instead of computing, and the backward pass hands over gradients made beforehand. Everything from there on is
+real: DDP's buckets, the communication hook, the codec, the sockets. Rank 0 prints one JSON line a case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+import paceline
+
+TILE = 1 << 20  # elements of made-up gradient, repeated
+
+
+class _Layer(torch.autograd.Function):
+    """Passes its input on; its backward pass sleeps and returns the gradient made for the parameter."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, seconds: float) -> torch.Tensor:
+        ctx.save_for_backward(weight)
+        ctx.seconds = seconds
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:  # type: ignore[override]
+        if ctx.seconds:
+            time.sleep(ctx.seconds)
+        return grad, ctx.saved_tensors[0].detach(), None
+
+
+class Paced(nn.Module):
+    """Parameters of the given shapes that hold their own gradients.
+
+    Args:
+        backward_s: seconds of each tensor's backward pass; with one entry all of it comes before the first gradient.
+    """
+
+    def __init__(self, shapes: list[list[int]], backward_s: list[float], forward_s: float, tile: torch.Tensor) -> None:
+        super().__init__()
+        self.forward_s = forward_s
+        self.backward_s = backward_s if len(backward_s) == len(shapes) else [0.0] * (len(shapes) - 1) + backward_s
+        for i, shape in enumerate(shapes):
+            count = int(np.prod(shape))
+            start = (i * 7919) % TILE
+            values = tile.roll(-start).repeat(-(-count // TILE))[:count]
+            self.register_parameter(f"p{i}", nn.Parameter(values.reshape(shape).clone()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Sleep, then build the graph."""
+        time.sleep(self.forward_s)
+        for weight, seconds in zip(self.parameters(), self.backward_s, strict=True):
+            x = _Layer.apply(x, weight, seconds)
+        return x
+
+
+def made_up(kind: dict[str, Any], rank: int) -> torch.Tensor:
+    """A tile of gradient: ``{"shares": [0-bit, 8, 16, 32]}`` after Table III of INCEPTIONN, else heavy-tailed noise.
+
+    Workers agree on where gradients are large and on most signs, as on real data; each has noise of its own.
+    """
+    common, own = np.random.default_rng(7), np.random.default_rng(1000 + rank)
+    if "shares" not in kind:
+        base = common.standard_t(4, TILE) * 1e-3
+        return torch.from_numpy((base + own.standard_t(4, TILE) * 1e-3).astype(np.float32))
+    exponents = {0: (-24.0, -10.6), 1: (-9.9, -5.2), 2: (-4.9, -1.5), 3: (0.1, 0.2)}
+    shares = np.asarray(kind["shares"], float)
+    classes = common.choice(4, TILE, p=shares / shares.sum())
+    low, high = (np.array([exponents[c][k] for c in range(4)])[classes] for k in (0, 1))
+    size = np.exp2(low + (high - low) * common.random(TILE)) * np.exp2(own.uniform(-0.1, 0.1, TILE))
+    return torch.from_numpy((size * common.choice([-1.0, 1.0], TILE)).astype(np.float32))
+
+
+def wrap(model: Paced, case: dict[str, Any]) -> tuple[DistributedDataParallel, Any]:
+    """The model under DDP with the case's hook; ``torch:NAME`` is PyTorch's own."""
+    ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    name = case["compression"]
+    if name == "torch:dense":
+        return ddp, None
+    if name in ("torch:fp16", "torch:bf16"):
+        hook = default_hooks.fp16_compress_hook if name.endswith("fp16") else default_hooks.bf16_compress_hook
+        ddp.register_comm_hook(None, hook)
+        return ddp, None
+    if name.startswith("torch:powersgd-"):
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=int(name.rpartition("-")[2]), start_powerSGD_iter=2)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return ddp, None
+    options = case.get("options", {})
+    return ddp, paceline.attach(ddp, name, exchange=case.get("exchange", ""), check_every=0, **options)
+
+
+def sent_bytes() -> int:
+    """Bytes that have left this host's interface, headers included; 0 where there is no interface of its own."""
+    path = Path("/sys/class/net") / os.environ.get("GLOO_SOCKET_IFNAME", "lo") / "statistics/tx_bytes"
+    proc = Path("/proc/net/dev").read_text()
+    name = path.parts[4]
+    line = next((x for x in proc.splitlines() if x.strip().startswith(f"{name}:")), "")
+    return int(line.partition(":")[2].split()[8]) if line else 0
+
+
+def run(case: dict[str, Any], spec: dict[str, Any], tile: torch.Tensor) -> dict[str, Any]:
+    """Warm-up steps and then timed ones; seconds of the slowest rank."""
+    ddp, hook = wrap(Paced(spec["shapes"], spec["backward_s"], spec["forward_s"], tile), case)
+    compute = spec["forward_s"] + sum(spec["backward_s"])
+    x = torch.zeros(1, requires_grad=True)
+    steps: list[float] = []
+    exposed: list[float] = []
+    codec: list[float] = []
+    sent = metered = 0
+    for number in range(spec["warm"] + case.get("steps", spec["steps"])):
+        dist.barrier()
+        before, start = sent_bytes(), time.perf_counter()
+        if hook is not None:
+            hook.meter.begin_step()
+        ddp.zero_grad()
+        ddp(x).backward(torch.ones(1))
+        finished = time.perf_counter() - start
+        time.sleep(spec["update_s"])
+        slowest = torch.tensor([time.perf_counter() - start, finished - compute], dtype=torch.float64)
+        after = sent_bytes()
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        if number >= spec["warm"]:
+            steps.append(float(slowest[0]))
+            exposed.append(float(slowest[1]))
+            codec.append(hook.meter.seconds("codec") if hook is not None else 0.0)
+            sent, metered = max(sent, after - before), hook.meter.sent_bytes if hook is not None else 0
+    busiest = torch.tensor([sent, metered], dtype=torch.int64)
+    dist.all_reduce(busiest, op=dist.ReduceOp.MAX)
+    return {
+        **case,
+        "step_s": statistics.median(steps),
+        "step_low_s": min(steps),
+        "step_high_s": max(steps),
+        "exchange_s": statistics.median(exposed),
+        "codec_s": statistics.median(codec),
+        "steps": len(steps),
+        "socket_bytes": int(busiest[0]),
+        "metered_bytes": int(busiest[1]),
+    }
+
+
+def main() -> None:
+    """Join the others and run every case of the specification file."""
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    tile = made_up(spec["gradient"], dist.get_rank())
+    for case in spec["cases"]:
+        result = run(case, spec, tile)
+        if dist.get_rank() == 0:
+            print("RESULT " + json.dumps(result), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

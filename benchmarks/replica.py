@@ -95,8 +95,8 @@ class _Norm(torch.autograd.Function):
         return functional.conv2d(inner, band).mul_(x).mul_(-1.5).addcmul_(grads[0], scale), None
 
 
-def quick(model: nn.Sequential) -> nn.Sequential:
-    """The same network with its response normalisations replaced by ``QuickResponseNorm``. In place."""
+def quick(model: nn.Module) -> nn.Module:
+    """The same network in less time on a CPU: ``QuickResponseNorm``, and channels innermost in memory. In place."""
     channels = 0
     for name, layer in list(model.named_children()):
         if isinstance(layer, nn.Conv2d):
@@ -104,7 +104,7 @@ def quick(model: nn.Sequential) -> nn.Sequential:
         if isinstance(layer, nn.LocalResponseNorm):
             assert (layer.beta, layer.k) == (0.75, 1.0)
             model.register_module(name, QuickResponseNorm(channels, layer.size, layer.alpha))
-    return model
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, float]:

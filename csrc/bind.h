@@ -30,5 +30,6 @@ void bind_pool(nb::module_& m);
 void bind_checksum(nb::module_& m);
 void bind_floats(nb::module_& m);
 void bind_ternary(nb::module_& m);
+void bind_inceptionn(nb::module_& m);
 
 }  // namespace paceline

@@ -85,13 +85,23 @@ void same_size(size_t is, size_t should) {
     if (is != should) throw std::invalid_argument("the body has " + std::to_string(is) + " bytes, not " + std::to_string(should));
 }
 
+// One large piece a thread: from some size on memcpy writes past the caches, which pieces of a chunk would not reach.
+void copy(uint8_t* to, const uint8_t* from, size_t bytes, int threads) {
+    const size_t chunks = (bytes + 4 * kChunk - 1) / (4 * kChunk), pieces = std::min<size_t>(chunks, std::max(threads, 1));
+    if (!pieces) return;
+    const size_t piece = (chunks + pieces - 1) / pieces * 4 * kChunk;
+    parallel_for(pieces, threads, [&](size_t i) {
+        if (i * piece < bytes) std::memcpy(to + i * piece, from + i * piece, std::min(piece, bytes - i * piece));
+    });
+}
+
 void fp32_encode(const ConstFloats& x, const Bytes& body, int threads) {
     same_size(body.size(), 4 * x.size());
     const float* from = x.data();
     uint8_t* to = body.data();
     const size_t n = x.size();
     nb::gil_scoped_release release;
-    parallel_ranges(n, threads, [&](size_t first, size_t last) { std::memcpy(to + 4 * first, from + first, 4 * (last - first)); });
+    copy(to, reinterpret_cast<const uint8_t*>(from), 4 * n, threads);
 }
 
 int fp32_decode(const ConstBytes& body, const Floats& out, int mode, int threads) {
@@ -100,10 +110,12 @@ int fp32_decode(const ConstBytes& body, const Floats& out, int mode, int threads
     const uint8_t* from = body.data();
     float* to = out.data();
     nb::gil_scoped_release release;
+    if (mode == kSet) {
+        copy(reinterpret_cast<uint8_t*>(to), from, 4 * n, threads);
+        return kFine;
+    }
     parallel_ranges(n, threads, [&](size_t first, size_t last) {
-        if (mode == kSet)
-            std::memcpy(to + first, from + 4 * first, 4 * (last - first));
-        else if (mode == kAdd)
+        if (mode == kAdd)
             PACELINE_CALL(combine<kAdd>)(to + first, from + 4 * first, last - first);
         else
             PACELINE_CALL(combine<kSubtract>)(to + first, from + 4 * first, last - first);

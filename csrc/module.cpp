@@ -7,4 +7,5 @@ NB_MODULE(_native, m) {
     paceline::bind_checksum(m);
     paceline::bind_floats(m);
     paceline::bind_ternary(m);
+    paceline::bind_inceptionn(m);
 }

@@ -53,6 +53,14 @@ def test_step_time_benchmark_short(tmp_path: Path) -> None:
     assert "median |error|" in text and float(rows(out)[0]["measured_ms"]) > 0
 
 
+def test_codec_speed_benchmark_short(tmp_path: Path) -> None:
+    out, picture = tmp_path / "c.csv", tmp_path / "c.png"
+    run("codec_speed.py", "--size", "40kB", "--codec", "ternary", "--threads", "1", "2", "--out", str(out))
+    assert [row["direction"] for row in rows(out)] == 2 * ["encode", "decode", "decode_add"]
+    run("codec_speed.py", "--out", str(out), "--draw", str(picture))
+    assert picture.stat().st_size > 1000
+
+
 def test_every_result_names_its_date_commit_and_environment() -> None:
     files = sorted(RESULTS.glob("*.csv"))
     assert files

@@ -14,6 +14,8 @@ from paceline.codecs.threads import threads
 
 if TYPE_CHECKING:
     from paceline.codecs.dense import Bf16, Fp32
+    from paceline.codecs.inceptionn import Inceptionn
+    from paceline.codecs.inceptionn_scaled import InceptionnScaled
     from paceline.codecs.ternary import Ternary, TernarySum
 
 try:
@@ -32,6 +34,11 @@ class _Kernels(NamedTuple):
 def available() -> bool:
     """Whether the extension was built."""
     return _native is not None
+
+
+def isa() -> str:
+    """The instruction set in use: ``baseline``, ``avx2`` or ``avx512``; PACELINE_ISA names a lower one than the machine's."""
+    return _native.isa()
 
 
 def serves(codec: Codec) -> bool:
@@ -122,6 +129,25 @@ def _decode_sum(codec: TernarySum, body: Any, out: F32, mode: int) -> None:
     )
 
 
+def _encode_inceptionn(codec: Inceptionn, x: F32, body: Any, key: counter.Key, start: int) -> int:
+    return _native.inceptionn_encode(x, body, codec.k, threads())
+
+
+def _decode_inceptionn(codec: Inceptionn, body: Any, out: F32, mode: int) -> None:
+    _sized(_native.inceptionn_decode(body, out, codec.k, mode, threads()), "groups of values that no encoder writes")
+
+
+def _encode_inceptionn_scaled(codec: InceptionnScaled, x: F32, body: Any, key: counter.Key, start: int) -> int:
+    written = _native.inceptionn_scaled_encode(x, body, codec.k, threads())
+    if written < 0:
+        raise ValueError(NON_FINITE)
+    return written
+
+
+def _decode_inceptionn_scaled(codec: InceptionnScaled, body: Any, out: F32, mode: int) -> None:
+    _sized(_native.inceptionn_scaled_decode(body, out, codec.k, mode, threads()), "groups of values that no encoder writes")
+
+
 def _sized(status: int, illegal: str = "") -> None:
     """Raises PayloadError for a kernel's status other than 0 (``bind.h``)."""
     if status:
@@ -133,4 +159,6 @@ _KERNELS: Mapping[str, _Kernels] = {
     "bf16": _Kernels(_encode_bf16, _decode_bf16),
     "ternary": _Kernels(_encode_ternary, _decode_ternary),
     "ternary-sum": _Kernels(_encode_sum, _decode_sum),
+    "inceptionn": _Kernels(_encode_inceptionn, _decode_inceptionn),
+    "inceptionn-scaled": _Kernels(_encode_inceptionn_scaled, _decode_inceptionn_scaled),
 }

@@ -17,6 +17,11 @@ def set_threads(count: int | None) -> None:
     _chosen = count
 
 
+def chosen() -> int | None:
+    """What ``set_threads`` was last given."""
+    return _chosen
+
+
 def threads() -> int:
     """Threads of the next native call: what was set, else torch's if torch is loaded, else OMP_NUM_THREADS, else the cores."""
     if _chosen is not None:

@@ -222,7 +222,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             exchanges=CODED,
             rule=DenseRule(),
             unbiased=False,
-            options=(_BOUND, _block(1024), _RATIO),
+            options=(_BOUND, _RATIO),
             error_feedback=True,
             # The maximum of the block, then the block; the residual is read and written beside.
             encode_bytes=16.5,

@@ -100,8 +100,8 @@ def inceptionn(options: Mapping[str, float]) -> Format:
 
 
 def inceptionn_scaled(options: Mapping[str, float]) -> Format:
-    """The same with a power of two in front of each block. Nobody has published its ratios."""
-    return _tagged("inceptionn-scaled", options, TABLE_III[_nearest(options["bound"])], int(options["block"]))
+    """The same with a power of two in front of each block of 1,024. Nobody has published its ratios."""
+    return _tagged("inceptionn-scaled", options, TABLE_III[_nearest(options["bound"])], 1024)
 
 
 def _nearest(bound: float) -> float:

@@ -15,10 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.strategy.compression import low_rank_factors
-from paceline.training.guards import agree
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
-from paceline.training.tensors import Tensor
+from paceline.training.tensors import trained
 from paceline.training.ways import Way
 
 _log = logging.getLogger("paceline")
@@ -33,17 +32,9 @@ class PowerSGD:
         self.way, self.seed, self.step = way, seed, 0
         self.rank = int(way.compression.option("rank"))
         self.meter, self.sample = Meter(dist.get_rank(model.process_group)), Sample()
-        self.tensors: list[Tensor] = []
-        self._by_id: dict[int, Tensor] = {}
-        offset = 0
-        for name, p in model.module.named_parameters():
-            if p.requires_grad:
-                tensor = self._by_id[id(p)] = Tensor(name, tuple(p.shape), offset)
-                self.tensors.append(tensor)
-                offset += p.numel()
+        self.tensors = list(trained(model.module).values())
         self.dense = dict(way.compression.dense(self.tensors))
         self._workers = dist.get_world_size(model.process_group)
-        agree(model.process_group, {**way.settings(), "seed": seed}, self.tensors)
         group = dist.new_group(dist.get_process_group_ranks(model.process_group), use_local_synchronization=True)
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="paceline-powersgd", daemon=True).start()

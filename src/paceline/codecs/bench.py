@@ -1,0 +1,183 @@
+"""How fast the codecs are on this machine, beside a plain copy of the same memory in the same run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.codecs import backends, counter, get, names, native, set_threads, threads
+from paceline.codecs.codec import F32, Codec
+from paceline.codecs.threads import chosen
+from paceline.units import digits3, format_bytes, parse_bytes
+
+DIRECTIONS = ("encode", "decode", "decode_add")
+REPETITIONS, LEAST_REPETITIONS = 15, 3
+BUDGET_S = 4.0
+"""A codec whose repetitions would take longer gets fewer, not below the least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """One codec in one direction: the whole public call, header and checksum included.
+
+    Attributes:
+        backend: what ran: ``reference``, or ``native`` with the instruction set, as in ``native avx512``.
+        threads: threads that the codec used; 1 for the reference.
+        memcpy_threads: threads that copied.
+        elements: fp32 values in the tensor.
+        ratio: fp32 bytes / payload bytes, header included.
+        repetitions: timed calls, after one that warms up.
+        gb_per_s: 10**9 bytes of fp32 a second, from the median time; ``low`` and ``high`` from the 90th and 10th percentile.
+        memcpy_gb_per_s: as many bytes copied by as many threads, between the same repetitions.
+        relative_to_memcpy: per core.
+    """
+
+    codec: str
+    direction: str
+    backend: str
+    threads: int
+    elements: int
+    ratio: float
+    repetitions: int
+    gb_per_s: float
+    low_gb_per_s: float
+    high_gb_per_s: float
+    gb_per_s_per_core: float
+    memcpy_threads: int
+    memcpy_gb_per_s: float
+    memcpy_gb_per_s_per_core: float
+    relative_to_memcpy: float
+
+
+def measure(
+    elements: int,
+    which: Iterable[str] | None = None,
+    count: int | None = None,
+    backend: str = "",
+    repetitions: int = REPETITIONS,
+) -> list[Speed]:
+    """Every named codec (None: all) with its default parameters, in every direction.
+
+    Args:
+        elements: fp32 values in the tensor.
+        count: threads; None is ``codecs.threads()``.
+        backend: as in ``codecs.get``.
+
+    Raises:
+        UserError: an unknown codec or backend, fewer than one thread.
+    """
+    todo = [get(name, backend=backend) for name in (names() if which is None else which)]
+    before = chosen()
+    try:
+        set_threads(count if count is not None else threads())
+        x, out = gradient(elements), np.empty(elements, np.float32)
+        return [speed for codec in todo for speed in _codec(codec, x, out, repetitions)]
+    finally:
+        set_threads(before)
+
+
+def gradient(elements: int, seed: int = 0) -> F32:
+    """Values as gradients have them: about zero, of magnitudes over several decades (log-normal times normal), seeded."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(elements, dtype=np.float32)
+    magnitude = rng.standard_normal(elements, dtype=np.float32)
+    np.exp(magnitude, out=magnitude)
+    x *= magnitude
+    x *= np.float32(1e-3)
+    return x
+
+
+def _codec(codec: Codec, x: F32, out: F32, repetitions: int) -> list[Speed]:
+    room = np.empty(codec.max_payload_bytes(x.size), np.uint8)
+    payload = codec.encode(x, out=room)
+    calls: dict[str, Callable[[], Any]] = {
+        "memcpy": _copier(x, out),
+        "encode": lambda: codec.encode(x, out=room),
+        "decode": lambda: codec.decode(payload, out=out),
+        "decode_add": lambda: codec.decode_add(payload, out),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    began = time.perf_counter()
+    for repetition in range(repetitions + 1):
+        # In turn, so that a neighbour on the machine slows the copy as much as the codec.
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if repetition:  # the first warms up
+                taken[name].append(time.perf_counter() - start)
+        if repetition >= LEAST_REPETITIONS and time.perf_counter() - began > BUDGET_S:
+            break
+    chosen_backend = backends.pick(codec, x).name
+    used = threads() if chosen_backend == "native" else 1
+    label = f"native {native.isa()}" if chosen_backend == "native" else chosen_backend
+    copiers = threads() if native.available() else 1
+    copied = _rates(taken["memcpy"], x.nbytes)[1]
+    return [
+        Speed(
+            codec=codec.name,
+            direction=direction,
+            backend=label,
+            threads=used,
+            elements=x.size,
+            ratio=x.nbytes / payload.size,
+            repetitions=len(taken[direction]),
+            gb_per_s=median,
+            low_gb_per_s=low,
+            high_gb_per_s=high,
+            gb_per_s_per_core=median / used,
+            memcpy_threads=copiers,
+            memcpy_gb_per_s=copied,
+            memcpy_gb_per_s_per_core=copied / copiers,
+            relative_to_memcpy=(median / used) / (copied / copiers),
+        )
+        for direction in DIRECTIONS
+        for low, median, high in [_rates(taken[direction], x.nbytes)]
+    ]
+
+
+def _copier(x: F32, out: F32) -> Callable[[], Any]:
+    """A copy of ``x`` into ``out`` by as many threads as the codec uses."""
+    if not native.available():
+        return lambda: np.copyto(out, x)
+    copy, to = get("fp32", backend="native"), out.view(np.uint8)
+    key = counter.key(0, 0)
+    return lambda: native.encode(copy, x, to, key, 0)
+
+
+def _rates(seconds: Sequence[float], size: int) -> tuple[float, float, float]:
+    """GB/s at the 90th percentile of the time, at its median and at its 10th percentile."""
+    slow, fast = (float(np.percentile(seconds, q)) for q in (90, 10))
+    low, median, high = (size / 1e9 / t for t in (slow, statistics.median(seconds), fast))
+    return low, median, high
+
+
+def command(options: Any) -> tuple[list[dict[str, Any]], str]:
+    """``paceline bench codec``: one JSON object per codec and direction, or a table. Raises UserError for illegal options."""
+    elements = max(1, int(parse_bytes(options.size)) // 4)
+    speeds = measure(elements, options.codec, options.threads)
+    return [asdict(speed) for speed in speeds], text(speeds)
+
+
+def text(speeds: Sequence[Speed]) -> str:
+    """A table of at most 80 columns."""
+    first, most = speeds[0], max(s.repetitions for s in speeds)
+    lines = [
+        f"{format_bytes(4 * first.elements)} of fp32, median of up to {most} calls; GB/s of fp32, per core",
+        "",
+        f"{'codec':<12}{'direction':<11}{'backend':<16}{'GB/s':>6} {'p10-p90':>14}{'memcpy':>8}{'of it':>6}{'ratio':>6}",
+    ]
+    for s in speeds:
+        low, middle, high = (digits3(v / s.threads) for v in (s.low_gb_per_s, s.gb_per_s, s.high_gb_per_s))
+        copied = digits3(s.memcpy_gb_per_s_per_core)
+        lines.append(
+            f"{s.codec:<12}{s.direction:<11}{s.backend:<16}{middle:>6} {f'{low}-{high}':>14}{copied:>8}"
+            f"{s.relative_to_memcpy:>6.0%}{digits3(s.ratio):>6}"
+        )
+    return "\n".join(
+        [*lines, "", f"threads: {max(s.threads for s in speeds)}. p10-p90: rates of the slowest and the fastest tenth."]
+    )

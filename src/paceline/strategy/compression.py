@@ -5,11 +5,17 @@ Training sends exactly the bytes that these descriptions say; a test holds both 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from functools import cached_property, partial
 from math import prod
 from typing import Protocol
+
+from paceline.strategy import formats
+from paceline.strategy.formats import BF16, FP32, TERNARY, Format, Level
+from paceline.strategy.options import Given, Option, Values, resolve
+from paceline.strategy.rates import CPU_RATES, CodecRate
 
 
 class NamedShape(Protocol):
@@ -19,39 +25,6 @@ class NamedShape(Protocol):
     def name(self) -> str: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """How the elements of a tensor travel: to the owner of a shard (push) and their sum or mean back (pull).
-
-    Attributes:
-        element_bits: bits of one element on the push; the pull may need more, see ``pull_bits``.
-        group: elements that share whole bytes; a message of n elements takes ``ceil(n / group) * group * bits / 8`` bytes.
-        grows: the pull carries an exact integer sum of ``world_size`` ternaries, 2N+1 levels (TernGrad, section 3.2).
-    """
-
-    name: str
-    element_bits: int
-    group: int
-    grows: bool = False
-
-    def pull_bits(self, world_size: int) -> int:
-        """Bits of one element of the sum over ``world_size`` workers."""
-        return (2 * world_size).bit_length() if self.grows else self.element_bits
-
-    def push_bytes(self, count: int) -> int:
-        """Bytes of ``count`` elements sent to their owner."""
-        return -(-count // self.group) * self.group * self.element_bits // 8
-
-    def pull_bytes(self, count: int, world_size: int) -> int:
-        """Bytes of the sum of ``count`` elements sent back."""
-        return -(-count // self.group) * self.group * self.pull_bits(world_size) // 8
-
-
-FP32 = Format("fp32", 32, 1)
-BF16 = Format("bf16", 16, 1)
-TERNARY = Format("ternary", 2, 8, grows=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,31 +69,97 @@ class Compression:
     """A compression as prediction, planning and the command line see it.
 
     Attributes:
-        format: of the tensors that are compressed; the others travel as fp32.
+        layout: the format for option values; see ``format``.
         exchanges: that can carry it, the default first.
         rule: which tensors stay dense; None where all are treated alike.
+        options: the parameters it takes; ``values``: those that were given, see ``configured``.
         unbiased: the expected decoded gradient is the gradient.
-        shares_scale: one fp32 maximum per compressed tensor (and one flag) is all-reduced before encoding.
+        shares_scale: one fp32 maximum per compressed tensor is all-reduced before encoding.
+        error_feedback: what a step's encoding lost is added to the next gradient: 4 bytes a parameter.
+        low_rank: two factors of each matrix are all-reduced in place of it.
         encode_bytes, decode_bytes: memory traffic of the codec per element, for its roofline time.
+        level: which end of a data-dependent length ``format`` describes.
     """
 
     name: str
     title: str
-    format: Format
+    layout: Callable[[Mapping[str, float]], Format]
     exchanges: tuple[str, ...]
     rule: DenseRule | None
     unbiased: bool
-    shares_scale: bool
     encode_bytes: float
     decode_bytes: float
     citation: str
+    options: tuple[Option, ...] = ()
+    values: Values = ()
+    shares_scale: bool = False
+    error_feedback: bool = False
+    low_rank: bool = False
+    level: Level = "expected"
+
+    def configured(self, given: Given, level: Level = "expected") -> Compression:
+        """This compression with option values. Raises UserError for an unknown name or an illegal value."""
+        return replace(self, values=resolve(given, self.options, self.name), level=level)
+
+    def option(self, name: str) -> float:
+        """The value of one of its options: the given one, else the default."""
+        return self.option_values[name]
+
+    @cached_property
+    def option_values(self) -> Mapping[str, float]:
+        """Every option with the value in use."""
+        return {o.name: o.default for o in self.options} | dict(self.values)
+
+    @cached_property
+    def format(self) -> Format:
+        """Of the tensors that are compressed; the others travel as fp32."""
+        return self.layout(self.option_values).at(self.level)
+
+    @property
+    def cpu_rate(self) -> CodecRate:
+        """Bytes/s of fp32 on one core of a CPU."""
+        return CPU_RATES[self.name]
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a gradient can be unfit for the codec (NaN, infinity, all zero), which all ranks must know before."""
+        return self.rule is not None
 
     def dense(self, tensors: Sequence[NamedShape]) -> Mapping[str, str]:
         """Names of the tensors that this compression leaves dense, with the reason."""
+        if self.low_rank:
+            rank = int(self.option("rank"))
+            return {t.name: "its factors would be no smaller" for t in tensors if not low_rank_factors(t.shape, rank)}
         return self.rule.dense(tensors) if self.rule else {}
 
 
-_ALL = ("allreduce", "sharded", "parameter_server")
+def low_rank_factors(shape: tuple[int, ...], rank: int) -> tuple[int, int] | None:
+    """Elements of the two factors of a tensor seen as a matrix; None where PyTorch's hook leaves it as it is.
+
+    That is a vector, or a matrix that its factors would not make twice as small (``min_compression_rate`` 2).
+    """
+    if len(shape) < 2 or not prod(shape):
+        return None
+    rows, columns = shape[0], prod(shape[1:])
+    used = min(rank, rows, columns)
+    return (rows * used, columns * used) if 2 * (rows + columns) * used < rows * columns else None
+
+
+CODED = ("sharded", "parameter_server", "ring", "allgather", "hierarchical")
+"""Exchanges that can carry encoded messages; the engine's all-reduce can only add numbers."""
+_ALL = ("allreduce", *CODED)
+_BLOCK = {"whole": True, "power": True, "least": 64, "most": 65536}
+_RATIO = Option(
+    name="ratio", default=0, least=0, most=16, text="measured compression ratio, for prediction; 0 takes the published range"
+)
+_BOUND = Option(
+    name="bound", default=2.0**-10, least=2.0**-15, most=0.5, power=True, text="magnitudes below it become 0; a power of two"
+)
+
+
+def _block(default: int) -> Option:
+    return Option(name="block", default=default, text="elements that share a scale", **_BLOCK)  # type: ignore[arg-type]
+
 
 COMPRESSIONS: Mapping[str, Compression] = {
     c.name: c
@@ -128,23 +167,21 @@ COMPRESSIONS: Mapping[str, Compression] = {
         Compression(
             name="dense",
             title="no compression",
-            format=FP32,
+            layout=lambda _: FP32,
             exchanges=_ALL,
             rule=None,
             unbiased=True,
-            shares_scale=False,
-            encode_bytes=0,
-            decode_bytes=0,
+            encode_bytes=8,
+            decode_bytes=8,
             citation="",
         ),
         Compression(
             name="bf16",
             title="gradients rounded to bfloat16",
-            format=BF16,
+            layout=lambda _: BF16,
             exchanges=_ALL,
             rule=None,
             unbiased=False,
-            shares_scale=False,
             encode_bytes=6,
             decode_bytes=6,
             citation="Kalamkar et al. 2019, arXiv 1905.12322",
@@ -152,8 +189,8 @@ COMPRESSIONS: Mapping[str, Compression] = {
         Compression(
             name="terngrad",
             title="TernGrad: stochastic ternary gradients",
-            format=TERNARY,
-            exchanges=("sharded", "parameter_server"),
+            layout=lambda _: TERNARY,
+            exchanges=CODED,
             rule=DenseRule(),
             unbiased=True,
             shares_scale=True,
@@ -161,6 +198,97 @@ COMPRESSIONS: Mapping[str, Compression] = {
             encode_bytes=8.25,
             decode_bytes=4.5,
             citation="Wen et al. 2017, TernGrad, NIPS, arXiv 1705.07878",
+        ),
+        Compression(
+            name="inceptionn",
+            title="INCEPTIONN: 0, 8, 16 or 32 bits by magnitude",
+            layout=formats.inceptionn,
+            exchanges=("ring", "sharded", "parameter_server", "allgather", "hierarchical"),
+            rule=DenseRule(),
+            unbiased=False,
+            options=(_BOUND, _RATIO),
+            encode_bytes=4.5,
+            decode_bytes=4.5,
+            citation="Li et al. 2018, INCEPTIONN, MICRO, doi 10.1109/MICRO.2018.00023",
+        ),
+        Compression(
+            name="inceptionn-scaled",
+            title="INCEPTIONN with a scale a block and error feedback",
+            layout=formats.inceptionn_scaled,
+            exchanges=CODED,
+            rule=DenseRule(),
+            unbiased=False,
+            options=(_BOUND, _block(1024), _RATIO),
+            error_feedback=True,
+            # The maximum of the block, then the block; the residual is read and written beside.
+            encode_bytes=16.5,
+            decode_bytes=4.5,
+            citation="Li et al. 2018, INCEPTIONN, MICRO, doi 10.1109/MICRO.2018.00023; the scale is ours",
+        ),
+        Compression(
+            name="int8",
+            title="stochastic 8-bit integers with a scale a block",
+            layout=partial(formats.whole_numbers, "int8", 8),
+            exchanges=CODED,
+            rule=DenseRule(),
+            unbiased=True,
+            options=(_block(256),),
+            encode_bytes=9,
+            decode_bytes=5,
+            citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",
+        ),
+        Compression(
+            name="int4",
+            title="stochastic 4-bit integers with a scale a block",
+            layout=partial(formats.whole_numbers, "int4", 4),
+            exchanges=CODED,
+            rule=DenseRule(),
+            unbiased=True,
+            options=(_block(256),),
+            encode_bytes=8.5,
+            decode_bytes=4.5,
+            citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",
+        ),
+        Compression(
+            name="sign",
+            title="signs with a scale a block and error feedback",
+            layout=formats.sign,
+            exchanges=CODED,
+            rule=DenseRule(),
+            unbiased=False,
+            options=(_block(1024),),
+            error_feedback=True,
+            encode_bytes=16.1,
+            decode_bytes=4.1,
+            citation="Karimireddy et al. 2019, Error feedback fixes SignSGD, ICML, arXiv 1901.09847",
+        ),
+        Compression(
+            name="topk",
+            title="the largest elements of each block, with error feedback",
+            layout=formats.topk,
+            exchanges=("allgather", "sharded", "parameter_server", "ring", "hierarchical"),
+            rule=DenseRule(),
+            unbiased=False,
+            options=(Option(name="density", default=0.01, least=1e-5, most=0.5, text="share of the elements that is sent"),),
+            error_feedback=True,
+            encode_bytes=16,
+            decode_bytes=4,
+            citation="Lin et al. 2018, Deep Gradient Compression, ICLR, arXiv 1712.01887",
+        ),
+        Compression(
+            name="powersgd",
+            title="PowerSGD: factors of low rank, PyTorch's own hook",
+            layout=lambda _: Format("low-rank", 32),
+            exchanges=("allreduce",),
+            rule=None,
+            unbiased=False,
+            options=(Option(name="rank", default=2, least=1, most=1024, whole=True, text="columns of the factors"),),
+            error_feedback=True,
+            low_rank=True,
+            # P = M Q, Q = M' P, and P Q' with the residual: the matrix is read three times and written twice.
+            encode_bytes=12,
+            decode_bytes=8,
+            citation="Vogels et al. 2019, PowerSGD, NeurIPS, arXiv 1905.13727",
         ),
     )
 }

@@ -88,7 +88,8 @@ def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | N
             yield from _codec(cluster, strategy)
     yield from _lengths(strategy)
     if strategy.exchange == "hierarchical":
-        yield f"Nodes of {strategy.ranks_per_node} ranks: dense inside a node, {strategy.compression} between nodes."
+        between = f"dense inside a node, {strategy.compression} between nodes; wire bytes count both"
+        yield f"Nodes of {strategy.ranks_per_node} ranks: {between}."
     if not strategy.compress_pull:
         yield "Sums return as fp32: only the push is compressed."
     if overlap:
@@ -116,10 +117,14 @@ def _codec(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
 def _lengths(strategy: Strategy) -> Iterator[str]:
     """What is known of a payload whose length depends on the values."""
     fmt = strategy.description.format
-    if fmt.spread is not None:
+    if fmt.spread is None:
+        return
+    taken = f"The payload of {strategy.compression} depends on the gradients: {fmt.element_bits:.3g} bits an element are taken"
+    least, most = INCEPTIONN_BITS
+    if fmt.spread.low == fmt.spread.high:
+        yield f"{taken} ({fmt.spread.source}); the format can take {least:g} to {most:g}."
+    else:
         yield (
-            f"The payload of {strategy.compression} depends on the gradients: {fmt.element_bits:.3g} bits an element are "
-            f"taken, {fmt.spread.low:.3g} to {fmt.spread.high:.3g} for the range ({fmt.spread.source}); the format can "
-            f"take {INCEPTIONN_BITS[0]:g} to {INCEPTIONN_BITS[1]:g}. "
-            "Give a measured one with --option ratio=R."
+            f"{taken}, {fmt.spread.low:.3g} to {fmt.spread.high:.3g} for the range ({fmt.spread.source}); the format can take "
+            f"{least:g} to {most:g}. Give a measured one with --option ratio=R."
         )

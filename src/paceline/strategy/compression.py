@@ -13,11 +13,7 @@ from math import prod
 from typing import Protocol
 
 from paceline.strategy import formats
-from paceline.strategy.formats import BF16 as BF16
-from paceline.strategy.formats import FP32 as FP32
-from paceline.strategy.formats import TERNARY as TERNARY
-from paceline.strategy.formats import Format as Format
-from paceline.strategy.formats import Level
+from paceline.strategy.formats import BF16, FP32, TERNARY, Format, Level
 from paceline.strategy.options import Given, Option, Values, resolve
 from paceline.strategy.rates import CPU_RATES, CodecRate
 
@@ -222,7 +218,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             exchanges=CODED,
             rule=DenseRule(),
             unbiased=False,
-            options=(_BOUND, _RATIO),
+            options=(_BOUND, _block(1024), _RATIO),
             error_feedback=True,
             # The maximum of the block, then the block; the residual is read and written beside.
             encode_bytes=16.5,

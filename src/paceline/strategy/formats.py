@@ -100,8 +100,8 @@ def inceptionn(options: Mapping[str, float]) -> Format:
 
 
 def inceptionn_scaled(options: Mapping[str, float]) -> Format:
-    """The same with a power of two in front of each block of 1,024. Nobody has published its ratios."""
-    return _tagged("inceptionn-scaled", options, TABLE_III[_nearest(options["bound"])], 1024)
+    """The same with a power of two in front of each block. Nobody has published its ratios."""
+    return _tagged("inceptionn-scaled", options, TABLE_III[_nearest(options["bound"])], int(options["block"]))
 
 
 def _nearest(bound: float) -> float:
@@ -123,7 +123,9 @@ def _tagged(name: str, options: Mapping[str, float], ratios: tuple[float, ...], 
             high, source = most, f"{source}; with a scale nobody has measured, so the high end is the format's worst"
         elif options["bound"] < min(TABLE_III):
             high, source = most, f"{source}; the bound is tighter, so the high end is the format's worst"
-    return Format(name, mean, 8, block=block, block_bytes=EXPONENT_BYTES if block else 0, spread=Spread(low, high, most, source))
+    return Format(
+        name, mean, 8, block=block, block_bytes=EXPONENT_BYTES if block else 0, spread=Spread(low, high, most, source)
+    )
 
 
 def _exponent(bound: float) -> int:

@@ -92,7 +92,7 @@ def agree(codec: Any, x: np.ndarray, key: counter.Key, start: int, threads: int,
         out = room[16 : 16 + x.size]
         out[:] = before
         REFERENCE.decode(codec, expected, wanted, mode)
-        native.decode(codec, body, out, mode)
+        native.decode(codec, expected, out, mode)  # of its exact size: a sanitizer sees what is read behind it
         assert same_bits(wanted, out), mode
         assert (room[:16] == 7).all() and (room[16 + x.size :] == 7).all()
 
@@ -155,12 +155,16 @@ def test_bf16_rounds_ties_and_keeps_what_is_no_number(isa, n):
 
 @RELAXED
 @given(SIZES, st.integers(0, 3 * CHUNK), st.integers(1, 4), st.integers(0, 999), st.sampled_from([0.0, 1.0, 1e6]))
-@example(4097 * 4096, 0, 3, 5, 1.0)
 def test_peak_and_sums_are_the_reference(isa, n, more, threads, seed, offset):
     codecs.set_threads(threads)
     x = (gradient(n + more, seed) + np.float32(offset)).astype(np.float32)
     assert native.sums(x) == ternary.sums(x)
     assert native.peak(x) == np.abs(x).max(initial=0)
+
+
+def test_sums_of_blocks_of_blocks():
+    x = np.resize(gradient(99_991, 8), 4096 * 4096 + 5)
+    assert native.sums(x) == ternary.sums(x)
 
 
 def test_sums_of_a_constant_and_of_few(isa):

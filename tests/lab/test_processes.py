@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -103,6 +105,24 @@ def test_what_was_left_in_the_background_is_ended(tmp_path: Path) -> None:
     lab.loopback(1).run(["sh", "-c", f"sleep 100 & echo $! > {tmp_path}/pid"], timeout=60)
     assert time.monotonic() - began < 30
     wait_until_gone([int((tmp_path / "pid").read_text())])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_runner_that_is_told_to_end_takes_its_hosts_along(number: int, tmp_path: Path) -> None:
+    script = f"echo $$ > {tmp_path}/new.{{rank}}; mv {tmp_path}/new.{{rank}} {tmp_path}/{{rank}}; sleep 100"
+    code = f"from paceline import lab; lab.loopback(2).run(['sh', '-c', {script!r}])"
+    environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
+    runner = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 30
+        while not all((tmp_path / rank).exists() for rank in "01") and time.monotonic() < until:
+            time.sleep(0.05)
+        runner.send_signal(number)
+        assert runner.wait(timeout=30) in (128 + number, -number)
+        wait_until_gone([int((tmp_path / rank).read_text()) for rank in "01"])
+    finally:
+        runner.kill()
+        runner.wait()
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_after_a_restart_only_the_file_is_removed(runtime: Path, monkeypatch: py
     made(boot="another").save()
     monkeypatch.setattr(kernel, "system", lambda command: pytest.fail(f"{command}"))
     assert lab.labs() == []
-    with pytest.raises(UserError, match="no lab lab is up"):
+    with pytest.raises(UserError, match="no lab 'lab' is up"):
         lab.find("lab")
     assert lab.down("lab") == ["the machine was started anew since; only the file was left"]
     assert not list(runtime.glob("lab-*"))
@@ -110,7 +110,7 @@ def test_a_runtime_directory_that_is_not_ours(tmp_path: Path, monkeypatch: pytes
 def test_without_the_privileges_what_is_missing_is_said_and_loopback_offered(
     lost: list[str], tool: str, parts: str, said: str, monkeypatch: pytest.MonkeyPatch, runtime: Path
 ) -> None:
-    monkeypatch.setattr(kernel, "_lost_capabilities", lambda: lost)
+    monkeypatch.setattr(kernel, "lost_capabilities", lambda: lost)
     monkeypatch.setattr(kernel, "_which", lambda name: None if name == tool else f"/usr/bin/{name}")
     monkeypatch.setattr(kernel, "system", lambda command: parts)
     assert ", ".join(lab.missing()) == said and not lab.has_netem()
@@ -123,5 +123,5 @@ def test_without_the_privileges_what_is_missing_is_said_and_loopback_offered(
 def test_latency_only_where_netem_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "missing", lambda: [])
     monkeypatch.setattr(kernel, "_lacking_parts", lambda *parts: list(parts))
-    with pytest.raises(UserError, match="no netem.*leave out --latency"):
+    with pytest.raises(UserError, match=r"no netem.*leave out --latency"):
         lab.up(2, "1Gb/s", latency="100us")

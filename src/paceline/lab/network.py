@@ -151,7 +151,7 @@ class Lab(Loopback):
             raise UserError(f"{self.plan.name} is on loopback, which has no {what} of its own", f"as root: {UP}")
 
     def _incomplete(self, what: str) -> UserError:
-        return UserError(f"lab {self.plan.name} is incomplete: {what}", "the same paceline lab up makes it anew")
+        return UserError(f"lab {self.plan.name!r} is incomplete: {what}", "the same paceline lab up makes it anew")
 
 
 def loopback(hosts: int) -> Loopback:
@@ -190,7 +190,7 @@ def up(
             found.delete()
             found = None
         if found and found.phase == "up" and (difference := found.plan.difference(wanted)):
-            raise UserError(f"lab {name} is up with {difference}", f"paceline lab down --name {name}, then up again")
+            raise UserError(f"lab {name!r} is up with {difference}", f"paceline lab down --name {name}, then up again")
         if found:
             status = read_status(found)
             if status.complete:
@@ -211,7 +211,8 @@ def find(name: str = "lab") -> Lab:
     found = state.load(name)
     if found is None or found.stale:
         others = labs()
-        raise unknown("lab", name, others) if others else UserError(f"no lab {name} is up", UP)
+        raise unknown("lab", name, others) if others else UserError(f"no lab {name!r} is up", UP)
+    _check_reach(found)
     return Lab(found)
 
 
@@ -241,6 +242,7 @@ def down(name: str = "lab") -> list[str]:
         if found.stale:
             found.delete()
             return ["the machine was started anew since; only the file was left"]
+        _check_reach(found)
         return _remove(found)
 
 
@@ -254,6 +256,11 @@ def _check_privileges(wanted: Plan) -> None:
             "this kernel has no netem, which latency needs",
             "leave out --latency, or load sch_netem (on Debian and Fedora in linux-modules-extra or kernel-modules-extra)",
         )
+
+
+def _check_reach(found: State) -> None:
+    if found.namespaces and (lost := kernel.lost_capabilities()):
+        raise UserError(f"lab {found.plan.name!r} has namespaces, which take {' and '.join(lost)}", "run it with sudo")
 
 
 def _make(wanted: Plan, say: Say) -> State:
@@ -299,7 +306,7 @@ def _remove(found: State) -> list[str]:
         if others:
             notes.append(f"{entry}: {_processes(others)} not of Paceline left running, without a network")
     if failed:
-        raise UserError(f"cannot remove all of lab {found.plan.name}: {failed[0]}", "paceline lab down again, with sudo")
+        raise UserError(f"cannot remove all of lab {found.plan.name!r}: {failed[0]}", "paceline lab down again, with sudo")
     found.delete()
     return notes
 

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import IO, TextIO
+from types import FrameType
+from typing import IO, NoReturn, TextIO
 
 from paceline.errors import UserError
 from paceline.lab.kernel import MARK
@@ -138,14 +139,15 @@ def execute(
         raise UserError(f"no program {command[0]!r}" if command else "no command", "give one that runs on this machine")
     ranks: list[_Rank] = []
     done: queue.SimpleQueue[_Rank] = queue.SimpleQueue()
-    try:
-        for rank in range(len(hosts) * per_host):
-            ranks.append(_start(hosts, command, rank, per_host, lab, port, env or {}, stream))
-            threading.Thread(target=_await, args=(ranks[-1], done), daemon=True).start()
-        failed = _collect(ranks, done, timeout)
-    except BaseException:
-        _end(ranks, done)
-        raise
+    with _told_to_end():
+        try:
+            for rank in range(len(hosts) * per_host):
+                ranks.append(_start(hosts, command, rank, per_host, lab, port, env or {}, stream))
+                threading.Thread(target=_await, args=(ranks[-1], done), daemon=True).start()
+            failed = _collect(ranks, done, timeout)
+        except BaseException:
+            _end(ranks, done)
+            raise
     results = [rank.result() for rank in ranks]
     if failed is None:
         return results
@@ -189,6 +191,25 @@ def fill(command: Sequence[str], rank: int, hosts: int, address: str) -> list[st
             word = word.replace(name, value)
         filled.append(word)
     return filled
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end this process in order, with what it started, as Ctrl-C does; where nobody else handles them."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    for number in numbers:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _start(

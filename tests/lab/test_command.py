@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +61,22 @@ def test_everything_behind_the_dashes_is_the_commands(capfd: pytest.CaptureFixtu
     assert code == 0
     ranks = json.loads(out)["ranks"]
     assert len(ranks) == 2 and ranks[1]["stdout"].splitlines() == words
+
+
+def test_a_reader_that_leaves_ends_the_hosts() -> None:
+    """As in ``paceline lab exec -- yes | head -1``."""
+    lab.up(2, None)
+    environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
+    command = [sys.executable, "-m", "paceline", "lab", "exec", "--", "yes"]
+    runner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert runner.stdout and runner.stderr
+        assert runner.stdout.readline() in ("host 0 | y\n", "host 1 | y\n")
+        runner.stdout.close()
+        assert (runner.stderr.read(), runner.wait(timeout=30)) == ("", 0)
+    finally:
+        runner.kill()
+        runner.wait()
 
 
 @pytest.mark.parametrize(

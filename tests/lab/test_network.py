@@ -105,13 +105,18 @@ def test_sys_stays_visible_and_counters_start_at_zero(pair: lab.Lab) -> None:
 
 def test_a_stream_runs_at_the_links_rate_and_the_counters_have_its_bytes(pair: lab.Lab) -> None:
     assert pair.plan.link
-    seen = stream(pair, 2.5)
-    ratio = seen["rate"] / pair.plan.link
-    assert 0.86 < ratio < 1.02, ratio  # 0.956 is what headers leave
+    ratios, total = [], 0.0
+    for _ in range(4):  # a machine that is busy with other things is late now and then; it never is early
+        seen = stream(pair, 2.5)
+        total += seen["bytes"]
+        ratios.append(seen["rate"] / pair.plan.link)
+        if ratios[-1] > 0.87:
+            break
+    assert 0.87 < max(ratios) < 1.0, ratios  # 0.956 is what headers leave
     receiver, sender = pair.counters()
-    assert 1.0 <= sender.tx_bytes / seen["bytes"] < 1.07
-    assert 1.0 <= receiver.rx_bytes / seen["bytes"] < 1.07
-    assert sender.rx_bytes == receiver.tx_bytes < 0.05 * seen["bytes"] and sender.tx_packets > 0
+    assert 1.0 <= sender.tx_bytes / total < 1.07
+    assert 1.0 <= receiver.rx_bytes / total < 1.07
+    assert sender.rx_bytes == receiver.tx_bytes < 0.05 * total and sender.tx_packets > 0
 
 
 def test_a_cut_cable_stops_a_stream_and_a_mended_one_lets_it_go_on(pair: lab.Lab) -> None:

@@ -75,7 +75,7 @@ def wait_until_gone(pids: list[int]) -> None:
 def test_when_one_host_fails_it_is_named_and_the_others_end_with_their_children(tmp_path: Path) -> None:
     script = (
         f"if [ {{rank}} = 2 ]; then while [ $(ls {tmp_path} | wc -l) -lt 3 ]; do sleep 0.05; done; echo broken >&2; exit 7; fi;"
-        f"sleep 100 & echo $! > {tmp_path}/new.{{rank}}; mv {tmp_path}/new.{{rank}} {tmp_path}/{{rank}}; wait"
+        f"sleep 100 & echo $! > {tmp_path}/.{{rank}}; mv {tmp_path}/.{{rank}} {tmp_path}/{{rank}}; wait"
     )
     with pytest.raises(lab.HostFailed) as caught:
         lab.loopback(4).run(["sh", "-c", script], timeout=60)
@@ -109,7 +109,7 @@ def test_what_was_left_in_the_background_is_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_runner_that_is_told_to_end_takes_its_hosts_along(number: int, tmp_path: Path) -> None:
-    script = f"echo $$ > {tmp_path}/new.{{rank}}; mv {tmp_path}/new.{{rank}} {tmp_path}/{{rank}}; sleep 100"
+    script = f"echo $$ > {tmp_path}/.{{rank}}; mv {tmp_path}/.{{rank}} {tmp_path}/{{rank}}; sleep 100"
     code = f"from paceline import lab; lab.loopback(2).run(['sh', '-c', {script!r}])"
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
     runner = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)

@@ -76,6 +76,7 @@ class _Rank:
     threads: list[threading.Thread] = field(default_factory=list)
     seconds: float | None = None
     ended: bool = False
+    unread: bool = False
 
     @property
     def code(self) -> int:
@@ -128,6 +129,7 @@ def execute(
 
     Raises:
         HostFailed: naming the first host that failed.
+        BrokenPipeError: what is streamed has no reader any more.
         UserError: for a command that is not there, or fewer than one process a host.
     """
     if per_host < 1:
@@ -151,6 +153,8 @@ def execute(
     results = [rank.result() for rank in ranks]
     if failed is None:
         return results
+    if failed.unread:
+        raise BrokenPipeError
     if failed.ended:
         late = sorted({rank.host.number for rank in ranks if rank.ended})
         which = f"host{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
@@ -179,6 +183,7 @@ def environment(hosts: Sequence[Host], rank: int, per_host: int, port: int) -> d
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 serves the store; no agent does
         "GLOO_SOCKET_IFNAME": host.interface,
         "NCCL_SOCKET_IFNAME": host.interface,
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL") or "ERROR",  # it warns that addresses have no name here
     }
 
 
@@ -237,18 +242,23 @@ def _start(
     assert process.stdout and process.stderr
     for pipe, lines, to in ((process.stdout, started.stdout, sys.stdout), (process.stderr, started.stderr, sys.stderr)):
         prefix = f"{label} | " if stream else ""
-        started.threads.append(threading.Thread(target=_read, args=(pipe, lines, prefix, to), daemon=True))
+        started.threads.append(threading.Thread(target=_read, args=(started, pipe, lines, prefix, to), daemon=True))
         started.threads[-1].start()
     return started
 
 
-def _read(pipe: IO[str], lines: list[str], prefix: str, to: TextIO) -> None:
+def _read(rank: _Rank, pipe: IO[str], lines: list[str], prefix: str, to: TextIO) -> None:
     for line in pipe:
         lines.append(line)
         if prefix:
-            with _PRINTING, suppress(OSError, ValueError):  # a reader that has gone is no reason to stop the hosts
-                to.write(f"{prefix}{line.rstrip()}\n")
-                to.flush()
+            try:
+                with _PRINTING:
+                    to.write(f"{prefix}{line.rstrip()}\n")
+                    to.flush()
+            except BrokenPipeError:
+                rank.unread = True
+                pipe.close()  # the reader has gone, as in `| head -1`: the command learns it in the same way
+                return
 
 
 def _await(rank: _Rank, done: queue.SimpleQueue[_Rank]) -> None:

@@ -18,7 +18,7 @@ class Counters:
     """What crossed a host's interface since the lab is up, in bytes and packets as the kernel's interface counts them.
 
     Ethernet, IP and TCP headers are in the bytes. Where the kernel hands several segments on as one (GSO, on by default),
-    that is one packet with one header: bytes then stand within 0.2 % of what the sockets sent.
+    that is one packet with one header: bytes then stand within 0.5 % of what the sockets sent.
     """
 
     host: int

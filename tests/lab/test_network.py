@@ -219,6 +219,16 @@ def test_a_failure_in_the_middle_leaves_nothing(after: int, name: str, monkeypat
     assert namespaces(name) == set() and lab.labs() == []
 
 
+def test_an_interrupted_up_leaves_nothing(name: str) -> None:
+    def say(text: str) -> None:
+        if "namespace 3" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lab.up(3, "1Gb/s", name, say=say)
+    assert namespaces(name) == set() and lab.labs() == []
+
+
 KILLED = """
 import os, sys
 from paceline import lab

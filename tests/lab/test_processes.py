@@ -14,7 +14,7 @@ import pytest
 
 from paceline import lab
 from paceline.errors import UserError
-from paceline.lab.processes import Host, environment, fill
+from paceline.lab.ranks import Host, environment, fill
 
 HOSTS = [Host(0, "10.77.0.1", "pl0"), Host(1, "10.77.0.2", "pl0")]
 

@@ -231,7 +231,9 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         return options
     option = next((a.partition("=")[0] for a in rest if a.startswith("-")), "")
     if option:
-        raise unknown("option", option, command.options(), f"{command.prog} --help")
+        wrong = unknown("option", option, command.options(), f"{command.prog} --help")
+        hint = command.get_default("hint")
+        raise UserError(wrong.message, f"{wrong.fix}; {hint}" if hint else wrong.fix)
     raise UsageError(f"unexpected argument {rest[0]!r}", command)
 
 

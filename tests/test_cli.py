@@ -151,11 +151,11 @@ def test_predict_json_has_every_number(compression: str, capsys: pytest.CaptureF
 def test_predict_takes_options_and_every_exchange(capsys: pytest.CaptureFixture[str]) -> None:
     for exchange in EXCHANGES:
         assert run(capsys, *ON_FOUR, "--exchange", exchange, "--json")[0] == 0, exchange
-    words = ["--compression", "inceptionn-scaled", "--exchange", "ring", "--option", "bound=2^-8", "--option", "block=4096"]
+    words = ["--compression", "inceptionn-scaled", "--exchange", "ring", "--option", "bound=2^-8", "--option", "ratio=4"]
     code, out, _ = run(capsys, *ON_FOUR, *words, "--json")
-    assert code == 0 and one_object(out)["strategy"]["options"] == {"bound": 2**-8, "block": 4096}
+    assert code == 0 and one_object(out)["strategy"]["options"] == {"bound": 2**-8, "ratio": 4}
     text = " ".join(run(capsys, *ON_FOUR, *words)[1].split())
-    assert "exchange ring, bound 0.00390625, block 4096" in text and "depends on the gradients" in text
+    assert "exchange ring, bound 0.00390625, ratio 4" in text and "depends on the gradients" in text
 
 
 @pytest.mark.parametrize("command", ["predict", "train"])
@@ -266,7 +266,7 @@ MISTAKES = [
     (f"{P} --compression int8 --option block=65", "block 65 of int8", "a power of two from 64 to 65536"),
     (f"{P} --compression int8 --option block", "--option 'block' is not NAME=NUMBER", "bound=0.0078"),
     (f"{P} --option bound=1", "dense takes no option, 'bound' was given", "leave it out"),
-    (f"{T} --compression topk --option density=2", "density 2 of topk", "from 1e-05 to 0.5"),
+    (f"{T} --compression topk --option density=2", "density 2 of topk", "from 0.0001 to 1"),
     (f"{P} --nodes -1", "num_nodes is -1", "from 1 up"),
     (f"{P} --nodes 0", "num_nodes is 0", "from 1 up"),
     (f"{P} --devices-per-node 0", "devices_per_node is 0", "from 1 up"),

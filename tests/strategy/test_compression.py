@@ -112,31 +112,34 @@ def test_described_bytes_hold_the_codecs_own(name, count):
     fmt, codec = COMPRESSIONS[name].format, BY_NAME[CODECS.get(name, name)]()
     least, most = codec.body_range(count)
     if fmt.spread is None:
-        assert least == pytest.approx(fmt.push_bytes(count), rel=0.02, abs=16) == most
+        assert least == pytest.approx(fmt.push_bytes(count), rel=0.02, abs=32) == most
     else:
         assert (
             least
             <= fmt.at("low").push_bytes(count)
             <= fmt.at("most").push_bytes(count)
-            == pytest.approx(most, rel=0.02, abs=16)
+            == pytest.approx(most, rel=0.02, abs=32)
         )
 
 
 @pytest.mark.parametrize(
     ("name", "options", "bits"),
     [
-        ("int8", {}, 8 + 32 / 256),
-        ("int8", {"block": 1024}, 8 + 32 / 1024),
+        ("int8", {}, 8 + 32 / 1024),
+        ("int8", {"block": 256}, 8 + 32 / 256),
         ("int4", {"block": 64}, 4.5),
         ("sign", {}, 1 + 32 / 1024),
-        ("topk", {"density": 0.25}, 12 + 32 / 65536),
-        ("inceptionn", {"ratio": 8}, 4),
-        ("inceptionn-scaled", {"ratio": 8, "block": 512}, 4 + 8 / 512),
+        ("topk", {"density": 0.25}, 1 + 8),
+        ("topk", {"density": 0.0001, "value_bits": 16}, 0.0001 * (16 + 17) + 2**-16),
+        ("inceptionn", {"ratio": 8}, 4 + 32 / 16384),
+        ("inceptionn-scaled", {"ratio": 8}, 4 + 32 / 16384 + 16 / 1024),
+        ("inceptionn-scaled", {"ratio": 0.5, "bound": 2**-6}, 10 + 32 / 16384 + 16 / 1024),
+        ("inceptionn-scaled", {"ratio": 0.5, "bound": 2**-7}, 18 + 32 / 16384 + 16 / 1024),
     ],
 )
 def test_bits_of_an_element(name, options, bits):
     fmt = COMPRESSIONS[name].configured(options).format
-    assert 8 * fmt.push_bytes(1 << 20) == pytest.approx(bits * (1 << 20))
+    assert 8 * fmt.push_bytes(1 << 20) == pytest.approx(bits * (1 << 20), rel=2e-3, abs=64)
 
 
 @pytest.mark.parametrize(("bound", "row"), TABLE_III.items())
@@ -151,3 +154,11 @@ def test_the_range_of_inceptionn_is_that_of_the_paper(bound, row):
 def test_a_tighter_bound_than_published_has_the_worst_for_its_high_end():
     fmt = COMPRESSIONS["inceptionn"].configured({"bound": 2**-13}).format
     assert fmt.at("high").element_bits == INCEPTIONN_BITS[1]
+
+
+@given(st.sampled_from([2.0**-k for k in range(1, 15)]))
+def test_scaled_bits_lie_in_their_range_and_grow_with_the_tightness(bound):
+    scaled = COMPRESSIONS["inceptionn-scaled"]
+    fmt = scaled.configured({"bound": bound}).format
+    assert fmt.at("low").element_bits <= fmt.element_bits <= fmt.at("high").element_bits == fmt.at("most").element_bits
+    assert fmt.element_bits <= scaled.configured({"bound": max(bound / 2, 2**-14)}).format.element_bits

@@ -246,7 +246,7 @@ def test_hierarchical_sends_its_share_between_nodes():
     assert scales.sizes == (8,)
     assert reduce.sent_by_rank().tolist() == gather.sent_by_rank().tolist() == [3 * 4 * count // 4] * 8
     own = count // 8
-    assert push.sent_by_rank().tolist() == pull.sent_by_rank().tolist() == [HEADER_BYTES + own + 4 * (-(-own // 256))] * 8
+    assert push.sent_by_rank().tolist() == pull.sent_by_rank().tolist() == [HEADER_BYTES + own + 4 * (-(-own // 1024))] * 8
 
 
 def test_a_ring_sends_twice_the_buffer_but_one_share():

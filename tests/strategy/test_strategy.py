@@ -20,7 +20,7 @@ from paceline.workload import workload
         ({"compression": "powersgd", "exchange": "ring"}, ("cannot carry powersgd", "legal for powersgd: allreduce")),
         ({"compression": "int8", "options": {"blok": 64}}, ("unknown option of int8 'blok'", "did you mean block?")),
         ({"compression": "int8", "options": {"block": 65}}, ("block 65 of int8", "a power of two from 64 to 65536")),
-        ({"compression": "topk", "options": {"density": 0}}, ("density 0 of topk", "from 1e-05 to 0.5 (default 0.01)")),
+        ({"compression": "topk", "options": {"density": 0}}, ("density 0 of topk", "from 0.0001 to 1 (default 0.01)")),
         ({"compression": "topk", "options": {"density": float("nan")}}, ("density nan of topk", "a number")),
         ({"compression": "powersgd", "options": {"rank": 1.5}}, ("rank 1.5 of powersgd", "a whole number")),
         ({"compression": "bf16", "options": {"rank": 2}}, ("bf16 takes no option", "leave it out")),

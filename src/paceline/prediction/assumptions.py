@@ -120,7 +120,7 @@ def _lengths(strategy: Strategy) -> Iterator[str]:
     if fmt.spread is None:
         return
     taken = f"The payload of {strategy.compression} depends on the gradients: {fmt.element_bits:.3g} bits an element are taken"
-    least, most = INCEPTIONN_BITS
+    least, most = INCEPTIONN_BITS[0], fmt.spread.most
     if fmt.spread.low == fmt.spread.high:
         yield f"{taken} ({fmt.spread.source}); the format can take {least:g} to {most:g}."
     else:

@@ -10,7 +10,18 @@ from paceline.strategy.buckets import (
     plan_bucket,
 )
 from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
-from paceline.strategy.exchange import CHUNK_ELEMENTS, EXCHANGES, Passes, Traffic, chunk_bounds, describe, phases, shard_bounds
+from paceline.strategy.exchange import (
+    CHUNK_ELEMENTS,
+    EXCHANGES,
+    ONE_WAY,
+    Passes,
+    Traffic,
+    carrier,
+    chunk_bounds,
+    describe,
+    phases,
+    shard_bounds,
+)
 from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
 from paceline.strategy.options import Option, parse_options
@@ -27,6 +38,7 @@ __all__ = [
     "FP32",
     "FUSE_BYTES",
     "HEADER_BYTES",
+    "ONE_WAY",
     "OPTIMIZERS",
     "TERNARY",
     "BucketPlan",
@@ -42,6 +54,7 @@ __all__ = [
     "Traffic",
     "buckets",
     "busiest_sent",
+    "carrier",
     "chunk_bounds",
     "describe",
     "fuse",

@@ -22,7 +22,7 @@ from paceline.strategy.phase import Pattern, Phase
 CHUNK_ELEMENTS = 1 << 20  # 4 MiB of fp32: above what a codec call costs at least, well below a bucket
 SHARD_ALIGN = 64  # elements: shards begin on whole blocks of the ternary format
 SIZE_BYTES = 8  # in front of a message whose length depends on the values
-FLAGS = 2  # fp32 flags beside the scalers: a gradient is NaN or infinite; all are zero
+FLAGS = 1  # fp32 flag beside the scalers: a gradient is NaN or infinite
 
 EXCHANGES: Mapping[str, str] = {
     "allreduce": "the engine's ring all-reduce",
@@ -78,6 +78,11 @@ class Traffic:
         return self.before + self.chunked + self.after
 
 
+def carrier(exchange: str, coded: bool) -> str:
+    """The exchange of a stream: what stays dense beside an all-gather travels ``sharded``, at 2 (N-1)/N of its bytes."""
+    return exchange if coded or exchange != "allgather" else "sharded"
+
+
 def shard_bounds(count: int, exchange: str, world_size: int) -> list[tuple[int, int]]:
     """``(start, stop)`` of the elements that each rank owns; in whole blocks, the last ones possibly short or empty."""
     if exchange == "parameter_server":
@@ -126,7 +131,8 @@ def describe(
         inner_own += parts[0]
         if members == 1 and local > 1:  # one node: nothing is encoded
             continue
-        columns = [_stream(part, fmt, exchange, members, compress_pull) for part in parts]
+        way = carrier(exchange, fmt == compression.format)
+        columns = [_stream(part, fmt, way, members, compress_pull) for part in parts]
         for position, lane in enumerate(columns[0].lanes):
             every = [column.lanes[position] for column in columns]
             sizes = np.stack([x.sizes for x in every], axis=1).reshape(-1)  # node-major: equal local ranks are a stride apart

@@ -37,6 +37,7 @@ def attach(
     min_elements: int | None = None,
     dense: Sequence[str] = (),
     ranks_per_node: int | None = None,
+    compress_pull: bool = True,
     check_every: int = 100,
     timeout_s: float = 1800.0,
     grad_scaler: Any = None,
@@ -58,6 +59,7 @@ def attach(
         min_elements: smaller tensors stay dense (default 1024).
         dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``.
         ranks_per_node: for hierarchical; default what torchrun set (``LOCAL_WORLD_SIZE``).
+        compress_pull: False sends the sums of ``sharded``, ``hierarchical`` and ``parameter_server`` back as fp32.
         check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
         timeout_s: how long an exchange waits for a slow rank or a cut link before it fails.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.
@@ -93,7 +95,7 @@ def attach(
     rule: dict[str, Any] = {"names": tuple(dense)} | ({} if min_elements is None else {"min_elements": min_elements})
 
     def way(name: str, exchange: str = "", **options: float) -> Way:
-        return choose(name, exchange, options, clip if name == "terngrad" else None, per_node, rule)
+        return choose(name, exchange, options, clip if name == "terngrad" else None, per_node, rule, compress_pull)
 
     auto = None
     if compression == "auto":

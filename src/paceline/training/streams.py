@@ -27,10 +27,13 @@ class Stream(Protocol):
     @property
     def count(self) -> int: ...
 
-    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
-        """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none."""
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
+        """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none.
 
-    def length(self, start: int, stop: int, workers: int) -> int | None:
+        ``exact`` sends them as fp32.
+        """
+
+    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
         """Bytes of the message that any rank makes for such elements; None where it depends on their values.
 
         None for no elements too then: whether lengths are announced must be the same on every rank.
@@ -65,12 +68,12 @@ class CodecStream:
         """Elements."""
         return self.values.shape[0]
 
-    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
         """A message of the codec; of fp32 where the codec would take more bytes than that."""
         if stop == start:
             return NOTHING
         values = self.values[start:stop]
-        message = _encode(self.codec, values, self._key, self._first + start)
+        message = _encode(_DENSE if exact else self.codec, values, self._key, self._first + start)
         if message.numel() > _dense_bytes(stop - start):
             message = _encode(_DENSE, values, self._key, 0)
         if self.residual is not None:
@@ -79,11 +82,13 @@ class CodecStream:
             codecs.decode_into(message, codecs.vector(left), codecs.SUBTRACT)
         return message
 
-    def length(self, start: int, stop: int, workers: int) -> int | None:
+    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
         """See ``Stream``."""
+        count = stop - start
+        if exact:
+            return _dense_bytes(count) if count else 0
         if not self._fixed:
             return None
-        count = stop - start
         return min(self.codec.max_payload_bytes(count), _dense_bytes(count)) if count else 0
 
     def settle(self, start: int, stop: int) -> None:
@@ -119,15 +124,16 @@ class TernaryStream:
         """Elements."""
         return self.values.shape[0]
 
-    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
         """See ``Stream``. A settled contribution encodes to itself: a magnitude of 1 is above every draw, 0 below."""
         if stop == start:
             return NOTHING
-        return _encode(self._codec(workers), self.values[start:stop], self._key, self._first + start)
+        return _encode(_DENSE if exact else self._codec(workers), self.values[start:stop], self._key, self._first + start)
 
-    def length(self, start: int, stop: int, workers: int) -> int | None:
+    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
         """See ``Stream``."""
-        return self._codec(workers).payload_bytes(stop - start) if stop > start else 0
+        codec = _DENSE if exact else self._codec(workers)
+        return codec.payload_bytes(stop - start) if stop > start else 0
 
     def settle(self, start: int, stop: int) -> None:
         """Draw the ternary that the others would have received."""
@@ -140,7 +146,7 @@ class TernaryStream:
 
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
-        _decode(message, self.values[start:stop], codecs.SET, (Ternary, TernarySum))
+        _decode(message, self.values[start:stop], codecs.SET, (Ternary, TernarySum, Fp32))
 
     def _codec(self, workers: int) -> Codec:
         return self._one if workers == 1 else TernarySum(workers=workers, scale=float(workers))

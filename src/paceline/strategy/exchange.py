@@ -8,7 +8,7 @@ Li et al. 2018, Algorithm 1: partial sums are encoded anew at every hop; ``allga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,15 +24,7 @@ SHARD_ALIGN = 64  # elements: shards begin on whole blocks of the ternary format
 SIZE_BYTES = 8  # in front of a message whose length depends on the values
 FLAGS = 1  # fp32 flag beside the scalers: a gradient is NaN or infinite
 
-EXCHANGES: Mapping[str, str] = {
-    "allreduce": "the engine's ring all-reduce",
-    "sharded": "push to the owners of shards, pull the sums",
-    "parameter_server": "rank 0 owns everything",
-    "ring": "partial sums encoded anew at every hop",
-    "allgather": "every rank's gradient to all others",
-    "hierarchical": "dense inside a node, sharded between nodes",
-}
-"""What each exchange is, by name."""
+EXCHANGES = ("allreduce", "sharded", "parameter_server", "ring", "allgather", "hierarchical")
 ONE_WAY = ("sharded", "parameter_server", "hierarchical")
 """Exchanges whose pull can travel as fp32."""
 

@@ -263,7 +263,7 @@ def test_an_out_that_is_no_plain_memory_gets_the_same_values():
         codecs.decode_into(payload, plain)
 
 
-@pytest.mark.parametrize("name", ["fp32", "bf16", "ternary"])
+@pytest.mark.parametrize("name", ["fp32", "bf16", "ternary", "inceptionn", "inceptionn-scaled"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_warm_call_allocates_nothing_of_the_tensors_size(name, threads):
     codecs.set_threads(threads)

@@ -123,7 +123,8 @@ def _tagged(name: str, options: Mapping[str, float], ratios: tuple[float, ...], 
             high, source = most, f"{source}; with a scale nobody has measured, so the high end is the format's worst"
         elif options["bound"] < min(TABLE_III):
             high, source = most, f"{source}; the bound is tighter, so the high end is the format's worst"
-    return Format(name, mean, 8, block=block, block_bytes=EXPONENT_BYTES if block else 0, spread=Spread(low, high, most, source))
+    spread = Spread(low, high, most, source)
+    return Format(name, mean, 8, block=block, block_bytes=EXPONENT_BYTES if block else 0, spread=spread)
 
 
 def _exponent(bound: float) -> int:

@@ -40,8 +40,10 @@ from paceline.training.loop import make_optimizer, mixed_seed
 from paceline.training.ways import choose
 from paceline.training.worker import build_model
 
-RATES = {"lenet5": 0.02, "cifar10-terngrad": 0.02}
-"""For 64 samples a step; LeNet-5's is that of ``terngrad_accuracy.py``. ``--rates`` tries others."""
+RATES = {"lenet5": 0.03, "cifar10-terngrad": 0.02}
+"""For 64 samples a step. Tried on dense alone (seed 0, four workers, 20,000 images of Fashion-MNIST, one epoch): 0.02 gave
+79.3 %, 0.04 gave 82.4 %, and 0.1 diverges; eight workers take twice the rate. ``--rates`` tries others.
+"""
 OPTIONS: dict[str, dict[str, Any]] = {"inceptionn": {"bound": 2.0**-10}, "inceptionn-scaled": {"bound": 2.0**-6}}
 COLUMNS = (
     "network", "data", "samples", "workers", "compression", "exchange", "options", "seed", "epochs", "batch", "lr",

@@ -44,7 +44,7 @@ class Efficiency:
     concurrent_messages: int
     latency_factor: float
     time_factor: float = 1.0
-    codec_cores: int = 1
+    codec_cores: float = 1
 
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""

@@ -67,3 +67,17 @@ def test_every_result_names_its_date_commit_and_environment() -> None:
     for path in files:
         for row in rows(path):
             assert row["date"].startswith("20") and row["commit"] and row["python"], path.name
+
+
+def test_inceptionn_ratio_short(tmp_path: Path) -> None:
+    out = tmp_path / "r.csv"
+    run("inceptionn_ratio.py", "--steps", "1", "--values", "5000", "--out", str(out))
+    assert len(rows(out)) == 4 * 11
+    # On all of these the default bound of inceptionn-scaled keeps 99 % of the energy; and it sends more than twice less.
+    kept = [row for row in rows(out) if row["codec"] == "inceptionn-scaled" and row["bound"] == "2^-6"]
+    assert all(float(row["lost"]) < 0.01 and float(row["ratio"]) > 2 for row in kept)
+
+
+def test_the_scaled_default_keeps_99_percent_of_every_gradient_measured() -> None:
+    kept = [r for r in rows(RESULTS / "inceptionn_ratio.csv") if r["codec"] == "inceptionn-scaled" and r["bound"] == "2^-6"]
+    assert len({r["gradient"] for r in kept}) >= 6 and all(float(r["lost"]) < 0.01 for r in kept)

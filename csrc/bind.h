@@ -30,6 +30,7 @@ void bind_pool(nb::module_& m);
 void bind_checksum(nb::module_& m);
 void bind_floats(nb::module_& m);
 void bind_ternary(nb::module_& m);
+void bind_inceptionn(nb::module_& m);
 void bind_integer(nb::module_& m);
 void bind_sign(nb::module_& m);
 void bind_topk(nb::module_& m);

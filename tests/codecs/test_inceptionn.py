@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import oracle_inceptionn as oracle
 from every_backend import decoded, encoded, labels
-from paceline.codecs import ADD, SUBTRACT, PayloadError, get
+from paceline.codecs import ADD, SUBTRACT, PayloadError, get, set_threads
 from paceline.codecs.inceptionn import tag_shares
 from paceline.errors import UserError
 
@@ -215,3 +215,20 @@ def test_impossible_parameters_are_refused():
         changed[at] = value
         with pytest.raises(PayloadError, match="parameters"):
             codec(10).decode(changed)
+
+
+@pytest.mark.skipif(BACKENDS == ["reference"], reason="needs the extension: make native")
+@pytest.mark.parametrize("name", ["inceptionn", "inceptionn-scaled"])
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_the_number_of_threads_changes_nothing(name, threads):
+    x = normal(0.05, 400_001) * np.float32(1 - np.arange(400_001) // 50_000 % 2)  # chunks of very different lengths
+    c = get(name, bound=2.0**-9)
+    expected = encoded("reference", c, x)
+    set_threads(threads)
+    try:
+        for backend in BACKENDS[1:]:
+            for _ in range(5):
+                assert encoded(backend, c, x) == expected
+                assert decoded(backend, c, expected, x.size).tobytes() == decoded("reference", c, expected, x.size).tobytes()
+    finally:
+        set_threads(None)

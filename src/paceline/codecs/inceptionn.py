@@ -73,7 +73,7 @@ class Inceptionn(PowerBound):
         return groups.body_range(count, 4)
 
     def thresholds(self) -> tuple[int, int, int]:
-        """fp32 bits from which a magnitude takes 1, 2, 4 bytes: the exponents EB, EB + ceil((127 - EB) / 2), 127 of algorithm 2."""
+        """fp32 bits from which a magnitude takes 1, 2, 4 bytes: exponents EB, EB + ceil((127 - EB) / 2), 127 of algorithm 2."""
         smallest = _BIAS - self.k
         return smallest << 23, smallest + (self.k + 1) // 2 << 23, _BIAS << 23
 

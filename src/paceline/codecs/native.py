@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +16,8 @@ from paceline.codecs.threads import threads
 
 if TYPE_CHECKING:
     from paceline.codecs.dense import Bf16, Fp32
+    from paceline.codecs.inceptionn import Inceptionn
+    from paceline.codecs.inceptionn_scaled import InceptionnScaled
     from paceline.codecs.integer import Int4, Int8
     from paceline.codecs.sign import Sign
     from paceline.codecs.ternary import Ternary, TernarySum
@@ -23,6 +27,10 @@ try:
     from paceline import _native
 except ImportError:  # a source tree without a build
     _native = None  # type: ignore[assignment]
+
+_wanted = os.environ.get("PACELINE_ISA", "")
+if _native is not None and _wanted not in ("", _native.isa()):
+    warnings.warn(f"PACELINE_ISA is {_wanted!r}; this processor runs {_native.isa()}", stacklevel=1)
 
 name = "native"
 
@@ -130,6 +138,25 @@ def _decode_sum(codec: TernarySum, body: Any, out: F32, mode: int) -> None:
     )
 
 
+def _encode_inceptionn(codec: Inceptionn, x: F32, body: Any, key: counter.Key, start: int) -> int:
+    return _native.inceptionn_encode(x, body, codec.k, threads())
+
+
+def _decode_inceptionn(codec: Inceptionn, body: Any, out: F32, mode: int) -> None:
+    _sized(_native.inceptionn_decode(body, out, codec.k, mode, threads()), "groups of values that no encoder writes")
+
+
+def _encode_inceptionn_scaled(codec: InceptionnScaled, x: F32, body: Any, key: counter.Key, start: int) -> int:
+    written = _native.inceptionn_scaled_encode(x, body, codec.k, threads())
+    if written < 0:
+        raise ValueError(NON_FINITE)
+    return written
+
+
+def _decode_inceptionn_scaled(codec: InceptionnScaled, body: Any, out: F32, mode: int) -> None:
+    _sized(_native.inceptionn_scaled_decode(body, out, codec.k, mode, threads()), "groups of values that no encoder writes")
+
+
 def _encode_int8(codec: Int8, x: F32, body: Any, key: counter.Key, start: int) -> int:
     return _finite(_native.int8_encode(x, body, codec.log2_block, key.low, key.high, start, threads()), body)
 
@@ -193,6 +220,8 @@ _KERNELS: Mapping[str, _Kernels] = {
     "bf16": _Kernels(_encode_bf16, _decode_bf16),
     "ternary": _Kernels(_encode_ternary, _decode_ternary),
     "ternary-sum": _Kernels(_encode_sum, _decode_sum),
+    "inceptionn": _Kernels(_encode_inceptionn, _decode_inceptionn),
+    "inceptionn-scaled": _Kernels(_encode_inceptionn_scaled, _decode_inceptionn_scaled),
     "int8": _Kernels(_encode_int8, _decode_int8),
     "int4": _Kernels(_encode_int4, _decode_int4),
     "sign": _Kernels(_encode_sign, _decode_sign),

@@ -14,8 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.strategy import BUCKET_BYTES, FIRST_BUCKET_BYTES, Strategy
 from paceline.training.auto import Auto
+from paceline.training.guards import agree
 from paceline.training.hook import Hook, paceline_hook
 from paceline.training.powersgd import PowerSGD
+from paceline.training.tensors import trained
 from paceline.training.ways import Way, choose
 
 _log = logging.getLogger("paceline")
@@ -73,14 +75,22 @@ def attach(
             f"attach takes a DistributedDataParallel model, got {type(model).__name__}",
             "wrap it first: model = DistributedDataParallel(model)",
         )
+    workers = dist.get_world_size(model.process_group)
+    per_node = ranks_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", workers))
+    # As it was given, and before anything else: what one rank alone refuses would keep the others waiting.
+    given = {
+        "compression": compression, "exchange": exchange, "options": options, "seed": seed, "clip": clip,
+        "min_elements": min_elements, "dense": tuple(dense), "check_every": check_every, "candidates": tuple(candidates),
+        "ranks per node": per_node if "hierarchical" in exchange or compression == "auto" else None,
+        "grad_scaler": grad_scaler is not None,
+    }  # fmt: skip
+    agree(model.process_group, given, list(trained(model.module).values()))
     if getattr(model, "_comm_hooks", None):
         raise UserError("this model has a communication hook already", "attach once, right after wrapping it")
     sparse = [name for name, module in model.module.named_modules() if getattr(module, "sparse", False)]
     if sparse:
         raise UserError(f"{', '.join(sparse)}: sparse gradients cannot be exchanged here", "build the layer with sparse=False")
     rule: dict[str, Any] = {"names": tuple(dense)} | ({} if min_elements is None else {"min_elements": min_elements})
-    workers = dist.get_world_size(model.process_group)
-    per_node = ranks_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", workers))
 
     def way(name: str, exchange: str = "", **options: float) -> Way:
         return choose(name, exchange, options, clip if name == "terngrad" else None, per_node, rule)

@@ -31,7 +31,10 @@ class Stream(Protocol):
         """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none."""
 
     def length(self, start: int, stop: int, workers: int) -> int | None:
-        """Bytes of the message that any rank makes for such elements; None where it depends on their values."""
+        """Bytes of the message that any rank makes for such elements; None where it depends on their values.
+
+        None for no elements too then: whether lengths are announced must be the same on every rank.
+        """
 
     def settle(self, start: int, stop: int) -> None:
         """This rank's contribution becomes what the others would have decoded of it, where the sum must be exact."""
@@ -55,6 +58,7 @@ class CodecStream:
     def __init__(self, codec: Codec, values: torch.Tensor, key: Key, first: int, residual: torch.Tensor | None = None) -> None:
         self.codec, self.values, self.residual = codec, values, residual
         self._key, self._first = key, first
+        self._fixed = codec.payload_bytes(_MANY) is not None
 
     @property
     def count(self) -> int:
@@ -67,7 +71,7 @@ class CodecStream:
             return NOTHING
         values = self.values[start:stop]
         message = _encode(self.codec, values, self._key, self._first + start)
-        if message.numel() > HEADER_BYTES + 4 * (stop - start):
+        if message.numel() > _dense_bytes(stop - start):
             message = _encode(_DENSE, values, self._key, 0)
         if self.residual is not None:
             left = self.residual[start:stop]
@@ -77,7 +81,10 @@ class CodecStream:
 
     def length(self, start: int, stop: int, workers: int) -> int | None:
         """See ``Stream``."""
-        return self.codec.payload_bytes(stop - start) if stop > start else 0
+        if not self._fixed:
+            return None
+        count = stop - start
+        return min(self.codec.max_payload_bytes(count), _dense_bytes(count)) if count else 0
 
     def settle(self, start: int, stop: int) -> None:
         """The own contribution is added as it is: nothing is lost."""
@@ -140,6 +147,11 @@ class TernaryStream:
 
 
 _DENSE = Fp32()
+_MANY = 1 << 20  # elements; of few a layout of varying size may have but one
+
+
+def _dense_bytes(count: int) -> int:
+    return HEADER_BYTES + 4 * count
 
 
 def _encode(codec: Codec, values: torch.Tensor, key: Key, start: int) -> torch.Tensor:

@@ -25,7 +25,7 @@ def train(
 
     Args:
         model: a network's name or ``module:function`` returning an ``nn.Module``.
-        data: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR`` or ``module:function`` returning four tensors.
+        data: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or ``module:function`` returning four tensors.
         lr: learning rate; 0 takes the optimizer's default.
         resume: directory of an earlier run to go on with.
 

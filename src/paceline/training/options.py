@@ -29,7 +29,7 @@ DEFAULTS: dict[str, Any] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything but ``--workers``, ``--json`` and ``--help``."""
     parser.add_argument("--model", metavar="NAME", help="lenet5, another named network, or module:function")
-    parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, or module:function")
+    parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
     add_exchange_arguments(parser)
     parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
     parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate (default: the optimizer's)")

@@ -58,8 +58,13 @@ def codes(gradient: np.ndarray, limit: np.float32, scale: np.float32, u: np.ndar
     return np.sign(clipped).astype(np.int64) * chosen
 
 
-def terngrad_mean(gradients: Sequence[np.ndarray], seed: int, step: int, start: int, clip: float | None) -> np.ndarray:
-    """What every worker must hold in the end, of one tensor: ``gradients`` of every rank, flat; ``start`` its first element."""
+def terngrad_mean(
+    gradients: Sequence[np.ndarray], seed: int, step: int, start: int, clip: float | None, workers: int = 0
+) -> np.ndarray:
+    """What every worker must hold in the end, of one tensor: ``gradients`` of every rank, flat; ``start`` its first draw.
+
+    With ``workers`` the gradients are sums over the nodes that so many workers are in.
+    """
     limits = [bound(g, clip) for g in gradients]
     scale = max(limits)
     if scale == 0:
@@ -68,7 +73,7 @@ def terngrad_mean(gradients: Sequence[np.ndarray], seed: int, step: int, start: 
         codes(g, limit, scale, draws(seed, step, rank, start, g.size))
         for rank, (g, limit) in enumerate(zip(gradients, limits, strict=True))
     )
-    return (scale / np.float32(len(gradients))) * np.asarray(total).astype(np.float32)
+    return (scale / np.float32(workers or len(gradients))) * np.asarray(total).astype(np.float32)
 
 
 def pack(values: Sequence[int], width: int) -> bytes:

@@ -34,12 +34,16 @@ class PowerSGD:
         self.meter, self.sample = Meter(dist.get_rank(model.process_group)), Sample()
         self.tensors = list(trained(model.module).values())
         self.dense = dict(way.compression.dense(self.tensors))
+        self._device = next(model.module.parameters()).device
         self._workers = dist.get_world_size(model.process_group)
         group = dist.new_group(dist.get_process_group_ranks(model.process_group), use_local_synchronization=True)
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="paceline-powersgd", daemon=True).start()
         self.state = powerSGD_hook.PowerSGDState(
-            group, matrix_approximation_rank=self.rank, start_powerSGD_iter=START, random_seed=seed
+            group,
+            matrix_approximation_rank=self.rank,
+            start_powerSGD_iter=START,
+            random_seed=seed % 2**32,  # NumPy takes no more
         )
 
     def __str__(self) -> str:
@@ -92,13 +96,20 @@ class PowerSGD:
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Go on where ``state_dict`` was taken, by as many ranks. Raises UserError for another number or compression."""
+        """Go on where ``state_dict`` was taken; arguments and errors as ``Hook.load_state_dict``.
+
+        PyTorch's hook keeps residuals by bucket: the model must be cut into the same ones.
+        """
         states = [state] if isinstance(state, Mapping) else list(state)
-        own = [s for s in states if s["compression"] == "powersgd" and s["rank"] == self.meter.rank]
-        if not own or own[0]["workers"] != self._workers:
-            raise UserError("the state is of another rank, compression or number of workers", "resume powersgd as it was")
-        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+        by_rank = {s["rank"]: s for s in states if s["compression"] == "powersgd"}
+        before = states[0]["workers"] if by_rank else 0
+        own = by_rank.get(self.meter.rank) if before == self._workers else None
+        if own is None:
+            if not before or sorted(by_rank) != list(range(before)):
+                raise UserError("the state is of another compression, or not of all ranks", "give the states of every rank")
+            total = {i: sum(s["error_dict"][i].double() for s in states) for i in by_rank[0]["error_dict"]}
+            own = {**by_rank[0], "error_dict": {i: (t / self._workers).float() for i, t in total.items()}}
         for name in ("error_dict", "p_memory_dict", "q_memory_dict"):
-            setattr(self.state, name, {i: t.to(device).clone() for i, t in own[0][name].items()})
-        self.state.iter, self.step, self.seed = own[0]["iter"], own[0]["step"], own[0]["seed"]
-        self.state.rng.set_state(own[0]["rng"])
+            setattr(self.state, name, {i: t.to(self._device).clone() for i, t in own[name].items()})
+        self.state.iter, self.step, self.seed = own["iter"], own["step"], own["seed"]
+        self.state.rng.set_state(own["rng"])

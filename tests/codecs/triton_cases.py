@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,23 +10,32 @@ import pytest
 import torch
 
 from paceline import codecs
-from paceline.codecs import ADD, SET, SUBTRACT, PayloadError, backends, codec, container, counter
+from paceline.codecs import ADD, SET, SUBTRACT, PayloadError, backends, codec, container, counter, groups
 from paceline.codecs import triton as gpu
 from paceline.codecs.backends import REFERENCE
 from paceline.codecs.dense import Bf16, Fp32
 from paceline.codecs.inceptionn import Inceptionn
 from paceline.codecs.inceptionn_scaled import InceptionnScaled
+from paceline.codecs.integer import Int4, Int8
+from paceline.codecs.sign import Sign
 from paceline.codecs.ternary import Ternary, TernarySum, _Bounded
+from paceline.codecs.topk import TopK
 from paceline.codecs.triton import launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    from triton.runtime import interpreter
+
+    interpreter.interpreter_builder.options = replace(interpreter.interpreter_builder.options, sanitize_overflow=False)
 KEY = counter.key(1, 2, 3)
-SIZES = (0, 1, 7, 8, 63, 64, 65, 1000, launch.TILE, launch.TILE + 1, 2 * launch.TILE + 200)
+SIZES = (0, 1, 63, 64, 205, launch.TILE + 201)
 GUARD = 0xA5
-GOLDEN = Path(__file__).parent / "golden"
 MIXED = [
     Fp32(), Bf16(), Ternary(scale=2.0), Ternary(scale=1e-36), _Bounded(scale=3.0, bound=0.7), TernarySum(workers=1),
     TernarySum(workers=40, scale=0.37), TernarySum(workers=32767, scale=3.1),
+    Int8(), Int4(), Sign(), Int8(block=64), Int4(block=64), Sign(block=64),
+    Inceptionn(), Inceptionn(bound=2.0**-15), InceptionnScaled(), InceptionnScaled(bound=2.0**-14), InceptionnScaled(bound=0.5),
+    TopK(), TopK(density=0.3, value_bits=16), TopK(density=0.0001), TopK(density=0.001, value_bits=16),
 ]  # fmt: skip
 
 
@@ -70,8 +78,8 @@ def reference_body(kind: Any, x: np.ndarray, key: counter.Key = KEY, start: int 
     return body[: REFERENCE.encode(kind, x, body, key, start)]
 
 
-def agree(kind: Any, x: np.ndarray, key: counter.Key = KEY, start: int = 0) -> None:
-    """Body, length, checksum and all three ways of decoding, between bytes that must not change."""
+def agree(kind: Any, x: np.ndarray, key: counter.Key = KEY, start: int = 0, modes: tuple[int, ...] = (SET, ADD, SUBTRACT)) -> None:
+    """Body, length, checksum and decoding, between bytes that must not change."""
     wanted, most = reference_body(kind, x, key, start), kind.body_range(x.size)[1]
     room = torch.full((most + 128,), GUARD, dtype=torch.uint8, device=DEVICE)
     assert gpu.encode(kind, tensor(x), room[64 : 64 + most], key, start) == wanted.size
@@ -80,7 +88,7 @@ def agree(kind: Any, x: np.ndarray, key: counter.Key = KEY, start: int = 0) -> N
     assert (host[:64] == GUARD).all() and (host[64 + most :] == GUARD).all()
     body, head = room[64 : 64 + wanted.size], bytes(range(24))
     assert gpu.checksum(head, body) == container.checksum(head, wanted)
-    for mode in (SET, ADD, SUBTRACT):
+    for mode in modes:
         before = gradient(x.size, 5)
         out = before.copy()
         guarded = torch.full((x.size + 32,), 7.0, device=DEVICE)
@@ -95,13 +103,76 @@ def agree(kind: Any, x: np.ndarray, key: counter.Key = KEY, start: int = 0) -> N
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("kind", MIXED, ids=str)
 def test_the_reference_s_bits(kind, n):
-    agree(kind, values_for(kind, n, n))
+    agree(kind, values_for(kind, n, n), modes=(SET, ADD, SUBTRACT) if n in (1, 205) else (SET,))
+
+
+@pytest.mark.parametrize("kind", [Int8(block=4096), Int4(block=4096), Sign(block=4096)], ids=str)
+def test_blocks_larger_than_a_tile(kind):
+    for n in (4096, 3 * 4096 + 77):
+        agree(kind, gradient(n, n), modes=(SET,))
+
+
+@pytest.mark.parametrize("kind", [k for k in MIXED if isinstance(k, Int8 | Int4 | Sign | InceptionnScaled)], ids=str)
+def test_every_magnitude(kind):
+    """Blocks of zeros, of subnormal numbers, of the largest: each with its own scale."""
+    blocks = [np.zeros(1024, np.float32)]
+    for seed, scale in enumerate((1e-45, 1e-42, 1.2e-38, 1e-30, 1e-19, 1.0, 1e30, 3.4e38)):
+        share = np.random.default_rng(seed).uniform(-1, 1, 1024)
+        blocks.append((share * scale).astype(np.float32))
+    agree(kind, np.concatenate(blocks)[:-3], modes=(SET,))
+
+
+@pytest.mark.parametrize("kind", [Inceptionn(), InceptionnScaled()], ids=str)
+def test_several_chunks(kind, monkeypatch):
+    if DEVICE == "cpu":  # the interpreter takes milliseconds a group
+        monkeypatch.setattr(groups, "CHUNK", launch.TILE)
+    x = gradient(2 * groups.CHUNK + 1500, 1)
+    x[1024:2048] = 0
+    agree(kind, x, modes=(SET,))
+    body = reference_body(kind, x)
+    for at in (0, 5, 11, 20, 40, body.size // 2, body.size - 1):
+        for flip in (1, 0x80):
+            damaged = body.copy()
+            damaged[at] ^= flip
+            hostile(kind, damaged, x.size)
+
+
+def hostile(kind: Any, body: np.ndarray, count: int) -> None:
+    """What the reference says of a body, the GPU says too; and nothing beside ``out`` is written."""
+    wanted = np.empty(count, np.float32)
+    room = torch.full((count + 32,), 7.0, device=DEVICE)
+    try:
+        REFERENCE.decode(kind, body, wanted, SET)
+    except PayloadError:
+        with pytest.raises(PayloadError):
+            gpu.decode(kind, tensor(body), room[16:-16], SET)
+    else:
+        gpu.decode(kind, tensor(body), room[16:-16], SET)
+        assert np.array_equal(words(room[16:-16]), words(wanted))
+    assert (room[:16] == 7).all() and (room[-16:] == 7).all()
+
+
+@pytest.mark.parametrize("kind", MIXED, ids=str)
+def test_any_bytes(kind):
+    rng = np.random.default_rng(0)
+    for n in (1, 77):
+        good = reference_body(kind, values_for(kind, n, n))
+        least, most = kind.body_range(n)
+        bodies = [np.full(most, 255, np.uint8), np.zeros(least, np.uint8), rng.integers(0, 256, least, dtype=np.uint8)]
+        for _ in range(4):
+            damaged = good.copy()
+            damaged[rng.integers(good.size)] ^= 1 << rng.integers(8)
+            bodies.append(damaged)
+        for body in bodies:
+            with np.errstate(all="ignore"):
+                hostile(kind, body, n)
 
 
 @pytest.mark.parametrize("start", [1, 2**31 - 100, 2**32 - 1, 2**32 - launch.TILE - 17, 2**32, 3 * 2**32 - 1000, 2**48 + 5])
 def test_draws_of_any_index(start):
     for key in (KEY, counter.Key(1, 1), counter.Key(2**32 - 1, 2**31)):
-        agree(Ternary(scale=1.5), gradient(launch.TILE + 100), key, start)
+        agree(Ternary(scale=1.5), gradient(launch.TILE + 100), key, start, ())
+    agree(Int8(), gradient(launch.TILE + 100), KEY, start, ())
 
 
 def test_what_is_no_number():
@@ -115,21 +186,20 @@ def test_what_is_no_number():
         assert np.array_equal(body.cpu().numpy(), reference_body(kind, odd))
 
 
-@pytest.mark.parametrize("kind", [k for k in MIXED if not isinstance(k, Fp32 | Bf16)], ids=str)
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 40000.0])
-def test_values_without_a_form_are_refused(kind, value):
-    if value == 40000 and not isinstance(kind, TernarySum):
-        return
-    for at in (0, 2999):
-        x = np.zeros(3000, np.float32)
+@pytest.mark.parametrize("kind", [k for k in MIXED if not isinstance(k, Fp32 | Bf16 | Inceptionn)], ids=str)
+def test_values_without_a_form_are_refused(kind):
+    for value, at in ((np.nan, 0), (-np.nan, 2199), (np.inf, 2199), (-np.inf, 1), (40000.0, 5)):
+        x = np.zeros(2200, np.float32)
         x[at] = value
+        if np.isfinite(value) and not isinstance(kind, TernarySum):
+            continue
         with pytest.raises(ValueError):
             kind.encode(tensor(x))
 
 
-@pytest.mark.parametrize("n", [1, 5, 4096, 4097, 20000, 70000])
+@pytest.mark.parametrize("n", [1, 5, 4097, 70000])
 def test_moments_in_their_fixed_order(n):
-    for x in (gradient(n, n) + np.float32(3), np.full(n, 0.1, np.float32), gradient(n, 1, 1e-38)):
+    for x in (gradient(n, n) + np.float32(3), np.full(n, 0.1, np.float32))[: 1 if n > 5000 else 2]:
         assert gpu.sums(tensor(x)) == REFERENCE.sums(x)
         assert gpu.peak(tensor(x)) == REFERENCE.peak(x)
 
@@ -137,24 +207,24 @@ def test_moments_in_their_fixed_order(n):
 def test_moments_of_nothing_and_of_what_is_no_number():
     nothing = tensor(np.empty(0, np.float32))
     assert gpu.peak(nothing) == 0 and gpu.sums(nothing) == (0, 0, 0)
-    for value in (np.nan, np.inf, -np.inf):
-        x = gradient(5000)
-        x[4999] = value
+    for value in (np.nan, -np.inf):
+        x = gradient(50)
+        x[49] = value
         assert not np.isfinite(gpu.peak(tensor(x))) and not np.isfinite(gpu.sums(tensor(x))[0])
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 4095, 4 * 4096, 4 * 4096 + 3, 40001])
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 4095, 4 * 4096, 4 * 4096 + 3, 40001])
 def test_checksums(size):
     body = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
     head = bytes(range(200, 224))
     assert gpu.checksum(head, tensor(body)) == container.checksum(head, body)
 
 
-PUBLIC = [codecs.get("fp32"), codecs.get("bf16"), codecs.get("ternary"), codecs.get("ternary", clip=2.5)]
+PUBLIC = [*(codecs.get(name) for name in codecs.names()), codecs.get("ternary", clip=2.5)]
 
 
 @pytest.mark.parametrize("kind", PUBLIC, ids=str)
-@pytest.mark.parametrize("n", [0, 1, 3001])
+@pytest.mark.parametrize("n", [0, 601])
 def test_payloads_are_the_cpu_s(kind, n):
     x = gradient(n, 3)
     mine, theirs = kind.encode(tensor(x), seed=4, step=5, rank=6, start=7), kind.encode(x, seed=4, step=5, rank=6, start=7)
@@ -167,10 +237,10 @@ def test_payloads_are_the_cpu_s(kind, n):
 
 
 @pytest.mark.parametrize("kind", PUBLIC, ids=str)
-@pytest.mark.parametrize("offset", [0, 1, 4, 8, 15])
+@pytest.mark.parametrize("offset", [1, 8])
 def test_payloads_at_crooked_addresses(kind, offset):
-    x = gradient(1000)
-    room = torch.full((offset + kind.max_payload_bytes(1000) + 1,), GUARD, dtype=torch.uint8, device=DEVICE)
+    x = gradient(300)
+    room = torch.full((offset + kind.max_payload_bytes(300) + 1,), GUARD, dtype=torch.uint8, device=DEVICE)
     payload = kind.encode(tensor(x), out=room[offset:-1])
     assert payload.data_ptr() == room.data_ptr() + offset
     assert np.array_equal(payload.cpu().numpy(), kind.encode(x)) and (room[:offset] == GUARD).all() and room[-1] == GUARD

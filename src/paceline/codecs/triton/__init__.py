@@ -20,7 +20,7 @@ import torch
 from paceline.codecs import container, counter
 from paceline.codecs.codec import ADD, NON_FINITE, SET, Codec
 from paceline.codecs.container import HEADER_BYTES, Header, PayloadError
-from paceline.codecs.triton import dense, envelope, launch, moments, ternary
+from paceline.codecs.triton import blocks, dense, envelope, groups, launch, moments, ternary, topk
 from paceline.codecs.triton.launch import REFUSED, WRITTEN
 
 name = "triton"
@@ -149,4 +149,10 @@ _KERNELS: Mapping[str, Kernels] = {
     "bf16": Kernels(dense.encode, dense.decode, ""),
     "ternary": Kernels(ternary.encode, ternary.decode),
     "ternary-sum": Kernels(ternary.encode_sum, ternary.decode_sum, "a sum beyond its workers' ternaries"),
+    "inceptionn": Kernels(groups.encode, groups.decode, ""),
+    "inceptionn-scaled": Kernels(groups.encode, groups.decode),
+    "int8": Kernels(blocks.encode, blocks.decode),
+    "int4": Kernels(blocks.encode, blocks.decode),
+    "sign": Kernels(blocks.encode_sign, blocks.decode_sign),
+    "topk": Kernels(topk.encode, topk.decode),
 }

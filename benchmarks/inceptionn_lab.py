@@ -90,10 +90,12 @@ def measure(net: str, facts: dict[str, Any], data: dict[str, Any], on: Any, o: a
 def show(row: dict[str, Any]) -> None:
     """One line of the table."""
     published = f"{row['published_normalised']:.3g}" if row["published_normalised"] != "" else "-"
+    spread = f"{row['step_low_s']:.3g}-{row['step_high_s']:.3g}"
+    range_ = f"{row['predicted_low_s']:.3g}-{row['predicted_high_s']:.3g}"
     print(
-        f"  {row['network']:10} {row['system']:17} step {row['step_s']:.3g} s ({row['step_low_s']:.3g}-{row['step_high_s']:.3g}),"
-        f" predicted {row['predicted_s']:.3g} ({row['predicted_low_s']:.3g}-{row['predicted_high_s']:.3g}),"
-        f" of WA {row['normalised']:.2f} (paper {published}), communication cut {row['comm_cut']:.1%}, step {row['step_cut']:.1%}",
+        f"  {row['network']:10} {row['system']:17} step {row['step_s']:.3g} s ({spread}), predicted {row['predicted_s']:.3g}"
+        f" ({range_}), of WA {row['normalised']:.2f} (paper {published}), communication cut {row['comm_cut']:.1%},"
+        f" step {row['step_cut']:.1%}",
         flush=True,
     )
 
@@ -112,8 +114,9 @@ def picture(rows: list[dict[str, Any]], path: Path, heading: str) -> None:
         guess = mine[0]["predicted_s"]
         for i, row in enumerate(mine):
             low, high = (abs(row[k] - row["step_s"]) / mine[0]["step_s"] for k in ("step_low_s", "step_high_s"))
-            axis.bar(i - 0.2, row["normalised"], 0.4, color="#3b6ea8", yerr=[[low], [high]], label="measured" if not i else None)
-            axis.bar(i + 0.2, row["predicted_s"] / guess, 0.4, color="#c9a24b", label="predicted" if not i else None)
+            said = ("measured", "predicted") if not i else (None, None)
+            axis.bar(i - 0.2, row["normalised"], 0.4, color="#3b6ea8", yerr=[[low], [high]], label=said[0])
+            axis.bar(i + 0.2, row["predicted_s"] / guess, 0.4, color="#c9a24b", label=said[1])
             if row["published_normalised"] != "":
                 axis.plot(i, row["published_normalised"], "k_", ms=18, label="paper" if row["system"] == "INC" else None)
         axis.set_title(net, loc="left", fontsize=10, fontweight="bold")

@@ -2,8 +2,8 @@
 
     python benchmarks/speedup_lab.py --out RESULTS/speedup_lab.csv --picture RESULTS/speedup_lab.svg
 
-RESULTS is benchmarks/results. Compute is a sleep of one GPU's published step (slide 10 of TernGrad's talk: samples/s of one GPU,
-64, 64 and 32 samples); a third of it is the forward pass, the backward pass is spread over the layers by their FLOPs and the
+RESULTS is benchmarks/results. Compute is a sleep of one GPU's published step (TernGrad's performance model: samples/s of one
+GPU, 64, 64 and 32 samples); a third of it is the forward pass, the backward pass is spread over the layers by their FLOPs and the
 exchange overlaps it, as in DDP. Dense is stock DistributedDataParallel.
 """
 
@@ -89,7 +89,7 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("step of dense DDP / step of TernGrad")
     axes[0][0].legend(frameon=False, fontsize=7)
-    figure.suptitle("emulated: compute is a sleep, gradients and exchange are real; solid measured, dashed predicted", fontsize=8)
+    figure.suptitle("emulated: compute is a sleep, gradients, exchange are real; solid measured, dashed predicted", fontsize=8)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

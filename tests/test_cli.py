@@ -38,6 +38,8 @@ COMMANDS = {
     "workload list": "--json --help",
     "workload show": "NAME|module:function --json --help",
     "report": "DIR --json --help",
+    "bench": "--help",
+    "bench codec": "--size --codec --threads --json --help",
     "lab": "--help",
     "lab up": "--hosts --link --latency --loopback --name --json --help",
     "lab exec": "COMMAND --per-host --timeout --name --json --help",
@@ -130,6 +132,26 @@ def test_json_is_one_object(command: str, keys: str, capsys: pytest.CaptureFixtu
     assert set(keys.split()) <= set(one_object(out))
     text = run(capsys, *command.split())
     assert text[0] == 0 and text[1].count("\n") > 1 and text[2] == ""
+
+
+def test_bench_codec_json_is_one_object_per_codec_and_direction(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "bench codec --size 40kB --codec ternary bf16 --codec fp32 --threads 1 --json"
+    code, out, err = run(capsys, *shlex.split(command))
+    assert (code, err) == (0, "")
+    found = [one_object(line + "\n") for line in out.splitlines()]
+    directions = ("encode", "decode", "decode_add")
+    assert [(f["codec"], f["direction"]) for f in found] == [(c, d) for c in ("ternary", "bf16", "fp32") for d in directions]
+    for speed in found:
+        assert speed["gb_per_s"] > 0 and speed["memcpy_gb_per_s"] > 0 and speed["elements"] == 10_000
+        assert speed["low_gb_per_s"] <= speed["gb_per_s"] <= speed["high_gb_per_s"]
+        assert speed["gb_per_s_per_core"] == speed["gb_per_s"] / speed["threads"]
+    assert found[0]["ratio"] == 40_000 / (32 + 2500)
+
+
+def test_bench_codec_text_fits_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "bench", "codec", "--size", "4kB")
+    assert (code, err) == (0, "") and max(map(len, out.splitlines())) <= 80
+    assert "decode_add" in out and "memcpy" in out
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -325,6 +347,10 @@ MISTAKES = [
     (f"{U} --data users:floats", "labels of torch.float32", "int64"),
     (f"{U} --data users:negative", "users:negative has the label -2, users:narrow has 2 outputs", "0 to 1"),
     (U, "users:data has the label 2, users:narrow has 2 outputs", "label from 0 to 1"),
+    # benchmarks
+    ("bench codec --codec ternery", "unknown codec 'ternery'", "ternary"),
+    ("bench codec --size 100", "'100' is not a size", "25MiB"),
+    ("bench codec --size 4kB --threads 0", "0 threads", "give 1 or more"),
     # reports
     ("report absent", "no run directory absent", "paceline train --out absent"),
     ("report empty", "no record.jsonl in empty", "paceline train --out empty"),

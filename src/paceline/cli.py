@@ -24,8 +24,11 @@ TRAIN_EXAMPLE = """example:
 REPORT_EXAMPLE = """example:
   paceline report runs/demo"""
 
-Answer = tuple[dict[str, Any], str]
-"""What a command found, as JSON and as text."""
+BENCH_EXAMPLE = """example:
+  paceline bench codec --codec ternary bf16 --size 100MB --threads 1"""
+
+Answer = tuple[dict[str, Any] | list[dict[str, Any]], str]
+"""What a command found, as JSON (a list: one object a line) and as text."""
 
 
 class UsageError(UserError):
@@ -92,6 +95,12 @@ def build_parser() -> Parser:
     _command(workload, "list", "every named network", "example:\n  paceline workload list", _workload_list)
     show = _command(workload, "show", "a layer table", "example:\n  paceline workload show alexnet", _workload_show)
     show.add_argument("name", metavar="NAME|module:function")
+
+    bench = _group(commands, "bench", "measure Paceline itself on this machine", BENCH_EXAMPLE)
+    codec = _command(bench, "codec", "speed of the codecs beside memcpy; --json: a line each", BENCH_EXAMPLE, _bench_codec)
+    codec.add_argument("--size", metavar="BYTES", default="100MB", help="of the fp32 tensor (default 100MB)")
+    codec.add_argument("--codec", metavar="NAME", nargs="+", action="extend", help="which codecs (default all)")
+    codec.add_argument("--threads", metavar="N", type=int, help="of C++ kernels (default OMP_NUM_THREADS, else all cores)")
 
     report = _command(
         commands, "report", "write report.html of a run directory", "example:\n  paceline report runs/demo", _report
@@ -200,6 +209,12 @@ def _workload_show(o: argparse.Namespace) -> Answer:
     return table.to_json(), workload_text(table)
 
 
+def _bench_codec(o: argparse.Namespace) -> Answer:
+    from paceline.codecs.bench import command
+
+    return command(o)
+
+
 def _report(o: argparse.Namespace) -> Answer:
     from paceline.reporting import write_report
 
@@ -259,8 +274,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with nullcontext() if streams else redirect_stdout(sys.stderr):
             data, text = options.run(options)
         if not streams:
-            print(json.dumps(_strict(data), allow_nan=False) if options.json else text.rstrip("\n"), flush=True)
-        return int(data.get("exit_code", 0))
+            objects = data if isinstance(data, list) else [data]
+            lines = [json.dumps(_strict(one), allow_nan=False) for one in objects] if options.json else [text.rstrip("\n")]
+            print("\n".join(lines), flush=True)
+        return 0 if isinstance(data, list) else int(data.get("exit_code", 0))
     except UserError as error:
         print(f"paceline: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

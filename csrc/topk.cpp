@@ -3,9 +3,11 @@
 // Encoding reads x once. A threshold that about a quarter more than k elements reach is guessed from a sample; that pass marks
 // them, one bit each, keeps their values and counts the upper halves of their magnitudes. The rest looks at the marked ones only:
 // the counts give the upper half of the k-th magnitude, a second count its lower half, a third pass writes. Only a wrong guess
-// (fewer than k marked) costs a second pass over x, with everything marked.
+// (fewer than k marked) costs a second pass over x, with all but zeros marked; where even those are fewer than k, the first
+// zeros are sent too.
 #include <algorithm>
 #include <memory>
+#include <type_traits>
 
 #include "blocks.h"
 #include "pool.h"
@@ -18,7 +20,18 @@ constexpr size_t kCoarse = size_t{1} << (31 - kCoarseShift), kFineBins = size_t{
 constexpr uint32_t kRoom = kChunk / 16;  // marked elements of a chunk whose values are kept; beyond, x is read again
 constexpr uint32_t kMagnitude = 0x7fffffffu;
 
-inline uint32_t magnitude_at(const float* x, size_t i) { return bits_of(x[i]) & kMagnitude; }
+struct Marked {
+    uint32_t found, most;  // how many, and the bits of the largest magnitude
+};
+
+// By bytes: neither x nor out needs to lie at a multiple of four.
+inline uint32_t bits_at(const float* x, size_t i) {
+    uint32_t bits;
+    std::memcpy(&bits, x + i, 4);
+    return bits;
+}
+
+inline uint32_t magnitude_at(const float* x, size_t i) { return bits_at(x, i) & kMagnitude; }
 
 #define PACELINE_KERNELS "topk_kernels.h"
 #include "foreach_isa.h"
@@ -108,7 +121,7 @@ void each_marked(const float* x, size_t chunk, const Scratch& s, F&& f) {
     for (size_t w = 0; seen < found; w++)
         for (uint64_t word = marks[w]; word; word &= word - 1, seen++) {
             const size_t index = first + 64 * w + static_cast<size_t>(__builtin_ctzll(word));
-            f(index, kept ? kept[seen] : bits_of(x[index]));
+            f(index, kept ? kept[seen] : bits_at(x, index));
         }
 }
 
@@ -121,24 +134,37 @@ void each_value(const float* x, size_t chunk, const Scratch& s, F&& f) {
     for (uint32_t i = 0; i < found; i++) f(words[i]);
 }
 
-// Marks at least `kept` elements and counts them by the upper half of their magnitudes.
-void mark_all(const float* x, size_t n, size_t kept, Scratch& s, int threads) {
-    const size_t chunks = (n + kChunk - 1) / kChunk;
-    for (uint32_t least = guess(x, n, kept, s.coarse.get());; least = 0) {
-        std::fill_n(s.coarse.get(), kCoarse, 0u);
-        parallel_ranges(n, threads, [&](size_t first, size_t last) {
-            const size_t c = first / kChunk;
-            uint32_t* to = s.coarse.get();
-            uint32_t own[kCoarse];
-            if (threads > 1) std::memset(to = own, 0, sizeof own);
-            s.chunk[c].found = PACELINE_CALL(mark)(x + first, last - first, least, s.marks.get() + c * (kChunk / 64),
-                                                   s.words.get() + c * kRoom, kRoom, to);
-            if (threads > 1)
-                for (size_t bin = least >> kCoarseShift; bin < kCoarse; bin++) add_atomic(s.coarse[bin], own[bin]);
-        });
-        size_t found = 0;
-        for (size_t c = 0; c < chunks; c++) found += s.chunk[c].found;
-        if (found >= kept) return;
+// A thread's own counts; zero between uses.
+thread_local uint32_t t_counts[kCoarse];
+
+// Marks the elements of magnitude `least` or more and counts them by the upper half of their magnitudes. Returns their number.
+size_t mark_all(const float* x, size_t n, uint32_t least, Scratch& s, int threads) {
+    std::fill_n(s.coarse.get(), kCoarse, 0u);
+    parallel_ranges(n, threads, [&](size_t first, size_t last) {
+        const size_t c = first / kChunk;
+        uint32_t* own = t_counts;
+        const Marked marked = PACELINE_CALL(mark)(x + first, last - first, least, s.marks.get() + c * (kChunk / 64),
+                                                  s.words.get() + c * kRoom, kRoom, own);
+        s.chunk[c].found = marked.found;
+        for (size_t bin = least >> kCoarseShift; bin <= marked.most >> kCoarseShift; bin++) {
+            add_atomic(s.coarse[bin], own[bin]);
+            own[bin] = 0;
+        }
+    });
+    size_t found = 0;
+    for (size_t c = 0; c * kChunk < n; c++) found += s.chunk[c].found;
+    return found;
+}
+
+// Marks, of the chunks that hold the first `missing` zeros, every element.
+void mark_zeros(const float* x, size_t n, size_t missing, Scratch& s) {
+    for (size_t c = 0; missing; c++) {
+        const size_t first = c * kChunk, size = std::min(kChunk, n - first);
+        missing -= std::min(missing, size - s.chunk[c].found);
+        const Marked marked = PACELINE_CALL(mark)(x + first, size, 0, s.marks.get() + c * (kChunk / 64), s.words.get() + c * kRoom,
+                                                  kRoom, t_counts);
+        std::fill_n(t_counts, (marked.most >> kCoarseShift) + 1, 0u);
+        s.chunk[c].found = marked.found;
     }
 }
 
@@ -148,9 +174,16 @@ uint32_t threshold(const float* x, size_t chunks, size_t kept, Scratch& s, int t
     const uint32_t upper = static_cast<uint32_t>(bin_of(s.coarse.get(), kCoarse, ties));
     std::fill_n(s.fine.get(), kFineBins, 0u);
     parallel_for(chunks, threads, [&](size_t c) {
+        uint32_t bin = 0, run = 0;  // equal ones in a row count at once
         each_value(x, c, s, [&](uint32_t bits) {
-            if ((bits & kMagnitude) >> kCoarseShift == upper) add_atomic(s.fine[bits & (kFineBins - 1)], 1);
+            if ((bits & kMagnitude) >> kCoarseShift != upper) return;
+            if ((bits & (kFineBins - 1)) != bin) {
+                add_atomic(s.fine[bin], run);
+                bin = bits & (kFineBins - 1), run = 0;
+            }
+            run++;
         });
+        add_atomic(s.fine[bin], run);
     });
     return upper << kCoarseShift | static_cast<uint32_t>(bin_of(s.fine.get(), kFineBins, ties));
 }
@@ -186,7 +219,12 @@ void write_chunk(const float* x, size_t c, const Scratch& s, uint32_t least, siz
             const uint16_t half = bf16_of(bits);
             std::memcpy(values + 2 * rank, &half, 2);
         }
-        std::memcpy(low + rank * at.low_bits / 8, &index, at.low_bits / 8);
+        if (at.low_bits == 8) {
+            low[rank] = static_cast<uint8_t>(index);
+        } else if (at.low_bits) {
+            const uint16_t part = static_cast<uint16_t>(index);
+            std::memcpy(low + 2 * rank, &part, 2);
+        }
         rank++;
     });
     flush();
@@ -203,11 +241,17 @@ int encode(const ConstFloats& x_, const Bytes& body_, size_t kept, int low_bits,
     s.reserve(chunks);
     nb::gil_scoped_release release;
     Scratch& scratch = s;  // the pool's threads see this thread's
-    mark_all(x, n, kept, scratch, threads);
+    uint32_t least = std::max(guess(x, n, kept, scratch.coarse.get()), 1u);
+    size_t found = mark_all(x, n, least, scratch, threads), ties = 0;
+    if (found < kept && least > 1) found = mark_all(x, n, 1, scratch, threads);
     for (size_t bin = kInfinityBits >> kCoarseShift; bin < kCoarse; bin++)
         if (scratch.coarse[bin]) return kBadValue;
-    size_t ties = 0;
-    const uint32_t least = threshold(x, chunks, kept, scratch, threads, ties);
+    if (found >= kept) {
+        least = threshold(x, chunks, kept, scratch, threads, ties);
+    } else {
+        least = 0, ties = kept - found;
+        mark_zeros(x, n, ties, scratch);
+    }
     parallel_for(chunks, threads, [&](size_t c) {
         uint32_t above = 0, equal = 0;
         each_value(x, c, scratch, [&](uint32_t bits) {
@@ -227,25 +271,35 @@ int encode(const ConstFloats& x_, const Bytes& body_, size_t kept, int low_bits,
     return 0;
 }
 
-// Calls f(j, index) for every element sent, in order, while it returns true. Needs marks that hold no more than `kept` ones.
-template <class F>
-bool each_sent(const uint8_t* body, const Layout& at, F&& f) {
+// Calls f(j, index) for every element sent, in order. Needs marks that hold no more than `kept` ones.
+template <class Low, class F>
+void each_low(const uint8_t* body, const Layout& at, F&& f) {
     const uint8_t* low = body + at.marks + at.values;
     size_t j = 0;
     for (size_t w = 0; w < at.marks / 8; w++) {
         uint64_t word;
         std::memcpy(&word, body + 8 * w, 8);
         for (; word; word &= word - 1, j++) {
-            size_t index = 64 * w + static_cast<size_t>(__builtin_ctzll(word));
-            if (at.low_bits) {
-                size_t part = 0;
-                std::memcpy(&part, low + j * at.low_bits / 8, at.low_bits / 8);
-                index = (index - j) << at.low_bits | part;
+            const size_t place = 64 * w + static_cast<size_t>(__builtin_ctzll(word));
+            if constexpr (std::is_void_v<Low>) {
+                f(j, place);
+            } else {
+                Low part;
+                std::memcpy(&part, low + j * sizeof part, sizeof part);
+                f(j, (place - j) << 8 * sizeof part | part);
             }
-            if (!f(j, index)) return false;
         }
     }
-    return true;
+}
+
+template <class F>
+void each_sent(const uint8_t* body, const Layout& at, F&& f) {
+    if (at.low_bits == 16)
+        each_low<uint16_t>(body, at, f);
+    else if (at.low_bits == 8)
+        each_low<uint8_t>(body, at, f);
+    else
+        each_low<void>(body, at, f);
 }
 
 int refusal(const uint8_t* body, const Layout& at, size_t n, int value_bits) {
@@ -269,31 +323,35 @@ int refusal(const uint8_t* body, const Layout& at, size_t n, int value_bits) {
     if (bad) return kBadValue;
     if (!at.low_bits) return 0;
     size_t next = 0;
-    return each_sent(body, at, [&](size_t, size_t index) {
-               const bool good = index >= next && index < n;
-               next = index + 1;
-               return good;
-           })
-               ? 0
-               : kBadIndex;
+    each_sent(body, at, [&](size_t, size_t index) {
+        bad |= index < next || index >= n;
+        next = index + 1;
+    });
+    return bad ? kBadIndex : 0;
 }
 
-template <int kMode>
-void scatter(const uint8_t* body, const Layout& at, int value_bits, float* out) {
+template <int kMode, int kValueBits>
+void scatter(const uint8_t* body, const Layout& at, float* out) {
     const uint8_t* values = body + at.marks;
-    each_sent(body, at, [&](size_t j, size_t index) {
-        uint32_t bits = 0;
-        if (value_bits == 32) {
+    each_sent(body, at, [=](size_t j, size_t index) {
+        uint32_t bits;
+        if (kValueBits == 32) {
             std::memcpy(&bits, values + 4 * j, 4);
         } else {
             uint16_t half;
             std::memcpy(&half, values + 2 * j, 2);
             bits = static_cast<uint32_t>(half) << 16;
         }
-        const float value = float_of(bits);
-        out[index] = kMode == kSet ? value : kMode == kAdd ? out[index] + value : out[index] - value;
-        return true;
+        float before, value = float_of(bits);
+        std::memcpy(&before, out + index, 4);
+        if (kMode != kSet) value = kMode == kAdd ? before + value : before - value;
+        std::memcpy(out + index, &value, 4);
     });
+}
+
+template <int kMode>
+void scatter(const uint8_t* body, const Layout& at, int value_bits, float* out) {
+    value_bits == 32 ? scatter<kMode, 32>(body, at, out) : scatter<kMode, 16>(body, at, out);
 }
 
 int decode(const ConstBytes& body_, const Floats& out_, size_t kept, int low_bits, int value_bits, int mode, int threads) {

@@ -92,3 +92,12 @@ def push_body(ternary: Sequence[int]) -> bytes:
 def sum_body(total: Sequence[int], workers: int) -> bytes:
     """``ceil(log2(2N + 1))`` bits an element of ``sum + N``."""
     return pack([value + workers for value in total], ceil(log2(2 * workers + 1)))
+
+
+def header_and_body(code: int, count: int, parameters: bytes, body: bytes) -> bytes:
+    """A whole payload: 24 bytes, two sums over them and the body as little-endian 32-bit words, the body."""
+    head = b"PACE" + bytes([2, code, 0, 0]) + count.to_bytes(8, "little") + parameters.ljust(8, b"\0")
+    covered = head + body + bytes(-len(body) % 4)
+    words = [int.from_bytes(covered[at : at + 4], "little") for at in range(0, len(covered), 4)]
+    plain, weighted = sum(words), sum(k * word for k, word in enumerate(words, 1))
+    return head + b"".join((total % 2**32).to_bytes(4, "little") for total in (plain, weighted)) + body

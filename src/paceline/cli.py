@@ -71,12 +71,11 @@ def build_parser() -> Parser:
     predict.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
     predict.add_argument("--global-batch", metavar="B", type=int, required=True, help="samples a step, over all devices")
     predict.add_argument("--precision", metavar="P", default="fp32", help="fp32, tf32, bf16 or fp16 (default fp32)")
-    predict.add_argument("--compression", metavar="C", default="dense", help="dense, bf16 or terngrad (default dense)")
-    predict.add_argument("--exchange", metavar="X", default="", help="allreduce, sharded or parameter_server")
+    from paceline.training.options import add_arguments, add_exchange_arguments
+
+    add_exchange_arguments(predict)
 
     train = _command(commands, "train", "train on local workers, predicted before and measured after", TRAIN_EXAMPLE, _train)
-    from paceline.training.options import add_arguments
-
     train.add_argument("--workers", metavar="N", type=int, help="processes on this machine (default 2)")
     add_arguments(train)
 
@@ -130,7 +129,7 @@ def _predict(o: argparse.Namespace) -> Answer:
     from paceline.hardware import cluster
     from paceline.prediction import predict
     from paceline.reporting import prediction_text
-    from paceline.strategy import Strategy
+    from paceline.strategy import Strategy, parse_options
     from paceline.workload import workload
 
     machines = cluster(o.device, o.devices_per_node, o.nodes, o.network)
@@ -138,8 +137,9 @@ def _predict(o: argparse.Namespace) -> Answer:
         world_size=machines.world_size,
         global_batch_size=o.global_batch,
         precision=o.precision,
-        compression=o.compression,
-        exchange=o.exchange,
+        compression=o.compression or "dense",
+        exchange=o.exchange or "",
+        options=parse_options(o.option or ()),
     )
     prediction = predict(workload(o.workload), machines, strategy)
     return prediction.to_json(), prediction_text(prediction)
@@ -231,7 +231,9 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         return options
     option = next((a.partition("=")[0] for a in rest if a.startswith("-")), "")
     if option:
-        raise unknown("option", option, command.options(), f"{command.prog} --help")
+        wrong = unknown("option", option, command.options(), f"{command.prog} --help")
+        hint = command.get_default("hint")
+        raise UserError(wrong.message, f"{wrong.fix}; {hint}" if hint else wrong.fix)
     raise UsageError(f"unexpected argument {rest[0]!r}", command)
 
 

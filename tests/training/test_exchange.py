@@ -16,9 +16,10 @@ from distributed import launch_once
 from paceline import hardware
 from paceline.prediction import predict
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, Strategy
+from paceline.training.attach import CLIP, attach, wrap
 from paceline.training.data import Dataset
-from paceline.training.hook import CLIP, attach, wrap
-from paceline.training.loop import ReplicasDiverged, Trainer, make_optimizer
+from paceline.training.guards import ReplicasDiverged
+from paceline.training.loop import Trainer, make_optimizer
 from paceline.workload import Workload, trace
 
 WORKERS = (2, 3, 4)

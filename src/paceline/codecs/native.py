@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +27,10 @@ try:
     from paceline import _native
 except ImportError:  # a source tree without a build
     _native = None  # type: ignore[assignment]
+
+_wanted = os.environ.get("PACELINE_ISA", "")
+if _native is not None and _wanted not in ("", _native.isa()):
+    warnings.warn(f"PACELINE_ISA is {_wanted!r}; this processor runs {_native.isa()}", stacklevel=1)
 
 name = "native"
 

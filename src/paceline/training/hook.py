@@ -67,6 +67,7 @@ class Hook:
         self._flat = torch.empty(0)
         self._pending: list[Waiting] = []
         self._nonfinite = False  # in this step, on any rank
+        self._failed: Exception | None = None
         self._auto = auto
         self.use(way)
         # One thread: groups keep their order, which every rank shares, and the backward pass goes on meanwhile. A daemon,
@@ -105,7 +106,7 @@ class Hook:
         if last or self._plan is None or 4 * sum(b.numel() for b, _, _ in self._pending) >= FUSE_BYTES:
             group, self._pending = self._pending, []
             self._work.put(lambda: self._finish(group, last))
-        return future
+        return future.then(_value)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Replace ``gradient`` (all trained elements, flat) by its mean over the workers; for measuring."""
@@ -176,14 +177,16 @@ class Hook:
 
     def _finish(self, group: list[Waiting], last: bool) -> None:
         try:
+            if self._failed is not None:  # the ranks are no longer in step
+                raise self._failed
             self._exchange([(buffer, tensors) for buffer, tensors, _ in group])
             _finish_queued(group[0][0])
             if last:
                 self._end_step()
         except Exception as error:
-            known = isinstance(error, PayloadError | ReplicasDiverged | UserError)
+            known = isinstance(error, PayloadError | ReplicasDiverged | UserError | LostRank)
             told = error if known or self.wire.world_size == 1 else self._roll.verdict(error)
-            # DDP re-raises it where the backward pass waits, but loses its text
+            self._failed = told
             _log.error("rank %d: the exchange failed: %s: %s", self.meter.rank, type(told).__name__, told)
             for _, _, future in group:
                 future.set_exception(told)  # type: ignore[arg-type]
@@ -236,6 +239,11 @@ class Hook:
             same_weights(self.wire.group, self._weights, self.wire.device)
         if self._auto is not None and self._auto.decided(self):
             self._auto = None
+
+
+def _value(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+    """The mean, or raise what was set: DDP shows the text of an exception that a callback raises, not of one that was set."""
+    return done.value()
 
 
 def _finish_queued(buffer: torch.Tensor) -> None:

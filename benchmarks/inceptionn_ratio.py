@@ -2,14 +2,15 @@
 
     python benchmarks/inceptionn_ratio.py --out RESULTS/inceptionn_ratio.csv
 
-RESULTS is benchmarks/results. Gradients of a small convolutional network on scikit-learn's digits (SGD with momentum 0.9, batch
-64) after some steps, and three distributions. ``lost`` is the share of the gradient's energy that does not arrive in one
+RESULTS is benchmarks/results. Gradients of real networks on real data (momentum SGD, batch 64) after some epochs, and three
+distributions; the paper's table III beside them. ``lost`` is the share of the gradient's energy that does not arrive in one
 exchange, without error feedback; the shares are those of the paper's table III, of ``inceptionn`` only.
 """
 
 from __future__ import annotations
 
 import argparse
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from rows import append
 from paceline.codecs import get
 from paceline.codecs.inceptionn import tag_shares
 
+PUBLISHED = Path(__file__).parents[1] / "validation" / "inceptionn" / "published.toml"
 COLUMNS = ("gradient", "rms", "codec", "bound", "ratio", "lost", "bits2", "bits10", "bits18", "bits34")
 KS = {"inceptionn": (6, 8, 10), "inceptionn-scaled": (2, 3, 4, 5, 6, 7, 8, 10)}
 
@@ -25,11 +27,19 @@ KS = {"inceptionn": (6, 8, 10), "inceptionn-scaled": (2, 3, 4, 5, 6, 7, 8, 10)}
 def main() -> None:
     """Measure and add rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, nargs="+", default=[10, 50, 300])
+    parser.add_argument("--network", default="lenet5")
+    parser.add_argument("--data", default="digits", help="digits, fashion-mnist:DIR, cifar10:DIR")
+    parser.add_argument("--epochs", type=int, nargs="+", default=[0, 1, 3, 5])
+    parser.add_argument("--samples", type=int, default=20_000, help="of the training set, at most")
+    parser.add_argument("--lr", type=float, default=0.02)
+    parser.add_argument("--distributions", action="store_true", help="the three distributions too")
     parser.add_argument("--values", type=int, default=1 << 19, help="of each distribution")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    for label, x in {**network(options.steps), **distributions(options.values)}.items():
+    vectors = network(options.network, options.data, options.epochs, options.samples, options.lr)
+    if options.distributions:
+        vectors |= distributions(options.values)
+    for label, x in vectors.items():
         energy = float(np.sum(np.square(x, dtype=np.float64)))
         for name, ks in KS.items():
             for k in ks:
@@ -40,29 +50,36 @@ def main() -> None:
                 figures = (f"{np.sqrt(energy / x.size):.3g}", name, f"2^-{k}", f"{x.nbytes / payload.size:.2f}", f"{lost:.2e}")
                 told = (f"{s:.4f}" if isinstance(s, float) else s for s in shares)
                 append(options.out, COLUMNS, dict(zip(COLUMNS, (label, *figures, *told), strict=True)))
+                print(f"  {label:32} {name:17} 2^-{k:<3} ratio {figures[3]:>6}x  energy lost {lost:.2%}", flush=True)
+    nets = tomllib.loads(PUBLISHED.read_text())["nets"].values()
+    published = ", ".join(f"{n['title']} {n['ratio']}x" for n in nets)
+    print(f"  Table III at 2^-10: {published}")
 
 
-def network(steps: list[int]) -> dict[str, np.ndarray]:
-    """All gradients of the network after so many steps, one vector each."""
+def network(name: str, spec: str, epochs: list[int], samples: int, lr: float) -> dict[str, np.ndarray]:
+    """All gradients of a network's mini-batch after so many epochs of momentum SGD, one vector each."""
     import torch
-    from sklearn.datasets import load_digits
     from torch import nn
 
+    from paceline import models
+    from paceline.training.data import load
+
     torch.manual_seed(0)
-    pixels, labels = load_digits(return_X_y=True)
-    images, targets = torch.tensor(pixels / 16, dtype=torch.float32).reshape(-1, 1, 8, 8), torch.tensor(labels)
-    layers = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    found = {}
-    for step in range(max(steps) + 1):
-        batch = torch.randint(0, len(images), (64,))
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images[batch]), targets[batch]).backward()
-        if step in steps:
-            parts = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
-            found[f"digits CNN, step {step}"] = torch.cat(parts).numpy().copy()
-        optimizer.step()
+    data = load(spec)
+    x, y = data.train_x[:samples], data.train_y[:samples]
+    model = models.build(name)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    found: dict[str, np.ndarray] = {}
+    for epoch in range(max(epochs) + 1):
+        for number, batch in enumerate(torch.randperm(len(y)).split(64)):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
+            if number == 0 and epoch in epochs:
+                parts = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+                found[f"{name} on {data.name}, epoch {epoch}"] = torch.cat(parts).numpy().copy()
+            if epoch == max(epochs):
+                return found
+            optimizer.step()
     return found
 
 

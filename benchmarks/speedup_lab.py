@@ -3,7 +3,7 @@
     python benchmarks/speedup_lab.py --out RESULTS/speedup_lab.csv --picture RESULTS/speedup_lab.svg
 
 RESULTS is benchmarks/results. Compute is a sleep of one GPU's published step (TernGrad's performance model: samples/s of one
-GPU, 64, 64 and 32 samples); a third of it is the forward pass, the backward pass is spread over the layers by their FLOPs and the
+GPU, 64, 64 and 32 samples); a third of it is the forward pass; the backward pass is spread over the layers by FLOPs, and the
 exchange overlaps it, as in DDP. Dense is stock DistributedDataParallel.
 """
 

@@ -78,7 +78,9 @@ def reference_body(kind: Any, x: np.ndarray, key: counter.Key = KEY, start: int 
     return body[: REFERENCE.encode(kind, x, body, key, start)]
 
 
-def agree(kind: Any, x: np.ndarray, key: counter.Key = KEY, start: int = 0, modes: tuple[int, ...] = (SET, ADD, SUBTRACT)) -> None:
+def agree(
+    kind: Any, x: np.ndarray, key: counter.Key = KEY, start: int = 0, modes: tuple[int, ...] = (SET, ADD, SUBTRACT)
+) -> None:
     """Body, length, checksum and decoding, between bytes that must not change."""
     wanted, most = reference_body(kind, x, key, start), kind.body_range(x.size)[1]
     room = torch.full((most + 128,), GUARD, dtype=torch.uint8, device=DEVICE)
@@ -112,7 +114,7 @@ def test_blocks_larger_than_a_tile(kind):
         agree(kind, gradient(n, n), modes=(SET,))
 
 
-@pytest.mark.parametrize("kind", [k for k in MIXED if isinstance(k, Int8 | Int4 | Sign | InceptionnScaled)], ids=str)
+@pytest.mark.parametrize("kind", [Int8(), Int4(block=64), Sign(), InceptionnScaled(bound=2.0**-14)], ids=str)
 def test_every_magnitude(kind):
     """Blocks of zeros, of subnormal numbers, of the largest: each with its own scale."""
     blocks = [np.zeros(1024, np.float32)]
@@ -130,11 +132,10 @@ def test_several_chunks(kind, monkeypatch):
     x[1024:2048] = 0
     agree(kind, x, modes=(SET,))
     body = reference_body(kind, x)
-    for at in (0, 5, 11, 20, 40, body.size // 2, body.size - 1):
-        for flip in (1, 0x80):
-            damaged = body.copy()
-            damaged[at] ^= flip
-            hostile(kind, damaged, x.size)
+    for at in (0, 11, body.size // 2, body.size - 1):
+        damaged = body.copy()
+        damaged[at] ^= 0x81
+        hostile(kind, damaged, x.size)
 
 
 def hostile(kind: Any, body: np.ndarray, count: int) -> None:
@@ -176,10 +177,10 @@ def test_draws_of_any_index(start):
 
 
 def test_what_is_no_number():
-    odd = np.array(
-        [0x7F800000, 0xFF800000, 0x7F800001, 0x7FC00000, 0xFFC12345, 0x7FFFFFFF, 0x7F7FFFFF, 0x3F808000, 0x3F818000, 0x80000001],
-        np.uint32,
-    ).view(np.float32)
+    special = [
+        0x7F800000, 0xFF800000, 0x7F800001, 0x7FC00000, 0xFFC12345, 0x7FFFFFFF, 0x7F7FFFFF, 0x3F808000, 0x3F818000, 0x80000001,
+    ]  # fmt: skip
+    odd = np.array(special, np.uint32).view(np.float32)
     for kind in (Fp32(), Bf16()):
         body = torch.empty(kind.body_range(10)[1], dtype=torch.uint8, device=DEVICE)
         gpu.encode(kind, tensor(odd), body, KEY, 0)

@@ -50,6 +50,16 @@ class Backend(Protocol):
         """``ternary.sums``."""
 
 
+class DeviceBackend(Backend, Protocol):
+    """One whose memory the host cannot read: it handles whole payloads, so that nothing waits between body and checksum."""
+
+    def write(self, codec: Codec, x: Any, out: Any, key: counter.Key, start: int) -> int:
+        """The payload of ``x`` into ``out``, of exactly the most bytes it can take; returns its bytes. Raises as ``encode``."""
+
+    def read(self, codec: Codec, head: bytes, sums: tuple[int, int], body: Any, out: Any, mode: int) -> None:
+        """``decode``, unless the checksums of ``head`` and ``body`` are not ``sums``: then PayloadError, ``out`` unchanged."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Codec(ABC):
     """A wire format with its parameters.

@@ -20,7 +20,7 @@ _CHUNKS = 8  # walked by one program
 
 @triton.jit
 def _tile(x, n, k, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """Of this program's values, as (groups, 8): tags, lanes, bytes of each; as (groups): whether sent; each value's exponent."""
+    """Of this program's values: tags, lanes and bytes as (groups, 8); whether sent, as (groups); exponents; the values."""
     first = tl.program_id(0).to(tl.int64) * TILE
     i = tl.arange(0, TILE)
     values = tl.load(x + first + i, mask=i < n - first, other=0.0)
@@ -34,7 +34,7 @@ def _tile(x, n, k, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr
 @triton.jit
 def _measure(x, exponents, sizes, n, k, state, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr):
     """The bytes of each tile's groups; if SCALED, the exponents of its blocks too."""
-    tags, lanes, payload, sent, e, values = _tile(x, n, k, SCALED, BLOCK, TILE)
+    _tags, _lanes, payload, sent, e, values = _tile(x, n, k, SCALED, BLOCK, TILE)
     tl.store(sizes + tl.program_id(0), tl.sum(tl.sum(payload, axis=1) + 2 * sent.to(tl.int32), axis=0).to(tl.int64))
     if SCALED:
         refuse(state, (values.to(tl.int32, bitcast=True) & 0x7FFFFFFF) >= 0x7F800000)
@@ -118,7 +118,8 @@ def _walk(
 @triton.jit
 def _read(
     body, exponents, ends, starts, out, n, k, start, size, state,
-    SCALED: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, MOST: tl.constexpr, MODE: tl.constexpr, TILE: tl.constexpr,
+    SCALED: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, MOST: tl.constexpr, MODE: tl.constexpr,
+    TILE: tl.constexpr,
 ):  # fmt: skip
     """The values of each tile's groups."""
     tile = tl.program_id(0).to(tl.int64)
@@ -167,7 +168,9 @@ def _start(codec: PowerBound, n: int) -> tuple[bool, int, int]:
     return isinstance(codec, InceptionnScaled), at, codec.body_range(n)[0] if isinstance(codec, InceptionnScaled) else at
 
 
-def encode(codec: PowerBound, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int | None:
+def encode(
+    codec: PowerBound, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor
+) -> int | None:
     """See ``triton.Kernels``."""
     n = x.shape[0]
     if n == 0:
@@ -197,7 +200,7 @@ def decode(codec: PowerBound, body: torch.Tensor, out: torch.Tensor, mode: int, 
     exponents, size, most = body[exponents_at:], body.shape[0], min(groups.groups(n), in_chunk)
     run(
         _walk, tiles(chunks, _CHUNKS), body, exponents, ends, starts, n, chunks, most, groups_at, size, state,
-        **shared, LANES=_CHUNKS,
+        **shared, LANES=_CHUNKS, num_warps=1,
     )  # fmt: skip
     run(
         _read, tiles(n), body, exponents, ends, starts, out, n, codec.k, groups_at, size, state,

@@ -12,7 +12,7 @@ _INFINITY = 0x7F800000
 
 
 def encode(codec: TopK, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
-    """See ``triton.Kernels``. Waits once for the number of elements chosen, which PyTorch's ``nonzero`` does not take as known."""
+    """See ``triton.Kernels``. Waits once more: PyTorch's ``nonzero`` asks how many there are."""
     at = codec.layout(x.shape[0])
     if at.kept == 0:
         return body.shape[0]

@@ -12,13 +12,15 @@ import inspect
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 TESTS = Path(__file__).parent
 ENVIRONMENT = {
@@ -27,6 +29,36 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "GLOO_SOCKET_IFNAME": "lo",
 }
+
+
+class Outcome(NamedTuple):
+    """How one rank of ``launch_and_let_fail`` ended.
+
+    Attributes:
+        code: 0, 1 for an exception, or the negative number of the signal that ended it.
+        seconds: from the first rank's end to this one's.
+        said: what it has printed and logged.
+    """
+
+    code: int
+    seconds: float
+    said: str
+
+
+def launch_and_let_fail(
+    function: Callable[..., Any], workers: int, *, timeout: float = 60, tcp: bool = False, **arguments: Any
+) -> list[Outcome]:
+    """``launch``, but a rank that fails does not end the others. ``tcp``: rank 0 keeps the store, as without torchrun.
+
+    A rank that has stopped itself is ended when all others have.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        port = _free_port() if tcp else 0
+        _run(function, workers, Path(folder), timeout, False, {"let_fail": True, "port": port}, arguments)
+        ends = json.loads((Path(folder) / "ends.json").read_text())
+        said = [(Path(folder) / f"{rank}.log").read_text(errors="replace") for rank in range(workers)]
+        first = min(end for _, end in ends)
+        return [Outcome(code, end - first, text) for (code, end), text in zip(ends, said, strict=True)]
 
 
 def launch(
@@ -43,40 +75,54 @@ def launch(
         AssertionError: a rank failed or the time was up.
     """
     with tempfile.TemporaryDirectory() as folder:
-        where = Path(folder)
-        spec = {
-            "file": inspect.getsourcefile(function),
-            "function": function.__name__,
-            "workers": workers,
-            "arguments": arguments,
-        }
-        (where / "spec.json").write_text(json.dumps(spec))
-        command = [sys.executable, __file__, folder]
-        if private_network:
-            command = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$0" "$@"', *command]
-        log = where / "log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command, env=ENVIRONMENT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            try:
-                code: int | str = process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                code = f"timeout after {timeout} s"
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-        assert code == 0, f"{function.__name__} on {workers} ranks: {code}\n{log.read_text(errors='replace')[-6000:]}"
+        _run(function, workers, Path(folder), timeout, private_network, {}, arguments)
         import torch
 
-        return [torch.load(where / f"{rank}.pt", weights_only=False) for rank in range(workers)]
+        return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(workers)]
+
+
+def _run(
+    function: Callable[..., Any], workers: int, where: Path, timeout: float, private_network: bool, more: Any, arguments: Any
+) -> None:
+    spec = {
+        "file": inspect.getsourcefile(function),
+        "function": function.__name__,
+        "workers": workers,
+        "arguments": arguments,
+        **more,
+    }
+    (where / "spec.json").write_text(json.dumps(spec))
+    command = [sys.executable, __file__, str(where)]
+    if private_network:
+        command = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$0" "$@"', *command]
+    log = where / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code: int | str = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            code = f"timeout after {timeout} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    texts = [path.read_text(errors="replace")[-6000:] for path in [log, *sorted(where.glob("*.log"))]]
+    assert code == 0, f"{function.__name__} on {workers} ranks: {code}\n" + "\n".join(texts)
+
+
+def launch_once(function: Callable[..., Any], workers: int, **arguments: Any) -> list[Any]:
+    """``launch``, but the same call again has the same outcome, so that several tests can look at one run."""
+    results, failure = _run_once(function, workers, **arguments)
+    assert failure is None, failure
+    return results
 
 
 @functools.cache
-def launch_once(function: Callable[..., Any], workers: int, **arguments: Any) -> list[Any]:
-    """``launch``, but the same call again returns the same results, so that several tests can look at one run."""
-    return launch(function, workers, **arguments)
+def _run_once(function: Callable[..., Any], workers: int, **arguments: Any) -> tuple[list[Any], str | None]:
+    try:
+        return launch(function, workers, **arguments), None
+    except AssertionError as error:
+        return [], str(error)
 
 
 def can_make_private_network() -> bool:
@@ -95,16 +141,18 @@ def _main(folder: Path) -> int:
     import paceline.training.worker  # noqa: F401  so that the ranks need not
 
     spec = json.loads((folder / "spec.json").read_text())
-    children = set()
+    children: dict[int, int] = {}
     for rank in range(spec["workers"]):
         child = os.fork()
         if child == 0:
             os._exit(_rank(rank, spec, folder, torch.distributed))
-        children.add(child)
+        children[child] = rank
+    if spec.get("let_fail"):
+        return _wait_for_all(children, folder)
     failed = 0
     while children:
         child, status = os.wait()
-        children.discard(child)
+        del children[child]
         if status and not failed:
             failed = 1
             for other in children:
@@ -112,13 +160,41 @@ def _main(folder: Path) -> int:
     return failed
 
 
+def _wait_for_all(children: dict[int, int], folder: Path) -> int:
+    ends: dict[int, tuple[int, float]] = {}
+    stopped: set[int] = set()
+    while len(ends) < len(children):
+        child, status = os.waitpid(-1, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            stopped.add(child)
+        else:
+            ends[children[child]] = os.waitstatus_to_exitcode(status), time.monotonic()
+            stopped.discard(child)
+        if len(ends) + len(stopped) == len(children):
+            for other in stopped:
+                os.kill(other, signal.SIGKILL)
+    (folder / "ends.json").write_text(json.dumps([ends[rank] for rank in range(len(children))]))
+    return 0
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        return int(one.getsockname()[1])
+
+
 def _rank(rank: int, spec: dict[str, Any], folder: Path, dist: Any) -> int:
     import torch
 
     workers = spec["workers"]
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(workers)})
+    if spec.get("let_fail"):
+        with (folder / f"{rank}.log").open("wb") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+    store = f"tcp://localhost:{spec['port']}" if spec.get("port") else f"file://{folder}/store"
     try:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=workers)
         file = Path(spec["file"])
         sys.path.insert(0, str(file.parent))
         found = importlib.util.spec_from_file_location(file.stem, file)

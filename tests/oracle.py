@@ -58,8 +58,13 @@ def codes(gradient: np.ndarray, limit: np.float32, scale: np.float32, u: np.ndar
     return np.sign(clipped).astype(np.int64) * chosen
 
 
-def terngrad_mean(gradients: Sequence[np.ndarray], seed: int, step: int, start: int, clip: float | None) -> np.ndarray:
-    """What every worker must hold in the end, of one tensor: ``gradients`` of every rank, flat; ``start`` its first element."""
+def terngrad_mean(
+    gradients: Sequence[np.ndarray], seed: int, step: int, start: int, clip: float | None, workers: int = 0
+) -> np.ndarray:
+    """What every worker must hold in the end, of one tensor: ``gradients`` of every rank, flat; ``start`` its first draw.
+
+    With ``workers`` the gradients are sums over the nodes that so many workers are in.
+    """
     limits = [bound(g, clip) for g in gradients]
     scale = max(limits)
     if scale == 0:
@@ -68,7 +73,7 @@ def terngrad_mean(gradients: Sequence[np.ndarray], seed: int, step: int, start: 
         codes(g, limit, scale, draws(seed, step, rank, start, g.size))
         for rank, (g, limit) in enumerate(zip(gradients, limits, strict=True))
     )
-    return (scale / np.float32(len(gradients))) * np.asarray(total).astype(np.float32)
+    return (scale / np.float32(workers or len(gradients))) * np.asarray(total).astype(np.float32)
 
 
 def pack(values: Sequence[int], width: int) -> bytes:
@@ -92,3 +97,12 @@ def push_body(ternary: Sequence[int]) -> bytes:
 def sum_body(total: Sequence[int], workers: int) -> bytes:
     """``ceil(log2(2N + 1))`` bits an element of ``sum + N``."""
     return pack([value + workers for value in total], ceil(log2(2 * workers + 1)))
+
+
+def header_and_body(code: int, count: int, parameters: bytes, body: bytes) -> bytes:
+    """A whole payload: 24 bytes, two sums over them and the body as little-endian 32-bit words, the body."""
+    head = b"PACE" + bytes([2, code, 0, 0]) + count.to_bytes(8, "little") + parameters.ljust(8, b"\0")
+    covered = head + body + bytes(-len(body) % 4)
+    words = [int.from_bytes(covered[at : at + 4], "little") for at in range(0, len(covered), 4)]
+    plain, weighted = sum(words), sum(k * word for k, word in enumerate(words, 1))
+    return head + b"".join((total % 2**32).to_bytes(4, "little") for total in (plain, weighted)) + body

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -74,12 +74,11 @@ def build_parser() -> Parser:
     predict.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
     predict.add_argument("--global-batch", metavar="B", type=int, required=True, help="samples a step, over all devices")
     predict.add_argument("--precision", metavar="P", default="fp32", help="fp32, tf32, bf16 or fp16 (default fp32)")
-    predict.add_argument("--compression", metavar="C", default="dense", help="dense, bf16 or terngrad (default dense)")
-    predict.add_argument("--exchange", metavar="X", default="", help="allreduce, sharded or parameter_server")
+    from paceline.training.options import add_arguments, add_exchange_arguments
+
+    add_exchange_arguments(predict)
 
     train = _command(commands, "train", "train on local workers, predicted before and measured after", TRAIN_EXAMPLE, _train)
-    from paceline.training.options import add_arguments
-
     train.add_argument("--workers", metavar="N", type=int, help="processes on this machine (default 2)")
     add_arguments(train)
 
@@ -107,6 +106,10 @@ def build_parser() -> Parser:
         commands, "report", "write report.html of a run directory", "example:\n  paceline report runs/demo", _report
     )
     report.add_argument("directory", metavar="DIR")
+
+    from paceline.lab.command import EXAMPLE, add_lab
+
+    add_lab(_group(commands, "lab", "an emulated cluster on this machine", EXAMPLE), _command)
     return parser
 
 
@@ -135,7 +138,7 @@ def _predict(o: argparse.Namespace) -> Answer:
     from paceline.hardware import cluster
     from paceline.prediction import predict
     from paceline.reporting import prediction_text
-    from paceline.strategy import Strategy
+    from paceline.strategy import Strategy, parse_options
     from paceline.workload import workload
 
     machines = cluster(o.device, o.devices_per_node, o.nodes, o.network)
@@ -143,8 +146,9 @@ def _predict(o: argparse.Namespace) -> Answer:
         world_size=machines.world_size,
         global_batch_size=o.global_batch,
         precision=o.precision,
-        compression=o.compression,
-        exchange=o.exchange,
+        compression=o.compression or "dense",
+        exchange=o.exchange or "",
+        options=parse_options(o.option or ()),
     )
     prediction = predict(workload(o.workload), machines, strategy)
     return prediction.to_json(), prediction_text(prediction)
@@ -234,14 +238,17 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         command: Parser = getattr(options, "parser", parser)
     except UsageError as error:
         command = error.parser
-        rest = [a for a in arguments if a.startswith("--") and a.partition("=")[0] not in command.options()]
+        own = arguments[: list(arguments).index("--")] if "--" in arguments else arguments
+        rest = [a for a in own if a.startswith("--") and a.partition("=")[0] not in command.options()]
         if not rest:
             raise
     if not rest:
         return options
     option = next((a.partition("=")[0] for a in rest if a.startswith("-")), "")
     if option:
-        raise unknown("option", option, command.options(), f"{command.prog} --help")
+        wrong = unknown("option", option, command.options(), f"{command.prog} --help")
+        hint = command.get_default("hint")
+        raise UserError(wrong.message, f"{wrong.fix}; {hint}" if hint else wrong.fix)
     raise UsageError(f"unexpected argument {rest[0]!r}", command)
 
 
@@ -262,12 +269,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not hasattr(options, "run"):
             getattr(options, "parser", parser).print_help()
             return 0
-        with redirect_stdout(sys.stderr):  # what a network of the user's prints is no part of the answer
+        streams = getattr(options, "streams", False) and not options.json
+        # what a network of the user's prints is no part of the answer, unless the command is there to show it
+        with nullcontext() if streams else redirect_stdout(sys.stderr):
             data, text = options.run(options)
-        objects = data if isinstance(data, list) else [data]
-        lines = [json.dumps(_strict(one), allow_nan=False) for one in objects] if options.json else [text.rstrip("\n")]
-        print("\n".join(lines), flush=True)
-        return 0
+        if not streams:
+            objects = data if isinstance(data, list) else [data]
+            lines = [json.dumps(_strict(one), allow_nan=False) for one in objects] if options.json else [text.rstrip("\n")]
+            print("\n".join(lines), flush=True)
+        return 0 if isinstance(data, list) else int(data.get("exit_code", 0))
     except UserError as error:
         print(f"paceline: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -284,9 +294,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nor is there one for the flush at the end
         return 0
     except RuntimeError as error:
+        from paceline.lab import HostFailed
         from paceline.training.launch import WorkerFailed
 
-        if not isinstance(error, WorkerFailed):
+        if not isinstance(error, WorkerFailed | HostFailed):
             raise
         print(f"paceline: {error}", file=sys.stderr)
         return error.code

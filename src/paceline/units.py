@@ -37,6 +37,11 @@ def parse_bytes(text: str) -> float:
     return _parse(text, {"B": 1.0, "b": 0.125}, "size", "25MiB or 26.2MB")
 
 
+def parse_seconds(text: str) -> float:
+    """``"100us"``, ``"1.5ms"`` or ``"2s"`` as seconds. Raises UserError otherwise."""
+    return _parse(text, {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}, "time", "100us or 1.5ms")
+
+
 def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> str:
     if not math.isfinite(value) or value == 0:
         return f"{value:g} {unit}"

@@ -322,10 +322,7 @@ if pid == 0:
     os._exit(0 if good else 3)
 assert good and os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """
-    source = os.pathsep.join([str(Path(codecs.__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": source}
-    )
+    done = python(code)
     assert done.returncode == 0, done.stderr
 
 
@@ -335,6 +332,21 @@ def test_the_instruction_set_can_be_lowered_and_not_raised():
         _native.set_isa("sse9")
     assert _native.set_isa("baseline") == "baseline" == _native.isa()
     _native.set_isa(_native.machine_isa())
+
+
+@pytest.mark.parametrize("wanted", [*LEVELS, "", "sse9"])
+def test_the_environment_names_the_instruction_set(wanted):
+    code = "from paceline.codecs import native; print(native.isa())"
+    done = python(code, PACELINE_ISA=wanted)
+    known = wanted in LEVELS[: LEVELS.index(_native.machine_isa()) + 1]
+    assert done.stdout.strip() == (wanted if known else _native.machine_isa())
+    assert ("PACELINE_ISA" in done.stderr) == bool(wanted and not known)
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    source = os.pathsep.join([str(Path(codecs.__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    given = {**os.environ, "PYTHONPATH": source, **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=given)
 
 
 def test_threads_setting(monkeypatch):

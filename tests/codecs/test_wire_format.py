@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import zlib
 from math import ceil, log2
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from paceline.codecs import PayloadError, bits, counter, get, names, ternary
+from every_backend import kernels, labels
+from paceline.codecs import PayloadError, bits, container, counter, decode_into, get, names, ternary
+from paceline.codecs.registry import BY_NAME
+from paceline.codecs.ternary import TernarySum
 from paceline.errors import UserError
 from paceline.strategy import TERNARY
 
-GOLDEN: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parent / "golden.json").read_text())
-
-
-def named(item: dict[str, Any]) -> str:
-    return item["name"]
+FOLDER = Path(__file__).parent / "golden"
+GOLDEN: dict[str, list[dict[str, Any]]] = {
+    name: json.loads((FOLDER / f"{name}.json").read_text()) for name in ("ternary", "ternary-sum", "fp32", "bf16", "draws")
+}
+CASES = [(name, item) for name in ("ternary", "ternary-sum", "fp32", "bf16") for item in GOLDEN[name]]
+BACKENDS = labels()
 
 
 def array(payload: bytes | str) -> bits.Bytes:
     return np.frombuffer(bytes.fromhex(payload) if isinstance(payload, str) else payload, np.uint8).copy()
 
 
-def described(body: bytes, workers: int, count: int, scale: float) -> bytes:
-    """The header as the description has it, 24 bytes, little-endian, and the body."""
-    header = b"PACE" + bytes([1, 1]) + struct.pack("<HQf", workers, count, scale)
-    return header + struct.pack("<I", zlib.crc32(header + body)) + body
+def floats(words: list[str]) -> np.ndarray:
+    return np.array([int(word, 16) for word in words], np.uint32).view(np.float32)
+
+
+def codec(name: str, options: dict[str, Any], backend: str) -> Any:
+    return (TernarySum if name == "ternary-sum" else BY_NAME[name])(**options, backend=backend)
+
+
+def push(body: bytes, count: int, scale: float) -> bytes:
+    return oracle.header_and_body(3, count, struct.pack("<f", scale), body)
+
+
+def summed(body: bytes, workers: int, count: int, scale: float) -> bytes:
+    return oracle.header_and_body(4, count, struct.pack("<fH", scale, workers), body)
 
 
 def test_ten_elements_by_hand():
@@ -47,14 +60,17 @@ def test_ten_elements_by_hand():
     # nonzero:  1 + 2 + 8 + 64 + 128 = 203 = cb, then 1 + 2 = 03.    negative:  2 + 64 = 66 = 42, then 2 = 02.
     # Fewer than 64 elements are one block, so the two planes follow each other whole: cb 03 42 02.
     #
-    # magic P A C E   version 01, codec 01   workers 1 = 01 00   count 10 = 0a 00 00 00 00 00 00 00
-    # scale 1.0 = 3f800000, little-endian 00 00 80 3f           CRC-32 of those 20 bytes and the body, little-endian
+    # magic P A C E   version 02, codec 03, 00 00   count 10 = 0a 00 00 00 00 00 00 00
+    # scale 1.0 = 3f800000, little-endian 00 00 80 3f, then four zeros
+    # As words: 45434150 00000302 0000000a 00000000 3f800000 00000000 | 024203cb. Their sum is 87054827, and
+    # 1 * 45434150 + 2 * 00000302 + 3 * 0000000a + 5 * 3f800000 + 7 * 024203cb = 1929161ff, of which 32 bits stay.
     values = np.array([1, -1, 0, 1, 0, 0, -1, 1, 1, -1], np.float32)
-    before = bytes.fromhex("50414345 01 01 0100 0a00000000000000 0000803f")
-    body = bytes.fromhex("cb03 4202")
-    expected = before + struct.pack("<I", zlib.crc32(before + body)) + body
+    words = [0x45434150, 0x00000302, 0x0000000A, 0, 0x3F800000, 0, 0x024203CB]
+    plain, weighted = sum(words), sum(k * word for k, word in enumerate(words, 1)) % 2**32
+    before = bytes.fromhex("50414345 02 03 0000 0a00000000000000 0000803f 00000000")
+    expected = before + struct.pack("<II", plain, weighted) + bytes.fromhex("cb03 4202")
     assert get("ternary").encode(values).tobytes() == expected
-    assert expected.hex() == GOLDEN["payloads"][0]["payload"]
+    assert expected.hex() == GOLDEN["ternary"][0]["payload"]
     assert get("ternary").decode(array(expected)).tolist() == values.tolist()
 
 
@@ -67,37 +83,39 @@ def test_a_sum_by_hand():
     #   bit 2         0  0  0  0  1  1  1  0    1  0       16 + 32 + 64 = 70, 01
     total = np.array([-3, -2, -1, 0, 1, 2, 3, 0, 3, -3], np.int8)
     assert ternary.pack_sum(total, 3).tobytes().hex() == "aa00cc017001"
-    assert GOLDEN["sums"][0]["payload"].endswith("aa00cc017001")
+    assert GOLDEN["ternary-sum"][0]["payload"].endswith("aa00cc017001")
 
 
-@pytest.mark.parametrize("item", GOLDEN["payloads"], ids=named)
-def test_golden_payloads(item):
-    x = np.array(item["values"], np.float32)
-    payload = get("ternary", **item["options"]).encode(x, **item["draws"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("name", "item"), CASES, ids=lambda value: value if isinstance(value, str) else value["name"])
+def test_golden_payloads(name, item, backend):
+    made = codec(name, item["options"], backend.partition("-")[0])
+    with kernels(backend):
+        payload = made.encode(floats(item["input"]), **item.get("draws", {}))
+        decoded = made.decode(array(item["payload"]))
     assert payload.tobytes().hex() == item["payload"]
+    assert [f"{word:08x}" for word in decoded.view(np.uint32).tolist()] == item["decoded"]
 
 
-@pytest.mark.parametrize("item", GOLDEN["payloads"][:4], ids=named)
+@pytest.mark.parametrize("item", GOLDEN["ternary"][:4], ids=lambda item: item["name"])
 def test_golden_payloads_are_what_the_description_says(item):
-    x = np.array(item["values"], np.float32)
+    x = floats(item["input"])
     limit = oracle.bound(x, item["options"].get("clip"))
     scale = np.float32(item["options"].get("scale", limit))
     d = item["draws"]
     u = np.array([oracle.draw(d.get("seed", 0), d.get("step", 0), d.get("rank", 0), k) for k in range(x.size)])
     codes = oracle.codes(x, limit, scale, u)
-    assert described(oracle.push_body(codes.tolist()), 1, x.size, float(scale)).hex() == item["payload"]
-    assert get("ternary").decode(array(item["payload"])).tolist() == (codes * scale).tolist()
+    assert push(oracle.push_body(codes.tolist()), x.size, float(scale)).hex() == item["payload"]
+    assert floats(item["decoded"]).tolist() == (codes * scale).tolist()
 
 
-@pytest.mark.parametrize("item", GOLDEN["sums"], ids=named)
-def test_golden_sums(item):
-    total = np.array(item["total"], np.int32)
-    payload = get("ternary").encode_sum(total, item["workers"], item["scale"])
-    assert payload.tobytes().hex() == item["payload"]
-    body = oracle.sum_body(item["total"], item["workers"])
-    assert described(body, item["workers"], total.size, item["scale"]).hex() == item["payload"]
-    unit = np.float32(item["scale"]) / np.float32(item["workers"])
-    assert np.array_equal(get("ternary").decode(payload), total.astype(np.float32) * unit)
+@pytest.mark.parametrize("item", GOLDEN["ternary-sum"], ids=lambda item: item["name"])
+def test_golden_sums_are_what_the_description_says(item):
+    total, workers, scale = floats(item["input"]), item["options"]["workers"], item["options"]["scale"]
+    body = oracle.sum_body(total.astype(int).tolist(), workers)
+    assert summed(body, workers, total.size, scale).hex() == item["payload"]
+    unit = np.float32(scale) / np.float32(workers)
+    assert np.array_equal(floats(item["decoded"]), total * unit)
 
 
 @pytest.mark.parametrize("item", GOLDEN["draws"], ids=str)
@@ -111,8 +129,8 @@ def test_golden_draws(item):
 def test_the_push_is_two_bits_an_element_in_the_described_order(codes):
     x = np.array(codes, np.float32)
     payload = get("ternary", scale=1.0).encode(x)
-    assert payload.tobytes() == described(oracle.push_body(codes), 1, len(codes), 1.0)
-    assert payload.size == get("ternary").payload_bytes(len(codes)) == 24 + TERNARY.push_bytes(len(codes))
+    assert payload.tobytes() == push(oracle.push_body(codes), len(codes), 1.0)
+    assert payload.size == get("ternary").payload_bytes(len(codes)) == 32 + TERNARY.push_bytes(len(codes))
     assert get("ternary").decode(payload).tolist() == codes
 
 
@@ -135,36 +153,58 @@ def test_integers_of_any_width_come_back(width, count, random):
 
 
 SAMPLE = get("ternary").encode(np.linspace(-1, 1, 77, dtype=np.float32))
-SUM = get("ternary").encode_sum(np.arange(-2, 3, dtype=np.int32), 2, 0.5)
+SUM = TernarySum(workers=2, scale=0.5).encode(np.arange(-2, 3, dtype=np.float32))
+WHOLE = get("fp32").encode(np.linspace(-1, 1, 9, dtype=np.float32))
+HALF = get("bf16").encode(np.linspace(-1, 1, 9, dtype=np.float32))
 
 
-@pytest.mark.parametrize("payload", [SAMPLE, SUM], ids=["push", "sum"])
+@pytest.mark.parametrize("payload", [SAMPLE, SUM, WHOLE, HALF], ids=["push", "sum", "fp32", "bf16"])
 def test_any_flipped_bit_is_noticed(payload):
     for bit in range(8 * payload.size):
         broken = payload.copy()
         broken[bit // 8] ^= 1 << bit % 8
         with pytest.raises(PayloadError):
-            get("ternary").decode(broken)
+            decode_into(broken, None)
 
 
-def test_any_truncation_is_noticed():
-    for size in range(SAMPLE.size):
+@pytest.mark.parametrize("payload", [SAMPLE, SUM, WHOLE, HALF], ids=["push", "sum", "fp32", "bf16"])
+def test_any_truncation_is_noticed(payload):
+    for size in range(payload.size):
         with pytest.raises(PayloadError):
-            get("ternary").decode(SAMPLE[:size])
+            decode_into(payload[:size], None)
     with pytest.raises(PayloadError):
-        get("ternary").decode(np.append(SAMPLE, np.uint8(0)))
+        decode_into(np.append(payload, np.uint8(0)), None)
+
+
+def test_words_that_change_places_are_noticed():
+    # Their plain sum is the same; only the weighted one tells.
+    swapped = WHOLE.copy()
+    swapped[32:36], swapped[36:40] = WHOLE[36:40], WHOLE[32:36]
+    with pytest.raises(PayloadError, match="checksum"):
+        decode_into(swapped, None)
 
 
 @pytest.mark.parametrize(
     ("at", "value", "said"),
-    [(0, ord("Q"), "magic b'QACE'"), (4, 2, "version 2"), (5, 9, "codec 9"), (6, 0, "not a ternary payload")],
-    ids=["magic", "version", "codec", "no workers"],
+    [(0, ord("Q"), "begins with b'QACE'"), (4, 1, "version 1; this Paceline reads 2"), (5, 99, "99"), (6, 1, "not a Paceline")],
+    ids=["magic", "version", "codec", "reserved"],
 )
 def test_a_payload_of_something_else_is_named(at, value, said):
     other = SAMPLE.copy()
     other[at] = value
     with pytest.raises(PayloadError, match=said):
         get("ternary").decode(other)
+
+
+def test_a_codec_reads_no_other_codecs_payload():
+    with pytest.raises(PayloadError, match="of codec 'bf16', not 'fp32'"):
+        get("fp32").decode(HALF)
+
+
+@given(st.binary(max_size=400))
+def test_the_checksum_is_the_two_described_sums(body):
+    head = oracle.header_and_body(3, 5, b"\1\2", body)
+    assert container.checksum(head[:24], np.frombuffer(body, np.uint8)) == struct.unpack("<II", head[24:32])
 
 
 @settings(max_examples=300)
@@ -175,33 +215,39 @@ def test_random_bytes_raise_nothing_but_payload_error(data):
 
 
 @settings(max_examples=300)
-@given(st.integers(0, 5), st.integers(0, 2**64 - 1), st.floats(width=32), st.binary(max_size=80), st.booleans())
-def test_a_plausible_header_with_random_content_raises_nothing_but_payload_error(workers, count, scale, body, fitting):
+@given(
+    st.integers(0, 9), st.integers(0, 2**64 - 1), st.binary(min_size=8, max_size=8), st.binary(max_size=80), st.booleans()
+)
+def test_a_plausible_header_with_random_content_raises_nothing_but_payload_error(code, count, parameters, body, fitting):
     if fitting:
         count = 4 * len(body)
-    payload = array(described(body, workers, count, scale))
+    payload = array(oracle.header_and_body(code, count, parameters, body))
     out = np.zeros(count if fitting else 1, np.float32)
-    try:
-        with np.errstate(all="ignore"):
-            get("ternary").decode(payload)
-            get("ternary").decode_add(payload, out)
-    except PayloadError:
-        pass
-    except ValueError as error:
-        assert "out has shape" in str(error)  # of the caller's own array
+    for given_out in (None, out):
+        try:
+            with np.errstate(all="ignore"):
+                decode_into(payload, given_out)
+        except PayloadError:
+            pass
+        except ValueError as error:
+            assert "out has shape" in str(error)  # of the caller's own array
 
 
 def test_a_code_that_no_encoder_writes_is_refused():
     with pytest.raises(PayloadError, match="negative zero"):
-        get("ternary").decode(array(described(bytes([0b01, 0b11]), 1, 8, 1.0)))
+        decode_into(array(push(bytes([0b01, 0b11]), 8, 1.0)), None)
     with pytest.raises(PayloadError, match="more than 2 workers"):
-        get("ternary").decode(array(described(bytes([1, 1, 1]), 2, 1, 1.0)))
+        decode_into(array(summed(bytes([1, 1, 1]), 2, 1, 1.0)), None)
+    for workers in (0, 40_000):
+        with pytest.raises(PayloadError, match=f"a sum of {workers} workers"):
+            decode_into(array(summed(b"", workers, 0, 1.0)), None)
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -1.0])
 def test_a_scaler_that_no_encoder_writes_is_refused(scale):
-    with pytest.raises(PayloadError, match="scale"):
-        get("ternary").decode(array(described(b"\x01\x00", 1, 8, scale)))
+    for payload in (push(b"\x01\x00", 8, scale), summed(b"\x01\x00", 1, 8, scale)):
+        with pytest.raises(PayloadError, match="scale"):
+            decode_into(array(payload), None)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -227,6 +273,6 @@ def test_decode_add_adds_and_checks_the_length():
 
 
 def test_an_unknown_codec_names_the_nearest():
-    assert names() == ["ternary"]
+    assert {"ternary", "fp32", "bf16"} <= set(names()) and "ternary-sum" not in names()
     with pytest.raises(UserError, match="ternary"):
         get("ternery")

@@ -13,8 +13,8 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ORDER = (
-    "_native", "errors", "units", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction", "codecs",
-    "models", "training", "reporting", "cli", "__init__", "__main__",
+    "_native", "errors", "units", "lab", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction",
+    "codecs", "models", "training", "reporting", "cli", "__init__", "__main__",
 )  # fmt: skip
 FORBIDDEN = {
     "models": set(ORDER) - {"errors", "workload", "models"},

@@ -13,8 +13,8 @@ import torch
 
 from distributed import TESTS, launch
 from paceline.strategy import Strategy
+from paceline.training.attach import attach, wrap
 from paceline.training.data import Dataset, load
-from paceline.training.hook import attach, wrap
 from paceline.training.loop import Trainer, make_optimizer
 from paceline.training.worker import build_model
 

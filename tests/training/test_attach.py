@@ -14,7 +14,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import oracle
 from distributed import launch_once
 from paceline.errors import UserError
-from paceline.training.hook import CLIP, attach
+from paceline.training import hook as hook_module
+from paceline.training.attach import CLIP, attach
 
 Grads = dict[str, np.ndarray]
 
@@ -96,18 +97,22 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
     seen: dict[str, Any] = {"local": [local_grads(rank, step) for step in range(6)]}
 
     def steps(
-        count: int = 1, cap: float = 25, warm: bool = True, ddp: dict[str, Any] | None = None, **options: Any
+        count: int = 1, cap: float = 25, warm: bool = True, fused: bool = True, ddp: Any = None, **options: Any
     ) -> list[Grads]:
+        hook_module.FUSE_BYTES = 4 << 20 if fused else 1
         model = DDP(net(), bucket_cap_mb=cap, **(ddp or {}))
         hook = attach(model, **options)
         if warm:
             loss(model, rank, 0).backward()
             hook.step = 0
+            hook._layouts.clear()
         result = []
         for step in range(count):
             model.zero_grad()
             loss(model, rank, step).backward()
             result.append(grads(model))
+        seen["groups"] = [set(names) for names in hook._layouts]
+        hook_module.FUSE_BYTES = 4 << 20
         return result
 
     seen["plain"] = steps(2, seed=4)
@@ -116,6 +121,9 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
     seen["small buckets"] = steps(2, cap=0.008, seed=4)
     seen["tensor buckets"] = steps(2, cap=1e-5, seed=4)
     seen["views"] = steps(2, seed=4, ddp={"gradient_as_bucket_view": True})
+    seen["static graph"] = steps(2, seed=4, ddp={"static_graph": True})
+    seen["unfused"] = steps(2, cap=0.008, seed=4, fused=False)
+    seen["unfused groups"] = seen["groups"]
     seen["unsettled"] = steps(2, warm=False, seed=4)
     seen["unclipped"] = steps(1, seed=4, clip=None)
     seen["all ternary but the last"] = steps(1, seed=4, min_elements=0)
@@ -164,6 +172,7 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
     poisons = ("a.weight", "d.weight", "a.bias", "b.weight=inf", "c.weight=-inf", "d.bias=inf")
     for poison in poisons:
         for cap in (25, 0.008):
+            hook_module.FUSE_BYTES = 4 << 20 if cap == 25 else 1
             model = DDP(net(), bucket_cap_mb=cap)
             hook = attach(model, seed=4)
             loss(model, rank, 0).backward()
@@ -174,9 +183,10 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
                 loss(model, rank, step, poison if step == 1 and rank == workers - 1 else "").backward()
                 rows.append((grads(model), hook.meter.nonfinite_steps))
             seen["nonfinite"][poison, cap] = rows
+    hook_module.FUSE_BYTES = 4 << 20
     model = DDP(net())
     hook = attach(model, seed=4)
-    hook.load_state_dict({"step": 1, "seed": 9, "nonfinite_steps": 3})
+    hook.load_state_dict({**hook.state_dict(), "step": 1, "seed": 9, "nonfinite_steps": 3})
     seen["restored"] = hook.state_dict()
     return seen
 
@@ -206,11 +216,24 @@ def starts(frozen: tuple[str, ...] = (), skip: bool = False) -> dict[str, int]:
     return found
 
 
-def mean(gradients: list[np.ndarray]) -> np.ndarray:
-    total = gradients[0]
-    for g in gradients[1:]:
-        total = total + g
-    return total / np.float32(len(gradients))
+def draws_at(packed: tuple[str, ...], groups: Any = None, **options: Any) -> dict[str, int]:
+    """Where each compressed tensor's draws begin: at the smallest index of its group's, one after the other in model order."""
+    where, found = starts(**options), {}
+    sizes = {name: p.numel() for name, p in net(**options).named_parameters()}
+    for group in groups or [set(where)]:
+        mine = [name for name in where if name in packed and name in group]
+        at = min((where[name] for name in mine), default=0)
+        for name in mine:
+            found[name] = at
+            at += sizes[name]
+    return found
+
+
+def is_mean(result: np.ndarray, gradients: list[np.ndarray]) -> bool:
+    """Whether it is the mean, added in whatever order."""
+    exact = np.mean(gradients, axis=0, dtype=np.float64)
+    room = 2.0**-23 * np.sum(np.abs(gradients), axis=0, dtype=np.float64)
+    return bool((np.abs(result - exact) <= room + 1e-38).all())
 
 
 def ternary(gradients: list[np.ndarray], start: int, step: int = 0, clip: float | None = CLIP) -> np.ndarray:
@@ -229,13 +252,19 @@ TERNARY = ("a.weight", "b.weight", "c.weight")
 DENSE = ("a.bias", "b.bias", "c.bias", "d.weight", "d.bias")
 
 
-def check(ranks: list[Any], results: list[Grads], packed: tuple[str, ...], step: int = 0, clip: float | None = CLIP) -> None:
-    """Every rank holds the plain formula: ternary for ``packed``, the mean for the others."""
-    for name, start in starts().items():
+def check(
+    ranks: Any, results: list[Grads], packed: tuple[str, ...], step: int = 0, clip: float | None = CLIP, groups: Any = None
+) -> None:
+    """Every rank holds the plain formula: ternary for ``packed``, the mean for the others; the same bits on all."""
+    at = draws_at(packed, groups)
+    for name in starts():
         own = [r["local"][step][name] for r in ranks]
-        expected = ternary(own, start, step, clip) if name in packed else mean(own)
         for result in results:
-            assert np.array_equal(result[name], expected), name
+            assert np.array_equal(result[name], results[0][name]), name
+        if name in packed:
+            assert np.array_equal(results[0][name], ternary(own, at[name], step, clip)), name
+        else:
+            assert is_mean(results[0][name], own), name
 
 
 def test_the_same_seed_repeats_bit_for_bit_and_another_differs(ranks):
@@ -249,10 +278,17 @@ def test_the_same_seed_repeats_bit_for_bit_and_another_differs(ranks):
         assert not np.array_equal(r["plain"][0]["b.weight"], r["plain"][1]["b.weight"])
 
 
-@pytest.mark.parametrize("layout", ["small buckets", "tensor buckets", "views"])
+@pytest.mark.parametrize("layout", ["small buckets", "tensor buckets", "views", "static graph"])
 def test_the_result_does_not_depend_on_the_layout_of_buckets(ranks, layout):
     for r in ranks:
         assert all(same(a, b) for a, b in zip(r["plain"], r[layout], strict=True))
+
+
+def test_buckets_beyond_the_fused_size_travel_in_groups_of_their_own(ranks):
+    groups = ranks[0]["unfused groups"]
+    assert len([group for group in groups if group & set(TERNARY)]) > 1
+    for step in range(2):
+        check(ranks, [r["unfused"][step] for r in ranks], TERNARY, step, groups=groups)
 
 
 def test_the_first_step_before_ddp_settles_its_buckets_is_the_same(ranks):
@@ -292,7 +328,7 @@ def test_the_rule_can_be_printed(ranks):
     ("mistake", "said"),
     [
         ("not DDP", "got Net; wrap it first"),
-        ("compression", "unknown compression 'terngard'; legal: dense, bf16, terngrad; did you mean terngrad?"),
+        ("compression", "unknown compression 'terngard'; nearest: terngrad"),
         ("exchange", "did you mean sharded?"),
         ("cannot carry", "exchange 'allreduce' cannot carry terngrad; legal: sharded, parameter_server"),
     ],
@@ -302,11 +338,12 @@ def test_attach_says_what_is_wrong(ranks, mistake, said):
 
 
 def test_accumulated_gradients_are_exchanged_once(ranks):
-    for name, start in starts().items():
+    at = draws_at(TERNARY)
+    for name in starts():
         own = [(r["local"][0][name] + r["local"][1][name]) + r["local"][2][name] for r in ranks]
-        expected = ternary(own, start) if name in TERNARY else mean(own)
         for r in ranks:
-            assert np.array_equal(r["accumulated"][name], expected), name
+            result = r["accumulated"][name]
+            assert np.array_equal(result, ternary(own, at[name])) if name in TERNARY else is_mean(result, own), name
     assert all(r["accumulated steps"] == (0, 1) for r in ranks)
 
 
@@ -315,9 +352,10 @@ def test_frozen_parameters_are_left_out(ranks):
     assert "a.weight" not in where and "c.bias" not in where
     for r in ranks:
         assert set(r["frozen"]) == set(where)
-        for name, start in where.items():
-            own = [q["local"][0][name] for q in ranks]
-            assert np.array_equal(r["frozen"][name], ternary(own, start) if name in TERNARY else mean(own)), name
+        at = draws_at(TERNARY, frozen=("a", "c.bias"))
+        for name in where:
+            own, result = [q["local"][0][name] for q in ranks], r["frozen"][name]
+            assert np.array_equal(result, ternary(own, at[name])) if name in TERNARY else is_mean(result, own), name
 
 
 def test_unused_parameters_are_no_hindrance(ranks):
@@ -344,9 +382,10 @@ def test_a_nonfinite_gradient_on_one_rank_is_counted_and_passed_through(ranks, p
     assert not np.isfinite(bad[-1]) and (value == "" or bad[-1] == float(value))
     assert np.isfinite(bad[:-1]).all()
     if name in TERNARY:
-        assert np.array_equal(bad[:-1], mean([r["local"][1][name] for r in ranks]).reshape(-1)[:-1])
+        assert is_mean(bad[:-1], [r["local"][1][name].reshape(-1)[:-1] for r in ranks])
+    groups = ranks[0]["unfused groups"] if cap != 25 else None
     for step in (0, 2):
-        check(ranks, [row[step][0] for row in rows], TERNARY, step)
+        check(ranks, [row[step][0] for row in rows], TERNARY, step, groups=groups)
 
 
 @pytest.mark.parametrize("poison", POISONS)
@@ -356,17 +395,25 @@ def test_a_nonfinite_step_is_dense_in_every_tensor(ranks, poison):
     result = ranks[0]["nonfinite"][poison, 25][1][0]
     for other in starts():
         if other != name:
-            assert np.array_equal(result[other], mean([r["local"][1][other] for r in ranks])), other
+            assert is_mean(result[other], [r["local"][1][other] for r in ranks]), other
 
 
 def test_a_nonfinite_gradient_in_an_early_bucket_makes_the_later_ones_dense(ranks):
     result = ranks[0]["nonfinite"]["d.weight", 0.008][1][0]
     for other in ("b.weight", "a.weight"):
-        assert np.array_equal(result[other], mean([r["local"][1][other] for r in ranks])), other
+        assert is_mean(result[other], [r["local"][1][other] for r in ranks]), other
+
+
+def test_groups_that_left_before_a_nonfinite_gradient_stay_ternary(ranks):
+    result = ranks[0]["nonfinite"]["a.weight", 0.008][1][0]
+    at = draws_at(TERNARY, ranks[0]["unfused groups"])
+    own = [r["local"][1]["c.weight"] for r in ranks]
+    assert np.array_equal(result["c.weight"], ternary(own, at["c.weight"], 1))
 
 
 def test_the_state_of_a_hook_is_restored(ranks):
-    assert ranks[0]["restored"] == {"step": 1, "seed": 9, "nonfinite_steps": 3}
+    restored = ranks[0]["restored"]
+    assert {key: restored[key] for key in ("step", "seed", "nonfinite_steps")} == {"step": 1, "seed": 9, "nonfinite_steps": 3}
 
 
 @pytest.mark.parametrize("way", ["dense, allreduce", "dense, sharded", "bf16, sharded", "terngrad, sharded"])
@@ -374,10 +421,11 @@ def test_one_worker_sends_nothing(way):
     (result,) = launch_once(alone, 1)
     seen, sent = result[way]
     assert sent == 0
-    for name, start in starts().items():
+    at = draws_at(TERNARY)
+    for name in starts():
         own = result["local"][0][name]
         if way.startswith("terngrad") and name in TERNARY:
-            assert np.array_equal(seen[name], ternary([own], start)) and is_ternary(seen[name], 1)
+            assert np.array_equal(seen[name], ternary([own], at[name])) and is_ternary(seen[name], 1)
         elif way.startswith("dense"):
             assert np.array_equal(seen[name], own)
         else:

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import can_make_private_network, launch
 from paceline.strategy import COMPRESSIONS, phases, plan_bucket
-from paceline.training.hook import attach
+from paceline.training.attach import attach
 
 WORKERS, STEPS, ELEMENTS = 3, 6, 1_000_003
 CASES = [["dense", "allreduce"], ["dense", "sharded"], ["terngrad", "sharded"], ["terngrad", "parameter_server"]]

@@ -14,8 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.strategy import BUCKET_BYTES, FIRST_BUCKET_BYTES, Strategy
 from paceline.training.auto import Auto
+from paceline.training.guards import agree
 from paceline.training.hook import Hook, paceline_hook
 from paceline.training.powersgd import PowerSGD
+from paceline.training.tensors import trained
 from paceline.training.ways import Way, choose
 
 _log = logging.getLogger("paceline")
@@ -35,6 +37,7 @@ def attach(
     min_elements: int | None = None,
     dense: Sequence[str] = (),
     ranks_per_node: int | None = None,
+    compress_pull: bool = True,
     check_every: int = 100,
     timeout_s: float = 1800.0,
     grad_scaler: Any = None,
@@ -56,6 +59,7 @@ def attach(
         min_elements: smaller tensors stay dense (default 1024).
         dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``.
         ranks_per_node: for hierarchical; default what torchrun set (``LOCAL_WORLD_SIZE``).
+        compress_pull: False sends the sums of ``sharded``, ``hierarchical`` and ``parameter_server`` back as fp32.
         check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
         timeout_s: how long an exchange waits for a slow rank or a cut link before it fails.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.
@@ -73,17 +77,25 @@ def attach(
             f"attach takes a DistributedDataParallel model, got {type(model).__name__}",
             "wrap it first: model = DistributedDataParallel(model)",
         )
+    workers = dist.get_world_size(model.process_group)
+    per_node = ranks_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", workers))
+    # As it was given, and before anything else: what one rank alone refuses would keep the others waiting.
+    given = {
+        "compression": compression, "exchange": exchange, "options": options, "seed": seed, "clip": clip,
+        "min_elements": min_elements, "dense": tuple(dense), "check_every": check_every, "candidates": tuple(candidates),
+        "ranks per node": per_node if "hierarchical" in exchange or compression == "auto" else None,
+        "grad_scaler": grad_scaler is not None,
+    }  # fmt: skip
+    agree(model.process_group, given, list(trained(model.module).values()))
     if getattr(model, "_comm_hooks", None):
         raise UserError("this model has a communication hook already", "attach once, right after wrapping it")
     sparse = [name for name, module in model.module.named_modules() if getattr(module, "sparse", False)]
     if sparse:
         raise UserError(f"{', '.join(sparse)}: sparse gradients cannot be exchanged here", "build the layer with sparse=False")
     rule: dict[str, Any] = {"names": tuple(dense)} | ({} if min_elements is None else {"min_elements": min_elements})
-    workers = dist.get_world_size(model.process_group)
-    per_node = ranks_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", workers))
 
     def way(name: str, exchange: str = "", **options: float) -> Way:
-        return choose(name, exchange, options, clip if name == "terngrad" else None, per_node, rule)
+        return choose(name, exchange, options, clip if name == "terngrad" else None, per_node, rule, compress_pull)
 
     auto = None
     if compression == "auto":

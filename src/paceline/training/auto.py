@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.training.exchanges import allreduce
-from paceline.training.group import exchange_group, room
+from paceline.training.group import Plan, exchange_group, room
 from paceline.training.sample import Sample
 from paceline.training.tensors import Layout, Tensor
 from paceline.training.ways import Way, make_plan
@@ -82,8 +82,9 @@ class Auto:
 
     def _seconds(self, way: Way, hook: Hook, total: int) -> float:
         """Time of one exchange of the whole model's gradients, from two trials."""
+        plan = make_plan(way, hook.wire, Sample())
         sizes = [min(n, self._gradient.numel()) for n in ELEMENTS]
-        low, high = (min(_trial(way, hook, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
+        low, high = (min(_trial(way, plan, hook, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
         rate = max(0.0, high - low) / (sizes[1] - sizes[0]) if sizes[1] > sizes[0] else high / max(1, sizes[1])
         return high + rate * max(0, total - sizes[1]) if total > sizes[1] else high
 
@@ -101,9 +102,8 @@ def choose(step: float, exposed: float, seconds: Sequence[float]) -> tuple[int, 
     return (best, saved) if saved > WORTH * step else (0, 0.0)
 
 
-def _trial(way: Way, hook: Hook, gradient: torch.Tensor) -> float:
+def _trial(way: Way, plan: Plan | None, hook: Hook, gradient: torch.Tensor) -> float:
     work = gradient.clone()
-    plan = make_plan(way, hook.wire, Sample())
     layout = Layout([Tensor("trial", (work.numel(),), 0)], ())
     flat = torch.empty(room(plan, layout) if plan else 0, device=plan.device(work.device) if plan else work.device)
     hook.wire.all_reduce(torch.zeros(1, device=hook.wire.device), name="auto").wait()  # all begin at once

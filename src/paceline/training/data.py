@@ -1,4 +1,4 @@
-"""Training data: real digits that come with scikit-learn, the MNIST files, or a function of the user's."""
+"""Training data: real digits that come with scikit-learn, the MNIST files, CIFAR-10, or a function of the user's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from paceline.errors import UserError, unknown
+from paceline.training import cifar
 from paceline.workload import call_factory
 
-_KINDS = ("digits", "mnist:DIR", "fashion-mnist:DIR", "module:function")
+_KINDS = ("digits", "mnist:DIR", "fashion-mnist:DIR", "cifar10:DIR", "module:function")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Dataset:
 
 
 def load(spec: str) -> Dataset:
-    """``digits``, ``mnist:DIR``, ``fashion-mnist:DIR`` or ``module:function``.
+    """``digits``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or ``module:function``.
 
     Raises:
         UserError: an unknown name, a directory without the files, a function that returns something else.
@@ -43,6 +44,10 @@ def load(spec: str) -> Dataset:
         if not rest:
             raise UserError(f"--data {spec} needs a directory", f"write it as {kind}:DIR, with the four idx .gz files in DIR")
         return _idx(kind, Path(rest))
+    if kind == "cifar10":
+        if not rest:
+            raise UserError(f"--data {spec} needs a directory", "write it as cifar10:DIR, with train/ and test/ or a .tar.xz")
+        return Dataset(kind, *cifar.load(Path(rest)))
     if not colon:
         raise unknown("data", spec, _KINDS)
     return _from_user(spec, call_factory(spec))

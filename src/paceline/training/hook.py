@@ -19,12 +19,12 @@ from paceline.strategy import FUSE_BYTES
 from paceline.training.auto import Auto
 from paceline.training.exchanges import allreduce
 from paceline.training.feedback import divided
-from paceline.training.group import Plan, exchange_group, room
-from paceline.training.guards import ReplicasDiverged, agree, same_weights
+from paceline.training.group import Plan, exchange_group, is_finite, room
+from paceline.training.guards import ReplicasDiverged, same_weights
 from paceline.training.liveness import LostRank, Roll
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
-from paceline.training.tensors import Layout, Tensor
+from paceline.training.tensors import Layout, Tensor, trained
 from paceline.training.ways import Way, make_plan
 from paceline.training.wire import Wire
 
@@ -52,12 +52,7 @@ class Hook:
         scaler: Any = None, auto: Auto | None = None,
     ) -> None:  # fmt: skip
         self.seed, self.step = seed, 0
-        self._tensors: dict[int, Tensor] = {}
-        offset = 0
-        for name, p in model.module.named_parameters():
-            if p.requires_grad:
-                self._tensors[id(p)] = Tensor(name, tuple(p.shape), offset)
-                offset += p.numel()
+        self._tensors = trained(model.module)
         self.tensors = list(self._tensors.values())
         self.meter = Meter(dist.get_rank(model.process_group))
         self.sample = Sample()
@@ -65,13 +60,14 @@ class Hook:
         ranks = dist.get_process_group_ranks(model.process_group)
         group = dist.new_group(ranks, timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
         self.wire = Wire(group, next(model.module.parameters()).device, self.meter, timeout_s)
-        self._roll = Roll(group, f"{ranks[0]}-{len(ranks)}-{offset}")
+        self._roll = Roll(group, f"{ranks[0]}-{len(ranks)}-{sum(t.elements for t in self.tensors)}")
         self._weights = [p for p in model.module.parameters() if p.requires_grad]
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._flat = torch.empty(0)
         self._pending: list[Waiting] = []
         self._nonfinite = False  # in this step, on any rank
+        self._failed: Exception | None = None
         self._auto = auto
         self.use(way)
         # One thread: groups keep their order, which every rank shares, and the backward pass goes on meanwhile. A daemon,
@@ -83,9 +79,8 @@ class Hook:
         """Send gradients this way from the next backward pass on; on every rank alike. Residuals begin anew.
 
         Raises:
-            UserError: the ranks do not agree, or an exchange that does not fit the number of ranks.
+            UserError: an exchange that does not fit the number of ranks.
         """
-        agree(self.wire.group, {**way.settings(), "seed": self.seed}, self.tensors)
         self.way = way
         self.dense = dict(way.compression.dense(self.tensors))
         self._plan: Plan | None = make_plan(way, self.wire, self.sample)
@@ -111,7 +106,7 @@ class Hook:
         if last or self._plan is None or 4 * sum(b.numel() for b, _, _ in self._pending) >= FUSE_BYTES:
             group, self._pending = self._pending, []
             self._work.put(lambda: self._finish(group, last))
-        return future
+        return future.then(_value)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Replace ``gradient`` (all trained elements, flat) by its mean over the workers; for measuring."""
@@ -166,6 +161,8 @@ class Hook:
         before = states[0]["workers"]
         if before == n and rank in by_rank:
             return by_rank[rank]
+        if self._plan is None or self._plan.feedback is None:  # the ranks' states differ in nothing
+            return states[0]
         if sorted(by_rank) != list(range(before)):
             held = ", ".join(map(str, sorted(by_rank)))
             raise UserError(
@@ -180,14 +177,16 @@ class Hook:
 
     def _finish(self, group: list[Waiting], last: bool) -> None:
         try:
+            if self._failed is not None:  # the ranks are no longer in step
+                raise self._failed
             self._exchange([(buffer, tensors) for buffer, tensors, _ in group])
             _finish_queued(group[0][0])
             if last:
                 self._end_step()
         except Exception as error:
-            known = isinstance(error, PayloadError | ReplicasDiverged | UserError)
+            known = isinstance(error, PayloadError | ReplicasDiverged | UserError | LostRank)
             told = error if known or self.wire.world_size == 1 else self._roll.verdict(error)
-            # DDP re-raises it where the backward pass waits, but loses its text
+            self._failed = told
             _log.error("rank %d: the exchange failed: %s: %s", self.meter.rank, type(told).__name__, told)
             for _, _, future in group:
                 future.set_exception(told)  # type: ignore[arg-type]
@@ -200,7 +199,7 @@ class Hook:
             for buffer, _ in group:
                 allreduce(buffer, self.way.compression.format, self.wire)
                 with self.meter.span("scatter", "codec"):
-                    self._nonfinite |= not _finite(buffer)
+                    self._nonfinite |= not is_finite(buffer)
                 if self._auto is not None:
                     self._auto.seen(buffer)
             return
@@ -242,9 +241,9 @@ class Hook:
             self._auto = None
 
 
-def _finite(values: torch.Tensor) -> bool:
-    """Whether every element is; the sum alone tells it unless it overflows."""
-    return bool(torch.isfinite(values.sum()) or torch.isfinite(values).all())
+def _value(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+    """The mean, or raise what was set: DDP shows the text of an exception that a callback raises, not of one that was set."""
+    return done.value()
 
 
 def _finish_queued(buffer: torch.Tensor) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,11 +15,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.strategy.compression import low_rank_factors
-from paceline.training.guards import agree
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
-from paceline.training.tensors import Tensor
+from paceline.training.tensors import trained
 from paceline.training.ways import Way
+
+_log = logging.getLogger("paceline")
 
 START = 2  # the first step that compresses: DDP rebuilds its buckets after the first
 
@@ -28,44 +32,55 @@ class PowerSGD:
         self.way, self.seed, self.step = way, seed, 0
         self.rank = int(way.compression.option("rank"))
         self.meter, self.sample = Meter(dist.get_rank(model.process_group)), Sample()
-        self.tensors: list[Tensor] = []
-        self._by_id: dict[int, Tensor] = {}
-        offset = 0
-        for name, p in model.module.named_parameters():
-            if p.requires_grad:
-                tensor = self._by_id[id(p)] = Tensor(name, tuple(p.shape), offset)
-                self.tensors.append(tensor)
-                offset += p.numel()
+        self.tensors = list(trained(model.module).values())
         self.dense = dict(way.compression.dense(self.tensors))
+        self._device = next(model.module.parameters()).device
         self._workers = dist.get_world_size(model.process_group)
-        agree(model.process_group, {**way.settings(), "seed": seed}, self.tensors)
+        group = dist.new_group(dist.get_process_group_ranks(model.process_group), use_local_synchronization=True)
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="paceline-powersgd", daemon=True).start()
         self.state = powerSGD_hook.PowerSGDState(
-            model.process_group, matrix_approximation_rank=self.rank, start_powerSGD_iter=START, random_seed=seed
+            group,
+            matrix_approximation_rank=self.rank,
+            start_powerSGD_iter=START,
+            random_seed=seed % 2**32,  # NumPy takes no more
         )
 
     def __str__(self) -> str:
         return f"{self.way.compression.title}, rank {self.rank}" + "".join(f"\n  {n}: {why}" for n, why in self.dense.items())
 
     def submit(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        """PyTorch's hook, counted: two factors of each matrix, and the other tensors as they are."""
+        """PyTorch's hook, counted: two factors of each matrix, and the other tensors as they are.
+
+        It issues its second collective where its first has ended, in no fixed order among buckets, which gloo answers with a
+        hang. So buckets go one after another, on a thread and a group of their own.
+        """
+        buffer = bucket.buffer()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
         self.meter.bucket_ready()
-        start = self.meter.now()
-        elements = 0
-        for p in bucket.parameters():
-            factors = low_rank_factors(tuple(p.shape), self.rank) if self.state.iter >= START else None
-            elements += sum(factors) if factors else p.numel()
-        self.meter.sent_bytes += -(-2 * (self._workers - 1) * 4 * elements // self._workers)
-        last = bucket.is_last()
-        future = powerSGD_hook.powerSGD_hook(self.state, bucket)
+        self._work.put(lambda: self._finish(bucket, buffer, future))
+        return future
 
-        def done(finished: torch.futures.Future[Any]) -> torch.Tensor:
+    def _serve(self) -> None:
+        while True:
+            self._work.get()()
+
+    def _finish(self, bucket: Any, buffer: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
+        try:
+            start, last, elements = self.meter.now(), bucket.is_last(), 0
+            for p in bucket.parameters():
+                factors = low_rank_factors(tuple(p.shape), self.rank) if self.state.iter >= START else None
+                elements += sum(factors) if factors else p.numel()
+            self.meter.sent_bytes += -(-2 * (self._workers - 1) * 4 * elements // self._workers)
+            value = powerSGD_hook.powerSGD_hook(self.state, bucket).wait()
+            buffer.copy_(value if isinstance(value, torch.Tensor) else value[0])
             self.meter.add("powersgd", "network", start)
-            if last:
-                self.step += 1
-            value = finished.value()
-            return value if isinstance(value, torch.Tensor) else value[0]  # type: ignore[no-any-return]
-
-        return future.then(done)
+            self.step += last
+        except Exception as error:
+            _log.error("rank %d: the exchange failed: %s: %s", self.meter.rank, type(error).__name__, error)
+            future.set_exception(error)  # type: ignore[arg-type]
+        else:
+            future.set_result(buffer)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Not here: PyTorch's hook works on a ``GradBucket`` alone. Raises UserError."""
@@ -81,13 +96,20 @@ class PowerSGD:
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Go on where ``state_dict`` was taken, by as many ranks. Raises UserError for another number or compression."""
+        """Go on where ``state_dict`` was taken; arguments and errors as ``Hook.load_state_dict``.
+
+        PyTorch's hook keeps residuals by bucket: the model must be cut into the same ones.
+        """
         states = [state] if isinstance(state, Mapping) else list(state)
-        own = [s for s in states if s["compression"] == "powersgd" and s["rank"] == self.meter.rank]
-        if not own or own[0]["workers"] != self._workers:
-            raise UserError("the state is of another rank, compression or number of workers", "resume powersgd as it was")
-        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+        by_rank = {s["rank"]: s for s in states if s["compression"] == "powersgd"}
+        before = states[0]["workers"] if by_rank else 0
+        own = by_rank.get(self.meter.rank) if before == self._workers else None
+        if own is None:
+            if not before or sorted(by_rank) != list(range(before)):
+                raise UserError("the state is of another compression, or not of all ranks", "give the states of every rank")
+            total = {i: sum(s["error_dict"][i].double() for s in states) for i in by_rank[0]["error_dict"]}
+            own = {**by_rank[0], "error_dict": {i: (t / self._workers).float() for i, t in total.items()}}
         for name in ("error_dict", "p_memory_dict", "q_memory_dict"):
-            setattr(self.state, name, {i: t.to(device).clone() for i, t in own[0][name].items()})
-        self.state.iter, self.step, self.seed = own[0]["iter"], own[0]["step"], own[0]["seed"]
-        self.state.rng.set_state(own[0]["rng"])
+            setattr(self.state, name, {i: t.to(self._device).clone() for i, t in own[name].items()})
+        self.state.iter, self.step, self.seed = own["iter"], own["step"], own["seed"]
+        self.state.rng.set_state(own["rng"])

@@ -27,11 +27,17 @@ class Stream(Protocol):
     @property
     def count(self) -> int: ...
 
-    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
-        """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none."""
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
+        """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none.
 
-    def length(self, start: int, stop: int, workers: int) -> int | None:
-        """Bytes of the message that any rank makes for such elements; None where it depends on their values."""
+        ``exact`` sends them as fp32.
+        """
+
+    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
+        """Bytes of the message that any rank makes for such elements; None where it depends on their values.
+
+        None for no elements too then: whether lengths are announced must be the same on every rank.
+        """
 
     def settle(self, start: int, stop: int) -> None:
         """This rank's contribution becomes what the others would have decoded of it, where the sum must be exact."""
@@ -55,19 +61,20 @@ class CodecStream:
     def __init__(self, codec: Codec, values: torch.Tensor, key: Key, first: int, residual: torch.Tensor | None = None) -> None:
         self.codec, self.values, self.residual = codec, values, residual
         self._key, self._first = key, first
+        self._fixed = codec.payload_bytes(_MANY) is not None
 
     @property
     def count(self) -> int:
         """Elements."""
         return self.values.shape[0]
 
-    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
         """A message of the codec; of fp32 where the codec would take more bytes than that."""
         if stop == start:
             return NOTHING
         values = self.values[start:stop]
-        message = _encode(self.codec, values, self._key, self._first + start)
-        if message.numel() > HEADER_BYTES + 4 * (stop - start):
+        message = _encode(_DENSE if exact else self.codec, values, self._key, self._first + start)
+        if message.numel() > _dense_bytes(stop - start):
             message = _encode(_DENSE, values, self._key, 0)
         if self.residual is not None:
             left = self.residual[start:stop]
@@ -75,9 +82,14 @@ class CodecStream:
             codecs.decode_into(message, codecs.vector(left), codecs.SUBTRACT)
         return message
 
-    def length(self, start: int, stop: int, workers: int) -> int | None:
+    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
         """See ``Stream``."""
-        return self.codec.payload_bytes(stop - start) if stop > start else 0
+        count = stop - start
+        if exact:
+            return _dense_bytes(count) if count else 0
+        if not self._fixed:
+            return None
+        return min(self.codec.max_payload_bytes(count), _dense_bytes(count)) if count else 0
 
     def settle(self, start: int, stop: int) -> None:
         """The own contribution is added as it is: nothing is lost."""
@@ -112,15 +124,16 @@ class TernaryStream:
         """Elements."""
         return self.values.shape[0]
 
-    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
         """See ``Stream``. A settled contribution encodes to itself: a magnitude of 1 is above every draw, 0 below."""
         if stop == start:
             return NOTHING
-        return _encode(self._codec(workers), self.values[start:stop], self._key, self._first + start)
+        return _encode(_DENSE if exact else self._codec(workers), self.values[start:stop], self._key, self._first + start)
 
-    def length(self, start: int, stop: int, workers: int) -> int | None:
+    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
         """See ``Stream``."""
-        return self._codec(workers).payload_bytes(stop - start) if stop > start else 0
+        codec = _DENSE if exact else self._codec(workers)
+        return codec.payload_bytes(stop - start) if stop > start else 0
 
     def settle(self, start: int, stop: int) -> None:
         """Draw the ternary that the others would have received."""
@@ -133,13 +146,18 @@ class TernaryStream:
 
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
-        _decode(message, self.values[start:stop], codecs.SET, (Ternary, TernarySum))
+        _decode(message, self.values[start:stop], codecs.SET, (Ternary, TernarySum, Fp32))
 
     def _codec(self, workers: int) -> Codec:
         return self._one if workers == 1 else TernarySum(workers=workers, scale=float(workers))
 
 
 _DENSE = Fp32()
+_MANY = 1 << 20  # elements; of few a layout of varying size may have but one
+
+
+def _dense_bytes(count: int) -> int:
+    return HEADER_BYTES + 4 * count
 
 
 def _encode(codec: Codec, values: torch.Tensor, key: Key, start: int) -> torch.Tensor:

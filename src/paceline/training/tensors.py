@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,17 @@ class Tensor:
         return prod(self.shape)
 
 
+def trained(module: nn.Module) -> dict[int, Tensor]:
+    """Every trained tensor of a network, in ``named_parameters()`` order, by the ``id`` of its parameter."""
+    found: dict[int, Tensor] = {}
+    offset = 0
+    for name, p in module.named_parameters():
+        if p.requires_grad:
+            found[id(p)] = Tensor(name, tuple(p.shape), offset)
+            offset += p.numel()
+    return found
+
+
 class Piece(NamedTuple):
     """Elements ``start`` to ``stop`` of a buffer, and the tensor that they are of."""
 
@@ -33,7 +45,9 @@ class Piece(NamedTuple):
 
 
 class Layout:
-    """Tensors one after the other: those that are compressed first, in the order given, then those that stay dense.
+    """Tensors one after the other: those that are compressed first, in model order, then those that stay dense.
+
+    The order given does not matter: DDP gathers gradients in another order in its first step than later.
 
     Attributes:
         pieces: of every tensor; ``compressed`` elements come before ``total``.
@@ -41,10 +55,11 @@ class Layout:
     """
 
     def __init__(self, tensors: Sequence[Tensor], dense: Collection[str]) -> None:
-        packed = [t for t in tensors if t.name not in dense]
+        ordered = sorted(tensors, key=lambda t: t.offset)
+        packed = [t for t in ordered if t.name not in dense]
         self.pieces: list[Piece] = []
         at = 0
-        for tensor in [*packed, *(t for t in tensors if t.name in dense)]:
+        for tensor in [*packed, *(t for t in ordered if t.name in dense)]:
             self.pieces.append(Piece(tensor, at, at + tensor.elements))
             at += tensor.elements
         self.compressed, self.total = sum(t.elements for t in packed), at
@@ -58,12 +73,23 @@ class Layout:
             if begin < end:
                 yield Piece(tensor, begin - start, end - start)
 
-    def gather(self, parts: dict[str, torch.Tensor], flat: torch.Tensor) -> None:
-        """Copy the gradients, flat and by name, into the buffer; fp16, bf16 and fp64 become fp32."""
-        for tensor, start, stop in self.pieces:
-            flat[start:stop].copy_(parts[tensor.name])
+    def gather(self, parts: Mapping[str, torch.Tensor], packed: torch.Tensor, kept: torch.Tensor) -> None:
+        """Copy the gradients, flat and by name, into a buffer of the compressed ones and one of the others.
 
-    def scatter(self, flat: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
+        fp16, bf16 and fp64 become fp32.
+        """
+        for values, gradient in self._pairs(parts, packed, kept):
+            values.copy_(gradient)
+
+    def scatter(self, packed: torch.Tensor, kept: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> None:
         """The inverse of ``gather``."""
+        for values, gradient in self._pairs(parts, packed, kept):
+            gradient.copy_(values)
+
+    def _pairs(
+        self, parts: Mapping[str, torch.Tensor], packed: torch.Tensor, kept: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for tensor, start, stop in self.pieces:
-            parts[tensor.name].copy_(flat[start:stop])
+            dense = start >= self.compressed
+            at = start - self.compressed if dense else start
+            yield (kept if dense else packed)[at : at + stop - start], parts[tensor.name]

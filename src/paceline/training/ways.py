@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from paceline import codecs
 from paceline.errors import UserError, unknown
-from paceline.strategy import COMPRESSIONS, EXCHANGES, Compression
+from paceline.strategy import COMPRESSIONS, EXCHANGES, ONE_WAY, Compression
 from paceline.training.feedback import Feedback
 from paceline.training.group import Plan
 from paceline.training.guards import EnergyGuard
@@ -34,6 +34,7 @@ class Way:
     exchange: str
     clip: float | None = None
     ranks_per_node: int = 1
+    compress_pull: bool = True
 
     def settings(self) -> dict[str, Any]:
         """What every rank must have alike."""
@@ -45,12 +46,14 @@ class Way:
             "exchange": self.exchange,
             "clip": self.clip,
             "ranks per node": self.ranks_per_node,
+            "compress_pull": self.compress_pull,
         }
 
 
 def choose(
-    compression: str, exchange: str, options: dict[str, Any], clip: float | None, ranks_per_node: int, rule: dict[str, Any]
-) -> Way:
+    compression: str, exchange: str, options: dict[str, Any], clip: float | None, ranks_per_node: int, rule: dict[str, Any],
+    compress_pull: bool = True,
+) -> Way:  # fmt: skip
     """A way from what a user gives. Raises UserError for names and options that do not exist or do not go together."""
     if compression not in COMPRESSIONS:
         raise unknown("compression", compression, [*COMPRESSIONS, "auto"])
@@ -60,9 +63,13 @@ def choose(
         raise unknown("exchange", exchange, EXCHANGES)
     if exchange not in described.exchanges:
         raise UserError(f"exchange {exchange!r} cannot carry {compression}", f"legal: {', '.join(described.exchanges)}")
+    if not compress_pull and exchange not in ONE_WAY:
+        raise UserError(f"compress_pull=False over {exchange}", f"only for {', '.join(ONE_WAY)}: the others have no pull")
     if described.rule is not None:
         described = replace(described, rule=replace(described.rule, **rule))
-    return Way(compression=described, exchange=exchange, clip=clip, ranks_per_node=ranks_per_node)
+    return Way(
+        compression=described, exchange=exchange, clip=clip, ranks_per_node=ranks_per_node, compress_pull=compress_pull
+    )
 
 
 def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
@@ -82,7 +89,8 @@ def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
     guard = EnergyGuard(f"use {c.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
     exchange = "sharded" if way.exchange == "hierarchical" else way.exchange
     return Plan(
-        codec=codec, exchange=exchange, outer=outer, inner=inner, feedback=feedback, clip=way.clip, guard=guard, sample=sample
+        codec=codec, exchange=exchange, outer=outer, inner=inner, feedback=feedback, clip=way.clip, guard=guard, sample=sample,
+        compress_pull=way.compress_pull,
     )
 
 

@@ -173,11 +173,13 @@ def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: li
             trainer.check_replicas()
             seconds = sum(trainer.times.step[-trainer.steps_per_epoch :])
             curve.append({"epoch": epoch + 1, "loss": loss, "accuracy": accuracy, "seconds": seconds})
+            hooks: list[Any] | None = [None] * trainer.strategy.world_size if trainer.rank == 0 else None
+            dist.gather_object(trainer.hook.state_dict(), hooks)  # residuals differ from rank to rank
             if trainer.rank == 0:
                 state = {
                     "model": trainer.model.module.state_dict(),
                     "optimizer": trainer.optimizer.state_dict(),
-                    "hook": trainer.hook.state_dict(),
+                    "hook": hooks,
                     "curve": curve,
                 }
                 checkpoint.save(Path(job.out), job, epoch + 1, state)

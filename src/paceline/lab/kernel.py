@@ -1,0 +1,194 @@
+"""The only way to the kernel: commands of iproute2 and util-linux, what is missing for them, and who lives in a namespace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from paceline.lab.plan import NETNS, Command
+
+MARK = "PACELINE_LAB"
+"""In the environment of every process that ``Lab.run`` started: how ``down`` tells its own from others."""
+CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
+COMMAND_TIMEOUT_S = 30.0
+_PATH = os.pathsep.join(("/usr/sbin", "/sbin", "/usr/bin", "/bin"))
+_PROBES = {
+    "bridge": "ip link add name pl0 type bridge",
+    "veth": "ip link add name pl1 type veth peer name pl2",
+    "tbf": "tc qdisc add dev lo root tbf rate 1gbit burst 128k limit 1m",
+    "netem": "tc qdisc replace dev lo root netem delay 1ms",
+}
+
+
+class CommandFailed(RuntimeError):
+    """A command of the kernel's tools returned another code than 0; the message has the command and its last words."""
+
+
+def system(command: Sequence[str]) -> str:
+    """Run one command and return its stdout. Raises CommandFailed."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), _PATH))
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, stdin=subprocess.DEVNULL,
+            env={**os.environ, "PATH": path, "LC_ALL": "C"},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"{' '.join(command)}: {error}") from error
+    if done.returncode != 0:
+        raise CommandFailed(f"{' '.join(command)}: {' '.join((done.stderr or done.stdout).split()) or done.returncode}")
+    return done.stdout
+
+
+def system_json(command: Sequence[str]) -> list[dict[str, Any]]:
+    """The list that a command with ``-j`` prints. Raises CommandFailed."""
+    try:
+        return [item for item in json.loads(system(command) or "[]") if isinstance(item, dict)]
+    except ValueError as error:
+        raise CommandFailed(f"{' '.join(command)}: {error}") from error
+
+
+def missing() -> list[str]:
+    """What this machine or user lacks for namespaces with shaped links, in words; empty where all is there.
+
+    The kernel's parts are tried in a namespace without a name, which is gone before this returns.
+    """
+    if sys.platform != "linux":
+        return ["Linux"]
+    lacking = [f"root ({' and '.join(lost)})"] if (lost := lost_capabilities()) else []
+    lacking += [f"{tool} ({package})" for tool, package in TOOLS.items() if not _which(tool)]
+    if not lacking:
+        lacking = [f"{part} in the kernel" for part in _lacking_parts("bridge", "veth", "tbf")]
+    return lacking
+
+
+def has_netem() -> bool:
+    """Whether the kernel can delay packets. False also where nothing may be tried."""
+    return not missing() and not _lacking_parts("netem")
+
+
+def lost_capabilities() -> list[str]:
+    """The capabilities that a lab with links needs and this process has not."""
+    held = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            held = int(line.split()[1], 16)
+    return [name for name, bit in CAPABILITIES.items() if not held >> bit & 1]
+
+
+def _lacking_parts(*parts: str) -> list[str]:
+    script = "; ".join(f"{_PROBES[part]} >/dev/null 2>&1 || echo {part}" for part in parts)
+    try:
+        return system(("unshare", "--net", "sh", "-c", script)).split()
+    except CommandFailed:
+        return ["network namespaces"]
+
+
+def _which(tool: str) -> str | None:
+    return shutil.which(tool) or shutil.which(tool, path=_PATH)
+
+
+def boot_id() -> str:
+    """Of the running kernel; namespaces do not outlive it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def add_namespace(name: str) -> int:
+    """Create a named namespace; its inode, which tells it from another of the same name. Raises CommandFailed."""
+    system(("ip", "netns", "add", name))
+    return (Path(NETNS) / name).stat().st_ino
+
+
+def exists(name: str) -> bool:
+    """Whether the name is taken."""
+    return (Path(NETNS) / name).exists()
+
+
+def is_same(name: str, inode: int | None) -> bool:
+    """Whether the name still stands for the namespace with that inode.
+
+    None (a creation that was cut short) stands for any, and so does a name that is no longer mounted (a restarted container).
+    """
+    try:
+        found = (Path(NETNS) / name).stat()
+    except OSError:
+        return False
+    mounted = found.st_dev == Path("/proc/self/ns/net").stat().st_dev
+    return not mounted or inode is None or found.st_ino == inode
+
+
+def is_alive(name: str, inode: int | None) -> bool:
+    """Whether the namespace that was created under the name is still there to enter."""
+    try:
+        found = (Path(NETNS) / name).stat()
+        return inode is not None and found.st_ino == inode and found.st_dev == Path("/proc/self/ns/net").stat().st_dev
+    except OSError:
+        return False
+
+
+def delete_namespace(name: str) -> None:
+    """Delete a named namespace and with it every interface in it. Raises CommandFailed."""
+    system(("ip", "netns", "del", name))
+
+
+def end_processes(namespace: str, lab: str, grace: float = 3.0) -> tuple[list[int], list[int]]:
+    """End what ``Lab.run`` of ``lab`` started in the namespace. Returns the pids ended, and those of others, left alone."""
+    try:
+        pids = [int(word) for word in system(("ip", "netns", "pids", namespace)).split()]
+    except CommandFailed:
+        return [], []
+    ours: dict[int, int] = {}
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)  # from here on the number cannot come to mean another process
+            if _has_mark(pid, lab):
+                ours[pid] = handle
+            else:
+                os.close(handle)
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for handle in ours.values():
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, number)
+            until = time.monotonic() + grace
+            while any(_has_mark(pid, lab) for pid in ours) and time.monotonic() < until:
+                time.sleep(0.02)
+    finally:
+        for handle in ours.values():
+            os.close(handle)
+    return list(ours), [pid for pid in pids if pid not in ours and Path(f"/proc/{pid}").exists()]
+
+
+def _has_mark(pid: int, lab: str) -> bool:
+    """Also whether it still runs: a zombie has no environment left."""
+    try:
+        return f"{MARK}={lab}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def enter(namespace: str) -> Command:
+    """The words in front of a command that is to run in a namespace.
+
+    Not ``ip netns exec``: that mounts another /sys, in which a job no longer finds its GPUs.
+    """
+    return (_which("nsenter") or "nsenter", f"--net={NETNS}/{namespace}", "--")
+
+
+def port_in_use(namespace: str) -> set[int]:
+    """TCP ports that something in the namespace has. Raises CommandFailed."""
+    listing = system((*enter(namespace), "sh", "-c", "cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; true"))
+    rows = [line.split() for line in listing.splitlines()]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if len(row) > 3 and row[0].endswith(":")}

@@ -1,0 +1,264 @@
+"""Making, using and removing a lab."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from paceline.errors import UserError, unknown
+from paceline.lab import kernel, state
+from paceline.lab.kernel import CommandFailed
+from paceline.lab.making import make, remove
+from paceline.lab.plan import INTERFACE, Plan, check_name, plan
+from paceline.lab.processes import HostResult, execute
+from paceline.lab.ranks import Host
+from paceline.lab.state import State
+from paceline.lab.status import Counters, LabStatus, read_counters, read_status
+
+PORTS = range(20_000, 30_000)
+"""For the rendezvous: below what the kernel gives away by itself."""
+UP = "paceline lab up --hosts 4 --link 1Gb/s"
+Say = Callable[[str], None]
+
+
+class Loopback:
+    """The same ``run`` on 127.0.0.1: every rank on this machine, unshaped, without privileges and without a trace."""
+
+    def __init__(self, hosts: int, name: str = "loopback") -> None:
+        self.plan = plan(hosts, None, name)
+
+    def _hosts(self) -> list[Host]:
+        return [Host(number, address, "lo") for number, address in enumerate(self.plan.addresses)]
+
+    def _port(self) -> int:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port: int = free.getsockname()[1]
+            return port
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        per_host: int = 1,
+        stream: bool = False,
+    ) -> list[HostResult]:
+        """Run a command on every host at once and wait for all.
+
+        Args:
+            command: its words; ``{rank}``, ``{hosts}`` and ``{address}`` are replaced.
+            env: set besides torchrun's environment and this process's own.
+            timeout: seconds, after which all are ended.
+            per_host: ranks on each host; ``LOCAL_WORLD_SIZE`` says so.
+            stream: also print each line as it comes, behind ``host 2 |``.
+
+        Returns:
+            A result per rank, in the order of ranks.
+
+        Raises:
+            HostFailed: one failed, the first of them is named, and the others were ended; or the time was up.
+            UserError: nothing could be started.
+        """
+        return execute(
+            self._hosts(), command, lab=self.plan.name, port=self._port(), env=env, timeout=timeout, per_host=per_host,
+            stream=stream,
+        )  # fmt: skip
+
+
+class Lab(Loopback):
+    """A lab that is up; from :func:`up` or :func:`find`.
+
+    As a context manager it is taken down at the end if this ``up`` made it (``fresh``), and left if it was up before.
+    """
+
+    def __init__(self, found: State, fresh: bool = False) -> None:
+        self.plan, self.state, self.fresh = found.plan, found, fresh
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.fresh:
+            self.down()
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it has no network of its own."""
+        return self.plan.link is None
+
+    def status(self) -> LabStatus:
+        """Every part of it, looked at now."""
+        return read_status(self.state)
+
+    def counters(self) -> list[Counters]:
+        """Bytes and packets of every host's interface, read inside its namespace. Raises UserError."""
+        self._needs_network("counters")
+        try:
+            return [read_counters(self.state, host) for host in range(self.plan.hosts)]
+        except CommandFailed as error:
+            raise self._incomplete(str(error)) from error
+
+    def cut(self, host: int) -> None:
+        """Pull the host's cable: its link is down, its processes run on. Raises UserError."""
+        self._set_link(host, "down")
+
+    def mend(self, host: int) -> None:
+        """Plug the host's cable in again. Raises UserError."""
+        self._set_link(host, "up")
+
+    def down(self) -> list[str]:
+        """Remove it, as :func:`down` does."""
+        return down(self.plan.name)
+
+    def _hosts(self) -> list[Host]:
+        if self.is_loopback:
+            return super()._hosts()
+        gone = [
+            f"host {n}" for n in range(self.plan.hosts)
+            if not kernel.is_alive(name := self.plan.namespace(n), self.state.namespaces.get(name))
+        ]  # fmt: skip
+        if gone or self.state.phase != "up":
+            raise self._incomplete(", ".join(gone) or "its making was cut short")
+        return [
+            Host(number, address, INTERFACE, kernel.enter(self.plan.namespace(number)))
+            for number, address in enumerate(self.plan.addresses)
+        ]
+
+    def _port(self) -> int:
+        if self.is_loopback:
+            return super()._port()
+        try:
+            taken = kernel.port_in_use(self.plan.namespace(0))
+        except CommandFailed as error:
+            raise UserError(f"cannot enter host 0: {error}", "run it as the user who made the lab, with sudo") from error
+        return random.choice([port for port in PORTS if port not in taken])
+
+    def _set_link(self, host: int, way: str) -> None:
+        self._needs_network("links")
+        if not 0 <= host < self.plan.hosts:
+            raise UserError(f"no host {host}", f"give one from 0 to {self.plan.hosts - 1}")
+        try:
+            kernel.system(("ip", "-n", self.plan.switch, "link", "set", f"p{host}", way))
+        except CommandFailed as error:
+            raise self._incomplete(str(error)) from error
+
+    def _needs_network(self, what: str) -> None:
+        if self.is_loopback:
+            raise UserError(f"{self.plan.name} is on loopback, which has no {what} of its own", f"as root: {UP}")
+
+    def _incomplete(self, what: str) -> UserError:
+        return UserError(f"lab {self.plan.name!r} is incomplete: {what}", "the same paceline lab up makes it anew")
+
+
+def loopback(hosts: int) -> Loopback:
+    """``hosts`` hosts that are all 127.0.0.1. Raises UserError for a number that cannot be."""
+    return Loopback(hosts)
+
+
+def up(
+    hosts: int,
+    link: str | float | None,
+    name: str = "lab",
+    latency: str | float | None = None,
+    *,
+    say: Say | None = None,
+) -> Lab:
+    """Make a lab, or find the equal one that is up already. What a crash left of it is removed first.
+
+    Args:
+        hosts: from 1 to 250.
+        link: of every host, each way: text such as ``1Gb/s``, or bytes/s; None makes a lab on loopback.
+        name: several labs may be up at once.
+        latency: added each way: text such as ``100us``, or seconds. Needs netem in the kernel.
+        say: called with a line about what happens now.
+
+    Raises:
+        UserError: for what cannot be, what is missing, or a lab of that name with other parameters.
+    """
+    wanted, say = plan(hosts, link, name, latency), say or (lambda text: None)
+    if wanted.link is None and latency is not None:
+        raise UserError("loopback has no latency to add to", "leave out --latency, or make a lab with a link")
+    if wanted.link is not None:
+        _check_privileges(wanted)
+    with state.locked():
+        found = state.load(name)
+        if found and found.stale:
+            found.delete()
+            found = None
+        if found and found.phase == "up" and (difference := found.plan.difference(wanted)):
+            raise UserError(f"lab {name!r} is up with {difference}", f"paceline lab down --name {name}, then up again")
+        if found:
+            status = read_status(found)
+            if status.complete:
+                return Lab(found)
+            say(f"incomplete ({'; '.join(status.lacking)}); made anew")
+            for line in remove(found):
+                say(line)
+        if taken := [entry for entry in wanted.namespaces if kernel.exists(entry)]:
+            raise UserError(
+                f"namespace {taken[0]} is there already, and no file says that Paceline made it",
+                f"choose another --name, or ip netns del {taken[0]}",
+            )
+        return Lab(make(wanted, say), fresh=True)
+
+
+def find(name: str = "lab") -> Lab:
+    """The lab of that name, up or half-made. Raises UserError where there is none."""
+    found = state.load(name)
+    if found is None or found.stale:
+        others = labs()
+        raise unknown("lab", name, others) if others else UserError(f"no lab {name!r} is up", UP)
+    _check_reach(found)
+    return Lab(found)
+
+
+def labs() -> list[str]:
+    """The names of all labs that are up or half-made."""
+    return [name for name in state.names() if (found := state.load(name)) and not found.stale]
+
+
+def down(name: str = "lab") -> list[str]:
+    """Remove a lab, or what a crash left of one; nothing where there is none.
+
+    Ends what ``run`` started in it. Whatever else runs there keeps running, without a network.
+
+    Returns:
+        What there is to know, a line each: processes ended or left, names left alone.
+
+    Raises:
+        UserError: when a part cannot be removed; its file is then kept, and another ``down`` goes on.
+    """
+    check_name(name)
+    if state.load(name) is None:
+        return []
+    with state.locked():
+        found = state.load(name)
+        if found is None:
+            return []
+        if found.stale:
+            found.delete()
+            return ["the machine was started anew since; only the file was left"]
+        _check_reach(found)
+        return remove(found)
+
+
+def _check_privileges(wanted: Plan) -> None:
+    if lacking := kernel.missing():
+        loop = f"paceline lab up --hosts {wanted.hosts} --loopback"
+        first = "run it with sudo" if lacking[0].startswith("root") else "install or load it"
+        raise UserError(f"a lab with links needs {', '.join(lacking)}", f"{first}; without: {loop} (127.0.0.1, unshaped)")
+    if wanted.latency is not None and not kernel.has_netem():
+        raise UserError(
+            "this kernel has no netem, which latency needs",
+            "leave out --latency, or load sch_netem (on Debian and Fedora in linux-modules-extra or kernel-modules-extra)",
+        )
+
+
+def _check_reach(found: State) -> None:
+    if found.namespaces and (lost := kernel.lost_capabilities()):
+        raise UserError(f"lab {found.plan.name!r} has namespaces, which take {' and '.join(lost)}", "run it with sudo")

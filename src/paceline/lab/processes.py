@@ -1,0 +1,262 @@
+"""One command on every host at once: torchrun's environment, output by host, and nobody left behind when one fails."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import IO, NoReturn, TextIO
+
+from paceline.errors import UserError
+from paceline.lab.kernel import MARK
+from paceline.lab.ranks import Host, environment, fill
+
+GRACE_S = 5.0
+"""Between asking the other hosts to end and ending them."""
+TIMED_OUT = 124
+"""The code of a run that took too long, as of timeout(1)."""
+_PRINTING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class HostResult:
+    """What one rank did.
+
+    ``code`` is its exit code, 128 + n when signal n ended it; ``seconds`` from its start to its end; ``ended`` says that it
+    was made to end, because another failed or the time was up.
+    """
+
+    host: int
+    address: str
+    rank: int
+    local_rank: int
+    code: int
+    seconds: float
+    stdout: str
+    stderr: str
+    ended: bool = False
+
+
+class HostFailed(RuntimeError):
+    """A host's command failed; the message names the host. ``code`` is its exit code, ``results`` what all ranks did."""
+
+    def __init__(self, message: str, code: int, host: int, results: Sequence[HostResult]) -> None:
+        self.code, self.host, self.results = code, host, list(results)
+        super().__init__(message)
+
+
+@dataclass
+class _Rank:
+    host: Host
+    rank: int
+    local_rank: int
+    label: str
+    process: subprocess.Popen[str]
+    started: float
+    stdout: list[str] = field(default_factory=list)
+    stderr: list[str] = field(default_factory=list)
+    threads: list[threading.Thread] = field(default_factory=list)
+    seconds: float | None = None
+    ended: bool = False
+    unread: bool = False
+
+    @property
+    def code(self) -> int:
+        code = self.process.returncode
+        if code is None:
+            return 128 + signal.SIGKILL  # not even that has ended it yet: it waits in the kernel
+        return 128 - code if code < 0 else code
+
+    def end(self, number: signal.Signals) -> None:
+        """Signal the group that this rank leads. Its leader is not yet reaped, so the number is still its own."""
+        if self.seconds is None:
+            self.ended = True
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+
+    def reap(self) -> None:
+        self.seconds = time.perf_counter() - self.started
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # what it left in the background holds its output open
+        self.process.wait()
+        for thread in self.threads:
+            thread.join(timeout=GRACE_S)  # one that went into a session of its own may hold it still
+
+    def result(self) -> HostResult:
+        out, err = "".join(self.stdout), "".join(self.stderr)
+        seconds = self.seconds or 0.0
+        return HostResult(
+            self.host.number, self.host.address, self.rank, self.local_rank, self.code, seconds, out, err, self.ended
+        )
+
+
+def execute(
+    hosts: Sequence[Host],
+    command: Sequence[str],
+    *,
+    lab: str,
+    port: int,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    per_host: int = 1,
+    stream: bool = False,
+) -> list[HostResult]:
+    """Run ``command`` on every host in parallel, ``per_host`` times each, and wait for all.
+
+    ``{rank}``, ``{hosts}`` and ``{address}`` in it are replaced. Each rank leads a process group of its own; when one fails,
+    or after ``timeout`` seconds, the groups of the others are ended.
+
+    Returns:
+        A result per rank, in the order of ranks.
+
+    Raises:
+        HostFailed: naming the first host that failed.
+        BrokenPipeError: what is streamed has no reader any more.
+        UserError: for a command that is not there, or fewer than one process a host.
+    """
+    if per_host < 1:
+        raise UserError(f"{per_host} processes on a host", "give a whole number from 1 up")
+    if timeout is not None and not timeout > 0:
+        raise UserError(f"a timeout of {timeout} s", "give a positive number of seconds")
+    path = {**os.environ, **(env or {})}.get("PATH")
+    if not command or not shutil.which(command[0], path=path):
+        raise UserError(f"no program {command[0]!r}" if command else "no command", "give one that runs on this machine")
+    ranks: list[_Rank] = []
+    done: queue.SimpleQueue[_Rank] = queue.SimpleQueue()
+    with _told_to_end():
+        try:
+            for rank in range(len(hosts) * per_host):
+                ranks.append(_start(hosts, command, rank, per_host, lab, port, env or {}, stream))
+                threading.Thread(target=_await, args=(ranks[-1], done), daemon=True).start()
+            failed = _collect(ranks, done, timeout)
+        except BaseException:
+            _end(ranks, done)
+            raise
+    results = [rank.result() for rank in ranks]
+    if failed is None:
+        return results
+    if failed.unread:
+        raise BrokenPipeError
+    if failed.ended:
+        late = sorted({rank.host.number for rank in ranks if rank.ended})
+        which = f"host{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
+        raise HostFailed(f"{which} still ran after {timeout:g} s, and was ended", TIMED_OUT, failed.host.number, results)
+    raise HostFailed(_verdict(failed), failed.code, failed.host.number, results)
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end this process in order, with what it started, as Ctrl-C does; where nobody else handles them."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    for number in numbers:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _start(
+    hosts: Sequence[Host],
+    command: Sequence[str],
+    rank: int,
+    per_host: int,
+    lab: str,
+    port: int,
+    env: Mapping[str, str],
+    stream: bool,
+) -> _Rank:
+    host, local = hosts[rank // per_host], rank % per_host
+    argv = [*host.enter, *fill(command, rank, len(hosts), host.address)]
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8",
+            errors="replace", start_new_session=True,
+            env={**os.environ, **environment(hosts, rank, per_host, port), MARK: lab, **env},
+        )  # fmt: skip
+    except OSError as error:
+        raise UserError(f"cannot start {argv[0]}: {error.strerror or error}") from error
+    label = f"host {host.number}" if per_host == 1 else f"host {host.number}.{local}"
+    started = _Rank(host, rank, local, label, process, time.perf_counter())
+    assert process.stdout and process.stderr
+    for pipe, lines, to in ((process.stdout, started.stdout, sys.stdout), (process.stderr, started.stderr, sys.stderr)):
+        prefix = f"{label} | " if stream else ""
+        started.threads.append(threading.Thread(target=_read, args=(started, pipe, lines, prefix, to), daemon=True))
+        started.threads[-1].start()
+    return started
+
+
+def _read(rank: _Rank, pipe: IO[str], lines: list[str], prefix: str, to: TextIO) -> None:
+    for line in pipe:
+        lines.append(line)
+        if prefix:
+            try:
+                with _PRINTING:
+                    to.write(f"{prefix}{line.rstrip()}\n")
+                    to.flush()
+            except BrokenPipeError:
+                rank.unread = True
+                pipe.close()  # the reader has gone, as in `| head -1`: the command learns it in the same way
+                return
+
+
+def _await(rank: _Rank, done: queue.SimpleQueue[_Rank]) -> None:
+    if hasattr(os, "waitid"):
+        os.waitid(os.P_PID, rank.process.pid, os.WEXITED | os.WNOWAIT)  # left to be reaped, so its number stays its own
+    else:
+        rank.process.wait()
+    done.put(rank)
+
+
+def _collect(ranks: Sequence[_Rank], done: queue.SimpleQueue[_Rank], timeout: float | None) -> _Rank | None:
+    """Wait for all; the first that failed, or None. After a failure or the timeout the rest are ended."""
+    until = None if timeout is None else time.perf_counter() + timeout
+    for _ in ranks:
+        try:
+            rank = done.get(timeout=None if until is None else max(0.0, until - time.perf_counter()))
+        except queue.Empty:
+            late = next(rank for rank in ranks if rank.seconds is None)
+            _end(ranks, done)
+            return late
+        rank.reap()
+        if rank.code != 0:
+            _end(ranks, done)
+            return rank
+    return None
+
+
+def _end(ranks: Sequence[_Rank], done: queue.SimpleQueue[_Rank]) -> None:
+    """End every rank that still runs: asked first, after a while made to."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for rank in ranks:
+            rank.end(number)
+        until = time.perf_counter() + GRACE_S
+        while any(rank.seconds is None for rank in ranks):
+            try:
+                done.get(timeout=max(0.0, until - time.perf_counter())).reap()
+            except queue.Empty:
+                break
+
+
+def _verdict(rank: _Rank) -> str:
+    where = f"{rank.label} ({rank.host.address}, rank {rank.rank})"
+    code = rank.process.returncode
+    last = next((line.strip() for line in reversed(rank.stderr) if line.strip()), "")
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return f"{where} {how}{f': {last}' if last else ''}"

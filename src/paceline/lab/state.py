@@ -1,0 +1,150 @@
+"""The journal of a lab: one small JSON file that lists what is about to be created before it is.
+
+After a crash it says what may be removed; nothing that it does not list is ever touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.lab.kernel import boot_id
+from paceline.lab.plan import PREFIX, Plan, check_name
+
+SCHEMA = 1
+DIRECTORY = "PACELINE_RUNTIME_DIR"
+SYSTEM = Path("/run/paceline")
+LOCK_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class State:
+    """A lab as its file has it.
+
+    ``namespaces`` maps every name that the lab may create to its inode, None until it exists; ``phase`` is ``building`` or
+    ``up``; ``since`` is seconds of the epoch; ``pid`` and ``boot`` are of who made it.
+    """
+
+    plan: Plan
+    phase: str
+    namespaces: dict[str, int | None]
+    pid: int = field(default_factory=os.getpid)
+    boot: str = field(default_factory=boot_id)
+    since: float = field(default_factory=time.time)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the machine was started anew since: then nothing of the lab is left."""
+        return self.boot != boot_id()
+
+    def created(self, name: str, inode: int) -> State:
+        """The same with one namespace more in existence."""
+        return replace(self, namespaces={**self.namespaces, name: inode})
+
+    def save(self) -> None:
+        """Write the file, whole or not at all. Raises UserError."""
+        path = _path(_own_directory(), self.plan.name)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1) + "\n")
+            temporary.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            raise UserError(f"cannot write {path}: {error.strerror or error}", f"make room, or set {DIRECTORY}") from error
+
+    def delete(self) -> None:
+        """Remove the file. Raises UserError where it is another user's."""
+        for directory in _directories():
+            path = _path(directory, self.plan.name)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise UserError(f"cannot remove {path}: {error.strerror or error}", "run it as its owner, with sudo") from error
+
+
+def load(name: str) -> State | None:
+    """The state of a lab, or None where there is no file. Raises UserError for a file that cannot be read."""
+    check_name(name)
+    for directory in _directories():
+        path = _path(directory, name)
+        try:
+            return _from_json(json.loads(path.read_text(encoding="utf-8")), name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{path} cannot be read: {error}", "move it away; ip netns list shows what is left") from error
+    return None
+
+
+def names() -> list[str]:
+    """Every lab that has a file, sorted."""
+    files = [path.name for directory in _directories() if directory.is_dir() for path in directory.glob("lab-*.json")]
+    return sorted({name.removeprefix("lab-").removesuffix(".json") for name in files})
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Keeps every other ``up`` and ``down`` waiting; the kernel lets go when the process dies. Raises UserError."""
+    handle = os.open(_own_directory(), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise UserError("another paceline lab up or down is still at work", "wait for it") from None
+                time.sleep(0.05)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _directories() -> list[Path]:
+    """Where labs are looked for: what is set, else the system's, which sudo sees too, then the user's own."""
+    if chosen := os.environ.get(DIRECTORY):
+        return [Path(chosen)]
+    if os.geteuid() == 0:
+        return [SYSTEM]
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    own = Path(session) / "paceline" if session else Path(tempfile.gettempdir()) / f"paceline-{os.getuid()}"
+    return [SYSTEM, own]
+
+
+def _own_directory() -> Path:
+    """Where this user's labs are written. Raises UserError where it is another's, or cannot be made."""
+    path = _directories()[-1]
+    try:
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if path.is_symlink() or path.stat().st_uid != os.geteuid():
+            raise UserError(f"{path} belongs to another user", f"set {DIRECTORY} to a directory of your own")
+    except OSError as error:
+        raise UserError(f"cannot make {path}: {error.strerror or error}", f"set {DIRECTORY}") from error
+    return path
+
+
+def _path(directory: Path, name: str) -> Path:
+    return directory / f"lab-{name}.json"
+
+
+def _from_json(data: dict[str, Any], name: str) -> State:
+    if data["schema"] != SCHEMA:
+        raise ValueError(f"schema {data['schema']}, not {SCHEMA}")
+    plan = Plan(**data["plan"])
+    namespaces = dict(data["namespaces"])
+    if plan.name != name or not set(namespaces) <= set(plan.namespaces):
+        raise ValueError("it lists what this lab does not create")
+    assert all(entry.startswith(PREFIX) for entry in namespaces)
+    return State(plan, str(data["phase"]), namespaces, int(data["pid"]), str(data["boot"]), float(data["since"]))

@@ -1,0 +1,124 @@
+"""What a lab looks like from inside: interface counters, links, and what is lacking."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from paceline.lab import kernel
+from paceline.lab.kernel import CommandFailed
+from paceline.lab.plan import INTERFACE, link_text
+from paceline.lab.state import State
+from paceline.units import format_bytes, format_seconds
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What crossed a host's interface since the lab is up, in bytes and packets as the kernel's interface counts them.
+
+    Ethernet, IP and TCP headers are in the bytes. Where the kernel hands several segments on as one (GSO, on by default),
+    that is one packet with one header: bytes then stand within 0.5 % of what the sockets sent.
+    """
+
+    host: int
+    address: str
+    tx_bytes: int
+    tx_packets: int
+    rx_bytes: int
+    rx_packets: int
+
+
+@dataclass(frozen=True)
+class LabStatus:
+    """A lab now. ``links`` has ``up``, ``cut`` or ``gone`` per host; ``lacking`` says what is no longer there."""
+
+    state: State
+    links: tuple[str, ...]
+    counters: tuple[Counters | None, ...]
+    lacking: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was created is still there. A link that was cut on purpose is."""
+        return not self.lacking
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: link in bytes/s each way, latency in seconds each way, since in seconds of the epoch."""
+        plan = self.state.plan
+        hosts = [
+            {"host": number, "address": address, "link": self.links[number], **_numbers(self.counters[number])}
+            for number, address in enumerate(plan.addresses)
+        ]
+        shown = {"name": plan.name, "loopback": plan.link is None, "link_bytes_per_s": plan.link, "latency_s": plan.latency}
+        end = {"since": self.state.since, "complete": self.complete, "lacking": list(self.lacking)}
+        return {**shown, "hosts": hosts, **end}
+
+    def to_text(self) -> str:
+        """A table of at most eighty columns."""
+        plan = self.state.plan
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.state.since))
+        late = f", {format_seconds(plan.latency)} later each way" if plan.latency else ""
+        whole = "complete" if self.complete else "incomplete"
+        age = format_seconds(max(0.0, time.time() - self.state.since))
+        lines = [f"{plan.name}: {plan.hosts} hosts, {link_text(plan.link)}{late}; {whole}", f"up since {since} ({age})"]
+        if plan.link is not None:
+            lines.append(f"{'host':<6}{'address':<14}{'link':<7}{'sent':>12}{'received':>12}")
+        for number, address in enumerate(plan.addresses if plan.link is not None else ()):
+            count = self.counters[number]
+            moved = f"{format_bytes(count.tx_bytes):>12}{format_bytes(count.rx_bytes):>12}" if count else ""
+            lines.append(f"{number:<6}{address:<14}{self.links[number]:<7}{moved}".rstrip())
+        return "\n".join([*lines, *(f"lacking: {what}" for what in self.lacking)])
+
+
+def read_counters(state: State, host: int) -> Counters:
+    """The counters of one host, read in its namespace. Raises CommandFailed."""
+    return _look(state, host)[1]
+
+
+def read_status(state: State) -> LabStatus:
+    """Look at every part of the lab."""
+    plan, lacking = state.plan, [] if state.phase == "up" else ["its making was cut short"]
+    links: list[str] = []
+    counters: list[Counters | None] = []
+    if plan.link is not None and not kernel.is_alive(plan.switch, state.namespaces.get(plan.switch)):
+        lacking.append(f"the switch ({plan.switch})")
+    for host, address in enumerate(plan.addresses):
+        if plan.link is None:
+            links.append("up")
+            counters.append(None)
+            continue
+        name = plan.namespace(host)
+        try:
+            if not kernel.is_alive(name, state.namespaces.get(name)):
+                raise CommandFailed(f"its namespace {name}")
+            link, count = _look(state, host)
+            if not _is_shaped(name, INTERFACE) or (link == "up" and not _is_shaped(plan.switch, f"p{host}")):
+                raise CommandFailed("the token bucket of its link")
+            links.append(link)
+            counters.append(count)
+        except CommandFailed as error:
+            links.append("gone")
+            counters.append(None)
+            lacking.append(f"host {host} ({address}): {error}")
+    return LabStatus(state, tuple(links), tuple(counters), tuple(lacking))
+
+
+def _look(state: State, host: int) -> tuple[str, Counters]:
+    shown = kernel.system_json(("ip", "-j", "-s", "-n", state.plan.namespace(host), "link", "show", "dev", INTERFACE))
+    try:
+        tx, rx = (shown[0]["stats64"][way] for way in ("tx", "rx"))
+        link = "up" if "LOWER_UP" in shown[0]["flags"] else "cut"
+        numbers = (int(tx["bytes"]), int(tx["packets"]), int(rx["bytes"]), int(rx["packets"]))
+        return link, Counters(host, state.plan.address(host), *numbers)
+    except (KeyError, IndexError, TypeError) as error:
+        raise CommandFailed(f"its interface {INTERFACE}") from error
+
+
+def _is_shaped(namespace: str, interface: str) -> bool:
+    kinds = [item.get("kind") for item in kernel.system_json(("tc", "-j", "-n", namespace, "qdisc", "show", "dev", interface))]
+    return "tbf" in kinds
+
+
+def _numbers(counters: Counters | None) -> dict[str, Any]:
+    return {k: v for k, v in asdict(counters).items() if k not in ("host", "address")} if counters else {}

@@ -1,0 +1,344 @@
+"""What must not go wrong in silence: each fault is made here, and something says so."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from distributed import launch_and_let_fail, launch_once
+from paceline import codecs
+from paceline.codecs import PayloadError, container, counter
+from paceline.errors import UserError
+from paceline.training import auto, streams, wire
+from paceline.training import hook as hook_module
+from paceline.training.attach import attach
+from paceline.training.exchanges import CHUNKED, exchange_streams
+from paceline.training.exchanges.pipeline import pipeline
+from paceline.training.guards import EnergyGuard
+from paceline.training.local_wire import LocalGroup
+from paceline.training.streams import CodecStream
+from paceline.training.tensors import Layout, Tensor
+
+
+class Named(nn.Module):
+    """Two layers of one shape under any names."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        for name in names:
+            self.add_module(name, nn.Linear(40, 40))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.children():
+            x = torch.tanh(layer(x))
+        return x
+
+
+def net(*names: str) -> DDP:
+    torch.manual_seed(1)
+    return DDP(Named(*(names or ("a", "b"))))
+
+
+def train(model: DDP, steps: int = 1, rank: int = 0) -> str:
+    """Some steps; what was raised."""
+    generator = torch.Generator().manual_seed(rank)
+    try:
+        for _ in range(steps):
+            model(torch.randn(5, 40, generator=generator)).square().mean().backward()
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+DISAGREEMENTS: dict[str, list[dict[str, Any]]] = {
+    "compression": [{"compression": "dense"}, {"compression": "terngrad"}],
+    "unknown name": [{"compression": "terngrad"}, {"compression": "terngard"}],
+    "another hook": [{"compression": "terngrad"}, {"compression": "powersgd"}],
+    "auto": [{"compression": "auto"}, {"compression": "dense"}],
+    "option": [{"compression": "topk", "density": 0.01}, {"compression": "topk", "density": 0.02}],
+    "exchange": [{"compression": "int8", "exchange": "ring"}, {"compression": "int8"}],
+    "seed": [{"seed": 1}, {"seed": 2}],
+    "check": [{"check_every": 3}, {"check_every": 0}],
+}
+
+
+def faults(rank: int, workers: int) -> dict[str, Any]:
+    """Every fault that leaves the group usable."""
+    seen: dict[str, Any] = {"disagree": {}}
+
+    def refused(model: DDP, **options: Any) -> str:
+        try:
+            attach(model, **options)
+        except UserError as error:
+            return str(error)
+        return "no error"
+
+    for what, sides in DISAGREEMENTS.items():
+        seen["disagree"][what] = refused(net(), **sides[rank])
+    seen["disagree"]["tensors"] = refused(net(*("ab" if rank else "ba")))
+    version = container.VERSION
+    container.VERSION += rank
+    seen["disagree"]["version"] = refused(net())
+    container.VERSION = version
+
+    model = net()
+    attach(model, "dense", check_every=3)
+    said = [train(model, 2, rank)]
+    if rank:
+        with torch.no_grad():
+            model.module.a.weight[3, 3] *= 1 + 2**-23
+    seen["drift"] = [*said, train(model, 1, rank), train(model, 1, rank)]
+
+    seen["types"] = {}
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        for compression in ("dense", "int8", "terngrad", "topk"):
+            model = DDP(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 4)).to(dtype))
+            attach(model, compression, exchange="sharded")
+            model(torch.ones(3, 64, dtype=dtype) * (1 + rank)).sum().backward()
+            seen["types"][str(dtype), compression] = [p.grad.double().numpy() for p in model.parameters() if p.grad is not None]
+    big = DDP(nn.Linear(2, 1, bias=False).half())
+    attach(big, "dense")
+    big(torch.full((1, 2), 60_000.0, dtype=torch.float16)).sum().backward()
+    seen["large fp16"] = big.module.weight.grad.tolist()
+
+    model = DDP(WithEmpty())
+    attach(model, "int8", min_elements=0)
+    model(torch.ones(2, 30)).sum().backward()
+    seen["empty"] = [p.grad.tolist() for p in model.parameters() if p.grad is not None]
+    return seen
+
+
+class WithEmpty(nn.Module):
+    """A tensor without elements between two others, and one that is not contiguous."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.none, self.last = nn.Linear(30, 20), nn.Parameter(torch.empty(0)), nn.Linear(20, 3)
+        self.first.weight = nn.Parameter(torch.ones(30, 20).t())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x)) + self.none.sum()
+
+
+@pytest.mark.parametrize("what", [*DISAGREEMENTS, "tensors", "version"])
+def test_ranks_that_disagree_are_told_on_every_rank(what):
+    for r in launch_once(faults, 2):
+        said = r["disagree"][what]
+        assert "the ranks disagree on" in said and "rank 0: " in said and "rank 1: " in said, said
+
+
+def test_replicas_that_drifted_apart_are_named_on_every_rank():
+    for r in launch_once(faults, 2):
+        before, at, after = r["drift"]
+        assert before == "no error"
+        assert "ReplicasDiverged: weights of rank 1 differ from those of rank 0" in at
+        assert "ReplicasDiverged" in after  # it does not go on by itself
+
+
+@pytest.mark.parametrize("dtype", ["torch.float16", "torch.bfloat16", "torch.float64"])
+@pytest.mark.parametrize("compression", ["dense", "int8", "terngrad", "topk"])
+def test_gradients_of_any_float_type(dtype, compression):
+    zero, one = (r["types"][dtype, compression] for r in launch_once(faults, 2))
+    assert all(np.array_equal(a, b) and np.isfinite(a).all() for a, b in zip(zero, one, strict=True))
+    assert np.abs(zero[-2]).max() > 0 and zero[-1].tolist() == [3.0] * 4
+
+
+def test_dense_fp16_is_divided_before_it_overflows():
+    assert all(r["large fp16"] == [[60_000.0, 60_000.0]] for r in launch_once(faults, 2))
+
+
+def test_empty_and_strided_tensors():
+    for r in launch_once(faults, 2):
+        weight, bias, none, *last = r["empty"] if r["empty"][0] != [] else (*r["empty"][1:3], r["empty"][0], *r["empty"][3:])
+        assert none == [] and np.isfinite(np.array(weight)).all() and np.any(weight) and len(bias) == 20 and len(last) == 2
+
+
+def corrupt(rank: int, workers: int) -> None:
+    """One bit of one message changes on its way to rank 0."""
+    model = net()
+    hook = attach(model, "terngrad")
+    exchange = wire.Wire.all_to_all
+
+    def changed(self: Any, outgoing: Any, expected: Any, name: str) -> Any:
+        pending = exchange(self, outgoing, expected, name)
+        if rank == 0 and hook.step == 2 and name == "push":
+            result = pending._result
+
+            def flipped() -> Any:
+                parts = [part.clone() for part in result()]
+                parts[1][40] ^= 4
+                return parts
+
+            pending._result = flipped
+        return pending
+
+    wire.Wire.all_to_all = changed  # type: ignore[method-assign]
+    for _ in range(5):
+        model(torch.randn(5, 40)).square().mean().backward()
+
+
+def test_a_corrupted_message_ends_the_run_on_every_rank():
+    zero, one = launch_and_let_fail(corrupt, 2, timeout=100)
+    assert zero.code == one.code == 1 and max(zero.seconds, one.seconds) < 30
+    assert "PayloadError: a message of another rank: the checksum does not match" in zero.said, zero.said
+    assert "LostRank" in one.said, one.said
+
+
+@pytest.mark.parametrize("way", sorted(CHUNKED))
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "foreign"])
+def test_damaged_messages_are_refused_in_every_exchange(way, damage, monkeypatch):
+    encode = streams._encode
+
+    def damaged(*args: Any) -> torch.Tensor:
+        message = encode(*args).clone()
+        if damage == "flipped":
+            message[-1] ^= 1
+        return message[:-3] if damage == "truncated" else message
+
+    def rank(one: Any) -> None:
+        values = torch.linspace(-1, 1, 400)
+        codec = codecs.get("bf16" if damage == "foreign" and one.rank else "inceptionn")
+        exchange_streams([(CodecStream(codec, values, counter.Key(1, 1), 0), way)], one, 1 << 20)
+
+    if damage != "foreign":
+        monkeypatch.setattr(streams, "_encode", damaged)
+    with pytest.raises((PayloadError, RuntimeError)) as raised:
+        LocalGroup(3).run(rank)
+    assert isinstance(raised.value, PayloadError) or (damage == "foreign" and "calls" in str(raised.value))
+
+
+def test_a_codec_that_keeps_too_little_names_layer_and_remedy(caplog):
+    guard = EnergyGuard("use inceptionn-scaled")
+    layout = Layout([Tensor("small.weight", (500,), 0), Tensor("large.weight", (500,), 500), Tensor("zero", (9,), 1000)], ())
+    values = torch.cat([torch.full((500,), 1e-5), torch.full((500,), 0.3), torch.zeros(9)])
+    pieces = list(layout.packed(0, 1009))
+    with caplog.at_level(logging.WARNING):
+        for step in (0, 1, 100):
+            guard.watch(codecs.get("inceptionn"), values, pieces, step)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("small.weight: inceptionn keeps 0 % of this gradient's energy at step 0; use inceptionn-scaled")
+    caplog.clear()
+    guard.watch(codecs.get("int8"), values, pieces, 0)
+    assert not caplog.records
+
+
+class Wait:
+    """A collective that takes ``seconds`` from when it is issued."""
+
+    def __init__(self, seconds: float) -> None:
+        self.until = time.perf_counter() + seconds
+
+    def wait(self) -> None:
+        time.sleep(max(0.0, self.until - time.perf_counter()))
+
+
+def test_codec_and_wire_of_several_chunks_overlap():
+    def chunk() -> Any:
+        for _ in range(2):
+            time.sleep(0.02)  # the codec
+            yield Wait(0.02)
+
+    def seconds(depth: int) -> float:
+        start = time.perf_counter()
+        pipeline((chunk() for _ in range(12)), depth)
+        return time.perf_counter() - start
+
+    assert seconds(3) < 0.75 * seconds(1)  # by half, but for the first and the last chunk
+
+
+def slow_codec(rank: int, workers: int) -> dict[str, list[float]]:
+    """When buckets became ready, and when the first encoding was done."""
+    hook_module.FUSE_BYTES = 1
+    layers = [nn.Linear(64, 64) for _ in range(6)]
+    model = DDP(nn.Sequential(*layers), bucket_cap_mb=0.01)
+    hook = attach(model, "int8")
+    seen: dict[str, list[float]] = {"ready": [], "encoded": []}
+    encode, ready = CodecStream.encode, hook.meter.bucket_ready
+
+    def slow(self: Any, *args: Any) -> Any:
+        time.sleep(0.2)
+        seen["encoded"].append(time.perf_counter())
+        return encode(self, *args)
+
+    def noted() -> None:
+        seen["ready"].append(time.perf_counter())
+        ready()
+
+    CodecStream.encode = slow  # type: ignore[method-assign]
+    hook.meter.bucket_ready = noted  # type: ignore[method-assign]
+    for _ in range(2):
+        seen["ready"].clear()
+        seen["encoded"].clear()
+        model(torch.randn(8, 64)).sum().backward()
+    return seen
+
+
+def test_the_backward_pass_is_not_blocked_by_a_slow_codec():
+    (seen,) = launch_once(slow_codec, 1)
+    assert len(seen["ready"]) > 3 and len(seen["encoded"]) > 3
+    assert max(seen["ready"]) < min(seen["encoded"])
+
+
+def automatic(rank: int, workers: int, slow: str) -> dict[str, Any]:
+    """What ``auto`` takes where the wire is slow, and where the codec is."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("paceline").addHandler(handler)
+    wait, encode = wire.Pending.wait, CodecStream.encode
+
+    def slow_wait(self: Any) -> Any:
+        result = wait(self)
+        parts = result if isinstance(result, tuple | list) else [result]
+        time.sleep(sum(part.nbytes for part in parts) / 4e6)
+        return result
+
+    def slow_encode(self: Any, start: int, stop: int, n: int) -> Any:
+        time.sleep((stop - start) / 1e6)
+        return encode(self, start, stop, n)
+
+    if slow == "wire":
+        wire.Pending.wait = slow_wait  # type: ignore[method-assign]
+    else:
+        CodecStream.encode = slow_encode  # type: ignore[method-assign]
+    torch.manual_seed(1)
+    model = DDP(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256), nn.Linear(256, 4)))
+    hook = attach(model, "auto", candidates=["int8", "sign"])
+    before = hook.way.compression.name
+    for _ in range(auto.WARM + auto.TIMED + 4):
+        model.zero_grad()
+        model(torch.randn(4, 256)).square().mean().backward()
+    grads = [p.grad.numpy().copy() for p in model.parameters() if p.grad is not None]
+    return {"before": before, "after": hook.way.compression.name, "said": said, "grads": grads}
+
+
+@pytest.mark.parametrize(("slow", "taken"), [("wire", ("int8", "sign")), ("codec", ("dense",))])
+def test_auto_compresses_where_the_wire_is_slow_and_not_where_the_codec_is(slow, taken):
+    ranks = launch_once(automatic, 2, slow=slow)
+    for r in ranks:
+        assert r["before"] == "dense" and r["after"] in taken and r["after"] == ranks[0]["after"], r["said"]
+        assert all(np.array_equal(a, b) for a, b in zip(r["grads"], ranks[0]["grads"], strict=True))
+    assert len([line for line in ranks[0]["said"] if line.startswith("auto: ")]) == 1
+    (line,) = [line for line in ranks[0]["said"] if line.startswith("auto: ")]
+    assert all(name in line for name in ("dense over allreduce", "int8", "sign", ranks[0]["after"]))
+
+
+@pytest.mark.parametrize(
+    ("step", "exposed", "seconds", "best"),
+    [
+        (1.0, 0.5, [0.6, 0.2, 0.3], 1),  # most of the exchange shows, and a codec takes it away
+        (1.0, 0.0, [0.6, 0.2, 0.3], 0),  # all is hidden behind the backward pass
+        (1.0, 0.02, [0.6, 0.2, 0.3], 0),  # 2 % is not worth an error
+        (1.0, 0.5, [0.6, 0.6, 0.9], 0),
+        (1.0, 0.5, [0.6], 0),
+    ],
+)
+def test_auto_takes_what_saves_more_than_three_percent(step, exposed, seconds, best):
+    assert auto.choose(step, exposed, seconds)[0] == best

@@ -1,0 +1,74 @@
+"""A rank that is killed or cut off in the middle of an exchange: the others end soon, and say who it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from distributed import Outcome, launch_and_let_fail
+from paceline.training import streams
+from paceline.training.attach import attach
+
+STEP, LIMIT_S = 3, 30
+
+
+def vanish(rank: int, workers: int, way: str, compression: str, how: int, lost: int, timeout_s: float) -> None:
+    """Train; in one step a rank gets the signal ``how`` after its first messages have left, before the exchange is done."""
+    torch.manual_seed(0)
+    model = DDP(nn.Sequential(nn.Linear(100, 100), nn.Tanh(), nn.Linear(100, 8)))
+    hook = attach(model, compression, exchange=way, timeout_s=timeout_s, ranks_per_node=2)
+    encode = streams.CodecStream.encode
+    calls = 0
+
+    def encode_and_vanish(self: Any, *args: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += hook.step == STEP
+        if rank == lost and calls == 2:
+            os.kill(os.getpid(), how)
+        return encode(self, *args)
+
+    streams.CodecStream.encode = encode_and_vanish  # type: ignore[method-assign]
+    for _ in range(20):
+        model(torch.randn(6, 100)).square().mean().backward()
+
+
+def check(outcomes: list[Outcome], lost: int, says: str) -> None:
+    lines = [f"--- rank {rank}: {one.code} after {one.seconds:.1f} s\n{one.said}" for rank, one in enumerate(outcomes)]
+    everything = "\n".join(lines)
+    for rank, one in enumerate(outcomes):
+        if rank != lost:
+            assert one.code == 1 and one.seconds < LIMIT_S, everything
+            raised = one.said[one.said.rindex("Traceback") :]
+            assert f"LostRank: {says}" in raised, everything
+
+
+@pytest.mark.parametrize("way", ["ring", "sharded"])
+def test_every_survivor_names_the_killed_rank_within_30_s(way):
+    outcomes = launch_and_let_fail(
+        vanish, 4, way=way, compression="topk", how=int(signal.SIGKILL), lost=2, timeout_s=1800, timeout=100
+    )
+    assert outcomes[2].code == -signal.SIGKILL
+    check(outcomes, 2, "rank 2 is lost")
+
+
+def test_rank_0_is_named_though_it_kept_the_store():
+    outcomes = launch_and_let_fail(
+        vanish, 3, way="sharded", compression="terngrad", how=int(signal.SIGKILL), lost=0, timeout_s=1800, timeout=100, tcp=True
+    )
+    assert outcomes[0].code == -signal.SIGKILL
+    check(outcomes, 0, "the store on rank 0 does not answer: rank 0 or the link to it is lost")
+
+
+def test_a_rank_that_does_not_answer_is_named_when_the_time_is_up():
+    # Stopped, not ended: its connections stay open, as those of a machine whose link was cut.
+    outcomes = launch_and_let_fail(
+        vanish, 3, way="ring", compression="topk", how=int(signal.SIGSTOP), lost=1, timeout_s=3, timeout=100
+    )
+    assert outcomes[1].code == -signal.SIGKILL  # by the test, in the end
+    check(outcomes, 1, "rank 1 is lost")

@@ -6,7 +6,6 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from paceline.training.meter import Meter
 from paceline.training.sample import Sample
 from paceline.training.tensors import Layout, Tensor, trained
 from paceline.training.ways import Way, make_plan
-from paceline.training.wire import Wire
+from paceline.training.wire import Wire, own_group
 
 _log = logging.getLogger("paceline")
 
@@ -58,7 +57,7 @@ class Hook:
         self.sample = Sample()
         # A group of its own: the script, DDP or a second model may use theirs while buckets are exchanged, in no fixed order.
         ranks = dist.get_process_group_ranks(model.process_group)
-        group = dist.new_group(ranks, timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
+        group = own_group(model.process_group, ranks, timeout_s)
         self.wire = Wire(group, next(model.module.parameters()).device, self.meter, timeout_s)
         self._roll = Roll(group, f"{ranks[0]}-{len(ranks)}-{sum(t.elements for t in self.tensors)}")
         self._weights = [p for p in model.module.parameters() if p.requires_grad]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -15,7 +14,7 @@ from paceline.training.feedback import Feedback
 from paceline.training.group import Plan
 from paceline.training.guards import EnergyGuard
 from paceline.training.sample import Sample
-from paceline.training.wire import Wire
+from paceline.training.wire import Wire, own_group
 
 _CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
 _NOT_THE_CODECS = {"ratio", "momentum"}  # options of a compression that say nothing about bytes
@@ -108,7 +107,6 @@ def own_wires(wire: Wire, ranks_per_node: int) -> tuple[Wire | None, Wire]:
     groups = ranks[node * per_node : (node + 1) * per_node], ranks[place::per_node]
 
     def sub(members: list[int]) -> Wire:
-        group = dist.new_group(members, timeout=timedelta(seconds=wire.timeout_s), use_local_synchronization=True)
-        return Wire(group, wire.device, wire.meter, wire.timeout_s)
+        return Wire(own_group(wire.group, members, wire.timeout_s), wire.device, wire.meter, wire.timeout_s)
 
     return (sub(groups[0]) if per_node > 1 else None), sub(groups[1])

@@ -6,6 +6,7 @@ Transport is ``torch.distributed``'s alone. A collective returns at once; ``Pend
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -18,6 +19,23 @@ Steps = Generator["Pending[Any]", Any, T]
 """Work that yields every collective it waits for and is sent what arrived; it returns a T."""
 
 NOTHING = torch.empty(0, dtype=torch.uint8)
+
+
+def own_group(parent: dist.ProcessGroup, ranks: Sequence[int], timeout_s: float) -> dist.ProcessGroup:
+    """A new group of ``ranks``, some of those of ``parent``; every rank of it makes one at the same time.
+
+    PyTorch names such a group after the number of groups that the process is in, and waits for ever where that differs between
+    ranks, as it does in a script with groups of some ranks only. Groups of one rank make it equal.
+    """
+    mine = len(dist.distributed_c10d._world.pg_names)
+    counts = [0] * dist.get_world_size(parent)
+    dist.all_gather_object(counts, mine, group=parent)
+    for _ in range(max(counts) - mine):
+        dist.new_group([dist.get_rank()], use_local_synchronization=True)
+    made: dist.ProcessGroup = dist.new_group(
+        list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True
+    )
+    return made
 
 
 class Pending(Generic[T]):

@@ -37,6 +37,7 @@ def attach(
     min_elements: int | None = None,
     dense: Sequence[str] = (),
     ranks_per_node: int | None = None,
+    compress_pull: bool = True,
     check_every: int = 100,
     timeout_s: float = 1800.0,
     grad_scaler: Any = None,
@@ -58,6 +59,8 @@ def attach(
         min_elements: smaller tensors stay dense (default 1024).
         dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``.
         ranks_per_node: for hierarchical; default what torchrun set (``LOCAL_WORLD_SIZE``).
+        compress_pull: for sharded, parameter_server and hierarchical: False sends the sums back as fp32, so that gradients are
+            compressed one way.
         check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
         timeout_s: how long an exchange waits for a slow rank or a cut link before it fails.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.
@@ -81,6 +84,7 @@ def attach(
     given = {
         "compression": compression, "exchange": exchange, "options": options, "seed": seed, "clip": clip,
         "min_elements": min_elements, "dense": tuple(dense), "check_every": check_every, "candidates": tuple(candidates),
+        "compress_pull": compress_pull,
         "ranks per node": per_node if "hierarchical" in exchange or compression == "auto" else None,
         "grad_scaler": grad_scaler is not None,
     }  # fmt: skip
@@ -93,11 +97,12 @@ def attach(
     rule: dict[str, Any] = {"names": tuple(dense)} | ({} if min_elements is None else {"min_elements": min_elements})
 
     def way(name: str, exchange: str = "", **options: float) -> Way:
-        return choose(name, exchange, options, clip if name == "terngrad" else None, per_node, rule)
+        pull = compress_pull or compression == "auto"
+        return choose(name, exchange, options, clip if name == "terngrad" else None, per_node, rule, pull)
 
     auto = None
     if compression == "auto":
-        if options or exchange:
+        if options or exchange or not compress_pull:
             raise UserError("auto chooses exchange and options itself", "leave them out, or name a compression")
         ways = [way("dense"), *(way(name) for name in candidates)]
         if 1 < per_node < workers:

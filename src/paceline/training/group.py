@@ -29,6 +29,7 @@ class Plan:
         codec: of the compressed tensors; a ``ternary`` one is TernGrad, with shared scalers and exact sums.
         exchange: a name in ``exchanges.CHUNKED``: between all ranks, or between nodes where there is an ``inner`` wire.
         feedback: None for codecs that are right on average, and for the faithful INCEPTIONN, which has none.
+        pull: codec of the finished sums, where it is another; only for exchanges in which owners send them.
         clip: of TernGrad, in standard deviations.
         guard: watches what share of the gradient's energy a biased codec without feedback keeps.
     """
@@ -38,6 +39,7 @@ class Plan:
     outer: Wire
     inner: Wire | None = None
     feedback: Feedback | None = None
+    pull: Codec | None = None
     clip: float | None = None
     guard: EnergyGuard | None = None
     sample: Sample = field(default_factory=Sample)
@@ -123,13 +125,13 @@ def _between_nodes(
         if terngrad:
             plan.sample.take(pieces, packed, moments, bounds, scales, key, first, step)
             units = _normalise(packed, pieces, bounds, scales)
-            compressed: Stream = TernaryStream(packed, key, first)
+            compressed: Stream = TernaryStream(packed, key, first, pull=plan.pull)
         else:
             if plan.guard is not None:
                 plan.guard.watch(plan.codec, packed, pieces, step)
             if plan.feedback is not None:
                 residual = plan.feedback.compensate(layout, packed, start)
-            compressed = CodecStream(plan.codec, packed, key, first, residual)
+            compressed = CodecStream(plan.codec, packed, key, first, residual, pull=plan.pull)
     kept = _dense(values[packed.numel() :])
     exchange_streams([(compressed, plan.exchange), (kept, _dense_exchange(plan.exchange))], wire, CHUNK_ELEMENTS)
     with meter.span("finish", "codec"):

@@ -52,13 +52,16 @@ class CodecStream:
     Args:
         values: the gradients, plus the residual where there is one.
         residual: receives what each encoding loses.
+        pull: codec of the finished sum, where it is another.
         key, first: draws of the stochastic rounding; element k takes draw ``first + k``.
     """
 
-    def __init__(self, codec: Codec, values: torch.Tensor, key: Key, first: int, residual: torch.Tensor | None = None) -> None:
+    def __init__(
+        self, codec: Codec, values: torch.Tensor, key: Key, first: int, residual: torch.Tensor | None = None, *,
+        pull: Codec | None = None,
+    ) -> None:  # fmt: skip
         self.codec, self.values, self.residual = codec, values, residual
-        self._key, self._first = key, first
-        self._fixed = codec.payload_bytes(_MANY) is not None
+        self._key, self._first, self._pull = key, first, pull or codec
 
     @property
     def count(self) -> int:
@@ -70,7 +73,7 @@ class CodecStream:
         if stop == start:
             return NOTHING
         values = self.values[start:stop]
-        message = _encode(self.codec, values, self._key, self._first + start)
+        message = _encode(self._codec(workers), values, self._key, self._first + start)
         if message.numel() > _dense_bytes(stop - start):
             message = _encode(_DENSE, values, self._key, 0)
         if self.residual is not None:
@@ -81,10 +84,10 @@ class CodecStream:
 
     def length(self, start: int, stop: int, workers: int) -> int | None:
         """See ``Stream``."""
-        if not self._fixed:
+        codec, count = self._codec(workers), stop - start
+        if codec.payload_bytes(_MANY) is None:
             return None
-        count = stop - start
-        return min(self.codec.max_payload_bytes(count), _dense_bytes(count)) if count else 0
+        return min(codec.max_payload_bytes(count), _dense_bytes(count)) if count else 0
 
     def settle(self, start: int, stop: int) -> None:
         """The own contribution is added as it is: nothing is lost."""
@@ -97,6 +100,9 @@ class CodecStream:
         """See ``Stream``."""
         self._decode(message, start, stop, codecs.SET)
 
+    def _codec(self, workers: int) -> Codec:
+        return self.codec if workers == 1 else self._pull
+
     def _decode(self, message: torch.Tensor, start: int, stop: int, mode: int) -> None:
         _decode(message, self.values[start:stop], mode, (type(self.codec), Fp32))
 
@@ -107,10 +113,11 @@ class TernaryStream:
     Args:
         values: gradients divided by their tensor's shared scaler and clipped, so within -1 to 1; in the end integer sums.
         key, first: draws; element k takes draw ``first + k``.
+        pull: codec of the finished sum, where it is not the shortest exact one.
     """
 
-    def __init__(self, values: torch.Tensor, key: Key, first: int) -> None:
-        self.values = values
+    def __init__(self, values: torch.Tensor, key: Key, first: int, *, pull: Codec | None = None) -> None:
+        self.values, self._pull = values, pull
         self._key, self._first = key, first
         self._one = Ternary(scale=1.0)
 
@@ -136,14 +143,14 @@ class TernaryStream:
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
-        _decode(message, self.values[start:stop], codecs.ADD, (Ternary, TernarySum))
+        _decode(message, self.values[start:stop], codecs.ADD, (Ternary, TernarySum, Fp32))
 
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
-        _decode(message, self.values[start:stop], codecs.SET, (Ternary, TernarySum))
+        _decode(message, self.values[start:stop], codecs.SET, (Ternary, TernarySum, Fp32))
 
     def _codec(self, workers: int) -> Codec:
-        return self._one if workers == 1 else TernarySum(workers=workers, scale=float(workers))
+        return self._one if workers == 1 else self._pull or TernarySum(workers=workers, scale=float(workers))
 
 
 _DENSE = Fp32()

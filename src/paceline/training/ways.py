@@ -8,6 +8,7 @@ from typing import Any
 import torch.distributed as dist
 
 from paceline import codecs
+from paceline.codecs.dense import Fp32
 from paceline.errors import UserError, unknown
 from paceline.strategy import COMPRESSIONS, EXCHANGES, Compression
 from paceline.training.feedback import Feedback
@@ -16,6 +17,8 @@ from paceline.training.guards import EnergyGuard
 from paceline.training.sample import Sample
 from paceline.training.wire import Wire, own_group
 
+PULLED = ("sharded", "parameter_server", "hierarchical")
+"""Exchanges in which an owner sends everybody the finished sum."""
 _CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
 _NOT_THE_CODECS = {"ratio", "momentum"}  # options of a compression that say nothing about bytes
 
@@ -27,29 +30,20 @@ class Way:
     Attributes:
         clip: of TernGrad, in standard deviations.
         ranks_per_node: of ``hierarchical``; ranks are node-major.
+        compress_pull: whether owners send the sums back compressed, or as fp32.
     """
 
     compression: Compression
     exchange: str
     clip: float | None = None
     ranks_per_node: int = 1
-
-    def settings(self) -> dict[str, Any]:
-        """What every rank must have alike."""
-        c = self.compression
-        return {
-            "compression": c.name,
-            "options": dict(c.option_values),
-            "dense rule": str(c.rule),
-            "exchange": self.exchange,
-            "clip": self.clip,
-            "ranks per node": self.ranks_per_node,
-        }
+    compress_pull: bool = True
 
 
 def choose(
-    compression: str, exchange: str, options: dict[str, Any], clip: float | None, ranks_per_node: int, rule: dict[str, Any]
-) -> Way:
+    compression: str, exchange: str, options: dict[str, Any], clip: float | None, ranks_per_node: int, rule: dict[str, Any],
+    compress_pull: bool = True,
+) -> Way:  # fmt: skip
     """A way from what a user gives. Raises UserError for names and options that do not exist or do not go together."""
     if compression not in COMPRESSIONS:
         raise unknown("compression", compression, [*COMPRESSIONS, "auto"])
@@ -59,9 +53,11 @@ def choose(
         raise unknown("exchange", exchange, EXCHANGES)
     if exchange not in described.exchanges:
         raise UserError(f"exchange {exchange!r} cannot carry {compression}", f"legal: {', '.join(described.exchanges)}")
+    if not compress_pull and exchange not in PULLED:
+        raise UserError(f"compress_pull=False: nobody pulls sums in {exchange!r}", f"legal: {', '.join(PULLED)}")
     if described.rule is not None:
         described = replace(described, rule=replace(described.rule, **rule))
-    return Way(compression=described, exchange=exchange, clip=clip, ranks_per_node=ranks_per_node)
+    return Way(compression=described, exchange=exchange, clip=clip, ranks_per_node=ranks_per_node, compress_pull=compress_pull)
 
 
 def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
@@ -81,8 +77,9 @@ def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
     guard = EnergyGuard(f"use {c.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
     exchange = "sharded" if way.exchange == "hierarchical" else way.exchange
     return Plan(
-        codec=codec, exchange=exchange, outer=outer, inner=inner, feedback=feedback, clip=way.clip, guard=guard, sample=sample
-    )
+        codec=codec, exchange=exchange, outer=outer, inner=inner, feedback=feedback, pull=None if way.compress_pull else Fp32(),
+        clip=way.clip, guard=guard, sample=sample,
+    )  # fmt: skip
 
 
 def own_wires(wire: Wire, ranks_per_node: int) -> tuple[Wire | None, Wire]:

@@ -1,10 +1,10 @@
-# make demo | test | lint | native | clean.   The environment lives in .venv, pinned by constraints.txt.
+# make demo | test | lint | native | sanitize | clean.   The environment lives in .venv, pinned by constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 
-.PHONY: demo test lint native clean
+.PHONY: demo test lint native sanitize clean
 
 demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
@@ -22,11 +22,19 @@ $(READY): pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev]'
 	@touch $(READY)
 
-# The codecs' extension into src/paceline, for PYTHONPATH=src. Takes .venv's Python, or PYTHON where there is no .venv.
-native: NATIVE_PYTHON := $(shell $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -c 'import sys; print(sys.executable)')
+# The extension into src/paceline, for PYTHONPATH=src. Both build with .venv's Python, or PYTHON's where there is no .venv.
+native sanitize: NATIVE_PYTHON = $(shell $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -c 'import sys; print(sys.executable)')
 native:
 	@cmake -S . -B build/native -DPACELINE_INPLACE=ON -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
 	@cmake --build build/native --parallel 2 -- --no-print-directory
+
+# The kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer; libstdc++ too, so that exceptions are intercepted.
+sanitize:
+	@cmake -S . -B build/sanitize -DPACELINE_SANITIZE=address,undefined -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
+	@cmake --build build/sanitize --parallel 2 -- --no-print-directory
+	@PACELINE_NATIVE="$$(echo build/sanitize/_native.*so)" PYTHONPATH=src:tests ASAN_OPTIONS=detect_leaks=0 \
+	  UBSAN_OPTIONS=print_stacktrace=1 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \
+	  $(NATIVE_PYTHON) -m pytest -p sanitized -p no:cacheprovider -q tests/codecs -k native
 
 clean:
 	rm -rf .venv runs build dist src/paceline/_native*.so

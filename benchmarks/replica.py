@@ -5,14 +5,19 @@ error feedback are those of ``attach()``. Stands for DDP: one bucket of all grad
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import _orthogonalize
 from torch.nn import functional
 
+from paceline.strategy.compression import low_rank_factors
 from paceline.training.exchanges import allreduce
 from paceline.training.group import exchange_group, room
 from paceline.training.local_wire import LocalWire
+from paceline.training.powersgd import START
 from paceline.training.sample import Sample
 from paceline.training.tensors import Layout
 from paceline.training.tensors import Tensor as Named
@@ -25,17 +30,21 @@ class Replica:
     def __init__(self, model: nn.Module, way: Way, wire: LocalWire, seed: int) -> None:
         self.model, self.way, self.wire, self.seed = model, way, wire, seed
         self.step = self.nonfinite_steps = 0
-        tensors, offset = [], 0
+        tensors: list[Named] = []
+        offset = 0
         for name, p in model.named_parameters():
             tensors.append(Named(name, tuple(p.shape), offset))
             offset += p.numel()
+        self.tensors = tensors[::-1]
         self.bucket = torch.zeros(offset)
-        parts = self.bucket.split([t.elements for t in reversed(tensors)])
-        self.parts = {t.name: part for t, part in zip(reversed(tensors), parts, strict=True)}
+        parts = self.bucket.split([t.elements for t in self.tensors])
+        self.parts = {t.name: part for t, part in zip(self.tensors, parts, strict=True)}
         for name, p in model.named_parameters():
-            p.grad = self.parts[name].view(p.shape)
-        self.plan = make_plan(way, wire, Sample())
-        self.layout = Layout(list(reversed(tensors)), way.compression.dense(tensors))
+            p.grad = self.parts[name].as_strided(p.shape, p.stride())  # memory in the weight's order, as DDP's buckets
+        low_rank = way.compression.low_rank
+        self.low_rank = LowRank(int(way.compression.option("rank")), wire, seed) if low_rank else None
+        self.plan = None if low_rank else make_plan(way, wire, Sample())
+        self.layout = Layout(self.tensors, way.compression.dense(tensors))
         self.flat = torch.empty(room(self.plan, self.layout) if self.plan else 0)
 
     def gradients(self, x: Tensor, y: Tensor) -> float:
@@ -47,7 +56,9 @@ class Replica:
 
     def exchange(self) -> None:
         """Replace the gradients by their mean over the workers."""
-        if self.plan is None:
+        if self.low_rank is not None:
+            self.low_rank.exchange([self.parts[t.name].view(t.shape) for t in self.tensors])
+        elif self.plan is None:
             allreduce(self.bucket, self.way.compression.format, self.wire)
         else:
             self.nonfinite_steps += exchange_group(
@@ -61,6 +72,62 @@ class Replica:
         for p in self.model.parameters():
             sha.update(p.detach().numpy().tobytes())
         return sha.hexdigest()
+
+
+class LowRank:
+    """PowerSGD (Vogels et al. 2019, Algorithm 1) as PyTorch's ``powerSGD_hook`` computes it, over a ``LocalWire``.
+
+    The hook itself needs a process group. The same steps, starting factors and orthogonalisation; a test compares both.
+    """
+
+    def __init__(self, rank: int, wire: LocalWire, seed: int, start: int = START) -> None:
+        self.rank, self.wire, self.start, self.step = rank, wire, start, 0
+        self._random = np.random.RandomState(seed)
+        self._q: list[Tensor] = []
+        self._lost: list[Tensor] = []
+
+    def exchange(self, gradients: Sequence[Tensor]) -> None:
+        """Replace the gradients, contiguous and in the bucket's order, by their mean, the matrices' in low rank."""
+        n = self.wire.world_size
+        self.step += 1
+        plain = [g for g in gradients if low_rank_factors(tuple(g.shape), self.rank) is None]
+        matrices = [g.view(g.shape[0], -1) for g in gradients if low_rank_factors(tuple(g.shape), self.rank) is not None]
+        if self.step <= self.start:
+            self._sum(gradients, n)
+            return
+        if not self._q:
+            self._q = self._first_factors(matrices)
+            self._lost = [torch.zeros_like(m) for m in matrices]
+        else:
+            for q in self._q:
+                _orthogonalize(q[None])
+        for matrix, lost in zip(matrices, self._lost, strict=True):
+            matrix += lost
+            lost.copy_(matrix)
+        self._sum(plain, n)
+        ps = [matrix @ q for matrix, q in zip(matrices, self._q, strict=True)]
+        self._sum(ps, 1)
+        for p in ps:
+            _orthogonalize(p[None])
+        for matrix, p, q in zip(matrices, ps, self._q, strict=True):
+            torch.mm(matrix.T, p, out=q)
+        self._sum(self._q, n)
+        for matrix, lost, p, q in zip(matrices, self._lost, ps, self._q, strict=True):
+            torch.mm(p, q.T, out=matrix)
+            lost -= matrix
+
+    def _first_factors(self, matrices: Sequence[Tensor]) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(int(self._random.randint(1_000_000_000)))
+        factors = [torch.randn(1, m.shape[1], min(self.rank, *m.shape), generator=generator)[0] for m in matrices]
+        for q in factors:
+            _orthogonalize(q[None])
+        return factors
+
+    def _sum(self, tensors: Sequence[Tensor], divisor: int) -> None:
+        flat = torch.cat([t.reshape(-1) for t in tensors])
+        self.wire.all_reduce(flat, name="powersgd").wait()
+        for tensor, part in zip(tensors, flat.div_(divisor).split([t.numel() for t in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
 
 
 class QuickResponseNorm(nn.Module):
@@ -120,4 +187,4 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, float]:
     return right / len(y), loss / len(y)
 
 
-__all__ = ["QuickResponseNorm", "Replica", "accuracy", "quick"]
+__all__ = ["LowRank", "QuickResponseNorm", "Replica", "accuracy", "quick"]

@@ -20,7 +20,7 @@ using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // What a kernel found wrong with a body; the Python side turns it into PayloadError.
-enum Status : int { kFine = 0, kIllegalCode = 1, kWrongSize = 2 };
+enum Status : int { kFine = 0, kIllegalCode = 1, kWrongSize = 2, kBadScale = 3, kBadPadding = 4, kBadMarks = 5, kBadIndex = 6, kBadValue = 7 };
 
 // What decoding does to out: codec.py's SET, ADD, SUBTRACT.
 enum Mode : int { kSet = 0, kAdd = 1, kSubtract = 2 };
@@ -31,5 +31,8 @@ void bind_checksum(nb::module_& m);
 void bind_floats(nb::module_& m);
 void bind_ternary(nb::module_& m);
 void bind_inceptionn(nb::module_& m);
+void bind_integer(nb::module_& m);
+void bind_sign(nb::module_& m);
+void bind_topk(nb::module_& m);
 
 }  // namespace paceline

@@ -25,11 +25,12 @@ int machine_isa();
 
 }  // namespace paceline
 
+// Takes a template's name with commas too.
 #if PACELINE_X86
-#define PACELINE_CALL(kernel)                              \
-    (::paceline::g_isa == ::paceline::kAvx512 ? avx512::kernel \
-     : ::paceline::g_isa == ::paceline::kAvx2 ? avx2::kernel   \
-                                              : baseline::kernel)
+#define PACELINE_CALL(...)                                         \
+    (::paceline::g_isa == ::paceline::kAvx512 ? avx512::__VA_ARGS__ \
+     : ::paceline::g_isa == ::paceline::kAvx2 ? avx2::__VA_ARGS__   \
+                                              : baseline::__VA_ARGS__)
 #else
-#define PACELINE_CALL(kernel) (baseline::kernel)
+#define PACELINE_CALL(...) (baseline::__VA_ARGS__)
 #endif

@@ -9,15 +9,17 @@ PACELINE_INLINE I sign(I bits) { return bits & INT32_MIN; }
 PACELINE_INLINE I smaller(I a, I b) { return a < b ? a : b; }
 PACELINE_INLINE I larger(I a, I b) { return a > b ? a : b; }
 
+// Through memory of their own: subscripts would keep v itself there, in the loop too.
 PACELINE_INLINE int32_t largest(I v) {
-    int32_t most = v[0];
-    for (int i = 1; i < kWidth; i++) most = v[i] > most ? v[i] : most;
-    return most;
+    int32_t lane[kWidth];
+    store(lane, v);
+    return *std::max_element(lane, lane + kWidth);
 }
 
 PACELINE_INLINE bool any(I v) {
-    int32_t bits = 0;
-    for (int i = 0; i < kWidth; i++) bits |= v[i];
+    int32_t lane[kWidth], bits = 0;
+    store(lane, v);
+    for (int32_t one : lane) bits |= one;
     return bits != 0;
 }
 
@@ -243,11 +245,8 @@ PACELINE_INLINE const uint8_t* decode_groups(const typename Format::Parameters& 
 
 // The largest magnitude's bits. NaN and infinity are the largest.
 uint32_t peak_bits(const float* x, size_t n) {
-    I most{};
-    size_t i = 0;
-    for (; i + kWidth <= n; i += kWidth) most = larger(most, magnitude(load<I>(x + i)));
-    int32_t peak = largest(most);
-    for (; i < n; i++) peak = std::max(peak, load<int32_t>(x + i) & 0x7fffffff);
+    int32_t peak = 0;
+    for (size_t i = 0; i < n; i++) peak = std::max(peak, load<int32_t>(x + i) & 0x7fffffff);
     return uint32_t(peak);
 }
 

@@ -71,3 +71,23 @@ PACELINE_INLINE U32 draw24(U32 index, U32 low, U32 high) {
     x ^= x >> 16;
     return x >> 8;
 }
+
+// Puts 64 values into out, adds or subtracts them.
+template <int kMode>
+PACELINE_INLINE void put_block(float* out, const F32* values) {
+    for (size_t r = 0; r < kRegisters; r++) {
+        float* to = out + r * kLanes;
+        if (kMode == kSet) store(to, values[r]);
+        if (kMode == kAdd) store(to, load<F32>(to) + values[r]);
+        if (kMode == kSubtract) store(to, load<F32>(to) - values[r]);
+    }
+}
+
+// The first n < 64 elements of a block.
+template <int kMode>
+PACELINE_INLINE void put_rest(float* out, const F32* values, size_t n) {
+    float rest[64] = {};
+    if (kMode != kSet) std::memcpy(rest, out, 4 * n);
+    put_block<kMode>(rest, values);
+    std::memcpy(out, rest, 4 * n);
+}

@@ -118,25 +118,6 @@ inline bool ternary_illegal(const uint8_t* body, size_t n) {
 }
 
 template <int kMode>
-PACELINE_INLINE void put_block(float* out, const F32* values) {
-    for (size_t r = 0; r < kRegisters; r++) {
-        float* to = out + r * kLanes;
-        if (kMode == kSet) store(to, values[r]);
-        if (kMode == kAdd) store(to, load<F32>(to) + values[r]);
-        if (kMode == kSubtract) store(to, load<F32>(to) - values[r]);
-    }
-}
-
-// The first n < 64 elements of a block.
-template <int kMode>
-PACELINE_INLINE void put_rest(float* out, const F32* values, size_t n) {
-    float rest[64] = {};
-    if (kMode != kSet) std::memcpy(rest, out, 4 * n);
-    put_block<kMode>(rest, values);
-    std::memcpy(out, rest, 4 * n);
-}
-
-template <int kMode>
 inline void ternary_decode(const uint8_t* body, float* out, size_t n, float scale_) {
     const U32 scale = (U32)splat(scale_);
     F32 values[kRegisters];

@@ -20,9 +20,12 @@ import samples
 from paceline.cli import Parser, build_parser, main
 from paceline.errors import UserError
 from paceline.rundir import RunDir
+from paceline.strategy import COMPRESSIONS, EXCHANGES
 
-TRAIN = "--model --data --workers --compression --exchange --optimizer --lr --global-batch --epochs --seed --out --resume"
-PREDICT = "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange"
+TRAIN = (
+    "--model --data --workers --compression --exchange --option --optimizer --lr --global-batch --epochs --seed --out --resume"
+)
+PREDICT = "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --option"
 COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} --json --help",
@@ -35,6 +38,8 @@ COMMANDS = {
     "workload list": "--json --help",
     "workload show": "NAME|module:function --json --help",
     "report": "DIR --json --help",
+    "bench": "--help",
+    "bench codec": "--size --codec --threads --json --help",
     "lab": "--help",
     "lab up": "--hosts --link --latency --loopback --name --json --help",
     "lab exec": "COMMAND --per-host --timeout --name --json --help",
@@ -129,7 +134,27 @@ def test_json_is_one_object(command: str, keys: str, capsys: pytest.CaptureFixtu
     assert text[0] == 0 and text[1].count("\n") > 1 and text[2] == ""
 
 
-@pytest.mark.parametrize("compression", ["dense", "bf16", "terngrad"])
+def test_bench_codec_json_is_one_object_per_codec_and_direction(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "bench codec --size 40kB --codec ternary bf16 --codec fp32 --threads 1 --json"
+    code, out, err = run(capsys, *shlex.split(command))
+    assert (code, err) == (0, "")
+    found = [one_object(line + "\n") for line in out.splitlines()]
+    directions = ("encode", "decode", "decode_add")
+    assert [(f["codec"], f["direction"]) for f in found] == [(c, d) for c in ("ternary", "bf16", "fp32") for d in directions]
+    for speed in found:
+        assert speed["gb_per_s"] > 0 and speed["memcpy_gb_per_s"] > 0 and speed["elements"] == 10_000
+        assert speed["low_gb_per_s"] <= speed["gb_per_s"] <= speed["high_gb_per_s"]
+        assert speed["gb_per_s_per_core"] == speed["gb_per_s"] / speed["threads"]
+    assert found[0]["ratio"] == 40_000 / (32 + 2500)
+
+
+def test_bench_codec_text_fits_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "bench", "codec", "--size", "4kB")
+    assert (code, err) == (0, "") and max(map(len, out.splitlines())) <= 80
+    assert "decode_add" in out and "memcpy" in out
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_predict_json_has_every_number(compression: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, *ON_FOUR, "--compression", compression, "--json")
     assert (code, err) == (0, "")
@@ -143,6 +168,25 @@ def test_predict_json_has_every_number(compression: str, capsys: pytest.CaptureF
     assert isinstance(data["bottleneck"], str) and data["bottleneck"]
     assert isinstance(data["assumptions"], list) and all(isinstance(a, str) and a for a in data["assumptions"])
     assert data["strategy"]["compression"] == compression and data["strategy"]["world_size"] == 4
+
+
+def test_predict_takes_options_and_every_exchange(capsys: pytest.CaptureFixture[str]) -> None:
+    for exchange in EXCHANGES:
+        assert run(capsys, *ON_FOUR, "--exchange", exchange, "--json")[0] == 0, exchange
+    words = ["--compression", "inceptionn-scaled", "--exchange", "ring", "--option", "bound=2^-8", "--option", "ratio=4"]
+    code, out, _ = run(capsys, *ON_FOUR, *words, "--json")
+    assert code == 0 and one_object(out)["strategy"]["options"] == {"bound": 2**-8, "ratio": 4}
+    text = " ".join(run(capsys, *ON_FOUR, *words)[1].split())
+    assert "exchange ring, bound 0.00390625, ratio 4" in text and "depends on the gradients" in text
+
+
+@pytest.mark.parametrize("command", ["predict", "train"])
+def test_help_names_every_compression_exchange_and_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    words = capsys.readouterr().out.replace(",", " ").replace("(", " ").split()
+    options = {o.name for c in COMPRESSIONS.values() for o in c.options}
+    assert set(COMPRESSIONS) | set(EXCHANGES) | options <= set(words)
 
 
 def test_predict_text_says_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,6 +284,11 @@ MISTAKES = [
     (f"{P} --compression terngard", "unknown compression 'terngard'", "did you mean terngrad?"),
     (f"{P} --exchange shard", "unknown exchange 'shard'", "did you mean sharded?"),
     (f"{P} --compression terngrad --exchange allreduce", "'allreduce' cannot carry terngrad", "sharded"),
+    (f"{P} --compression int8 --option blok=64", "unknown option of int8 'blok'", "did you mean block?"),
+    (f"{P} --compression int8 --option block=65", "block 65 of int8", "a power of two from 64 to 65536"),
+    (f"{P} --compression int8 --option block", "--option 'block' is not NAME=NUMBER", "bound=0.0078"),
+    (f"{P} --option bound=1", "dense takes no option, 'bound' was given", "leave it out"),
+    (f"{T} --compression topk --option density=2", "density 2 of topk", "from 0.0001 to 1"),
     (f"{P} --nodes -1", "num_nodes is -1", "from 1 up"),
     (f"{P} --nodes 0", "num_nodes is 0", "from 1 up"),
     (f"{P} --devices-per-node 0", "devices_per_node is 0", "from 1 up"),
@@ -298,6 +347,10 @@ MISTAKES = [
     (f"{U} --data users:floats", "labels of torch.float32", "int64"),
     (f"{U} --data users:negative", "users:negative has the label -2, users:narrow has 2 outputs", "0 to 1"),
     (U, "users:data has the label 2, users:narrow has 2 outputs", "label from 0 to 1"),
+    # benchmarks
+    ("bench codec --codec ternery", "unknown codec 'ternery'", "ternary"),
+    ("bench codec --size 100", "'100' is not a size", "25MiB"),
+    ("bench codec --size 4kB --threads 0", "0 threads", "give 1 or more"),
     # reports
     ("report absent", "no run directory absent", "paceline train --out absent"),
     ("report empty", "no record.jsonl in empty", "paceline train --out empty"),

@@ -193,3 +193,14 @@ def test_format(text: str, expected: str) -> None:
 )
 def test_format_seconds(seconds: float, text: str) -> None:
     assert units.format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("100us", 1e-4), ("1.5ms", 1.5e-3), ("2 s", 2.0), ("50ns", 5e-8)])
+def test_times(text: str, seconds: float) -> None:
+    assert units.parse_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["100", "us", "-1ms", "0s", "1min", "1e400s"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(UserError, match=r"100us or 1\.5ms"):
+        units.parse_seconds(text)

@@ -24,8 +24,11 @@ TRAIN_EXAMPLE = """example:
 REPORT_EXAMPLE = """example:
   paceline report runs/demo"""
 
-Answer = tuple[dict[str, Any], str]
-"""What a command found, as JSON and as text."""
+BENCH_EXAMPLE = """example:
+  paceline bench codec --codec ternary bf16 --size 100MB --threads 1"""
+
+Answer = tuple[dict[str, Any] | list[dict[str, Any]], str]
+"""What a command found, as JSON (a list: one object a line) and as text."""
 
 
 class UsageError(UserError):
@@ -71,12 +74,11 @@ def build_parser() -> Parser:
     predict.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
     predict.add_argument("--global-batch", metavar="B", type=int, required=True, help="samples a step, over all devices")
     predict.add_argument("--precision", metavar="P", default="fp32", help="fp32, tf32, bf16 or fp16 (default fp32)")
-    predict.add_argument("--compression", metavar="C", default="dense", help="dense, bf16 or terngrad (default dense)")
-    predict.add_argument("--exchange", metavar="X", default="", help="allreduce, sharded or parameter_server")
+    from paceline.training.options import add_arguments, add_exchange_arguments
+
+    add_exchange_arguments(predict)
 
     train = _command(commands, "train", "train on local workers, predicted before and measured after", TRAIN_EXAMPLE, _train)
-    from paceline.training.options import add_arguments
-
     train.add_argument("--workers", metavar="N", type=int, help="processes on this machine (default 2)")
     add_arguments(train)
 
@@ -93,6 +95,12 @@ def build_parser() -> Parser:
     _command(workload, "list", "every named network", "example:\n  paceline workload list", _workload_list)
     show = _command(workload, "show", "a layer table", "example:\n  paceline workload show alexnet", _workload_show)
     show.add_argument("name", metavar="NAME|module:function")
+
+    bench = _group(commands, "bench", "measure Paceline itself on this machine", BENCH_EXAMPLE)
+    codec = _command(bench, "codec", "speed of the codecs beside memcpy; --json: a line each", BENCH_EXAMPLE, _bench_codec)
+    codec.add_argument("--size", metavar="BYTES", default="100MB", help="of the fp32 tensor (default 100MB)")
+    codec.add_argument("--codec", metavar="NAME", nargs="+", action="extend", help="which codecs (default all)")
+    codec.add_argument("--threads", metavar="N", type=int, help="of C++ kernels (default OMP_NUM_THREADS, else all cores)")
 
     report = _command(
         commands, "report", "write report.html of a run directory", "example:\n  paceline report runs/demo", _report
@@ -130,7 +138,7 @@ def _predict(o: argparse.Namespace) -> Answer:
     from paceline.hardware import cluster
     from paceline.prediction import predict
     from paceline.reporting import prediction_text
-    from paceline.strategy import Strategy
+    from paceline.strategy import Strategy, parse_options
     from paceline.workload import workload
 
     machines = cluster(o.device, o.devices_per_node, o.nodes, o.network)
@@ -138,8 +146,9 @@ def _predict(o: argparse.Namespace) -> Answer:
         world_size=machines.world_size,
         global_batch_size=o.global_batch,
         precision=o.precision,
-        compression=o.compression,
-        exchange=o.exchange,
+        compression=o.compression or "dense",
+        exchange=o.exchange or "",
+        options=parse_options(o.option or ()),
     )
     prediction = predict(workload(o.workload), machines, strategy)
     return prediction.to_json(), prediction_text(prediction)
@@ -200,6 +209,12 @@ def _workload_show(o: argparse.Namespace) -> Answer:
     return table.to_json(), workload_text(table)
 
 
+def _bench_codec(o: argparse.Namespace) -> Answer:
+    from paceline.codecs.bench import command
+
+    return command(o)
+
+
 def _report(o: argparse.Namespace) -> Answer:
     from paceline.reporting import write_report
 
@@ -231,7 +246,9 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         return options
     option = next((a.partition("=")[0] for a in rest if a.startswith("-")), "")
     if option:
-        raise unknown("option", option, command.options(), f"{command.prog} --help")
+        wrong = unknown("option", option, command.options(), f"{command.prog} --help")
+        hint = command.get_default("hint")
+        raise UserError(wrong.message, f"{wrong.fix}; {hint}" if hint else wrong.fix)
     raise UsageError(f"unexpected argument {rest[0]!r}", command)
 
 
@@ -257,8 +274,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with nullcontext() if streams else redirect_stdout(sys.stderr):
             data, text = options.run(options)
         if not streams:
-            print(json.dumps(_strict(data), allow_nan=False) if options.json else text.rstrip("\n"), flush=True)
-        return int(data.get("exit_code", 0))
+            objects = data if isinstance(data, list) else [data]
+            lines = [json.dumps(_strict(one), allow_nan=False) for one in objects] if options.json else [text.rstrip("\n")]
+            print("\n".join(lines), flush=True)
+        return 0 if isinstance(data, list) else int(data.get("exit_code", 0))
     except UserError as error:
         print(f"paceline: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -37,5 +37,5 @@ def unknown(kind: str, given: str, legal: Iterable[str], fix: str = "") -> UserE
     names = list(legal)
     near = did_you_mean(given, names)
     choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= 6 else f"nearest: {', '.join(near)}"
-    hint = f"did you mean {near[0]}?" if near and len(names) <= 6 else fix
+    hint = f"did you mean {near[0]}?" if near and (len(names) <= 6 or not fix) else fix
     return UserError(f"unknown {kind} {given!r}; {choices}", hint)

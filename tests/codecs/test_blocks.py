@@ -95,6 +95,15 @@ def test_equal_magnitudes_are_exact(name, value, backend):
 
 
 @pytest.mark.parametrize("levels", [127, 7])
+def test_the_largest_magnitude_has_the_largest_code_whatever_the_draw(levels):
+    # Draw 0 is the hardest: one unit of 2**-24 less in front of it and the code is L - 1.
+    words = np.random.default_rng(0).integers(1, 0x7F800000, 20_000, dtype=np.uint32)
+    peak = np.concatenate([words, np.arange(1, 3000, dtype=np.uint32)]).view(np.float32)
+    for draw in (0, 2**24 - 1):
+        assert (quantize(peak[:, None], peak, levels, np.full((peak.size, 1), draw, np.uint32)) == levels).all()
+
+
+@pytest.mark.parametrize("levels", [127, 7])
 @pytest.mark.parametrize("value", [0.77, 0.5, 1.0 - 2.0**-24, 1e-3, 3e-8, 2.0**-40])
 def test_the_mean_over_every_possible_draw_is_exact(levels, value):
     # 2**24 equally likely draws: their codes add up to the integer L |x| / m * 2**24, so the mean is off by its rounding only.

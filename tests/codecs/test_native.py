@@ -92,7 +92,7 @@ def agree(codec: Any, x: np.ndarray, key: counter.Key, start: int, threads: int,
         out = room[16 : 16 + x.size]
         out[:] = before
         REFERENCE.decode(codec, expected, wanted, mode)
-        native.decode(codec, body, out, mode)
+        native.decode(codec, expected, out, mode)  # of its exact size: a sanitizer sees what is read behind it
         assert same_bits(wanted, out), mode
         assert (room[:16] == 7).all() and (room[16 + x.size :] == 7).all()
 
@@ -155,12 +155,16 @@ def test_bf16_rounds_ties_and_keeps_what_is_no_number(isa, n):
 
 @RELAXED
 @given(SIZES, st.integers(0, 3 * CHUNK), st.integers(1, 4), st.integers(0, 999), st.sampled_from([0.0, 1.0, 1e6]))
-@example(4097 * 4096, 0, 3, 5, 1.0)
 def test_peak_and_sums_are_the_reference(isa, n, more, threads, seed, offset):
     codecs.set_threads(threads)
     x = (gradient(n + more, seed) + np.float32(offset)).astype(np.float32)
     assert native.sums(x) == ternary.sums(x)
     assert native.peak(x) == np.abs(x).max(initial=0)
+
+
+def test_sums_of_blocks_of_blocks():
+    x = np.resize(gradient(99_991, 8), 4096 * 4096 + 5)
+    assert native.sums(x) == ternary.sums(x)
 
 
 def test_sums_of_a_constant_and_of_few(isa):
@@ -259,7 +263,7 @@ def test_an_out_that_is_no_plain_memory_gets_the_same_values():
         codecs.decode_into(payload, plain)
 
 
-@pytest.mark.parametrize("name", ["fp32", "bf16", "ternary"])
+@pytest.mark.parametrize("name", ["fp32", "bf16", "ternary", "inceptionn", "inceptionn-scaled"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_warm_call_allocates_nothing_of_the_tensors_size(name, threads):
     codecs.set_threads(threads)
@@ -318,10 +322,7 @@ if pid == 0:
     os._exit(0 if good else 3)
 assert good and os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """
-    source = os.pathsep.join([str(Path(codecs.__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": source}
-    )
+    done = python(code)
     assert done.returncode == 0, done.stderr
 
 
@@ -331,6 +332,21 @@ def test_the_instruction_set_can_be_lowered_and_not_raised():
         _native.set_isa("sse9")
     assert _native.set_isa("baseline") == "baseline" == _native.isa()
     _native.set_isa(_native.machine_isa())
+
+
+@pytest.mark.parametrize("wanted", [*LEVELS, "", "sse9"])
+def test_the_environment_names_the_instruction_set(wanted):
+    code = "from paceline.codecs import native; print(native.isa())"
+    done = python(code, PACELINE_ISA=wanted)
+    known = wanted in LEVELS[: LEVELS.index(_native.machine_isa()) + 1]
+    assert done.stdout.strip() == (wanted if known else _native.machine_isa())
+    assert ("PACELINE_ISA" in done.stderr) == bool(wanted and not known)
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    source = os.pathsep.join([str(Path(codecs.__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    given = {**os.environ, "PYTHONPATH": source, **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=given)
 
 
 def test_threads_setting(monkeypatch):

@@ -15,12 +15,12 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SRC.parent), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-HEAVY_PACKAGES = ("models", "training")
+HEAVY_PACKAGES = ("models", "training", "codecs/triton")  # the last is loaded only where there is a CUDA device
 LIGHT = sorted(
     {
         ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")
         for path in SRC.rglob("*.py")
-        if path.relative_to(SRC).parts[0] not in HEAVY_PACKAGES and path.name != "__main__.py"
+        if not path.relative_to(SRC).as_posix().startswith(HEAVY_PACKAGES) and path.name != "__main__.py"
     }
     | {"paceline.training", "paceline.training.options", "paceline.training.job"}
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -9,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.prediction.efficiency import TYPICAL
-from paceline.prediction.network import direct_load, phase_cost
-from paceline.strategy.exchange import Phase, busiest_sent
+from paceline.prediction.network import phase_cost, phase_load
+from paceline.strategy.phase import PATTERNS, Phase, busiest_sent
 from prediction_toys import IDEAL, make_cluster
 
 
@@ -39,57 +41,113 @@ def test_small_allreduce_takes_the_trees_on_a_gpu_and_the_ring_on_a_cpu(ideal):
     assert phase_cost(phase, cpu, ideal).seconds == pytest.approx(2 * 63 * 2e-5 + 2 * 63 / 64 * 100 / 1e9)
 
 
+def every_message(phase: Phase) -> Iterator[tuple[int, int, int]]:
+    """Sender, receiver and bytes of every message of a phase that is no all-reduce."""
+    sizes = phase.by_rank().tolist()
+    for group in phase.groups().tolist():
+        if phase.pattern == "shift":
+            for here, rank in enumerate(group):
+                if len(group) > 1:
+                    yield rank, group[(here + 1) % len(group)], sizes[rank]
+            continue
+        for source, target in itertools.permutations(group, 2):
+            yield source, target, sizes[target if phase.pattern == "push" else source]
+
+
 def brute_force(phase: Phase, per_node: int) -> tuple[int, int]:
     """Busiest device inside nodes and busiest node, by adding up every message between two ranks."""
     n = phase.world_size
     egress, ingress = [0] * n, [0] * n
     out, into = [0] * (n // per_node), [0] * (n // per_node)
-    for source in range(n):
-        for target in range(n):
-            if source == target:
-                continue
-            size = phase.shards[target] if phase.name == "push" else phase.shards[source]
-            if source // per_node == target // per_node:
-                egress[source] += size
-                ingress[target] += size
-            else:
-                out[source // per_node] += size
-                into[target // per_node] += size
+    for source, target, size in every_message(phase):
+        if source // per_node == target // per_node:
+            egress[source] += size
+            ingress[target] += size
+        else:
+            out[source // per_node] += size
+            into[target // per_node] += size
     return max(egress + ingress), max(out + into)
 
 
-@given(st.integers(1, 4), st.integers(1, 4), st.sampled_from(["push", "pull"]), st.data())
-def test_direct_load_is_the_sum_over_pairs(per_node, nodes, name, data):
+SHIFTS = st.sampled_from(["push", "pull", "shift"])
+
+
+@given(st.integers(1, 4), st.integers(1, 4), SHIFTS, st.data())
+def test_load_is_the_sum_over_pairs(per_node, nodes, pattern, data):
     n = per_node * nodes
     shards = tuple(data.draw(st.lists(st.integers(0, 1000), min_size=n, max_size=n)))
-    load = direct_load(shards, per_node)
-    assert (load.intra, load.network) == brute_force(Phase(name, shards, n), per_node)
+    kind = data.draw(st.sampled_from(["all", "node", "equal local ranks"]))
+    members, stride = {"all": (n, 1), "node": (per_node, 1), "equal local ranks": (nodes, per_node)}[kind]
+    phase = Phase("x", shards, n, pattern, members, stride)
+    load = phase_load(phase, per_node)
+    assert (load.intra, load.network) == brute_force(phase, per_node)
+    pairs = [(a // per_node, b // per_node) for a, b, _ in every_message(phase)]
+    assert bool(load.near) == any(a == b for a, b in pairs) or members == 1
+    assert bool(load.far) == any(a != b for a, b in pairs)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), SHIFTS, st.data())
+def test_groups_need_not_be_nodes(per_group, groups, per_node, pattern, data):
+    n = per_group * groups * per_node
+    shards = tuple(data.draw(st.lists(st.integers(0, 1000), min_size=n, max_size=n)))
+    phase = Phase("x", shards, n, pattern, per_group * per_node)
+    load = phase_load(phase, per_node)
+    assert (load.intra, load.network) == brute_force(phase, per_node)
 
 
 def test_parameter_server_is_an_incast_at_its_node(ideal):
     # 6 of 8 ranks are on other nodes and each sends everything to rank 0's node.
-    phase = Phase("push", (10**6, 0, 0, 0, 0, 0, 0, 0), 8)
-    assert direct_load(phase.shards, 2).network == 6 * 10**6
+    phase = Phase("push", (10**6, 0, 0, 0, 0, 0, 0, 0), 8, "push")
+    assert phase_load(phase, 2).network == 6 * 10**6
     assert phase_cost(phase, make_cluster(2, 4), ideal).seconds == pytest.approx(6e6 / 1e9 + 6 * 2e-5)
 
 
+@pytest.mark.parametrize("per_node", [1, 4])
+def test_one_flow_of_a_ring_leaves_each_node(ideal, per_node):
+    """Li et al. 2018: 2 (N-1) alpha + 2 (N-1)/N n beta, of which each of the two passes is half."""
+    n, size = 4 * per_node, 10**8
+    phase = Phase("reduce_scatter", ((n - 1) * size // n,), n, "shift", rounds=n - 1)
+    alpha = (2e-5 + (per_node - 1) * 5e-6) / per_node
+    assert phase_cost(phase, make_cluster(per_node, 4), ideal).seconds == pytest.approx(
+        (n - 1) * alpha + (n - 1) / n * size / 1e9
+    )
+
+
+def test_a_flat_ring_of_messages_costs_what_the_engines_ring_does(ideal):
+    cpu = make_cluster(2, 3)
+    cpu = replace(cpu, device=replace(cpu.device, kind="cpu"))
+    size = 6 * 10**6
+    half = Phase("reduce_scatter", (5 * size // 6,), 6, "shift", rounds=5)
+    engine = phase_cost(Phase("allreduce", (size,), 6), cpu, ideal).seconds
+    latency = 2 * 5 * (2e-5 + 5e-6) / 2 - (2 * 2 * 2e-5 + 2 * 3 * 5e-6)  # 5 of 6 links, half of them network, against 2 and 3
+    assert 2 * phase_cost(half, cpu, ideal).seconds == pytest.approx(engine + latency)
+
+
+def test_inside_a_node_the_network_is_free(ideal):
+    inner = Phase("inner_reduce", (10**6,) * 8, 8, "push", 4)
+    cost = phase_cost(inner, make_cluster(4, 2, network=1.0), ideal)
+    assert (cost.seconds, cost.level) == (pytest.approx(3e6 / 1e10 + 3 * 5e-6), "intra-node link")
+    across = Phase("push", (10**6,) * 8, 8, "push", 2, 4)
+    assert phase_cost(across, make_cluster(4, 2, intra=1.0), ideal).seconds == pytest.approx(4e6 / 1e9 + 2e-5)
+
+
 def test_messages_in_flight_share_their_latency():
-    phase = Phase("push", (0,) * 8, 8)
+    phase = Phase("push", (0,) * 8, 8, "push")
     eight = replace(IDEAL, concurrent_messages=4)
     assert phase_cost(phase, make_cluster(1, 8), eight).seconds == pytest.approx(2 * 2e-5)
 
 
 def test_one_rank_waits_for_nobody(ideal):
-    for name in ("allreduce", "push"):
-        assert phase_cost(Phase(name, (10**6,), 1), make_cluster(1, 1), ideal).seconds == 0
+    for pattern in PATTERNS:
+        assert phase_cost(Phase("x", (10**6,), 1, pattern), make_cluster(1, 1), ideal).seconds == 0
 
 
-@given(st.sampled_from(["allreduce", "push", "pull"]), st.integers(1, 4), st.integers(1, 5), st.floats(1, 100), st.data())
-def test_a_faster_network_is_never_slower(name, per_node, nodes, factor, data):
+@given(st.sampled_from(PATTERNS), st.integers(1, 4), st.integers(1, 5), st.floats(1, 100), st.data())
+def test_a_faster_network_is_never_slower(pattern, per_node, nodes, factor, data):
     n = per_node * nodes
-    count = 1 if name == "allreduce" else n
+    count = 1 if pattern == "allreduce" else n
     shards = tuple(data.draw(st.lists(st.integers(0, 10**8), min_size=count, max_size=count)))
-    phase = Phase(name, shards, n)
+    phase = Phase("x", shards, n, pattern)
     slow, fast = (phase_cost(phase, make_cluster(per_node, nodes, network=b), TYPICAL).seconds for b in (1e8, 1e8 * factor))
     assert fast <= slow
 
@@ -99,8 +157,9 @@ def test_sent_bytes_is_that_of_the_busiest_rank(n, data):
     sizes = st.lists(st.integers(0, 10**6), min_size=n, max_size=n)
     phases = [
         Phase("scales", (data.draw(st.integers(0, 100)),), n),
-        Phase("push", tuple(data.draw(sizes)), n),
-        Phase("pull", tuple(data.draw(sizes)), n),
+        Phase("push", tuple(data.draw(sizes)), n, "push"),
+        Phase("pull", tuple(data.draw(sizes)), n, "pull"),
+        Phase("ring", tuple(data.draw(sizes)), n, "shift"),
     ]
     assert busiest_sent(phases) == max(sum(p.sent(rank) for p in phases) for rank in range(n))
     assert busiest_sent([]) == 0

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Calibration, Line, Prediction, predict
-from paceline.prediction.costs import RESOURCES
-from paceline.strategy import Strategy
+from paceline.prediction.costs import RESOURCES, ExchangeCost, Stage, catalogue_costs, codec_seconds, plan_buckets
+from paceline.prediction.efficiency import TYPICAL
+from paceline.prediction.timeline import events, exposed_seconds, schedule
+from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.workload import Coverage, workload
 from prediction_toys import IDEAL, fact, make_cluster, make_workload
 
@@ -25,16 +27,7 @@ def strategy(n: int, **kw) -> Strategy:
     return Strategy(world_size=n, global_batch_size=n * kw.pop("micro", 4), **kw)
 
 
-COMBINATIONS = st.sampled_from(
-    [
-        ("dense", "allreduce"),
-        ("dense", "sharded"),
-        ("dense", "parameter_server"),
-        ("bf16", "allreduce"),
-        ("terngrad", "sharded"),
-        ("terngrad", "parameter_server"),
-    ]
-)
+COMBINATIONS = st.sampled_from([(c.name, exchange) for c in COMPRESSIONS.values() for exchange in c.exchanges])
 STEPS = st.tuples(st.integers(1, 3), st.integers(1, 4), COMBINATIONS, st.floats(1e7, 1e11), st.integers(1, 6))
 
 
@@ -73,8 +66,8 @@ def test_events_of_a_lane_never_overlap(drawn):
 
 @given(st.integers(1, 6), COMBINATIONS)
 def test_an_exchange_waits_for_its_gradients(layers, how):
-    # Each layer's 4 MB closes the first bucket; the 25 MiB of the second hold the rest.
-    toy = make_workload(layers)
+    # Each layer's 4.41 MB closes the first bucket and fills a group; the 25 MiB of the second hold the rest.
+    toy = make_workload(layers, width=1050)
     p = predict(toy, make_cluster(2, 2), strategy(4, compression=how[0], exchange=how[1]))
     ends = {e.name: e.end_s for e in p.timeline}
     first = [e for e in p.timeline if e.name.endswith("bucket 0")]
@@ -131,6 +124,7 @@ def test_memory_of_a_dense_allreduce():
         "activations": 3 * 4 * 4000,
         "inputs": 3 * 4000,
         "buckets": weights,
+        "error feedback": 0,
         "codec buffers": 0,
     }
 
@@ -144,9 +138,24 @@ def test_sixteen_bits_halve_activations_and_copy_the_weights():
 
 
 def test_codec_buffers_hold_messages_and_the_sum():
-    # One bucket of 1000 x 1000: two workers push fp32 halves (500032 and 499968 elements) and pull them.
+    # One group of one chunk: two workers push fp32 halves (500032 and 499968 elements) and pull them, a header each.
     p = predict(make_workload(1), make_cluster(1, 2), strategy(2, exchange="sharded"))
-    assert p.memory["codec buffers"] == 2 * (4_000_000 + 2 * 4 * 500_032) + 4_000_000
+    assert p.memory["codec buffers"] == 2 * (4_000_000 + 2 * 32) + 4_000_000
+    # Of the four chunks of 4e6 elements two are on their way; INCEPTIONN's have room for 34 bits an element.
+    plan = strategy(2, compression="inceptionn", exchange="sharded")
+    p = predict(make_workload(4), make_cluster(1, 2), plan)
+    kept = sum(plan.description.dense(make_workload(4).parameters)[n] == "last layer" for n in ["fc3.weight"])
+    assert kept == 1
+    worst = 2 * (3e6 * 34 / 8 + 1e6 * 4)
+    assert p.memory["codec buffers"] == pytest.approx(4 * 4e6 + worst / 2, rel=1e-3)
+
+
+def test_error_feedback_keeps_a_residual():
+    for name, kept in (("sign", 4), ("topk", 4), ("inceptionn-scaled", 4), ("powersgd", 4), ("int8", 0), ("inceptionn", 0)):
+        p = predict(make_workload(), make_cluster(1, 2), strategy(2, compression=name))
+        assert p.memory["error feedback"] == kept * 4_000_000, name
+    alone = predict(make_workload(), make_cluster(1, 1), strategy(1, compression="sign"))
+    assert alone.memory["error feedback"] == 0
 
 
 def test_codecs_run_at_memory_bandwidth():
@@ -154,6 +163,102 @@ def test_codecs_run_at_memory_bandwidth():
     levels = (IDEAL, IDEAL, IDEAL)
     p = predict(make_workload(1), make_cluster(1, 2), strategy(2, compression="bf16"), efficiencies=levels)
     assert p.codec_s == pytest.approx(12e6 / 5e11)
+
+
+def test_a_cpus_codec_is_bound_by_its_cores():
+    toy = make_cluster(1, 2)
+    cpu = replace(toy, device=replace(toy.device, kind="cpu"))
+    rate = COMPRESSIONS["terngrad"].cpu_rate.encode.value
+    for cores in (1, 4):
+        one = replace(IDEAL, codec_cores=cores)
+        seconds = codec_seconds(COMPRESSIONS["terngrad"], "encode", 10**6, cpu.device, one)
+        assert seconds == pytest.approx(max(4e6 / (rate * cores), 8.25e6 / 5e11))
+        assert codec_seconds(COMPRESSIONS["terngrad"], "encode", 10**6, toy.device, one) == pytest.approx(8.25e6 / 5e11)
+
+
+def stages(codec: list[float], network: list[float]) -> tuple[Stage, ...]:
+    """Encode, push, reduce, pull, decode."""
+    names = ("encode", "push", "reduce", "pull", "decode")
+    some = [codec[0], network[0], codec[1], network[1], codec[2]]
+    return tuple(
+        Stage(n, "network" if n in ("push", "pull") else "codec", s, "network" if n in ("push", "pull") else "codec")
+        for n, s in zip(names, some, strict=True)
+    )
+
+
+COSTS = st.lists(st.floats(0, 10), min_size=3, max_size=3), st.lists(st.floats(0, 10), min_size=2, max_size=2)
+
+
+@given(*COSTS, st.integers(1, 50))
+def test_a_pipeline_takes_the_slower_side_and_the_first_chunk(codec, network, chunks):
+    cost = ExchangeCost((), stages(codec, network), (), 1 / chunks)
+    k, w = sum(codec), sum(network)
+    assert cost.seconds == pytest.approx(max(k, w) + min(k, w) / chunks)
+    assert (cost.busy("codec"), cost.busy("network")) == (pytest.approx(k), pytest.approx(w))
+
+
+@given(*COSTS, st.integers(1, 50), st.integers(0, 4), st.floats(0, 1))
+def test_a_cheaper_stage_never_slows_an_exchange(codec, network, chunks, which, factor):
+    before = stages(codec, network)
+    after = tuple(replace(x, seconds=x.seconds * (factor if i == which else 1)) for i, x in enumerate(before))
+    slow, fast = (ExchangeCost((), x, (), 1 / chunks).seconds for x in (before, after))
+    assert fast <= slow + TIGHT
+
+
+@given(*COSTS, st.integers(1, 50))
+def test_bars_of_a_pipeline_fit_into_its_time(codec, network, chunks):
+    toy, plan = make_workload(1), strategy(2, exchange="sharded")
+    groups = plan_buckets(toy, plan)
+    base = catalogue_costs(toy, make_cluster(1, 2), plan, groups, TYPICAL)
+    costs = replace(base, exchanges=(ExchangeCost((), stages(codec, network), (), 1 / chunks),))
+    placed = schedule(costs, groups, True)
+    bars = [e for e in events(costs, placed, ("fc0",)) if e.name.endswith("bucket 0")]
+    start, end = placed.exchange_starts[0], placed.exchange_starts[0] + costs.exchanges[0].seconds
+    assert all(start - 1e-9 <= e.start_s and e.end_s <= end + 1e-9 for e in bars)
+    for lane in ("codec", "network"):
+        some = sorted((e.start_s, e.end_s) for e in bars if e.lane == lane)
+        assert all(a[1] <= b[0] + 1e-9 for a, b in itertools.pairwise(some))
+    assert sum(exposed_seconds(costs, placed).values()) == pytest.approx(placed.step)
+
+
+def test_the_range_covers_what_the_gradients_decide():
+    plan, net, place = strategy(4, compression="inceptionn", exchange="ring"), workload("alexnet"), make_cluster(1, 4)
+    p = predict(net, place, plan)
+    assert any("depends on the gradients" in a and "Table III" in a for a in p.assumptions)
+    assert "payload" in " ".join(p.explain().split("Range:")[1].split())
+    for ratio in (5.6, 8, 11.6):
+        assert p.low_s <= predict(net, place, replace(plan, options={"ratio": ratio})).step_time_s <= p.high_s
+    levels = (IDEAL, IDEAL, IDEAL)
+    p = predict(net, place, plan, efficiencies=levels)
+    ends = [predict(net, place, replace(plan, options={"ratio": r}), efficiencies=levels).step_time_s for r in (11.6, 5.6)]
+    assert (p.low_s, p.high_s) == (pytest.approx(ends[0]), pytest.approx(ends[1]))
+
+
+def test_the_cluster_says_how_many_ranks_a_node_has():
+    given, filled = (strategy(8, compression="int8", exchange="hierarchical", ranks_per_node=r) for r in (4, 1))
+    place = make_cluster(4, 2)
+    assert predict(make_workload(), place, given) == predict(make_workload(), place, filled)
+    assert predict(make_workload(), place, filled).strategy["ranks_per_node"] == 4
+    flat = predict(make_workload(), place, strategy(8, compression="int8", exchange="sharded"))
+    assert predict(make_workload(), place, filled).comm_s < flat.comm_s
+
+
+def test_a_dense_pull_is_slower_and_said():
+    plan = strategy(4, compression="int8", exchange="parameter_server")
+    both, one = (predict(make_workload(), make_cluster(1, 4), replace(plan, compress_pull=x)) for x in (True, False))
+    assert both.comm_s < one.comm_s
+    assert any("only the push is compressed" in a for a in one.assumptions)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_every_pair_is_predicted_and_explained(compression):
+    net = workload("resnet-50")
+    for exchange in COMPRESSIONS[compression].exchanges:
+        for device in ("V100", "Xeon"):
+            p = predict(net, named_cluster(device, 4, 2, "10Gb/s"), strategy(8, compression=compression, exchange=exchange))
+            assert p.low_s <= p.step_time_s <= p.high_s
+            assert p.wire_bytes_per_device > 0 and p.compression_ratio >= 1
+            assert max(map(len, p.explain().splitlines())) <= 80
 
 
 def test_what_does_not_fit_is_predicted_and_said():
@@ -198,9 +303,11 @@ def test_calibration_reproduces_what_was_measured():
     assert sum(e.duration_s for e in p.timeline if e.name.startswith("forward")) == pytest.approx(0.010)
     assert p.exposed_comm_s == pytest.approx(p.comm_s + p.codec_s)
     assert (p.low_s, p.high_s) == (pytest.approx(p.step_time_s / 1.1), pytest.approx(1.1 * p.step_time_s))
-    phases = [f for _, bucket in plan.exchange_phases(make_workload().parameters, make_workload().ready_order) for f in bucket]
-    lines = [(calibration.allreduce if f.ring else calibration.direct)(max(f.sent(r) for r in range(4))) for f in phases]
-    assert p.comm_s == pytest.approx(sum(lines))
+    (group,) = plan.groups(make_workload().parameters, make_workload().ready_order)
+    scales, push, pull = group.traffic.phases
+    assert group.traffic.chunks == 4  # three of 3e6 ternary elements, one of 1e6 dense ones
+    lines = [4 * 2e-4 + 2e-9 * max(f.sent(r) for r in range(4)) for f in (push, pull)]
+    assert p.comm_s == pytest.approx(sum(lines) + calibration.allreduce(max(scales.sent(r) for r in range(4))))
     assert "spread" in p.explain()
 
 
@@ -226,6 +333,27 @@ def test_calibration_scales_with_the_micro_batch_and_says_so():
 def test_a_calibration_of_something_else_is_an_error(changes, word):
     with pytest.raises(UserError, match=f"calibration is of {word}"):
         predict(make_workload(), make_cluster(4, 1), strategy(4, compression="terngrad"), make_calibration(**changes))
+
+
+def test_a_calibrated_pipeline_needs_resources_of_its_own():
+    plan = strategy(4, compression="terngrad")
+    apart, shared = (predict(make_workload(), make_cluster(4, 1), plan, make_calibration(overlap=x)) for x in (True, False))
+    assert shared.exposed_comm_s == pytest.approx(shared.comm_s + shared.codec_s)
+    serial = predict(make_workload(), make_cluster(4, 1), plan, make_calibration(overlap=True), overlap=False)
+    assert serial.exposed_comm_s < serial.comm_s + serial.codec_s
+    assert apart.step_time_s <= serial.step_time_s + TIGHT < shared.step_time_s
+
+
+def test_a_measured_ratio_narrows_the_range():
+    plan = strategy(4, compression="inceptionn")
+    wide, known = (
+        predict(make_workload(), make_cluster(1, 4), plan, make_calibration(compression="inceptionn", ratio=r))
+        for r in (0.0, 8.0)
+    )
+    assert known.high_s == pytest.approx(1.1 * known.step_time_s) and wide.high_s > 1.1 * wide.step_time_s
+    given = predict(make_workload(), make_cluster(1, 4), strategy(4, compression="inceptionn", options={"ratio": 8}))
+    assert given.wire_bytes_per_device == known.wire_bytes_per_device
+    assert known.strategy == plan.to_json()
 
 
 def test_calibration_survives_json():
@@ -269,5 +397,7 @@ def test_512_workers_are_quick():
     import time
 
     start = time.perf_counter()
-    predict(workload("resnet-50"), named_cluster("P100", 4, 128, "1Gb/s"), strategy(512, compression="terngrad"))
-    assert time.perf_counter() - start < 2
+    for exchange in COMPRESSIONS["terngrad"].exchanges:
+        plan = strategy(512, compression="terngrad", exchange=exchange)
+        predict(workload("resnet-50"), named_cluster("P100", 4, 128, "1Gb/s"), plan)
+    assert time.perf_counter() - start < 5

@@ -1,15 +1,39 @@
-"""Buckets, shards and who sends what to whom."""
+"""Buckets, shards and who sends what to whom.
+
+The oracle ``messages`` writes every message of an exchange down, sender, receiver, bytes, from the exchange's definition.
+"""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.strategy import COMPRESSIONS, EXCHANGES, BucketPlan, Phase, buckets, phases, plan_bucket, shard_bounds
+from paceline.strategy import (
+    BF16,
+    CHUNK_ELEMENTS,
+    COMPRESSIONS,
+    EXCHANGES,
+    FP32,
+    FUSE_BYTES,
+    HEADER_BYTES,
+    TERNARY,
+    BucketPlan,
+    Phase,
+    Strategy,
+    buckets,
+    chunk_bounds,
+    describe,
+    fuse,
+    phases,
+    plan_bucket,
+    shard_bounds,
+)
 from paceline.strategy.exchange import SHARD_ALIGN
+from paceline.strategy.phase import busiest_sent, ring_bytes
 from paceline.workload import Parameter
 
 MIB = 2**18  # fp32 elements
@@ -44,6 +68,31 @@ def test_buckets_keep_every_tensor_in_order(counts, limit, first):
         assert index == len(made) - 1 or 4 * sum(t.size for t in bucket) >= cap
 
 
+@given(st.lists(st.integers(1, 3 * 10**6), max_size=30))
+def test_groups_hold_four_megabytes_and_keep_every_tensor(counts):
+    ready = tensors(*counts)
+    groups = fuse(buckets(ready))
+    assert [t for group in groups for t in group] == ready
+    assert all(4 * sum(t.size for t in group) >= FUSE_BYTES for group in groups[:-1])
+    first = {bucket[0].name for bucket in buckets(ready)}
+    assert all(group[0].name in first for group in groups)
+
+
+def test_only_messages_are_fused():
+    ready = tensors(MIB, MIB, 30 * MIB, 5)
+    made = {e: Strategy(world_size=2, global_batch_size=2, exchange=e).groups(ready, ready) for e in ("allreduce", "sharded")}
+    assert [len(g.tensors) for g in made["allreduce"]] == [1, 2, 1]
+    assert [len(g.tensors) for g in made["sharded"]] == [3, 1]
+
+
+@given(st.integers(0, 5 * CHUNK_ELEMENTS))
+def test_chunks_cover_a_stream(count):
+    bounds = chunk_bounds(count)
+    assert [x for pair in bounds for x in pair] == sorted(x for pair in bounds for x in pair)
+    assert sum(stop - start for start, stop in bounds) == count
+    assert all(stop - start == CHUNK_ELEMENTS for start, stop in bounds[:-1])
+
+
 @given(st.integers(0, 10**6), st.sampled_from(["sharded", "parameter_server"]), st.integers(1, 600))
 def test_shards_cover_every_element_once(count, exchange, workers):
     bounds = shard_bounds(count, exchange, workers)
@@ -55,57 +104,209 @@ def test_shards_cover_every_element_once(count, exchange, workers):
     assert all(start % SHARD_ALIGN == 0 or start == count for start, _ in bounds)
 
 
-LEGAL = [(c, e) for c in COMPRESSIONS.values() for e in c.exchanges]
+NAMED = [(c.name, e) for c in COMPRESSIONS.values() for e in c.exchanges]
+CODED = [(c, e) for c, e in NAMED if e != "allreduce"]
+Message = tuple[str, int, int, int]
 
 
-@given(st.sampled_from(LEGAL), st.integers(0, 10**5), st.integers(0, 10**5), st.integers(1, 12))
-def test_what_is_sent_is_received(how, packed, dense, workers):
-    compression, exchange = how
+def of_one_chunk(exchange: str, fmt, count: int, n: int, back) -> Iterator[Message]:
+    """Every message of one chunk among ``n`` ranks; the sum of k contributions is ``message_bytes(count, k)`` long."""
+    owned = [stop - start for start, stop in shard_bounds(count, exchange, n)]
+    if exchange == "allgather":
+        for source, target in itertools.permutations(range(n), 2):
+            yield "all_gather", source, target, fmt.message_bytes(count)
+    elif exchange == "ring":
+        # blk[i]: contributions it has on a rank. Each rank starts with its own block and passes on what it received.
+        for hop in range(1, n):
+            for rank in range(n):
+                block = (rank - hop + 1) % n
+                yield "reduce_scatter", rank, (rank + 1) % n, fmt.message_bytes(owned[block], hop)
+        for hop in range(1, n):
+            for rank in range(n):
+                block = (rank + 1 - hop + 1) % n
+                yield "all_gather", rank, (rank + 1) % n, fmt.message_bytes(owned[block], n)
+    else:
+        for source, target in itertools.permutations(range(n), 2):
+            yield "push", source, target, fmt.message_bytes(owned[target])
+            yield "pull", source, target, back.message_bytes(owned[source], n)
+
+
+def messages(plan: BucketPlan, compression, exchange: str, n: int, local: int, compress_pull: bool) -> Iterator[Message]:
+    """Every message of the chunks and inside the nodes; not the scalers."""
+    members = n // local
+    for fmt, count in plan.streams(compression):
+        back = fmt if compress_pull else FP32
+        # What stays dense beside an all-gather is cheaper at its owners.
+        way = "sharded" if exchange == "allgather" and fmt != compression.format else exchange
+        parts = [stop - start for start, stop in shard_bounds(count, "sharded", local)] if local > 1 else [count]
+        for lane, part in enumerate(parts):
+            for start, stop in chunk_bounds(part) if local == 1 or members > 1 else ():
+                for name, source, target, size in of_one_chunk(way, fmt, stop - start, members, back):
+                    a, b = source * local + lane, target * local + lane
+                    yield name, a, b, size
+                    if fmt.spread is not None and size and not (name == "pull" and back is FP32):
+                        yield "sizes", a, b, 8
+        for node in range(members):
+            for a, b in itertools.permutations(range(local), 2):
+                yield "inner_reduce", node * local + a, node * local + b, 4 * parts[b]
+                yield "inner_gather", node * local + a, node * local + b, 4 * parts[a]
+
+
+@given(
+    st.sampled_from(CODED), st.integers(0, 10**5), st.integers(0, 10**5), st.integers(1, 3), st.integers(1, 6), st.booleans()
+)
+def test_bytes_are_those_of_every_message(how, packed, dense, local, members, encoded_pull):
+    name, exchange = how
+    local = local if exchange == "hierarchical" else 1
+    n, compression = members * local, COMPRESSIONS[name]
+    encoded_pull |= exchange in ("ring", "allgather")
     plan = BucketPlan(packed, 2, dense)
-    for phase in phases(plan, compression, exchange, workers):
-        ranks = range(workers)
-        assert sum(map(phase.sent, ranks)) == sum(map(phase.received, ranks))
-        if phase.ring:
-            continue
-        # Message by message: a push goes to the owner of a shard, a pull comes from it.
-        sent, received = [0] * workers, [0] * workers
-        for source in ranks:
-            for target in ranks:
-                if source != target:
-                    size = phase.shards[target if phase.name == "push" else source]
-                    sent[source] += size
-                    received[target] += size
-        assert sent == [phase.sent(rank) for rank in ranks]
-        assert received == [phase.received(rank) for rank in ranks]
+    sent: dict[str, list[int]] = {}
+    received: dict[str, list[int]] = {}
+    for kind, source, target, size in messages(plan, compression, exchange, n, local, encoded_pull):
+        sent.setdefault(kind, [0] * n)[source] += size
+        received.setdefault(kind, [0] * n)[target] += size
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    for phase in describe(plan, compression, exchange, n, local, encoded_pull).phases:
+        out, into = found.setdefault(phase.name, ([0] * n, [0] * n))
+        for rank in range(n):
+            out[rank] += phase.sent(rank)
+            into[rank] += phase.received(rank)
+    found.pop("scales", None)
+    for kind, (out, into) in found.items():
+        assert (kind, out) == (kind, sent.get(kind, [0] * n))
+        assert (kind, into) == (kind, received.get(kind, [0] * n))
+    assert set(sent) <= set(found) or not any(map(any, (sent[k] for k in set(sent) - set(found))))
+
+
+def test_long_streams_are_chunk_by_chunk():
+    plan = BucketPlan(2 * CHUNK_ELEMENTS + 77, 1, CHUNK_ELEMENTS + 5)
+    for name, exchange in CODED:
+        compression = COMPRESSIONS[name]
+        local = 2 if exchange == "hierarchical" else 1
+        total = sum(size for *_, size in messages(plan, compression, exchange, 4, local, True))
+        traffic = describe(plan, compression, exchange, 4, local)
+        described = [p for p in traffic.phases if p.name != "scales"]
+        assert sum(int(p.sent_by_rank().sum()) for p in described) == total, (name, exchange)
+        assert traffic.chunks == (5 if local == 1 else 3)
+
+
+@given(st.sampled_from(NAMED), st.integers(0, 3 * 10**6), st.integers(0, 10**5), st.integers(1, 4), st.integers(1, 8))
+def test_what_is_sent_is_received(how, packed, dense, local, members):
+    compression, exchange = COMPRESSIONS[how[0]], how[1]
+    local = local if exchange == "hierarchical" else 1
+    for phase in describe(BucketPlan(packed, 2, dense), compression, exchange, local * members, local).phases:
+        assert phase.sent_by_rank().sum() == phase.received_by_rank().sum()
+        assert (phase.sent_by_rank() >= 0).all()
+
+
+def bodies(plan: BucketPlan, name: str, exchange: str, n: int, local: int = 1) -> list[int]:
+    """Bytes that each rank sends in data messages."""
+    some = describe(plan, COMPRESSIONS[name], exchange, n, local).phases
+    return sum(p.sent_by_rank() for p in some if p.name not in ("scales", "sizes")).tolist()
+
+
+@given(st.integers(1, 100), st.integers(2, 16))
+def test_closed_forms_of_equal_shards(blocks, n):
+    """Whole blocks for every rank: n elements, N ranks, headers apart."""
+    count = blocks * SHARD_ALIGN * n
+    plan, full = BucketPlan(count, 1, 0), 4 * count
+    head = HEADER_BYTES * (n - 1)
+    assert bodies(plan, "dense", "allreduce", n) == [2 * (n - 1) * full // n] * n
+    assert bodies(plan, "dense", "sharded", n) == [2 * (n - 1) * full // n + 2 * head] * n
+    assert bodies(plan, "dense", "ring", n) == [2 * (n - 1) * full // n + 2 * head] * n
+    assert bodies(plan, "dense", "allgather", n) == [(n - 1) * full + head] * n
+    assert bodies(plan, "dense", "parameter_server", n) == [(n - 1) * full + head] + [full + HEADER_BYTES] * (n - 1)
+    bits = TERNARY.pull_bits(n)
+    assert bodies(plan, "terngrad", "sharded", n) == [(n - 1) * count // n * (2 + bits) // 8 + 2 * head] * n
+    hops = sum(TERNARY.pull_bits(s) for s in range(1, n))
+    assert bodies(plan, "terngrad", "ring", n) == [count // n * (hops + (n - 1) * bits) // 8 + 2 * head] * n
+
+
+@given(
+    st.sampled_from([c for c, e in CODED if e == "hierarchical"]),
+    st.integers(0, 10**6),
+    st.integers(0, 10**5),
+    st.integers(1, 9),
+)
+def test_hierarchical_with_one_rank_a_node_is_sharded(name, packed, dense, n):
+    plan, compression = BucketPlan(packed, 2, dense), COMPRESSIONS[name]
+    flat, deep = (describe(plan, compression, exchange, n, 1) for exchange in ("sharded", "hierarchical"))
+    assert flat == deep
+
+
+def test_hierarchical_in_one_node_is_dense():
+    traffic = describe(BucketPlan(4096, 2, 100), COMPRESSIONS["int8"], "hierarchical", 4, 4)
+    assert [p.name for p in traffic.phases] == ["inner_reduce", "inner_gather"]
+    assert traffic.compressed.encode == traffic.dense.encode == 0
+    assert [p.sent(0) + p.received(0) for p in traffic.phases] == [4 * (4096 - 1024 + 3 * 1024) + 4 * (100 - 64 + 3 * 64)] * 2
+
+
+def test_hierarchical_sends_its_share_between_nodes():
+    count = 64 * 8 * 100
+    reduce, scales, push, pull, gather = describe(BucketPlan(count, 1, 0), COMPRESSIONS["int8"], "hierarchical", 8, 4).phases
+    assert scales.sizes == (4,)
+    assert reduce.sent_by_rank().tolist() == gather.sent_by_rank().tolist() == [3 * 4 * count // 4] * 8
+    own = count // 8
+    assert push.sent_by_rank().tolist() == pull.sent_by_rank().tolist() == [HEADER_BYTES + own + 4 * (-(-own // 1024))] * 8
 
 
 def test_a_ring_sends_twice_the_buffer_but_one_share():
     phase = Phase("allreduce", (1000,), 4)
     assert [phase.sent(r) for r in range(4)] == [1500] * 4
     assert Phase("allreduce", (1000,), 1).sent(0) == 0
-    assert Phase("allreduce", (10,), 3).sent(0) == 14  # 13.3 rounded up
+    assert Phase("allreduce", (10,), 3).sent(0) == ring_bytes(10, 3) == 14  # 13.3 rounded up
 
 
 def test_phases_of_terngrad():
     plan = BucketPlan(compressed=1280, tensors=3, dense=100)
     scales, push, pull = phases(plan, COMPRESSIONS["terngrad"], "sharded", 4)
-    assert scales == Phase("scales", (16,), 4)  # three maxima and the flag
-    # 1280 elements in shards of 320, two bits each; 100 dense elements in shards of 64 and 36.
-    assert push == Phase("push", (80 + 256, 80 + 144, 80, 80), 4)
-    assert pull == Phase("pull", (160 + 256, 160 + 144, 160, 160), 4)
+    assert scales == Phase("scales", (16,), 4)  # three maxima and a flag
+    # 1280 elements in shards of 320, two bits each; 100 dense elements in shards of 64 and 36; a header each.
+    assert push == Phase("push", (80 + 256 + 64, 80 + 144 + 64, 80 + 32, 80 + 32), 4, "push", rounds=2)
+    assert pull == Phase("pull", (160 + 256 + 64, 160 + 144 + 64, 160 + 32, 160 + 32), 4, "pull", rounds=2)
 
 
 def test_the_parameter_server_owns_everything():
     push, pull = phases(BucketPlan(1000, 1, 0), COMPRESSIONS["dense"], "parameter_server", 3)
-    assert push.shards == pull.shards == (4000, 0, 0)
-    assert [push.sent(r) for r in range(3)] == [0, 4000, 4000]
-    assert [push.received(r) for r in range(3)] == [8000, 0, 0]
-    assert [pull.sent(r) for r in range(3)] == [8000, 0, 0]
+    assert push.sizes == pull.sizes == (4032, 0, 0)
+    assert [push.sent(r) for r in range(3)] == [0, 4032, 4032]
+    assert [push.received(r) for r in range(3)] == [8064, 0, 0]
+    assert [pull.sent(r) for r in range(3)] == [8064, 0, 0]
+
+
+def test_a_pull_can_be_dense():
+    push, pull = describe(BucketPlan(0, 0, 0), COMPRESSIONS["bf16"], "parameter_server", 2, 1, False).phases or (None, None)
+    assert push is None
+    push, pull = describe(BucketPlan(1000, 1, 0), COMPRESSIONS["bf16"], "parameter_server", 3, 1, False).phases
+    assert push.sent(1) == BF16.message_bytes(1000) and pull.received(1) == FP32.message_bytes(1000)
+
+
+def test_sizes_go_in_front_where_the_values_decide():
+    made = phases(BucketPlan(1280, 1, 0), COMPRESSIONS["inceptionn"], "sharded", 4)
+    assert [(p.name, p.pattern) for p in made] == [
+        ("scales", "allreduce"), ("sizes", "push"), ("push", "push"), ("sizes", "pull"), ("pull", "pull"),
+    ]  # fmt: skip
+    assert made[1].sent(0) == 3 * 8
+    one_way = describe(BucketPlan(1280, 1, 0), COMPRESSIONS["inceptionn"], "sharded", 4, 1, False).phases
+    assert [p.name for p in one_way] == ["scales", "sizes", "push", "pull"]
 
 
 def test_a_dense_bucket_of_terngrad_shares_no_scale():
     names = [p.name for p in phases(BucketPlan(0, 0, 50), COMPRESSIONS["terngrad"], "sharded", 2)]
     assert names == ["push", "pull"]
+
+
+def test_low_rank_factors_are_reduced_in_place_of_matrices():
+    shapes = [(64, 3, 7, 7), (64,), (1000, 512), (4, 4)]
+    some = [Parameter(name=f"t{i}", shape=shape, layer=0, ready=i) for i, shape in enumerate(shapes)]
+    compression = COMPRESSIONS["powersgd"].configured({"rank": 4})
+    kept = compression.dense(some)
+    assert set(kept) == {"t1", "t3"}
+    plan = plan_bucket(some, compression, set(kept))
+    assert plan == BucketPlan(64 * 147 + 512000, 2, 64 + 16, (4 * (64 + 1000), 4 * (147 + 512)))
+    rest, p, q = phases(plan, compression, "allreduce", 4)
+    assert (rest.sizes, p.sizes, q.sizes) == ((4 * 80,), (16 * 1064,), (16 * 659,))
 
 
 def test_plan_bucket_splits_by_name():
@@ -117,3 +318,13 @@ def test_plan_bucket_splits_by_name():
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_dense_gradients_go_over_every_exchange(exchange):
     assert phases(BucketPlan(8, 1, 0), COMPRESSIONS["dense"], exchange, 2)
+
+
+@pytest.mark.parametrize("how", NAMED, ids="-".join)
+def test_one_rank_sends_nothing(how):
+    assert busiest_sent(phases(BucketPlan(5000, 1, 10), COMPRESSIONS[how[0]], how[1], 1)) == 0
+
+
+def test_a_phase_of_impossible_groups_is_refused():
+    with pytest.raises(ValueError, match="groups of 3"):
+        Phase("push", (1,) * 4, 4, "push", 3)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 
 from paceline.errors import UserError
-from paceline.strategy import Strategy
+from paceline.strategy import COMPRESSIONS, Strategy, parse_options
 from paceline.workload import workload
 
 
@@ -14,9 +17,19 @@ from paceline.workload import workload
     [
         ({"compression": "terngard"}, ("unknown compression 'terngard'", "did you mean terngrad?")),
         ({"exchange": "alreduce"}, ("unknown exchange", "did you mean allreduce?")),
+        ({"compression": "powersgd", "exchange": "ring"}, ("cannot carry powersgd", "legal for powersgd: allreduce")),
+        ({"compression": "int8", "options": {"blok": 64}}, ("unknown option of int8 'blok'", "did you mean block?")),
+        ({"compression": "int8", "options": {"block": 65}}, ("block 65 of int8", "a power of two from 64 to 65536")),
+        ({"compression": "topk", "options": {"density": 0}}, ("density 0 of topk", "from 0.0001 to 1 (default 0.01)")),
+        ({"compression": "topk", "options": {"density": float("nan")}}, ("density nan of topk", "a number")),
+        ({"compression": "powersgd", "options": {"rank": 1.5}}, ("rank 1.5 of powersgd", "a whole number")),
+        ({"compression": "bf16", "options": {"rank": 2}}, ("bf16 takes no option", "leave it out")),
+        ({"exchange": "hierarchical", "ranks_per_node": 3}, ("4 workers are not whole nodes of 3 ranks", "3 or 6 workers")),
+        ({"exchange": "hierarchical", "ranks_per_node": 0}, ("0 ranks a node", "from 1 up")),
+        ({"exchange": "ring", "compress_pull": False}, ("'ring' has no pull", "sharded, parameter_server, hierarchical")),
         ({"optimizer": "adamm"}, ("unknown optimizer", "did you mean adam?")),
         ({"precision": "float32"}, ("unknown precision", "legal: fp32, tf32, bf16, fp16")),
-        ({"compression": "terngrad", "exchange": "allreduce"}, ("cannot carry terngrad", "sharded, parameter_server")),
+        ({"compression": "terngrad", "exchange": "allreduce"}, ("cannot carry terngrad", "sharded, parameter_server, ring")),
         ({"global_batch_size": 10}, ("does not divide among 4 workers", "nearest legal: 8 or 12")),
         ({"global_batch_size": 3}, ("global batch 3", "nearest legal: 4")),
         ({"world_size": 0}, ("0 workers", "from 1 up")),
@@ -36,7 +49,30 @@ def test_defaults():
     assert Strategy(**plan.to_json()) == plan
 
 
-@pytest.mark.parametrize("compression", ["dense", "bf16", "terngrad"])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_every_choice_survives_json_and_is_hashable(compression):
+    options = {o.name: o.default for o in COMPRESSIONS[compression].options}
+    plan = Strategy(world_size=4, global_batch_size=64, compression=compression, options=options)
+    again = Strategy(**json.loads(json.dumps(plan.to_json())))
+    pairs = Strategy(**json.loads(json.dumps(asdict(plan))))
+    assert again == pairs == plan and len({again, pairs, plan}) == 1
+    assert plan.uncompressed().compression == "dense" and plan.uncompressed().exchange == plan.exchange
+
+
+def test_options_reach_the_description():
+    plan = Strategy(world_size=4, global_batch_size=64, compression="topk", options={"density": 0.1})
+    assert plan.description.option("density") == 0.1
+    assert Strategy(world_size=4, global_batch_size=64, compression="topk").description.option("density") == 0.01
+
+
+def test_options_as_text():
+    assert parse_options(["bound=2^-7", "block=256"]) == {"bound": 2**-7, "block": 256}
+    for wrong in ("bound", "bound=x", "=3", "bound=2^x", "bound=", "b=0^-1", "b=9^9999"):
+        with pytest.raises(UserError, match="is not NAME=NUMBER"):
+            parse_options([wrong])
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_one_worker_sends_nothing(compression):
     net = workload("lenet5")
     plan = Strategy(world_size=1, global_batch_size=64, compression=compression)

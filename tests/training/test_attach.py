@@ -337,7 +337,7 @@ def test_the_rule_can_be_printed(ranks):
         ("not DDP", "got Net; wrap it first"),
         ("compression", "unknown compression 'terngard'; nearest: terngrad"),
         ("exchange", "did you mean sharded?"),
-        ("nobody pulls", "nobody pulls sums in 'ring'; legal: sharded, parameter_server, hierarchical"),
+        ("nobody pulls", "compress_pull=False over ring; only for "),
         ("cannot carry", "exchange 'allreduce' cannot carry terngrad; legal: sharded, parameter_server"),
     ],
 )

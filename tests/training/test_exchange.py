@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import oracle
 from distributed import launch_once
-from paceline.strategy import COMPRESSIONS, OPTIMIZERS, Strategy
+from paceline.strategy import COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
 from paceline.training import group
 from paceline.training.attach import CLIP, attach, wrap
 from paceline.training.data import Dataset
@@ -193,8 +193,9 @@ def test_terngrad_leaves_the_plain_formula_bit_for_bit(workers, case):
     ranks = launch_once(one_step_each, workers)
     per_node = PER_NODE[workers] if case[1] == "hierarchical" else 1
     at = draws_at()
-    first, total = min(at.values()), sum(p.numel() for p in odd_model().parameters())
-    share = -(-total // per_node)
+    sizes = {name: p.numel() for name, p in odd_model().named_parameters()}
+    first, total = min(at.values()), sum(sizes[name] for name in PACKED)
+    share = shard_bounds(total, "sharded", per_node)[0][1]
     for step in range(STEPS):
         for name, own in ranks[0]["local"][step].items():
             gradients = [r["local"][step][name].reshape(-1) for r in ranks]

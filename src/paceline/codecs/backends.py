@@ -81,6 +81,8 @@ def pick(codec: Codec, data: Any, backend: str = "") -> Any:
         if kernels is None or wanted in ("reference", "native") or not kernels.serves(codec):
             raise ValueError(f"{codec.name}: a tensor on {data.device} needs the triton backend; move it to the CPU")
         return kernels
+    if wanted == "triton":
+        raise ValueError(f"{codec.name}: the triton backend takes tensors on a GPU; leave backend out for memory of the CPU")
     if wanted == "reference" or not native.available() or not native.serves(codec):
         return REFERENCE
     return native
@@ -131,6 +133,13 @@ def empty_floats(like: Any, count: int) -> Any:
         return np.empty(count, np.float32) if isinstance(like, np.ndarray) else like.new_empty(count, dtype=_torch().float32)
     except (MemoryError, ValueError, RuntimeError):
         raise PayloadError(f"{count} elements do not fit into memory") from None
+
+
+def beside(data: Any, out: Any) -> Any:
+    """``out``. Raises ValueError when it is not on the device of ``data``."""
+    if getattr(out, "device", None) != data.device:
+        raise ValueError(f"the payload is on {data.device}, out is not")
+    return out
 
 
 def _torch() -> Any:

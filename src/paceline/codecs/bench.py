@@ -169,13 +169,13 @@ def text(speeds: Sequence[Speed]) -> str:
     lines = [
         f"{format_bytes(4 * first.elements)} of fp32, median of up to {most} calls; GB/s of fp32, per core",
         "",
-        f"{'codec':<12}{'direction':<11}{'backend':<16}{'GB/s':>6} {'p10-p90':>14}{'memcpy':>8}{'of it':>6}{'ratio':>6}",
+        f"{'codec':<18}{'direction':<11}{'backend':<10}{'GB/s':>6} {'p10-p90':>14}{'memcpy':>8}{'of it':>6}{'ratio':>6}",
     ]
     for s in speeds:
         low, middle, high = (digits3(v / s.threads) for v in (s.low_gb_per_s, s.gb_per_s, s.high_gb_per_s))
         copied = digits3(s.memcpy_gb_per_s_per_core)
         lines.append(
-            f"{s.codec:<12}{s.direction:<11}{s.backend:<16}{middle:>6} {f'{low}-{high}':>14}{copied:>8}"
+            f"{s.codec:<18}{s.direction:<11}{s.backend.removeprefix('native '):<10}{middle:>6} {f'{low}-{high}':>14}{copied:>8}"
             f"{s.relative_to_memcpy:>6.0%}{digits3(s.ratio):>6}"
         )
     return "\n".join(

@@ -69,9 +69,14 @@ class Blocked(Codec):
         possible = self.block.bit_count() == 1 and 1 << LOG2_LEAST <= self.block <= 1 << LOG2_MOST
         legal(possible, f"a block of {self.block} elements", "give a power of two from 64 to 65536")
 
+    @property
+    def log2_block(self) -> int:
+        """log2 of the block."""
+        return self.block.bit_length() - 1
+
     def parameters(self) -> bytes:
         """log2 of the block."""
-        return bytes([self.block.bit_length() - 1])
+        return bytes([self.log2_block])
 
     @classmethod
     def of(cls, parameters: bytes) -> Self:

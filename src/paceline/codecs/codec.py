@@ -50,6 +50,16 @@ class Backend(Protocol):
         """``ternary.sums``."""
 
 
+class DeviceBackend(Backend, Protocol):
+    """One whose memory the host cannot read: it handles whole payloads, so that nothing waits between body and checksum."""
+
+    def write(self, codec: Codec, x: Any, out: Any, key: counter.Key, start: int) -> int:
+        """The payload of ``x`` into ``out``, of exactly the most bytes it can take; returns its bytes. Raises as ``encode``."""
+
+    def read(self, codec: Codec, head: bytes, sums: tuple[int, int], body: Any, out: Any, mode: int) -> None:
+        """``decode``, unless the checksums of ``head`` and ``body`` are not ``sums``: then PayloadError, ``out`` unchanged."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Codec(ABC):
     """A wire format with its parameters.
@@ -134,6 +144,8 @@ class Codec(ABC):
             out = backends.empty_bytes(x, room)
         elif out.shape[0] < room:
             raise ValueError(f"out has {out.shape[0]} bytes; {x.shape[0]} elements may take {room}")
+        if not isinstance(out, np.ndarray):
+            return out[: kernels.write(codec, x, out[:room], key, start)]
         body = out[HEADER_BYTES:room]
         written = kernels.encode(codec, x, body, key, start)
         head = container.header_bytes(Header(codec.code, x.shape[0], codec.parameters()))
@@ -175,12 +187,17 @@ def decode_into(
         expected = f"{least}" if least == most else f"{least} to {most}"
         raise PayloadError(f"{header.elements} elements take {expected} bytes, the payload holds {body.shape[0]}")
     kernels = backends.pick(codec, data, backend)
+    if out is not None and out.shape != (header.elements,):
+        raise ValueError(f"out has shape {tuple(out.shape)}, the payload {header.elements} elements")
+    if not isinstance(data, np.ndarray):  # on a GPU: checksum and values without waiting for it in between
+        if out is None:
+            out = backends.empty_floats(data, header.elements)
+        kernels.read(codec, container.header_bytes(header), sums, body, backends.beside(data, out), mode)
+        return out
     if kernels.checksum(container.header_bytes(header), body) != sums:
-        raise PayloadError("the checksum does not match: the payload was changed on its way")
+        raise PayloadError(container.CHANGED)
     if out is None:
         out = backends.empty_floats(data, header.elements)
-    elif out.shape != (header.elements,):
-        raise ValueError(f"out has shape {tuple(out.shape)}, the payload {header.elements} elements")
     kernels.decode(codec, body, out, mode)
     return out
 

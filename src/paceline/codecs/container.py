@@ -13,6 +13,7 @@ Bytes = NDArray[np.uint8]
 _HEADER = struct.Struct("<4sBBHQ8sII")  # magic, version, codec, reserved, count, parameters, two checksums
 _MAGIC, VERSION = b"PACE", 2
 HEADER_BYTES = _HEADER.size
+CHANGED = "the checksum does not match: the payload was changed on its way"
 _CHECKED = 24  # bytes of the header in front of the checksums
 _BLOCK = 1 << 16  # words: 256 KiB of products stays in the second-level cache
 

@@ -39,6 +39,11 @@ def key(seed: int, step: int, rank: int = 0) -> Key:
     return Key(word & 0xFFFFFFFF, word >> 32)
 
 
+def second_word(stream: Key, index: int) -> int:
+    """The key's second word at element ``index``: the upper half of the index enters it."""
+    return stream.high ^ (_splitmix64(index >> 32) & 0xFFFFFFFF if index >> 32 else 0)
+
+
 def uniform24(stream: Key, start: int, count: int) -> NDArray[np.uint32]:
     """``count`` draws for elements ``start``, ``start + 1``, ...: integers, uniform on 0 to 2**24 - 1.
 
@@ -51,7 +56,7 @@ def uniform24(stream: Key, start: int, count: int) -> NDArray[np.uint32]:
         index = start + done
         n = min(_CHUNK, count - done, (1 << 32) - (index & 0xFFFFFFFF))
         x, t = out[done : done + n], scratch[:n]
-        high = stream.high ^ (_splitmix64(index >> 32) & 0xFFFFFFFF if index >> 32 else 0)
+        high = second_word(stream, index)
         x[:] = np.arange(n, dtype=np.uint32)
         x += np.uint32(index & 0xFFFFFFFF)
         x ^= np.uint32(stream.low)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,12 +18,19 @@ if TYPE_CHECKING:
     from paceline.codecs.dense import Bf16, Fp32
     from paceline.codecs.inceptionn import Inceptionn
     from paceline.codecs.inceptionn_scaled import InceptionnScaled
+    from paceline.codecs.integer import Int4, Int8
+    from paceline.codecs.sign import Sign
     from paceline.codecs.ternary import Ternary, TernarySum
+    from paceline.codecs.topk import TopK
 
 try:
     from paceline import _native
 except ImportError:  # a source tree without a build
     _native = None  # type: ignore[assignment]
+
+_wanted = os.environ.get("PACELINE_ISA", "")
+if _native is not None and _wanted not in ("", _native.isa()):
+    warnings.warn(f"PACELINE_ISA is {_wanted!r}; this processor runs {_native.isa()}", stacklevel=1)
 
 name = "native"
 
@@ -148,10 +157,62 @@ def _decode_inceptionn_scaled(codec: InceptionnScaled, body: Any, out: F32, mode
     _sized(_native.inceptionn_scaled_decode(body, out, codec.k, mode, threads()), "groups of values that no encoder writes")
 
 
+def _encode_int8(codec: Int8, x: F32, body: Any, key: counter.Key, start: int) -> int:
+    return _finite(_native.int8_encode(x, body, codec.log2_block, key.low, key.high, start, threads()), body)
+
+
+def _decode_int8(codec: Int8, body: Any, out: F32, mode: int) -> None:
+    _sized(_native.int8_decode(body, out, codec.log2_block, mode, threads()), "the code -128: no encoder writes it")
+
+
+def _encode_int4(codec: Int4, x: F32, body: Any, key: counter.Key, start: int) -> int:
+    return _finite(_native.int4_encode(x, body, codec.log2_block, key.low, key.high, start, threads()), body)
+
+
+def _decode_int4(codec: Int4, body: Any, out: F32, mode: int) -> None:
+    _sized(_native.int4_decode(body, out, codec.log2_block, mode, threads()), "the code -8: no encoder writes it")
+
+
+def _encode_sign(codec: Sign, x: F32, body: Any, key: counter.Key, start: int) -> int:
+    return _finite(_native.sign_encode(x, body, codec.log2_block, threads()), body)
+
+
+def _decode_sign(codec: Sign, body: Any, out: F32, mode: int) -> None:
+    _sized(_native.sign_decode(body, out, codec.log2_block, mode, threads()))
+
+
+def _encode_topk(codec: TopK, x: F32, body: Any, key: counter.Key, start: int) -> int:
+    at = codec.layout(x.size)
+    return _finite(_native.topk_encode(x, body, at.kept, at.low_bits, codec.value_bits, threads()), body)
+
+
+def _decode_topk(codec: TopK, body: Any, out: F32, mode: int) -> None:
+    at = codec.layout(out.size)
+    _sized(_native.topk_decode(body, out, at.kept, at.low_bits, codec.value_bits, mode, threads()))
+
+
+def _finite(status: int, body: Any) -> int:
+    """The bytes of ``body``. Raises ValueError when a kernel met NaN or infinity."""
+    if status:
+        raise ValueError(NON_FINITE)
+    return len(body)
+
+
+_REFUSALS = {
+    2: "the body has another length than its elements take",
+    3: "a block's scale is negative or no finite number",
+    4: "the padding behind the last code is not zero",
+    5: "the marks are not as many ones as elements were sent, within their bits",
+    6: "an index is out of order or beyond the last element",
+    7: "NaN or infinity among the values",
+}
+"""By status (``bind.h``); 1 is the codec's own."""
+
+
 def _sized(status: int, illegal: str = "") -> None:
     """Raises PayloadError for a kernel's status other than 0 (``bind.h``)."""
     if status:
-        raise PayloadError(illegal if status == 1 else "the body has another length than its elements take")
+        raise PayloadError(_REFUSALS.get(status, illegal))
 
 
 _KERNELS: Mapping[str, _Kernels] = {
@@ -161,4 +222,8 @@ _KERNELS: Mapping[str, _Kernels] = {
     "ternary-sum": _Kernels(_encode_sum, _decode_sum),
     "inceptionn": _Kernels(_encode_inceptionn, _decode_inceptionn),
     "inceptionn-scaled": _Kernels(_encode_inceptionn_scaled, _decode_inceptionn_scaled),
+    "int8": _Kernels(_encode_int8, _decode_int8),
+    "int4": _Kernels(_encode_int4, _decode_int4),
+    "sign": _Kernels(_encode_sign, _decode_sign),
+    "topk": _Kernels(_encode_topk, _decode_topk),
 }

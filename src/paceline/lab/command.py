@@ -39,7 +39,7 @@ def add_lab(group: Any, command: Callable[..., argparse.ArgumentParser]) -> None
     run.add_argument("words", metavar="COMMAND", nargs="+", help="behind --; {rank}, {hosts} and {address} are replaced")
     run.add_argument("--per-host", metavar="N", type=int, default=1, help="ranks on each host (default 1)")
     run.add_argument("--timeout", metavar="SECONDS", type=float, help="end all after that long (default never)")
-    run.set_defaults(streams=True)
+    run.set_defaults(streams=True, hint="an option of the command's goes behind --")
 
     status = command(group, "status", "hosts, links, bytes, and whether all is there", STATUS, _status)
     down = command(group, "down", "remove a lab, or what a crash left of it", DOWN, _down)

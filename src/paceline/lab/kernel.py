@@ -64,7 +64,7 @@ def missing() -> list[str]:
     """
     if sys.platform != "linux":
         return ["Linux"]
-    lacking = [f"root ({' and '.join(lost)})"] if (lost := _lost_capabilities()) else []
+    lacking = [f"root ({' and '.join(lost)})"] if (lost := lost_capabilities()) else []
     lacking += [f"{tool} ({package})" for tool, package in TOOLS.items() if not _which(tool)]
     if not lacking:
         lacking = [f"{part} in the kernel" for part in _lacking_parts("bridge", "veth", "tbf")]
@@ -76,7 +76,8 @@ def has_netem() -> bool:
     return not missing() and not _lacking_parts("netem")
 
 
-def _lost_capabilities() -> list[str]:
+def lost_capabilities() -> list[str]:
+    """The capabilities that a lab with links needs and this process has not."""
     held = 0
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from paceline.errors import UserError, unknown
 from paceline.lab import kernel, state
 from paceline.lab.kernel import CommandFailed
+from paceline.lab.making import make, remove
 from paceline.lab.plan import INTERFACE, Plan, check_name, plan
-from paceline.lab.processes import Host, HostResult, execute
+from paceline.lab.processes import HostResult, execute
+from paceline.lab.ranks import Host
 from paceline.lab.state import State
 from paceline.lab.status import Counters, LabStatus, read_counters, read_status
 
@@ -151,7 +152,7 @@ class Lab(Loopback):
             raise UserError(f"{self.plan.name} is on loopback, which has no {what} of its own", f"as root: {UP}")
 
     def _incomplete(self, what: str) -> UserError:
-        return UserError(f"lab {self.plan.name} is incomplete: {what}", "the same paceline lab up makes it anew")
+        return UserError(f"lab {self.plan.name!r} is incomplete: {what}", "the same paceline lab up makes it anew")
 
 
 def loopback(hosts: int) -> Loopback:
@@ -190,20 +191,20 @@ def up(
             found.delete()
             found = None
         if found and found.phase == "up" and (difference := found.plan.difference(wanted)):
-            raise UserError(f"lab {name} is up with {difference}", f"paceline lab down --name {name}, then up again")
+            raise UserError(f"lab {name!r} is up with {difference}", f"paceline lab down --name {name}, then up again")
         if found:
             status = read_status(found)
             if status.complete:
                 return Lab(found)
             say(f"incomplete ({'; '.join(status.lacking)}); made anew")
-            for line in _remove(found):
+            for line in remove(found):
                 say(line)
         if taken := [entry for entry in wanted.namespaces if kernel.exists(entry)]:
             raise UserError(
                 f"namespace {taken[0]} is there already, and no file says that Paceline made it",
                 f"choose another --name, or ip netns del {taken[0]}",
             )
-        return Lab(_make(wanted, say), fresh=True)
+        return Lab(make(wanted, say), fresh=True)
 
 
 def find(name: str = "lab") -> Lab:
@@ -211,7 +212,8 @@ def find(name: str = "lab") -> Lab:
     found = state.load(name)
     if found is None or found.stale:
         others = labs()
-        raise unknown("lab", name, others) if others else UserError(f"no lab {name} is up", UP)
+        raise unknown("lab", name, others) if others else UserError(f"no lab {name!r} is up", UP)
+    _check_reach(found)
     return Lab(found)
 
 
@@ -241,7 +243,8 @@ def down(name: str = "lab") -> list[str]:
         if found.stale:
             found.delete()
             return ["the machine was started anew since; only the file was left"]
-        return _remove(found)
+        _check_reach(found)
+        return remove(found)
 
 
 def _check_privileges(wanted: Plan) -> None:
@@ -256,53 +259,6 @@ def _check_privileges(wanted: Plan) -> None:
         )
 
 
-def _make(wanted: Plan, say: Say) -> State:
-    made = State(wanted, "building", dict.fromkeys(wanted.namespaces))
-    made.save()
-    try:
-        for count, entry in enumerate(wanted.namespaces):
-            say(f"namespace {count + 1} of {len(wanted.namespaces)}: {entry}")
-            made = made.created(entry, kernel.add_namespace(entry))
-            made.save()
-        commands = wanted.commands() if wanted.link is not None else []
-        for count, command in enumerate(commands):
-            if count % 100 == 0:
-                say(f"command {count + 1} of {len(commands)}")
-            kernel.system(command)
-        made = replace(made, phase="up")
-        made.save()
-        return made
-    except CommandFailed as error:
-        _remove(made)
-        raise UserError(f"cannot make the lab: {error}", "nothing of it is left") from error
-    except BaseException:
-        _remove(made)
-        raise
-
-
-def _remove(found: State) -> list[str]:
-    """Delete what the journal lists and is still what it lists; the file goes last."""
-    notes, failed = [], []
-    for entry, inode in found.namespaces.items():
-        if not kernel.exists(entry):
-            continue
-        if not kernel.is_same(entry, inode):
-            notes.append(f"{entry} is now another's namespace; left alone")
-            continue
-        ended, others = kernel.end_processes(entry, found.plan.name)
-        try:
-            kernel.delete_namespace(entry)
-        except CommandFailed as error:
-            failed.append(str(error))
-        if ended:
-            notes.append(f"{entry}: ended {_processes(ended)} that paceline lab exec started")
-        if others:
-            notes.append(f"{entry}: {_processes(others)} not of Paceline left running, without a network")
-    if failed:
-        raise UserError(f"cannot remove all of lab {found.plan.name}: {failed[0]}", "paceline lab down again, with sudo")
-    found.delete()
-    return notes
-
-
-def _processes(pids: Sequence[int]) -> str:
-    return f"process{'es' * (len(pids) > 1)} {', '.join(map(str, pids))}"
+def _check_reach(found: State) -> None:
+    if found.namespaces and (lost := kernel.lost_capabilities()):
+        raise UserError(f"lab {found.plan.name!r} has namespaces, which take {' and '.join(lost)}", "run it with sudo")

@@ -21,11 +21,11 @@ MAX_HOSTS = 250
 MIN_LINK = 125e3
 BURST_S = 1e-3
 """Depth of a bucket in seconds of the link: rate / HZ at HZ = 1000. docs/lab.md has the measurements."""
-MIN_BURST = 16_384
-"""Ten full frames; slow links would otherwise have room for one or two, and lose what a late timer cannot make up."""
+MIN_BURST = 70_000
+"""One packet of the largest size that TCP hands down (64 KiB and the headers of its segments), so that it stays whole."""
 QUEUE_S = 20e-3
 """What a port holds before it drops, in seconds of the link."""
-MIN_QUEUE = 262_144
+MIN_QUEUE = 1_000_000
 NETEM_PACKETS = 100_000
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
 _NO_IPV6 = 'for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do [ -e "$f" ] && echo 1 > "$f"; done 2>/dev/null; true'

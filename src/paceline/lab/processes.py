@@ -10,29 +10,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import IO, TextIO
+from types import FrameType
+from typing import IO, NoReturn, TextIO
 
 from paceline.errors import UserError
 from paceline.lab.kernel import MARK
+from paceline.lab.ranks import Host, environment, fill
 
 GRACE_S = 5.0
 """Between asking the other hosts to end and ending them."""
 TIMED_OUT = 124
 """The code of a run that took too long, as of timeout(1)."""
 _PRINTING = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Host:
-    """Where a command runs: ``enter`` goes in front of it."""
-
-    number: int
-    address: str
-    interface: str
-    enter: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,6 +67,7 @@ class _Rank:
     threads: list[threading.Thread] = field(default_factory=list)
     seconds: float | None = None
     ended: bool = False
+    unread: bool = False
 
     @property
     def code(self) -> int:
@@ -127,6 +120,7 @@ def execute(
 
     Raises:
         HostFailed: naming the first host that failed.
+        BrokenPipeError: what is streamed has no reader any more.
         UserError: for a command that is not there, or fewer than one process a host.
     """
     if per_host < 1:
@@ -138,17 +132,20 @@ def execute(
         raise UserError(f"no program {command[0]!r}" if command else "no command", "give one that runs on this machine")
     ranks: list[_Rank] = []
     done: queue.SimpleQueue[_Rank] = queue.SimpleQueue()
-    try:
-        for rank in range(len(hosts) * per_host):
-            ranks.append(_start(hosts, command, rank, per_host, lab, port, env or {}, stream))
-            threading.Thread(target=_await, args=(ranks[-1], done), daemon=True).start()
-        failed = _collect(ranks, done, timeout)
-    except BaseException:
-        _end(ranks, done)
-        raise
+    with _told_to_end():
+        try:
+            for rank in range(len(hosts) * per_host):
+                ranks.append(_start(hosts, command, rank, per_host, lab, port, env or {}, stream))
+                threading.Thread(target=_await, args=(ranks[-1], done), daemon=True).start()
+            failed = _collect(ranks, done, timeout)
+        except BaseException:
+            _end(ranks, done)
+            raise
     results = [rank.result() for rank in ranks]
     if failed is None:
         return results
+    if failed.unread:
+        raise BrokenPipeError
     if failed.ended:
         late = sorted({rank.host.number for rank in ranks if rank.ended})
         which = f"host{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
@@ -156,39 +153,23 @@ def execute(
     raise HostFailed(_verdict(failed), failed.code, failed.host.number, results)
 
 
-def environment(hosts: Sequence[Host], rank: int, per_host: int, port: int) -> dict[str, str]:
-    """What torchrun would set for one rank, and the interface that gloo and NCCL are to use."""
-    host, world = hosts[rank // per_host], len(hosts) * per_host
-    node, local = str(rank // per_host), str(rank % per_host)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return {
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // world)),
-        "RANK": str(rank),
-        "ROLE_RANK": str(rank),
-        "LOCAL_RANK": local,
-        "WORLD_SIZE": str(world),
-        "ROLE_WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(per_host),
-        "NODE_RANK": node,
-        "GROUP_RANK": node,
-        "GROUP_WORLD_SIZE": str(len(hosts)),
-        "MASTER_ADDR": hosts[0].address,
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 serves the store; no agent does
-        "GLOO_SOCKET_IFNAME": host.interface,
-        "NCCL_SOCKET_IFNAME": host.interface,
-    }
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end this process in order, with what it started, as Ctrl-C does; where nobody else handles them."""
 
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
 
-def fill(command: Sequence[str], rank: int, hosts: int, address: str) -> list[str]:
-    """The command of one rank; braces around any other word stay as they are."""
-    words = {"{rank}": str(rank), "{hosts}": str(hosts), "{address}": address}
-    filled = []
-    for word in command:
-        for name, value in words.items():
-            word = word.replace(name, value)
-        filled.append(word)
-    return filled
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    for number in numbers:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _start(
@@ -216,18 +197,23 @@ def _start(
     assert process.stdout and process.stderr
     for pipe, lines, to in ((process.stdout, started.stdout, sys.stdout), (process.stderr, started.stderr, sys.stderr)):
         prefix = f"{label} | " if stream else ""
-        started.threads.append(threading.Thread(target=_read, args=(pipe, lines, prefix, to), daemon=True))
+        started.threads.append(threading.Thread(target=_read, args=(started, pipe, lines, prefix, to), daemon=True))
         started.threads[-1].start()
     return started
 
 
-def _read(pipe: IO[str], lines: list[str], prefix: str, to: TextIO) -> None:
+def _read(rank: _Rank, pipe: IO[str], lines: list[str], prefix: str, to: TextIO) -> None:
     for line in pipe:
         lines.append(line)
         if prefix:
-            with _PRINTING, suppress(OSError, ValueError):  # a reader that has gone is no reason to stop the hosts
-                to.write(f"{prefix}{line.rstrip()}\n")
-                to.flush()
+            try:
+                with _PRINTING:
+                    to.write(f"{prefix}{line.rstrip()}\n")
+                    to.flush()
+            except BrokenPipeError:
+                rank.unread = True
+                pipe.close()  # the reader has gone, as in `| head -1`: the command learns it in the same way
+                return
 
 
 def _await(rank: _Rank, done: queue.SimpleQueue[_Rank]) -> None:

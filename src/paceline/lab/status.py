@@ -18,7 +18,7 @@ class Counters:
     """What crossed a host's interface since the lab is up, in bytes and packets as the kernel's interface counts them.
 
     Ethernet, IP and TCP headers are in the bytes. Where the kernel hands several segments on as one (GSO, on by default),
-    that is one packet with one header: bytes then stand within 0.2 % of what the sockets sent.
+    that is one packet with one header: bytes then stand within 0.5 % of what the sockets sent.
     """
 
     host: int
@@ -61,7 +61,7 @@ class LabStatus:
         late = f", {format_seconds(plan.latency)} later each way" if plan.latency else ""
         whole = "complete" if self.complete else "incomplete"
         age = format_seconds(max(0.0, time.time() - self.state.since))
-        lines = [f"{plan.name}: {plan.hosts} hosts, {link_text(plan.link)}{late}; {whole}; up since {since} ({age})"]
+        lines = [f"{plan.name}: {plan.hosts} hosts, {link_text(plan.link)}{late}; {whole}", f"up since {since} ({age})"]
         if plan.link is not None:
             lines.append(f"{'host':<6}{'address':<14}{'link':<7}{'sent':>12}{'received':>12}")
         for number, address in enumerate(plan.addresses if plan.link is not None else ()):

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.calibration import Calibration
-from paceline.prediction.efficiency import TYPICAL
+from paceline.prediction.efficiency import HIGH, LOW, TYPICAL
+from paceline.strategy.exchange import CHUNK_ELEMENTS
+from paceline.strategy.formats import INCEPTIONN_BITS
 from paceline.strategy.strategy import Strategy
-from paceline.units import format_bandwidth, format_byte_rate, format_flops, format_memory, format_seconds
+from paceline.units import format_bandwidth, format_byte_rate, format_bytes, format_flops, format_memory, format_seconds
 from paceline.workload.layers import Workload
 
 
@@ -83,9 +85,46 @@ def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | N
                 f"of which {TYPICAL.link_share[link.kind]:.0%} are had; latency {format_seconds(link.latency.value)}."
             )
         if strategy.compression != "dense" or strategy.exchange != "allreduce":
-            yield "The codec runs beside the backward pass at memory bandwidth and does not slow it."
+            yield from _codec(cluster, strategy)
+    yield from _lengths(strategy)
+    if strategy.exchange == "hierarchical":
+        between = f"dense inside a node, {strategy.compression} between nodes; wire bytes count both"
+        yield f"Nodes of {strategy.ranks_per_node} ranks: {between}."
+    if not strategy.compress_pull:
+        yield "Sums return as fp32: only the push is compressed."
     if overlap:
         yield "The exchange overlaps the backward pass, bucket after bucket as DDP does, without slowing it."
     else:
         same = ": the same cores do both" if calibration else ""
         yield f"The exchange begins when the backward pass has ended{same}."
+
+
+def _codec(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
+    """How fast the codec is, and what it waits for."""
+    if cluster.device.kind == "cpu":
+        rate = strategy.description.cpu_rate
+        yield (
+            f"The codec has {TYPICAL.codec_cores} cores a rank (range {LOW.codec_cores} to {HIGH.codec_cores}); a core encodes "
+            f"{format_byte_rate(rate.encode.value)} of fp32 and decodes {format_byte_rate(rate.decode.value)} "
+            f"({rate.encode.source})."
+        )
+    else:
+        yield "The codec runs beside the backward pass at memory bandwidth and does not slow it."
+    if strategy.exchange != "allreduce":
+        yield f"Codec and network work on chunks of {format_bytes(4 * CHUNK_ELEMENTS)} at once; the slower one sets the pace."
+
+
+def _lengths(strategy: Strategy) -> Iterator[str]:
+    """What is known of a payload whose length depends on the values."""
+    fmt = strategy.description.format
+    if fmt.spread is None:
+        return
+    taken = f"The payload of {strategy.compression} depends on the gradients: {fmt.element_bits:.3g} bits an element are taken"
+    least, most = INCEPTIONN_BITS[0], fmt.spread.most
+    if fmt.spread.low == fmt.spread.high:
+        yield f"{taken} ({fmt.spread.source}); the format can take {least:g} to {most:g}."
+    else:
+        yield (
+            f"{taken}, {fmt.spread.low:.3g} to {fmt.spread.high:.3g} for the range ({fmt.spread.source}); the format can take "
+            f"{least:g} to {most:g}. Give a measured one with --option ratio=R."
+        )

@@ -26,10 +26,11 @@ class Calibration:
     Attributes:
         forward_s, backward_s, optimizer_s: seconds of one step of this workload at ``micro_batch_size`` on one rank,
             without any exchange.
-        allreduce, direct: seconds of a ring all-reduce, and of a push or pull, against the bytes of ``Phase.sent``
-            of the busiest rank.
-        encode, reduce, decode: seconds of the codec, against the elements of a bucket (encode, decode)
-            or against the elements of the own shard times the world size (reduce).
+        allreduce, direct: seconds of an all-reduce, and of any other collective, of one chunk, against the bytes of
+            ``Phase.sent`` of the busiest rank.
+        encode, reduce, decode: seconds of the codec for one chunk, against its elements (encode, decode) or against
+            the elements that are decoded and added (``Passes.reduce``).
+        ratio: fp32 bytes / encoded bytes of real gradients where that depends on their values; 0 when it was not measured.
         overlap: whether exchange and backward pass run on different resources; false where both need the same cores.
         spread: relative half-range of the repetitions, 0.1 for +-10 %.
         source: how it was measured, in words.
@@ -50,6 +51,7 @@ class Calibration:
     overlap: bool
     spread: float
     source: str
+    ratio: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""

@@ -29,6 +29,7 @@ class Efficiency:
         concurrent_messages: messages of one rank in flight at once in a push or pull; NCCL posts 8 a round, the
             pairwise exchange of Thakur et al. 2005 one.
         latency_factor: on the catalogue's latencies.
+        codec_cores: cores of a CPU that a rank's codec has; no device says how many it has.
         time_factor: on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation).
     """
 
@@ -43,6 +44,7 @@ class Efficiency:
     concurrent_messages: int
     latency_factor: float
     time_factor: float = 1.0
+    codec_cores: float = 1
 
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
@@ -88,6 +90,7 @@ LOW = Efficiency(
     link_share=_kinds(pcie=0.45, nvlink=0.55, ethernet=0.6, infiniband=0.6, loopback=0.5),
     concurrent_messages=1,
     latency_factor=2.0,
+    codec_cores=1,
 )
 TYPICAL = Efficiency(
     matmul_share=0.85,
@@ -100,6 +103,7 @@ TYPICAL = Efficiency(
     link_share=_kinds(pcie=0.7, nvlink=0.8, ethernet=0.85, infiniband=0.85, loopback=0.8),
     concurrent_messages=8,
     latency_factor=1.0,
+    codec_cores=4,
 )
 HIGH = Efficiency(
     matmul_share=0.97,
@@ -112,4 +116,5 @@ HIGH = Efficiency(
     link_share=_kinds(pcie=0.85, nvlink=1.0, ethernet=0.94, infiniband=0.97, loopback=1.0),
     concurrent_messages=32,
     latency_factor=0.6,
+    codec_cores=16,
 )

@@ -66,8 +66,12 @@ def _path(p: Prediction) -> str:
 def _range(p: Prediction) -> str:
     """Why the step may be faster or slower."""
     if any(sentence.startswith("Calibrated") for sentence in p.assumptions):
-        return "the spread of the calibration's repetitions; load that comes later is not in it."
+        lengths = any("depends on the gradients" in sentence for sentence in p.assumptions)
+        payload = "; at both ends the payload that depends on the gradients is at its own" if lengths else ""
+        return f"the spread of the calibration's repetitions{payload}; load that comes later is not in it."
     exchanged = " and of the links" if p.comm_s else ""
+    if any("depends on the gradients" in sentence for sentence in p.assumptions):
+        exchanged += ", and the gradients' payload,"
     return (
         "the low end has every efficiency of the device" + exchanged + " at its best, the high end at its "
         "worst: kernels and libraries reach different shares of a datasheet's numbers. A calibration on the machine "

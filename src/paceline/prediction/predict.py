@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.errors import UserError
@@ -11,18 +11,19 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction import efficiency as levels
 from paceline.prediction.assumptions import assumptions
 from paceline.prediction.calibration import Calibration
-from paceline.prediction.costs import Bucket, StepCosts, calibrated_costs, catalogue_costs, plan_buckets
+from paceline.prediction.costs import StepCosts, calibrated_costs, catalogue_costs, plan_buckets
 from paceline.prediction.efficiency import Efficiency
 from paceline.prediction.explain import explanation
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.timeline import events, exposed_seconds, schedule
 from paceline.record import Metrics
-from paceline.strategy.compression import COMPRESSIONS
-from paceline.strategy.exchange import BucketPlan, busiest_sent, phases
+from paceline.strategy.formats import Level
+from paceline.strategy.phase import busiest_sent
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 
 CATALOGUE = (levels.LOW, levels.TYPICAL, levels.HIGH)
+LEVELS: tuple[Level, Level] = ("low", "high")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,22 +73,30 @@ def predict(
             f"the strategy has {strategy.world_size} workers and the cluster {cluster.world_size} devices",
             "give both the same number",
         )
-    buckets = plan_buckets(workload, strategy)
-    low, typical, high = (catalogue_costs(workload, cluster, strategy, buckets, e) for e in efficiencies)
+    strategy = _on(cluster, strategy)
+    planned = _measured_ratio(strategy, calibration)
+    varies = strategy.description.format.spread is not None
+    buckets = plan_buckets(workload, planned)
+    few, many = (plan_buckets(workload, planned, level) for level in LEVELS) if varies else (buckets, buckets)
+    low, typical, high = (
+        catalogue_costs(workload, cluster, strategy, some, e)
+        for some, e in zip((many, buckets, few), efficiencies, strict=True)
+    )
     if overlap is None:
         overlap = calibration is None or calibration.overlap
     if calibration is not None:
-        typical = calibrated_costs(typical, workload, strategy, buckets, calibration)
+        low, typical, high = (
+            calibrated_costs(costs, workload, strategy, some, calibration)
+            for costs, some in ((low, many), (typical, buckets), (high, few))
+        )
     placed = schedule(typical, buckets, overlap)
     exposed = exposed_seconds(typical, placed)
     memory = memory_breakdown(workload, strategy, buckets)
     needed, available = sum(memory.values()), cluster.device.memory.value
-    low_s, high_s = (
-        (schedule(high, buckets, overlap).step, schedule(low, buckets, overlap).step)
-        if calibration is None
-        else (placed.step / (1 + calibration.spread), placed.step * (1 + calibration.spread))
-    )
+    spread = 1.0 if calibration is None else 1 + calibration.spread
+    low_s, high_s = schedule(high, few, overlap).step / spread, schedule(low, many, overlap).step * spread
     wire = busiest_sent([phase for bucket in buckets for phase in bucket.phases])
+    dense = strategy.uncompressed().wire_bytes_per_device(workload.parameters, workload.ready_order)
     return Prediction(
         workload=workload.name,
         strategy=strategy.to_json(),
@@ -100,10 +109,10 @@ def predict(
         codec_s=_lane_seconds(typical, "codec"),
         exposed_comm_s=placed.exposed,
         wire_bytes_per_device=wire,
-        compression_ratio=max(1.0, _dense_bytes(strategy, buckets) / wire) if wire else 1.0,
+        compression_ratio=max(1.0, dense / wire) if wire else 1.0,
         memory_bytes=needed,
         bottleneck=max(exposed, key=lambda name: exposed[name]),
-        assumptions=assumptions(workload, cluster, strategy, calibration, needed, overlap),
+        assumptions=assumptions(workload, cluster, planned, calibration, needed, overlap),
         timeline=events(typical, placed, tuple(layer.name for layer in workload.layers)),
         cluster=_describe(cluster),
         memory=memory,
@@ -113,14 +122,22 @@ def predict(
 
 
 def _lane_seconds(costs: StepCosts, lane: str) -> float:
-    return sum(stage.seconds for stages in costs.exchanges for stage in stages if stage.lane == lane)
+    return sum(exchange.busy(lane) for exchange in costs.exchanges)
 
 
-def _dense_bytes(strategy: Strategy, buckets: tuple[Bucket, ...]) -> int:
-    """Wire bytes of the busiest rank when the same exchange carries the same buckets as fp32."""
-    dense = COMPRESSIONS["dense"]
-    plans = (BucketPlan(bucket.elements, bucket.plan.tensors, 0) for bucket in buckets)
-    return busiest_sent([p for plan in plans for p in phases(plan, dense, strategy.exchange, strategy.world_size)])
+def _on(cluster: Cluster, strategy: Strategy) -> Strategy:
+    """The strategy with the ranks of a node, which the cluster knows where it does not say them."""
+    if strategy.exchange == "hierarchical" and strategy.ranks_per_node == 1:
+        return replace(strategy, ranks_per_node=cluster.devices_per_node)
+    return strategy
+
+
+def _measured_ratio(strategy: Strategy, calibration: Calibration | None) -> Strategy:
+    """The strategy with the calibration's compression ratio, where there is one and the strategy gives none."""
+    takes = "ratio" in strategy.description.option_values
+    if calibration is None or not calibration.ratio or not takes or strategy.description.option("ratio"):
+        return strategy
+    return replace(strategy, options=(*strategy.options, ("ratio", calibration.ratio)))
 
 
 def _describe(cluster: Cluster) -> dict[str, Any]:

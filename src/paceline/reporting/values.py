@@ -111,9 +111,13 @@ def strategy_text(strategy: Mapping[str, object]) -> str:
     def choice(name: str, value: object) -> str:
         if name.endswith("_bytes") and isinstance(value, int | float):
             return f"{clean(name.removesuffix('_bytes')).replace('_', ' ')} {size(value)}"
+        if isinstance(value, Mapping):
+            return ", ".join(choice(str(k), f"{v:g}" if isinstance(v, float) else v) for k, v in value.items())
         return f"{clean(name).replace('_', ' ')} {clean(value)}"
 
-    return ", ".join(choice(k, v) for k, v in strategy.items() if v not in (None, "", {}))
+    usual = {"ranks_per_node": 1, "compress_pull": True}
+    shown = {k: v for k, v in strategy.items() if v not in (None, "", {}) and (k not in usual or v != usual[k])}
+    return ", ".join(choice(k, v) for k, v in shown.items())
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,32 @@
 """The choices, described: compression, exchange, optimizer, and the Strategy that joins them."""
 
-from paceline.strategy.compression import BF16, COMPRESSIONS, FP32, TERNARY, Compression, DenseRule, Format
-from paceline.strategy.exchange import (
+from paceline.strategy.buckets import (
     BUCKET_BYTES,
-    CHUNK_ELEMENTS,
-    EXCHANGES,
     FIRST_BUCKET_BYTES,
     FUSE_BYTES,
     BucketPlan,
-    Phase,
     buckets,
-    busiest_sent,
-    phases,
+    fuse,
     plan_bucket,
+)
+from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
+from paceline.strategy.exchange import (
+    CHUNK_ELEMENTS,
+    EXCHANGES,
+    ONE_WAY,
+    Passes,
+    Traffic,
+    carrier,
+    chunk_bounds,
+    describe,
+    phases,
     shard_bounds,
 )
+from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
-from paceline.strategy.strategy import Strategy
+from paceline.strategy.options import Option, parse_options
+from paceline.strategy.phase import Phase, busiest_sent
+from paceline.strategy.strategy import Group, Strategy
 
 __all__ = [
     "BF16",
@@ -27,17 +37,28 @@ __all__ = [
     "FIRST_BUCKET_BYTES",
     "FP32",
     "FUSE_BYTES",
+    "HEADER_BYTES",
+    "ONE_WAY",
     "OPTIMIZERS",
     "TERNARY",
     "BucketPlan",
     "Compression",
     "DenseRule",
     "Format",
+    "Group",
     "Optimizer",
+    "Option",
+    "Passes",
     "Phase",
     "Strategy",
+    "Traffic",
     "buckets",
     "busiest_sent",
+    "carrier",
+    "chunk_bounds",
+    "describe",
+    "fuse",
+    "parse_options",
     "phases",
     "plan_bucket",
     "shard_bounds",

@@ -13,11 +13,7 @@ from math import prod
 from typing import Protocol
 
 from paceline.strategy import formats
-from paceline.strategy.formats import BF16 as BF16
-from paceline.strategy.formats import FP32 as FP32
-from paceline.strategy.formats import TERNARY as TERNARY
-from paceline.strategy.formats import Format as Format
-from paceline.strategy.formats import Level
+from paceline.strategy.formats import BF16, FP32, TERNARY, Format, Level
 from paceline.strategy.options import Given, Option, Values, resolve
 from paceline.strategy.rates import CPU_RATES, CodecRate
 
@@ -152,17 +148,16 @@ def low_rank_factors(shape: tuple[int, ...], rank: int) -> tuple[int, int] | Non
 CODED = ("sharded", "parameter_server", "ring", "allgather", "hierarchical")
 """Exchanges that can carry encoded messages; the engine's all-reduce can only add numbers."""
 _ALL = ("allreduce", *CODED)
-_BLOCK = {"whole": True, "power": True, "least": 64, "most": 65536}
 _RATIO = Option(
     name="ratio", default=0, least=0, most=16, text="measured compression ratio, for prediction; 0 takes the published range"
 )
-_BOUND = Option(
-    name="bound", default=2.0**-10, least=2.0**-15, most=0.5, power=True, text="magnitudes below it become 0; a power of two"
+_BLOCK = Option(
+    name="block", default=1024, least=64, most=65536, whole=True, power=True, text="elements that share a scale; a power of two"
 )
 
 
-def _block(default: int) -> Option:
-    return Option(name="block", default=default, text="elements that share a scale", **_BLOCK)  # type: ignore[arg-type]
+def _bound(k: int, largest_k: int, text: str) -> Option:
+    return Option(name="bound", default=2.0**-k, least=2.0**-largest_k, most=0.5, power=True, text=text)
 
 
 COMPRESSIONS: Mapping[str, Compression] = {
@@ -210,7 +205,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             exchanges=("ring", "sharded", "parameter_server", "allgather", "hierarchical"),
             rule=DenseRule(),
             unbiased=False,
-            options=(_BOUND, _RATIO),
+            options=(_bound(10, 15, "magnitudes below it become 0"), _RATIO),
             encode_bytes=4.5,
             decode_bytes=4.5,
             citation="Li et al. 2018, INCEPTIONN, MICRO, doi 10.1109/MICRO.2018.00023",
@@ -222,7 +217,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             exchanges=CODED,
             rule=DenseRule(),
             unbiased=False,
-            options=(_BOUND, _RATIO),
+            options=(_bound(6, 14, "largest error over a block's largest magnitude"), _RATIO),
             error_feedback=True,
             # The maximum of the block, then the block; the residual is read and written beside.
             encode_bytes=16.5,
@@ -236,7 +231,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             exchanges=CODED,
             rule=DenseRule(),
             unbiased=True,
-            options=(_block(256),),
+            options=(_BLOCK,),
             encode_bytes=9,
             decode_bytes=5,
             citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",
@@ -248,7 +243,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             exchanges=CODED,
             rule=DenseRule(),
             unbiased=True,
-            options=(_block(256),),
+            options=(_BLOCK,),
             encode_bytes=8.5,
             decode_bytes=4.5,
             citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",
@@ -260,7 +255,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             exchanges=CODED,
             rule=DenseRule(),
             unbiased=False,
-            options=(_block(1024),),
+            options=(_BLOCK,),
             error_feedback=True,
             encode_bytes=16.1,
             decode_bytes=4.1,
@@ -268,12 +263,15 @@ COMPRESSIONS: Mapping[str, Compression] = {
         ),
         Compression(
             name="topk",
-            title="the largest elements of each block, with error feedback",
+            title="the largest elements, with error feedback",
             layout=formats.topk,
             exchanges=("allgather", "sharded", "parameter_server", "ring", "hierarchical"),
             rule=DenseRule(),
             unbiased=False,
-            options=(Option(name="density", default=0.01, least=1e-5, most=0.5, text="share of the elements that is sent"),),
+            options=(
+                Option(name="density", default=0.01, least=1e-4, most=1, text="share of the elements that is sent"),
+                Option(name="value_bits", default=32, least=16, most=32, whole=True, power=True, text="fp32 or bfloat16"),
+            ),
             error_feedback=True,
             encode_bytes=16,
             decode_bytes=4,

@@ -1,104 +1,78 @@
-"""Exchanges, described: who sends how many bytes to whom in one step.
+"""Exchanges, described: who sends how many bytes to whom for one group of gradients.
 
-Two mechanisms cover the three exchanges. ``allreduce`` is the engine's own ring. In the others every element has an owner:
-workers *push* their encoded gradient to it, it sums, they *pull* the sum. With ``sharded`` each worker owns one shard; with
-``parameter_server`` rank 0 owns everything, which is the baseline of the TernGrad and INCEPTIONN papers.
+``allreduce`` is the engine's own. The others carry encoded messages of at most ``CHUNK_ELEMENTS`` elements, one exchange a
+chunk, pipelined: ``sharded`` and ``parameter_server`` push to the owner of a shard, which adds, and pull the sum; ``ring`` is
+Li et al. 2018, Algorithm 1: partial sums are encoded anew at every hop; ``allgather`` sends everything to everyone;
+``hierarchical`` is dense inside a node and ``sharded`` between ranks of equal local number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import prod
-from typing import Literal, TypeVar
+from functools import lru_cache
 
 import numpy as np
 
-from paceline.strategy.compression import FP32, Compression, Format, NamedShape
+from paceline.strategy.buckets import BucketPlan
+from paceline.strategy.compression import Compression
+from paceline.strategy.formats import FP32, Format
+from paceline.strategy.phase import Pattern, Phase
 
-T = TypeVar("T", bound=NamedShape)
+CHUNK_ELEMENTS = 1 << 20  # 4 MiB of fp32: above what a codec call costs at least, well below a bucket
+SHARD_ALIGN = 64  # elements: shards begin on whole blocks of the ternary format
+SIZE_BYTES = 8  # in front of a message whose length depends on the values
+FLAGS = 1  # fp32 flag beside the scalers: a gradient is NaN or infinite
 
 EXCHANGES = ("allreduce", "sharded", "parameter_server", "ring", "allgather", "hierarchical")
-FUSE_BYTES = 4 << 20
-CHUNK_ELEMENTS = 1 << 20
-FIRST_BUCKET_BYTES = 1 << 20  # torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
-BUCKET_BYTES = 25 << 20  # DistributedDataParallel's default bucket_cap_mb
-SHARD_ALIGN = 64  # elements: shards begin on whole blocks of the ternary format
+ONE_WAY = ("sharded", "parameter_server", "hierarchical")
+"""Exchanges whose pull can travel as fp32."""
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """One collective of one bucket.
+class Passes:
+    """fp32 elements that go through the codec on the busiest rank: encoded, decoded and added, decoded."""
 
-    Attributes:
-        name: ``allreduce``, ``scales``, ``push`` or ``pull``.
-        shards: ``push``: bytes that each other rank sends to rank j; ``pull``: bytes that rank j sends to each other rank;
-            a ring: one entry, the bytes of the buffer.
-    """
+    encode: int = 0
+    reduce: int = 0
+    decode: int = 0
 
-    name: Literal["allreduce", "scales", "push", "pull"]
-    shards: tuple[int, ...]
-    world_size: int
-
-    @property
-    def ring(self) -> bool:
-        """Whether it is an all-reduce of one buffer."""
-        return self.name in ("allreduce", "scales")
-
-    def sent(self, rank: int) -> int:
-        """Bytes that ``rank`` sends. A ring all-reduce of n bytes sends 2 (N-1)/N n, rounded up."""
-        n = self.world_size
-        if self.ring:
-            return -(-2 * (n - 1) * self.shards[0] // n)
-        return sum(self.shards) - self.shards[rank] if self.name == "push" else self.shards[rank] * (n - 1)
-
-    def received(self, rank: int) -> int:
-        """Bytes that ``rank`` receives."""
-        n = self.world_size
-        if self.ring:
-            return self.sent(rank)
-        return self.shards[rank] * (n - 1) if self.name == "push" else sum(self.shards) - self.shards[rank]
+    def plus(self, other: Passes, times: int = 1) -> Passes:
+        """The sum with ``times`` another."""
+        return Passes(
+            self.encode + times * other.encode, self.reduce + times * other.reduce, self.decode + times * other.decode
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class BucketPlan:
-    """The elements of one bucket by the way they travel.
+class Traffic:
+    """The exchange of one group of gradients: collectives in order, and the codec's work.
 
     Attributes:
-        compressed: elements in the compression's format; ``tensors`` is the number of tensors they come from.
-        dense: elements that travel as fp32.
+        before, after: collectives of the whole group in front of and behind its chunks.
+        chunked: those of the chunks, all chunks together; codec and network work on different chunks at once.
+        compressed, dense: work of the compression's codec and of the fp32 one; ``inner``: adding inside a node.
+        chunks: how many; ``largest``: share of the elements in the largest, which cannot overlap itself.
     """
 
-    compressed: int
-    tensors: int
-    dense: int
+    before: tuple[Phase, ...]
+    chunked: tuple[Phase, ...]
+    after: tuple[Phase, ...]
+    compressed: Passes
+    dense: Passes
+    inner: Passes
+    chunks: int
+    largest: float
 
     @property
-    def elements(self) -> int:
-        """All elements of the bucket."""
-        return self.compressed + self.dense
-
-    def streams(self, compression: Compression) -> tuple[tuple[Format, int], ...]:
-        """Formats and element counts, in the order of a message: compressed first."""
-        return tuple((f, n) for f, n in ((compression.format, self.compressed), (FP32, self.dense)) if n)
+    def phases(self) -> tuple[Phase, ...]:
+        """All collectives."""
+        return self.before + self.chunked + self.after
 
 
-def buckets(ready: Sequence[T], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BUCKET_BYTES) -> list[list[T]]:
-    """DDP's buckets for fp32 gradients in the order in which they become ready (after its first step).
-
-    A bucket closes with the tensor that reaches its limit; the first limit is small so that communication starts early
-    (Li et al. 2020, PyTorch Distributed, VLDB, section 3.2.3).
-    """
-    result: list[list[T]] = []
-    current: list[T] = []
-    filled, limit = 0, first_bytes
-    for tensor in ready:
-        current.append(tensor)
-        filled += 4 * prod(tensor.shape)
-        if filled >= limit:
-            result.append(current)
-            current, filled, limit = [], 0, bucket_bytes
-    return [*result, current] if current else result
+def carrier(exchange: str, coded: bool) -> str:
+    """The exchange of a stream: what stays dense beside an all-gather travels ``sharded``, at 2 (N-1)/N of its bytes."""
+    return exchange if coded or exchange != "allgather" else "sharded"
 
 
 def shard_bounds(count: int, exchange: str, world_size: int) -> list[tuple[int, int]]:
@@ -109,40 +83,199 @@ def shard_bounds(count: int, exchange: str, world_size: int) -> list[tuple[int, 
     return [(min(rank * chunk, count), min((rank + 1) * chunk, count)) for rank in range(world_size)]
 
 
-def plan_bucket(bucket: Sequence[NamedShape], compression: Compression, dense_names: Sequence[str] | set[str]) -> BucketPlan:
-    """Split a bucket's elements into compressed and dense. ``dense_names`` from ``Compression.dense``."""
-    if not compression.shares_scale:
-        return BucketPlan(sum(prod(t.shape) for t in bucket), len(bucket), 0)
-    packed = [prod(t.shape) for t in bucket if t.name not in dense_names]
-    return BucketPlan(sum(packed), len(packed), sum(prod(t.shape) for t in bucket) - sum(packed))
+def chunk_bounds(count: int) -> list[tuple[int, int]]:
+    """``(start, stop)`` of the chunks of a stream: ``CHUNK_ELEMENTS`` each, the last one possibly short."""
+    return [(start, min(start + CHUNK_ELEMENTS, count)) for start in range(0, count, CHUNK_ELEMENTS)]
 
 
 def phases(plan: BucketPlan, compression: Compression, exchange: str, world_size: int) -> list[Phase]:
-    """The collectives of one bucket, in order, with the bytes that each rank sends in each."""
+    """The collectives of one group over a flat cluster, in order. See ``describe``."""
+    return list(describe(plan, compression, exchange, world_size).phases)
+
+
+def describe(
+    plan: BucketPlan,
+    compression: Compression,
+    exchange: str,
+    world_size: int,
+    ranks_per_node: int = 1,
+    compress_pull: bool = True,
+) -> Traffic:
+    """Everything that the ranks send each other for one group, and what the codec works.
+
+    Args:
+        compression: configured, so that its format is that of its options.
+        ranks_per_node: for ``hierarchical``; divides ``world_size``.
+        compress_pull: whether sums return encoded; for the exchanges of ``ONE_WAY``.
+    """
     if exchange == "allreduce":
-        return [Phase("allreduce", (compression.format.push_bytes(plan.elements),), world_size)]
-    push, pull = [0] * world_size, [0] * world_size
-    for fmt, count in plan.streams(compression):
-        for rank, (start, stop) in enumerate(shard_bounds(count, exchange, world_size)):
-            push[rank] += fmt.push_bytes(stop - start)
-            pull[rank] += fmt.pull_bytes(stop - start, world_size)
-    scales = compression.shares_scale and plan.tensors > 0
-    return [
-        *([Phase("scales", (4 * (plan.tensors + 1),), world_size)] if scales else []),
-        Phase("push", tuple(push), world_size),
-        Phase("pull", tuple(pull), world_size),
+        return _allreduce(plan, compression, world_size)
+    local = ranks_per_node if exchange == "hierarchical" else 1
+    members = world_size // local
+    streams = plan.streams(compression)
+    chunked: dict[tuple[str, Pattern], _Lane] = {}
+    work = {True: Passes(), False: Passes()}  # by whether it is the compression's
+    chunks, largest, inner_own = 0, 0, 0
+    inner = np.zeros((members, local), dtype=np.int64)
+    for fmt, count in streams:
+        parts = [count] if local == 1 else [stop - start for start, stop in shard_bounds(count, "sharded", local)]
+        inner += 4 * np.asarray(parts)
+        inner_own += parts[0]
+        if members == 1 and local > 1:  # one node: nothing is encoded
+            continue
+        way = carrier(exchange, fmt == compression.format)
+        columns = [_stream(part, fmt, way, members, compress_pull) for part in parts]
+        for position, lane in enumerate(columns[0].lanes):
+            every = [column.lanes[position] for column in columns]
+            sizes = np.stack([x.sizes for x in every], axis=1).reshape(-1)  # node-major: equal local ranks are a stride apart
+            joined = _Lane(lane.name, lane.pattern, sizes, max(x.rounds for x in every))
+            before = chunked.get(lane.key)
+            chunked[lane.key] = joined if before is None else before.plus(joined)
+        codec = fmt != FP32
+        work[codec] = work[codec].plus(columns[0].passes)
+        work[False] = work[False].plus(columns[0].fp32)
+        chunks += columns[0].chunks
+        largest = max(largest, min(parts[0], CHUNK_ELEMENTS))
+    between = tuple(
+        Phase(x.name, tuple(x.sizes.tolist()), world_size, x.pattern, members, local, x.rounds) for x in chunked.values()
+    )
+    encoded = compression.lossy and plan.tensors > 0 and bool(between)
+    scales = 4 * ((plan.tensors if compression.shares_scale else 0) + FLAGS)
+    shared = (Phase("scales", (scales,), world_size),) if encoded else ()
+    reduce: tuple[Phase, ...] = ()
+    gather: tuple[Phase, ...] = ()
+    adding = Passes()
+    if local > 1:
+        per_rank = tuple(inner.reshape(-1).tolist())
+        reduce = (Phase("inner_reduce", per_rank, world_size, "push", local),)
+        gather = (Phase("inner_gather", per_rank, world_size, "pull", local),)
+        adding = Passes(reduce=inner_own * local)
+    share = largest / max(1, inner_own)
+    return Traffic(reduce + shared, between, gather, work[True], work[False], adding, chunks, share)
+
+
+def _allreduce(plan: BucketPlan, compression: Compression, world_size: int) -> Traffic:
+    """In place, bucket by bucket, without headers; of low-rank factors two, and one of what stays dense before them."""
+    parts = [("allreduce", compression.format.push_bytes(plan.elements))]
+    if compression.low_rank:
+        parts = [("allreduce", 4 * plan.dense), ("factor_p", 4 * plan.factors[0]), ("factor_q", 4 * plan.factors[1])]
+    work = Passes() if compression.format == FP32 else Passes(encode=plan.compressed, decode=plan.compressed)
+    made = tuple(Phase(name, (size,), world_size) for name, size in parts if size)
+    return Traffic((), made, (), work, Passes(), Passes(), 1, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """One kind of collective among the members of a group; ``sizes`` of each member."""
+
+    name: str
+    pattern: Pattern
+    sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    rounds: int
+
+    @property
+    def key(self) -> tuple[str, Pattern]:
+        return self.name, self.pattern
+
+    def plus(self, other: _Lane, times: int = 1) -> _Lane:
+        return _Lane(self.name, self.pattern, self.sizes + times * other.sizes, self.rounds + times * other.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A stream among the members of a group. ``passes`` through its format's codec, ``fp32`` through the fp32 one."""
+
+    lanes: tuple[_Lane, ...]
+    passes: Passes
+    fp32: Passes
+    chunks: int
+
+
+def _stream(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool) -> _Column:
+    """All chunks of a stream: whole ones and a short last one."""
+    whole, rest = divmod(count, CHUNK_ELEMENTS)
+    last = _chunk(rest, fmt, exchange, members, compress_pull)
+    if not whole:
+        return last
+    full = _chunk(CHUNK_ELEMENTS, fmt, exchange, members, compress_pull)
+    lanes = tuple(a.plus(b, whole) for a, b in zip(last.lanes, full.lanes, strict=True))
+    return _Column(lanes, last.passes.plus(full.passes, whole), last.fp32.plus(full.fp32, whole), last.chunks + whole)
+
+
+@lru_cache(maxsize=4096)
+def _chunk(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool) -> _Column:
+    """One chunk. Formats of unknown length tell the sizes of their messages first, along the same ways."""
+    make = {"ring": _ring, "allgather": _allgather}.get(exchange)
+    if make is None:
+        lanes, passes, fp32 = _push_pull(count, fmt, exchange, members, compress_pull)
+    else:
+        lanes, passes, fp32 = make(count, fmt, members)
+    if not count:
+        lanes = [_Lane(x.name, x.pattern, x.sizes, 0) for x in lanes]
+    return _Column(tuple(lanes), passes, fp32, int(count > 0))
+
+
+_Made = tuple[list[_Lane], Passes, Passes]
+
+
+def _lanes(name: str, pattern: Pattern, sizes: Iterable[int], messages: Iterable[int], fmt: Format, rounds: int) -> list[_Lane]:
+    """A collective, behind the sizes of its ``messages`` (of each member) where the format needs them."""
+    made = [_Lane(name, pattern, np.asarray(list(sizes), dtype=np.int64), rounds)]
+    if fmt.spread is None:
+        return made
+    told = SIZE_BYTES * np.asarray(list(messages), dtype=np.int64)
+    return [_Lane("sizes", pattern, told, rounds), *made]
+
+
+def _push_pull(count: int, fmt: Format, exchange: str, n: int, compress_pull: bool) -> _Made:
+    """To the owners and back. An owner's own part stays with it."""
+    owned = [stop - start for start, stop in shard_bounds(count, exchange, n)]
+    back = fmt if compress_pull else FP32
+    some = [int(size > 0) for size in owned]
+    lanes = [
+        *_lanes("push", "push", map(fmt.message_bytes, owned), some, fmt, 1),
+        *_lanes("pull", "pull", (back.message_bytes(size, n) for size in owned), some, back, 1),
     ]
+    out, into = Passes(encode=count, reduce=owned[0] * n), Passes(encode=owned[0], decode=count)
+    return (lanes, out.plus(into), Passes()) if compress_pull else (lanes, out, into)
 
 
-def busiest_sent(collectives: Sequence[Phase]) -> int:
-    """Bytes sent in all ``collectives`` by the rank that sends most: the maximum over ranks of the sum of ``Phase.sent``."""
-    if not collectives:
-        return 0
-    total = np.zeros(collectives[0].world_size, dtype=np.int64)
-    for phase in collectives:
-        shards = np.asarray(phase.shards, dtype=np.int64)
-        if phase.ring:
-            total += phase.sent(0)
-        else:
-            total += shards.sum() - shards if phase.name == "push" else shards * (phase.world_size - 1)
-    return int(total.max())
+def _ring(count: int, fmt: Format, n: int) -> _Made:
+    """Rank r sends block r - s + 1 at hop s, a sum of s contributions; it ends with block r + 1 and passes all but r + 2 on."""
+    blocks = np.array([stop - start for start, stop in shard_bounds(count, "sharded", n)], dtype=np.int64)
+    hops = np.arange(1, n)
+    at = (np.arange(n)[:, None] - hops[None, :] + 1) % n  # rank, hop -> block
+    lengths = _lengths(blocks, fmt)
+    table = np.stack([lengths(s) for s in range(1, n)]) if n > 1 else np.zeros((0, n), np.int64)
+    sent = table[hops[None, :] - 1, at].sum(axis=1) if n > 1 else np.zeros(n, np.int64)
+    final = lengths(n)
+    passed = final.sum() - np.roll(final, -2) if n > 1 else np.zeros(n, np.int64)
+    filled = (blocks > 0).astype(np.int64)
+    messages = filled[at].sum(axis=1), filled.sum() - np.roll(filled, -2) if n > 1 else filled * 0
+    lanes = [
+        *_lanes("reduce_scatter", "shift", sent, messages[0], fmt, n - 1),
+        *_lanes("all_gather", "shift", passed, messages[1], fmt, n - 1),
+    ]
+    block = int(blocks[0])
+    return lanes, Passes(encode=block * n, reduce=block * (n - 1), decode=block * n), Passes()
+
+
+def _lengths(
+    blocks: np.ndarray[tuple[int, ...], np.dtype[np.int64]], fmt: Format
+) -> Callable[[int], np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+    """Message bytes of each block as a sum of k contributions; computed once for each width."""
+    known: dict[float, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
+
+    def of(k: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        width = fmt.pull_bits(k)
+        if width not in known:
+            known[width] = np.array([fmt.message_bytes(int(size), k) for size in blocks], dtype=np.int64)
+        return known[width]
+
+    return of
+
+
+def _allgather(count: int, fmt: Format, n: int) -> _Made:
+    """The whole chunk to all others; each adds N of them up in rank order."""
+    lanes = _lanes("all_gather", "pull", [fmt.message_bytes(count)] * n, [int(count > 0)] * n, fmt, 1)
+    return lanes, Passes(encode=count, reduce=count * n), Passes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, erfc, sqrt
 from typing import Literal
 
 HEADER_BYTES = 32
@@ -33,10 +33,11 @@ class Format:
     """A layout on the wire.
 
     Attributes:
-        element_bits: bits of one element; the expected number where ``spread`` is not None.
+        element_bits: bits of one element that is sent; the expected number where ``spread`` is not None.
         group: elements that share whole bytes.
-        block: elements under one block header of ``block_bytes``; 0 for none.
         grows: a sum of k contributions is an exact integer with 2k+1 levels (TernGrad, section 3.2).
+        headers: pairs (elements, bytes): so many bytes for each started run of so many elements, such as a block's scale.
+        kept: millionths of the elements that are sent, each ``element_bits`` long, with marks where they are; 0 for all.
         spread: None where the length depends on the number of elements alone.
     """
 
@@ -44,8 +45,8 @@ class Format:
     element_bits: float
     group: int = 1
     grows: bool = False
-    block: int = 0
-    block_bytes: int = 0
+    headers: tuple[tuple[int, int], ...] = ()
+    kept: int = 0
     spread: Spread | None = None
 
     def at(self, level: Level) -> Format:
@@ -65,9 +66,11 @@ class Format:
 
     def pull_bytes(self, count: int, contributions: int) -> int:
         """Bytes of ``count`` elements of the sum of ``contributions`` encoded gradients, without the header."""
+        if self.kept:
+            return _sparse_bytes(count, -(-count * self.kept // 1_000_000), self.element_bits)
         whole = -(-count // self.group) * self.group
-        blocks = -(-count // self.block) * self.block_bytes if self.block else 0
-        return ceil(whole * self.pull_bits(contributions) / 8) + blocks
+        headers = sum(-(-count // run) * size for run, size in self.headers)
+        return ceil(whole * self.pull_bits(contributions) / 8) + headers
 
     def message_bytes(self, count: int, contributions: int = 1) -> int:
         """Bytes of a whole message, header included. No elements are no message."""
@@ -78,12 +81,17 @@ FP32 = Format("fp32", 32)
 BF16 = Format("bf16", 16)
 TERNARY = Format("ternary", 2, group=8, grows=True)
 
-# Block headers of the block formats. docs/wire-format.md has the layouts; a test holds both equal.
+# Headers of the codecs' blocks. docs/wire-format.md has the layouts; a test holds both equal.
 SCALE_BYTES = 4  # one fp32 scale a block: int8, int4, sign
-EXPONENT_BYTES = 1  # one power of two a block: inceptionn-scaled
-TOPK_BLOCK = 1 << 16  # elements that a 16-bit offset can tell apart
-TOPK_BLOCK_BYTES = 4  # how many elements of the block are kept
-TOPK_KEPT_BYTES = 6  # a kept element: 16-bit offset and fp32 value
+DIRECTORY = (1 << 14, 4)  # both forms of INCEPTIONN: the bytes of every chunk of 16,384 values
+EXPONENTS = (1024, 2)  # inceptionn-scaled: one power of two a block
+
+
+def _sparse_bytes(count: int, kept: int, value_bits: float) -> int:
+    """Values, and the shortest of a bit an element and the code of Elias and Fano with 8 or 16 low bits an index."""
+    marks = [(count, 0), *((kept + (max(count - 1, 0) >> low), low) for low in (8, 16))]
+    return int(kept * value_bits) // 8 + min(-(-bits // 64) * 8 + kept * low // 8 for bits, low in marks)
+
 
 # Li et al. 2018, Table III: fp32 bits / encoded bits (tags included) of AlexNet, HDC, ResNet-50, VGG-16 at each bound.
 TABLE_III: Mapping[float, tuple[float, float, float, float]] = {
@@ -96,34 +104,35 @@ INCEPTIONN_BITS = (2.0, 34.0)  # tag alone, and tag with a whole fp32: 16x and 0
 
 def inceptionn(options: Mapping[str, float]) -> Format:
     """Groups of eight elements, a 2-bit tag and 0, 8, 16 or 32 bits each (Li et al. 2018, section VI-A)."""
-    return _tagged("inceptionn", options, TABLE_III[_nearest(options["bound"])], 0)
+    known = max((bound for bound in TABLE_III if bound <= options["bound"]), default=min(TABLE_III))
+    bits = [32 / ratio for ratio in TABLE_III[known]]
+    source = f"Li et al. 2018, Table III at 2^-{_exponent(known)}: four networks"
+    spread = Spread(min(bits), max(bits), INCEPTIONN_BITS[1], source)
+    if options["bound"] < known:
+        spread = replace(
+            spread, high=spread.most, source=f"{source}; this bound is tighter, so the high end is the format's worst"
+        )
+    return _measured(Format("inceptionn", sum(bits) / len(bits), 8, headers=(DIRECTORY,), spread=spread), options["ratio"])
 
 
 def inceptionn_scaled(options: Mapping[str, float]) -> Format:
-    """The same with a power of two in front of each block of 1,024. Nobody has published its ratios."""
-    return _tagged("inceptionn-scaled", options, TABLE_III[_nearest(options["bound"])], 1024)
+    """The same by the largest magnitude of each block: 2 or 10 bits, from 2^-7 on also 18. Nobody has published its ratios."""
+    k = _exponent(options["bound"])
+    most = 10.0 if k < 7 else 18.0
+    # A block of 1,024 normal values reaches 3.2 sigma, so its power of two is 4 sigma and the unit 4 sigma 2^-k.
+    unit = 4 * 2.0**-k
+    some, many = (erfc(units * unit / sqrt(2)) for units in (0.5, 127.5))
+    source = "expected for normal values; the ends are the format's own"
+    fmt = Format("inceptionn-scaled", 2 + 8 * some + (8 * many if k >= 7 else 0), 8, headers=(DIRECTORY, EXPONENTS))
+    return _measured(replace(fmt, spread=Spread(2.0, most, most, source)), options["ratio"])
 
 
-def _nearest(bound: float) -> float:
-    """The nearest bound of Table III that is no looser, so that the bits are not too few."""
-    return max((known for known in TABLE_III if known <= bound), default=min(TABLE_III))
-
-
-def _tagged(name: str, options: Mapping[str, float], ratios: tuple[float, ...], block: int) -> Format:
-    least, most = INCEPTIONN_BITS
-    if options["ratio"]:
-        low = mean = high = min(most, max(least, 32 / options["ratio"]))
-        source = f"a ratio of {options['ratio']:g}, given"
-    else:
-        bits = [32 / ratio for ratio in ratios]
-        low, mean, high = min(bits), sum(bits) / len(bits), max(bits)
-        source = f"Li et al. 2018, Table III at 2^-{_exponent(_nearest(options['bound']))}: four networks"
-        if block:
-            # Scaled to the block's maximum no value counts as small once and for all: the worst case bounds the range.
-            high, source = most, f"{source}; with a scale nobody has measured, so the high end is the format's worst"
-        elif options["bound"] < min(TABLE_III):
-            high, source = most, f"{source}; the bound is tighter, so the high end is the format's worst"
-    return Format(name, mean, 8, block=block, block_bytes=EXPONENT_BYTES if block else 0, spread=Spread(low, high, most, source))
+def _measured(fmt: Format, ratio: float) -> Format:
+    """The format with the bits of a compression ratio that somebody measured; 0 leaves it as it is."""
+    if not ratio or fmt.spread is None:
+        return fmt
+    bits = min(fmt.spread.most, max(INCEPTIONN_BITS[0], 32 / ratio))
+    return replace(fmt, element_bits=bits, spread=Spread(bits, bits, fmt.spread.most, f"a ratio of {ratio:g}, given"))
 
 
 def _exponent(bound: float) -> int:
@@ -132,15 +141,14 @@ def _exponent(bound: float) -> int:
 
 def whole_numbers(name: str, bits: int, options: Mapping[str, float]) -> Format:
     """Integers of ``bits`` bits with one fp32 scale a block."""
-    return Format(name, bits, 8 // bits, block=int(options["block"]), block_bytes=SCALE_BYTES)
+    return Format(name, bits, 8 // bits, headers=((int(options["block"]), SCALE_BYTES),))
 
 
 def sign(options: Mapping[str, float]) -> Format:
     """One bit an element, one fp32 scale a block."""
-    return Format("sign", 1, 8, block=int(options["block"]), block_bytes=SCALE_BYTES)
+    return Format("sign", 1, 8, headers=((int(options["block"]), SCALE_BYTES),))
 
 
 def topk(options: Mapping[str, float]) -> Format:
-    """The largest elements of each block: offset and value."""
-    bits = 8 * TOPK_KEPT_BYTES * options["density"]
-    return Format("topk", bits, block=TOPK_BLOCK, block_bytes=TOPK_BLOCK_BYTES)
+    """The largest elements: values and marks."""
+    return Format("topk", options["value_bits"], kept=round(options["density"] * 1_000_000))

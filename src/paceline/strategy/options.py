@@ -28,7 +28,8 @@ class Option:
         """``value`` as a legal number. Raises UserError naming what is legal."""
         kind = "a power of two" if self.power else "a whole number" if self.whole else "a number"
         wrong = UserError(
-            f"{self.name} {value} of {owner}", f"give {kind} from {self.least:g} to {self.most:g} (default {self.default:g})"
+            f"{self.name} {value:g} of {owner}" if isinstance(value, float) else f"{self.name} {value} of {owner}",
+            f"give {kind} from {self.least:g} to {self.most:g} (default {self.default:g})",
         )
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             raise wrong

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Generic
 
 from paceline.errors import UserError, unknown
 from paceline.hardware.device import PRECISIONS
+from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
 from paceline.strategy.compression import COMPRESSIONS, Compression
-from paceline.strategy.exchange import (
-    BUCKET_BYTES,
-    EXCHANGES,
-    FIRST_BUCKET_BYTES,
-    Phase,
-    T,
-    buckets,
-    busiest_sent,
-    phases,
-    plan_bucket,
-)
+from paceline.strategy.exchange import EXCHANGES, ONE_WAY, Traffic, describe
+from paceline.strategy.formats import Level
 from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.options import Given
+from paceline.strategy.phase import Phase, busiest_sent
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Generic[T]):
+    """Gradients that are exchanged together: a bucket of DDP's, or several fused."""
+
+    tensors: list[T]
+    plan: BucketPlan
+    traffic: Traffic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +34,15 @@ class Strategy:
     Attributes:
         global_batch_size: samples of one optimizer step over all workers; a multiple of ``world_size``.
         exchange: empty means the compression's own default.
+        options: parameters of the compression, such as ``{"bound": 2**-7}``; kept as pairs, only those that were given.
+        ranks_per_node: of a hierarchical exchange; divides ``world_size``.
+        compress_pull: whether sums return encoded; False sends them back as fp32 (``sharded``, ``parameter_server``,
+            ``hierarchical``).
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others.
 
     Raises:
-        UserError: a name that does not exist, a compression that the exchange cannot carry, a batch that does not divide.
+        UserError: a name that does not exist, a compression that the exchange cannot carry, an option that the compression
+            does not take, a batch or a number of ranks that does not divide.
     """
 
     world_size: int
@@ -41,6 +50,9 @@ class Strategy:
     precision: str = "fp32"
     compression: str = "dense"
     exchange: str = ""
+    options: Given = ()
+    ranks_per_node: int = 1
+    compress_pull: bool = True
     optimizer: str = "momentum"
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
     bucket_bytes: int = BUCKET_BYTES
@@ -58,40 +70,77 @@ class Strategy:
         if self.exchange not in EXCHANGES:
             raise unknown("exchange", self.exchange, EXCHANGES)
         if self.exchange not in carriers:
+            why = "packed codes cannot be added" if self.exchange == "allreduce" else "its factors are all-reduced"
             raise UserError(
-                f"exchange {self.exchange!r} cannot carry {self.compression}: packed codes cannot be added",
+                f"exchange {self.exchange!r} cannot carry {self.compression}: {why}",
                 f"legal for {self.compression}: {', '.join(carriers)}",
             )
+        object.__setattr__(self, "options", COMPRESSIONS[self.compression].configured(self.options).values)
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
         if self.world_size < 1:
             raise UserError(f"{self.world_size} workers", "give a whole number from 1 up")
-        batch, n = self.global_batch_size, self.world_size
+        if self.ranks_per_node < 1:
+            raise UserError(f"{self.ranks_per_node} ranks a node", "give a whole number from 1 up")
+        batch, n, local = self.global_batch_size, self.world_size, self.ranks_per_node
+        if self.exchange == "hierarchical" and n % local:
+            raise UserError(
+                f"{n} workers are not whole nodes of {local} ranks", f"nearest legal: {_multiples(n, local)} workers"
+            )
+        if not self.compress_pull and self.exchange not in ONE_WAY:
+            raise UserError(f"exchange {self.exchange!r} has no pull to send as fp32", f"legal: {', '.join(ONE_WAY)}")
         if batch < n or batch % n:
-            low = max(batch // n * n, n)
-            near = f"{low} or {low + n}" if batch > n else f"{n}"
-            raise UserError(f"global batch {batch} does not divide among {n} workers", f"nearest legal: {near}")
+            raise UserError(f"global batch {batch} does not divide among {n} workers", f"nearest legal: {_multiples(batch, n)}")
 
     @property
     def micro_batch_size(self) -> int:
         """Samples of one step on one worker."""
         return self.global_batch_size // self.world_size
 
-    @property
+    @cached_property
     def description(self) -> Compression:
-        """What the compression is and costs."""
-        return COMPRESSIONS[self.compression]
+        """What the compression is and costs, with this strategy's options."""
+        return COMPRESSIONS[self.compression].configured(self.options)
+
+    def uncompressed(self) -> Strategy:
+        """The same choices without compression: what a compression ratio is taken against."""
+        return replace(self, compression="dense", options=(), compress_pull=True)
+
+    def groups(self, parameters: Sequence[T], ready: Sequence[T], level: Level = "expected") -> list[Group[T]]:
+        """What is exchanged together, in order, and how.
+
+        DDP's buckets; but for ``allreduce``, which works in a bucket itself, small ones are fused.
+
+        Args:
+            parameters: in model order; ``ready`` in gradient order.
+            level: which end of the range where lengths depend on values.
+        """
+        compression = self.description.configured(self.options, level)
+        dense = set(compression.dense(parameters))
+        made = buckets(ready, self.bucket_bytes, self.first_bucket_bytes)
+        plans = [(b, plan_bucket(b, compression, dense)) for b in (made if self.exchange == "allreduce" else fuse(made))]
+        return [Group(members, plan, self.traffic(plan, level)) for members, plan in plans]
+
+    def traffic(self, plan: BucketPlan, level: Level = "expected") -> Traffic:
+        """How one group is exchanged."""
+        compression = self.description.configured(self.options, level)
+        return describe(plan, compression, self.exchange, self.world_size, self.ranks_per_node, self.compress_pull)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
-        """DDP's buckets with the collectives of each. ``parameters`` in model order, ``ready`` in gradient order."""
-        dense = set(self.description.dense(parameters))
-        return [
-            (bucket, phases(plan_bucket(bucket, self.description, dense), self.description, self.exchange, self.world_size))
-            for bucket in buckets(ready, self.bucket_bytes, self.first_bucket_bytes)
-        ]
+        """The groups' tensors with the collectives of each. ``parameters`` in model order, ``ready`` in gradient order."""
+        return [(group.tensors, list(group.traffic.phases)) for group in self.groups(parameters, ready)]
 
     def wire_bytes_per_device(self, parameters: Sequence[T], ready: Sequence[T]) -> int:
         """Bytes sent in one step by the rank that sends most; 0 for one worker."""
-        return busiest_sent([phase for _, bucket in self.exchange_phases(parameters, ready) for phase in bucket])
+        return busiest_sent([phase for _, group in self.exchange_phases(parameters, ready) for phase in group])
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict of every choice."""
-        return asdict(self)
+        return {**asdict(self), "options": dict(self.options)}
+
+
+def _multiples(value: int, of: int) -> str:
+    """The multiples of ``of`` on both sides of ``value``; the first one where that is the nearest."""
+    low = max(value // of * of, of)
+    return f"{low} or {low + of}" if value > of else f"{of}"

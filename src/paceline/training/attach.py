@@ -59,8 +59,7 @@ def attach(
         min_elements: smaller tensors stay dense (default 1024).
         dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``.
         ranks_per_node: for hierarchical; default what torchrun set (``LOCAL_WORLD_SIZE``).
-        compress_pull: for sharded, parameter_server and hierarchical: False sends the sums back as fp32, so that gradients are
-            compressed one way.
+        compress_pull: False sends the sums of ``sharded``, ``hierarchical`` and ``parameter_server`` back as fp32.
         check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
         timeout_s: how long an exchange waits for a slow rank or a cut link before it fails.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.
@@ -97,12 +96,11 @@ def attach(
     rule: dict[str, Any] = {"names": tuple(dense)} | ({} if min_elements is None else {"min_elements": min_elements})
 
     def way(name: str, exchange: str = "", **options: float) -> Way:
-        pull = compress_pull or compression == "auto"
-        return choose(name, exchange, options, clip if name == "terngrad" else None, per_node, rule, pull)
+        return choose(name, exchange, options, clip if name == "terngrad" else None, per_node, rule, compress_pull)
 
     auto = None
     if compression == "auto":
-        if options or exchange or not compress_pull:
+        if options or exchange:
             raise UserError("auto chooses exchange and options itself", "leave them out, or name a compression")
         ways = [way("dense"), *(way(name) for name in candidates)]
         if 1 < per_node < workers:

@@ -46,7 +46,7 @@ def load(spec: str) -> Dataset:
         return _idx(kind, Path(rest))
     if kind == "cifar10":
         if not rest:
-            raise UserError(f"--data {spec} needs a directory", "write it as cifar10:DIR, with train/ and test/ or a .tar.xz in DIR")
+            raise UserError(f"--data {spec} needs a directory", "write it as cifar10:DIR, with train/ and test/ or a .tar.xz")
         return Dataset(kind, *cifar.load(Path(rest)))
     if not colon:
         raise unknown("data", spec, _KINDS)

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from paceline.codecs import Codec, backends, counter, ternary, vector
-from paceline.codecs.dense import Fp32
-from paceline.strategy import CHUNK_ELEMENTS
+from paceline.codecs.dense import Bf16, Fp32
+from paceline.strategy import CHUNK_ELEMENTS, carrier, shard_bounds
 from paceline.training.exchanges import exchange_streams
 from paceline.training.feedback import Feedback
 from paceline.training.guards import EnergyGuard
@@ -29,8 +29,8 @@ class Plan:
         codec: of the compressed tensors; a ``ternary`` one is TernGrad, with shared scalers and exact sums.
         exchange: a name in ``exchanges.CHUNKED``: between all ranks, or between nodes where there is an ``inner`` wire.
         feedback: None for codecs that are right on average, and for the faithful INCEPTIONN, which has none.
-        pull: codec of the finished sums, where it is another; only for exchanges in which owners send them.
         clip: of TernGrad, in standard deviations.
+        compress_pull: whether owners send their sums encoded, or as fp32 as the aggregators of the papers do.
         guard: watches what share of the gradient's energy a biased codec without feedback keeps.
     """
 
@@ -39,8 +39,8 @@ class Plan:
     outer: Wire
     inner: Wire | None = None
     feedback: Feedback | None = None
-    pull: Codec | None = None
     clip: float | None = None
+    compress_pull: bool = True
     guard: EnergyGuard | None = None
     sample: Sample = field(default_factory=Sample)
 
@@ -69,52 +69,64 @@ def exchange_group(
         Whether the group went dense, or should have: a gradient of any rank is NaN or infinite.
     """
     meter, inner = plan.outer.meter, plan.inner
+    packed, kept = flat[: _padded(plan, layout.compressed)], flat[_padded(plan, layout.compressed) :]
     with meter.span("gather", "codec"):
-        flat[layout.total :].zero_()
-        layout.gather(dict(parts), flat)
-    start, stop = 0, layout.total
-    mine = flat[: layout.total]
-    if inner is not None:
-        share = flat.numel() // inner.world_size
-        start, stop = (min(share * (inner.rank + k), layout.total) for k in (0, 1))
-        padded = inner.reduce_scatter(torch.empty(share, device=flat.device), flat, "inner_reduce").wait()
-        mine = padded[: stop - start]
-
-    dense |= not _between_nodes(plan, layout, mine, start, seed, step, dense)
-    if inner is not None:
-        inner.all_gather(flat, padded, "inner_gather").wait()
+        layout.gather(parts, packed, kept)
+    if inner is None:
+        dense |= not _between_nodes(plan, layout, packed, kept, 0, seed, step, dense)
+    else:
+        packed[layout.compressed :].zero_()
+        kept[layout.total - layout.compressed :].zero_()
+        mine, own = (
+            inner.reduce_scatter(whole.new_empty(whole.numel() // inner.world_size), whole, "inner_reduce").wait()
+            for whole in (packed, kept)
+        )
+        dense |= not _between_nodes(plan, layout, mine, own, mine.numel() * inner.rank, seed, step, dense)
+        for whole, share in ((packed, mine), (kept, own)):
+            inner.all_gather(whole, share, "inner_gather").wait()
     with meter.span("scatter", "codec"):
-        layout.scatter(flat, dict(parts))
+        layout.scatter(packed, kept, parts)
         plan.sample.finish(parts)
     return dense
 
 
 def room(plan: Plan, layout: Layout) -> int:
-    """Elements of the workspace: a whole number for every rank of a node."""
-    ranks = plan.inner.world_size if plan.inner else 1
-    return -(-layout.total // ranks) * ranks
+    """Elements of the workspace: compressed and dense ones, each in equal shares for the ranks of a node."""
+    return _padded(plan, layout.compressed) + _padded(plan, layout.total - layout.compressed)
+
+
+def _padded(plan: Plan, count: int) -> int:
+    if plan.inner is None:
+        return count
+    return shard_bounds(count, "sharded", plan.inner.world_size)[0][1] * plan.inner.world_size
 
 
 def _between_nodes(
-    plan: Plan, layout: Layout, values: torch.Tensor, start: int, seed: int, step: int, dense: bool
+    plan: Plan, layout: Layout, packed: torch.Tensor, kept: torch.Tensor, start: int, seed: int, step: int, dense: bool
 ) -> bool:
-    """Replace ``values``, which begin at ``start`` of the layout, by the mean. Returns whether all gradients were finite."""
+    """Replace the gradients by the mean; ``packed`` begin at ``start`` of the layout. Returns whether all were finite."""
     wire, meter = plan.outer, plan.outer.meter
     if plan.inner is not None and wire.world_size == 1:  # one node: there is nothing to compress between
-        values /= plan.workers
+        packed /= plan.workers
+        kept /= plan.workers
         return True
-    packed = values[: max(0, min(layout.compressed - start, values.numel()))]
-    pieces = list(layout.packed(start, start + values.numel()))
+    packed = packed[: max(0, layout.compressed - start)]
+    pieces = list(layout.packed(start, start + packed.numel()))
     terngrad = isinstance(plan.codec, ternary.Ternary)
     with meter.span("scale", "codec"):
         moments = [_moments(packed[p.start : p.stop]) for p in pieces] if terngrad else []
-        finite = not dense and bool(torch.isfinite(values.sum()) or torch.isfinite(values).all())
+        finite = not dense and is_finite(packed) and is_finite(kept)
         bounds = [float(ternary.clip_bound(m, plan.clip)) if finite else 0.0 for m in moments]
-    shared = torch.tensor([float(not finite), *bounds], dtype=torch.float32, device=wire.device)
-    unusable, *scales = wire.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
+    # fp32 and bf16 carry NaN and infinity as they are.
+    lossless = isinstance(plan.codec, Fp32 | Bf16) or not layout.compressed
+    unusable, scales = 0.0, bounds
+    if not lossless:
+        shared = torch.tensor([float(not finite), *bounds], dtype=torch.float32, device=wire.device)
+        unusable, *scales = wire.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
     if unusable:
-        exchange_streams([(_dense(values), _dense_exchange(plan.exchange))], wire, CHUNK_ELEMENTS)
-        values /= plan.workers
+        _run(plan, wire, (_dense(packed), False), (_dense(kept), False))
+        packed /= plan.workers
+        kept /= plan.workers
         return False
 
     first = layout.first + start
@@ -125,34 +137,38 @@ def _between_nodes(
         if terngrad:
             plan.sample.take(pieces, packed, moments, bounds, scales, key, first, step)
             units = _normalise(packed, pieces, bounds, scales)
-            compressed: Stream = TernaryStream(packed, key, first, pull=plan.pull)
+            compressed: Stream = TernaryStream(packed, key, first)
         else:
             if plan.guard is not None:
                 plan.guard.watch(plan.codec, packed, pieces, step)
             if plan.feedback is not None:
                 residual = plan.feedback.compensate(layout, packed, start)
-            compressed = CodecStream(plan.codec, packed, key, first, residual, pull=plan.pull)
-    kept = _dense(values[packed.numel() :])
-    exchange_streams([(compressed, plan.exchange), (kept, _dense_exchange(plan.exchange))], wire, CHUNK_ELEMENTS)
+            compressed = CodecStream(plan.codec, packed, key, first, residual)
+    _run(plan, wire, (compressed, True), (_dense(kept), False))
     with meter.span("finish", "codec"):
-        if units is not None:
+        kept /= plan.workers
+        if units is None:
+            packed /= plan.workers
+        else:
             for piece, unit in zip(pieces, units, strict=True):
                 packed[piece.start : piece.stop] *= unit / plan.workers
-            values[packed.numel() :] /= plan.workers
-        else:
-            values /= plan.workers
         if plan.feedback is not None and residual is not None:
             plan.feedback.after(layout, residual, start)
-    return True
+        return not lossless or (is_finite(packed) and is_finite(kept))
 
 
 def _dense(values: torch.Tensor) -> Stream:
     return CodecStream(Fp32(), values, counter.Key(0, 0), 0)
 
 
-def _dense_exchange(name: str) -> str:
-    """Sums of fp32 travel best to their owners; where everything goes to one server it stays so."""
-    return name if name == "parameter_server" else "sharded"
+def _run(plan: Plan, wire: Wire, *streams: tuple[Stream, bool]) -> None:
+    ways = [(stream, carrier(plan.exchange, coded)) for stream, coded in streams]
+    exchange_streams(ways, wire, CHUNK_ELEMENTS, plan.compress_pull)
+
+
+def is_finite(values: torch.Tensor) -> bool:
+    """Whether every element is; the sum alone tells it unless it overflows."""
+    return bool(torch.isfinite(values.sum()) or torch.isfinite(values).all())
 
 
 def _moments(values: torch.Tensor) -> ternary.Moments:

@@ -18,7 +18,7 @@ from paceline.strategy import FUSE_BYTES
 from paceline.training.auto import Auto
 from paceline.training.exchanges import allreduce
 from paceline.training.feedback import divided
-from paceline.training.group import Plan, exchange_group, room
+from paceline.training.group import Plan, exchange_group, is_finite, room
 from paceline.training.guards import ReplicasDiverged, same_weights
 from paceline.training.liveness import LostRank, Roll
 from paceline.training.meter import Meter
@@ -198,7 +198,7 @@ class Hook:
             for buffer, _ in group:
                 allreduce(buffer, self.way.compression.format, self.wire)
                 with self.meter.span("scatter", "codec"):
-                    self._nonfinite |= not _finite(buffer)
+                    self._nonfinite |= not is_finite(buffer)
                 if self._auto is not None:
                     self._auto.seen(buffer)
             return
@@ -243,11 +243,6 @@ class Hook:
 def _value(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
     """The mean, or raise what was set: DDP shows the text of an exception that a callback raises, not of one that was set."""
     return done.value()
-
-
-def _finite(values: torch.Tensor) -> bool:
-    """Whether every element is; the sum alone tells it unless it overflows."""
-    return bool(torch.isfinite(values.sum()) or torch.isfinite(values).all())
 
 
 def _finish_queued(buffer: torch.Tensor) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 from paceline.errors import UserError
+from paceline.lab import Loopback
 from paceline.record import Metrics, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
@@ -20,29 +23,35 @@ def train(
     seed: int = 0,
     out: str = "runs/train",
     resume: str = "",
+    on: Loopback | None = None,
 ) -> RunRecord:
-    """Train on ``strategy.world_size`` local workers; the prediction is written to ``out`` before training starts.
+    """Train on ``strategy.world_size`` workers here; the prediction is written to ``out`` before training starts.
 
     Args:
         model: a network's name or ``module:function`` returning an ``nn.Module``.
-        data: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR`` or ``module:function`` returning four tensors.
+        data: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or ``module:function`` returning four tensors.
         lr: learning rate; 0 takes the optimizer's default.
         resume: directory of an earlier run to go on with.
+        on: an emulated cluster (``paceline.lab.up``) of one host a worker; by default processes of this machine.
 
     Raises:
         UserError: before training starts, for anything that cannot work.
         WorkerFailed: a worker died; the message names its rank.
     """
     job = Job(model=model, data=data, strategy=strategy, epochs=epochs, lr=lr, seed=seed, out=out, resume=resume)
-    return train_job(job)[0]
+    return train_job(job, on)[0]
 
 
-def train_job(job: Job) -> tuple[RunRecord, Metrics]:
+def train_job(job: Job, on: Loopback | None = None) -> tuple[RunRecord, Metrics]:
     """Run a job to its end: the record, and the prediction that was made before it. Raises as ``train``."""
     from paceline.training.worker import prepare
 
     job = prepare(job)
-    run_workers(["-m", "paceline.training", "--job", job.to_json()], job.strategy.world_size)
+    command = ["-m", "paceline.training", "--job", job.to_json()]
+    if on is None:
+        run_workers(command, job.strategy.world_size)
+    else:
+        on.run([sys.executable, *command], stream=True)
     contents = RunDir(job.out).read()
     if job.label not in contents.records:
         raise UserError(f"the workers ended without a record in {job.out}", "look at their messages above")

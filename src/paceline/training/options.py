@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, Strategy
+from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, Option, Strategy, parse_options
 from paceline.training.job import Job
 
 DEFAULT_OUT = "runs/train"
@@ -17,6 +17,7 @@ DEFAULTS: dict[str, Any] = {
     "workers": 2,
     "compression": "dense",
     "exchange": "",
+    "options": (),
     "optimizer": "momentum",
     "lr": 0.0,
     "global_batch": 64,
@@ -28,9 +29,8 @@ DEFAULTS: dict[str, Any] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything but ``--workers``, ``--json`` and ``--help``."""
     parser.add_argument("--model", metavar="NAME", help="lenet5, another named network, or module:function")
-    parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, or module:function")
-    parser.add_argument("--compression", metavar="C", help=f"{', '.join(COMPRESSIONS)} (default dense)")
-    parser.add_argument("--exchange", metavar="X", help=f"{', '.join(EXCHANGES)} (default: the compression's)")
+    parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
+    add_exchange_arguments(parser)
     parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
     parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate (default: the optimizer's)")
     parser.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all workers (default 64)")
@@ -38,6 +38,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="S", type=int, help="of weights, order and rounding (default 0)")
     parser.add_argument("--out", metavar="DIR", default="", help=f"where results go ({DEFAULT_OUT}; when resuming, that run's)")
     parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
+
+
+def add_exchange_arguments(parser: argparse.ArgumentParser) -> None:
+    """How gradients travel: the same words for a prediction and for training."""
+    taken = [f"{o.name} ({', '.join(c.name for c in COMPRESSIONS.values() if o.name in c.option_values)})" for o in _options()]
+    parser.add_argument("--compression", metavar="C", help=f"{', '.join(COMPRESSIONS)} (default dense)")
+    parser.add_argument("--exchange", metavar="X", help=f"{', '.join(EXCHANGES)} (default: the compression's)")
+    parser.add_argument(
+        "--option",
+        metavar="NAME=NUMBER",
+        action="append",
+        help=f"a parameter of the compression, such as bound=2^-7; may be repeated: {'; '.join(taken)}",
+    )
+
+
+def _options() -> list[Option]:
+    """Every option of any compression, once."""
+    return list({o.name: o for c in COMPRESSIONS.values() for o in c.options}.values())
 
 
 def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
@@ -55,10 +73,19 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
 
         before = Job.from_json(load(Path(options.resume))["job"])
         strategy = before.strategy
-        values |= {**before.identity, "global_batch": strategy.global_batch_size, "workers": strategy.world_size}
+        values |= {
+            **before.identity,
+            "options": strategy.options,
+            "global_batch": strategy.global_batch_size,
+            "workers": strategy.world_size,
+        }
         values["epochs"] = before.epochs
     given = {name: getattr(options, name, None) for name in DEFAULTS}
     values |= {name: value for name, value in given.items() if value is not None}
+    if options.option is not None:
+        values["options"] = parse_options(options.option)
+    elif given["compression"] is not None and options.resume:
+        values["options"] = ()  # those of the checkpoint are another compression's; the check of the run says so
     for name in ("model", "data"):
         if not values[name]:
             raise UserError(f"--{name} is missing", "paceline train --help shows an example")
@@ -72,6 +99,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
             global_batch_size=values["global_batch"],
             compression=values["compression"],
             exchange=values["exchange"],
+            options=values["options"],
             optimizer=values["optimizer"],
         ),
         epochs=values["epochs"],

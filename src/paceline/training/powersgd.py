@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +19,8 @@ from paceline.training.meter import Meter
 from paceline.training.sample import Sample
 from paceline.training.tensors import trained
 from paceline.training.ways import Way
+
+_log = logging.getLogger("paceline")
 
 START = 2  # the first step that compresses: DDP rebuilds its buckets after the first
 
@@ -31,8 +36,11 @@ class PowerSGD:
         self.dense = dict(way.compression.dense(self.tensors))
         self._device = next(model.module.parameters()).device
         self._workers = dist.get_world_size(model.process_group)
+        group = dist.new_group(dist.get_process_group_ranks(model.process_group), use_local_synchronization=True)
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="paceline-powersgd", daemon=True).start()
         self.state = powerSGD_hook.PowerSGDState(
-            model.process_group,
+            group,
             matrix_approximation_rank=self.rank,
             start_powerSGD_iter=START,
             random_seed=seed % 2**32,  # NumPy takes no more
@@ -42,25 +50,37 @@ class PowerSGD:
         return f"{self.way.compression.title}, rank {self.rank}" + "".join(f"\n  {n}: {why}" for n, why in self.dense.items())
 
     def submit(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        """PyTorch's hook, counted: two factors of each matrix, and the other tensors as they are."""
+        """PyTorch's hook, counted: two factors of each matrix, and the other tensors as they are.
+
+        It issues its second collective where its first has ended, in no fixed order among buckets, which gloo answers with a
+        hang. So buckets go one after another, on a thread and a group of their own.
+        """
+        buffer = bucket.buffer()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
         self.meter.bucket_ready()
-        start = self.meter.now()
-        elements = 0
-        for p in bucket.parameters():
-            factors = low_rank_factors(tuple(p.shape), self.rank) if self.state.iter >= START else None
-            elements += sum(factors) if factors else p.numel()
-        self.meter.sent_bytes += -(-2 * (self._workers - 1) * 4 * elements // self._workers)
-        last = bucket.is_last()
-        future = powerSGD_hook.powerSGD_hook(self.state, bucket)
+        self._work.put(lambda: self._finish(bucket, buffer, future))
+        return future
 
-        def done(finished: torch.futures.Future[Any]) -> torch.Tensor:
+    def _serve(self) -> None:
+        while True:
+            self._work.get()()
+
+    def _finish(self, bucket: Any, buffer: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
+        try:
+            start, last, elements = self.meter.now(), bucket.is_last(), 0
+            for p in bucket.parameters():
+                factors = low_rank_factors(tuple(p.shape), self.rank) if self.state.iter >= START else None
+                elements += sum(factors) if factors else p.numel()
+            self.meter.sent_bytes += -(-2 * (self._workers - 1) * 4 * elements // self._workers)
+            value = powerSGD_hook.powerSGD_hook(self.state, bucket).wait()
+            buffer.copy_(value if isinstance(value, torch.Tensor) else value[0])
             self.meter.add("powersgd", "network", start)
-            if last:
-                self.step += 1
-            value = finished.value()
-            return value if isinstance(value, torch.Tensor) else value[0]  # type: ignore[no-any-return]
-
-        return future.then(done)
+            self.step += last
+        except Exception as error:
+            _log.error("rank %d: the exchange failed: %s: %s", self.meter.rank, type(error).__name__, error)
+            future.set_exception(error)  # type: ignore[arg-type]
+        else:
+            future.set_result(buffer)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Not here: PyTorch's hook works on a ``GradBucket`` alone. Raises UserError."""

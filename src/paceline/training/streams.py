@@ -27,10 +27,13 @@ class Stream(Protocol):
     @property
     def count(self) -> int: ...
 
-    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
-        """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none."""
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
+        """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none.
 
-    def length(self, start: int, stop: int, workers: int) -> int | None:
+        ``exact`` sends them as fp32.
+        """
+
+    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
         """Bytes of the message that any rank makes for such elements; None where it depends on their values.
 
         None for no elements too then: whether lengths are announced must be the same on every rank.
@@ -52,28 +55,25 @@ class CodecStream:
     Args:
         values: the gradients, plus the residual where there is one.
         residual: receives what each encoding loses.
-        pull: codec of the finished sum, where it is another.
         key, first: draws of the stochastic rounding; element k takes draw ``first + k``.
     """
 
-    def __init__(
-        self, codec: Codec, values: torch.Tensor, key: Key, first: int, residual: torch.Tensor | None = None, *,
-        pull: Codec | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, codec: Codec, values: torch.Tensor, key: Key, first: int, residual: torch.Tensor | None = None) -> None:
         self.codec, self.values, self.residual = codec, values, residual
-        self._key, self._first, self._pull = key, first, pull or codec
+        self._key, self._first = key, first
+        self._fixed = codec.payload_bytes(_MANY) is not None
 
     @property
     def count(self) -> int:
         """Elements."""
         return self.values.shape[0]
 
-    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
         """A message of the codec; of fp32 where the codec would take more bytes than that."""
         if stop == start:
             return NOTHING
         values = self.values[start:stop]
-        message = _encode(self._codec(workers), values, self._key, self._first + start)
+        message = _encode(_DENSE if exact else self.codec, values, self._key, self._first + start)
         if message.numel() > _dense_bytes(stop - start):
             message = _encode(_DENSE, values, self._key, 0)
         if self.residual is not None:
@@ -82,12 +82,14 @@ class CodecStream:
             codecs.decode_into(message, codecs.vector(left), codecs.SUBTRACT)
         return message
 
-    def length(self, start: int, stop: int, workers: int) -> int | None:
+    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
         """See ``Stream``."""
-        codec, count = self._codec(workers), stop - start
-        if codec.payload_bytes(_MANY) is None:
+        count = stop - start
+        if exact:
+            return _dense_bytes(count) if count else 0
+        if not self._fixed:
             return None
-        return min(codec.max_payload_bytes(count), _dense_bytes(count)) if count else 0
+        return min(self.codec.max_payload_bytes(count), _dense_bytes(count)) if count else 0
 
     def settle(self, start: int, stop: int) -> None:
         """The own contribution is added as it is: nothing is lost."""
@@ -100,9 +102,6 @@ class CodecStream:
         """See ``Stream``."""
         self._decode(message, start, stop, codecs.SET)
 
-    def _codec(self, workers: int) -> Codec:
-        return self.codec if workers == 1 else self._pull
-
     def _decode(self, message: torch.Tensor, start: int, stop: int, mode: int) -> None:
         _decode(message, self.values[start:stop], mode, (type(self.codec), Fp32))
 
@@ -113,11 +112,10 @@ class TernaryStream:
     Args:
         values: gradients divided by their tensor's shared scaler and clipped, so within -1 to 1; in the end integer sums.
         key, first: draws; element k takes draw ``first + k``.
-        pull: codec of the finished sum, where it is not the shortest exact one.
     """
 
-    def __init__(self, values: torch.Tensor, key: Key, first: int, *, pull: Codec | None = None) -> None:
-        self.values, self._pull = values, pull
+    def __init__(self, values: torch.Tensor, key: Key, first: int) -> None:
+        self.values = values
         self._key, self._first = key, first
         self._one = Ternary(scale=1.0)
 
@@ -126,15 +124,16 @@ class TernaryStream:
         """Elements."""
         return self.values.shape[0]
 
-    def encode(self, start: int, stop: int, workers: int) -> torch.Tensor:
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
         """See ``Stream``. A settled contribution encodes to itself: a magnitude of 1 is above every draw, 0 below."""
         if stop == start:
             return NOTHING
-        return _encode(self._codec(workers), self.values[start:stop], self._key, self._first + start)
+        return _encode(_DENSE if exact else self._codec(workers), self.values[start:stop], self._key, self._first + start)
 
-    def length(self, start: int, stop: int, workers: int) -> int | None:
+    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
         """See ``Stream``."""
-        return self._codec(workers).payload_bytes(stop - start) if stop > start else 0
+        codec = _DENSE if exact else self._codec(workers)
+        return codec.payload_bytes(stop - start) if stop > start else 0
 
     def settle(self, start: int, stop: int) -> None:
         """Draw the ternary that the others would have received."""
@@ -143,14 +142,14 @@ class TernaryStream:
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
-        _decode(message, self.values[start:stop], codecs.ADD, (Ternary, TernarySum, Fp32))
+        _decode(message, self.values[start:stop], codecs.ADD, (Ternary, TernarySum))
 
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
         _decode(message, self.values[start:stop], codecs.SET, (Ternary, TernarySum, Fp32))
 
     def _codec(self, workers: int) -> Codec:
-        return self._one if workers == 1 else self._pull or TernarySum(workers=workers, scale=float(workers))
+        return self._one if workers == 1 else TernarySum(workers=workers, scale=float(workers))
 
 
 _DENSE = Fp32()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -73,12 +73,23 @@ class Layout:
             if begin < end:
                 yield Piece(tensor, begin - start, end - start)
 
-    def gather(self, parts: dict[str, torch.Tensor], flat: torch.Tensor) -> None:
-        """Copy the gradients, flat and by name, into the buffer; fp16, bf16 and fp64 become fp32."""
-        for tensor, start, stop in self.pieces:
-            flat[start:stop].copy_(parts[tensor.name])
+    def gather(self, parts: Mapping[str, torch.Tensor], packed: torch.Tensor, kept: torch.Tensor) -> None:
+        """Copy the gradients, flat and by name, into a buffer of the compressed ones and one of the others.
 
-    def scatter(self, flat: torch.Tensor, parts: dict[str, torch.Tensor]) -> None:
+        fp16, bf16 and fp64 become fp32.
+        """
+        for values, gradient in self._pairs(parts, packed, kept):
+            values.copy_(gradient)
+
+    def scatter(self, packed: torch.Tensor, kept: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> None:
         """The inverse of ``gather``."""
+        for values, gradient in self._pairs(parts, packed, kept):
+            gradient.copy_(values)
+
+    def _pairs(
+        self, parts: Mapping[str, torch.Tensor], packed: torch.Tensor, kept: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for tensor, start, stop in self.pieces:
-            parts[tensor.name].copy_(flat[start:stop])
+            dense = start >= self.compressed
+            at = start - self.compressed if dense else start
+            yield (kept if dense else packed)[at : at + stop - start], parts[tensor.name]

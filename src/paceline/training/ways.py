@@ -8,17 +8,14 @@ from typing import Any
 import torch.distributed as dist
 
 from paceline import codecs
-from paceline.codecs.dense import Fp32
 from paceline.errors import UserError, unknown
-from paceline.strategy import COMPRESSIONS, EXCHANGES, Compression
+from paceline.strategy import COMPRESSIONS, EXCHANGES, ONE_WAY, Compression
 from paceline.training.feedback import Feedback
 from paceline.training.group import Plan
 from paceline.training.guards import EnergyGuard
 from paceline.training.sample import Sample
 from paceline.training.wire import Wire, own_group
 
-PULLED = ("sharded", "parameter_server", "hierarchical")
-"""Exchanges in which an owner sends everybody the finished sum."""
 _CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
 _NOT_THE_CODECS = {"ratio", "momentum"}  # options of a compression that say nothing about bytes
 
@@ -30,7 +27,6 @@ class Way:
     Attributes:
         clip: of TernGrad, in standard deviations.
         ranks_per_node: of ``hierarchical``; ranks are node-major.
-        compress_pull: whether owners send the sums back compressed, or as fp32.
     """
 
     compression: Compression
@@ -38,6 +34,19 @@ class Way:
     clip: float | None = None
     ranks_per_node: int = 1
     compress_pull: bool = True
+
+    def settings(self) -> dict[str, Any]:
+        """What every rank must have alike."""
+        c = self.compression
+        return {
+            "compression": c.name,
+            "options": dict(c.option_values),
+            "dense rule": str(c.rule),
+            "exchange": self.exchange,
+            "clip": self.clip,
+            "ranks per node": self.ranks_per_node,
+            "compress_pull": self.compress_pull,
+        }
 
 
 def choose(
@@ -53,11 +62,13 @@ def choose(
         raise unknown("exchange", exchange, EXCHANGES)
     if exchange not in described.exchanges:
         raise UserError(f"exchange {exchange!r} cannot carry {compression}", f"legal: {', '.join(described.exchanges)}")
-    if not compress_pull and exchange not in PULLED:
-        raise UserError(f"compress_pull=False: nobody pulls sums in {exchange!r}", f"legal: {', '.join(PULLED)}")
+    if not compress_pull and exchange not in ONE_WAY:
+        raise UserError(f"compress_pull=False over {exchange}", f"only for {', '.join(ONE_WAY)}: the others have no pull")
     if described.rule is not None:
         described = replace(described, rule=replace(described.rule, **rule))
-    return Way(compression=described, exchange=exchange, clip=clip, ranks_per_node=ranks_per_node, compress_pull=compress_pull)
+    return Way(
+        compression=described, exchange=exchange, clip=clip, ranks_per_node=ranks_per_node, compress_pull=compress_pull
+    )
 
 
 def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
@@ -77,9 +88,9 @@ def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
     guard = EnergyGuard(f"use {c.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
     exchange = "sharded" if way.exchange == "hierarchical" else way.exchange
     return Plan(
-        codec=codec, exchange=exchange, outer=outer, inner=inner, feedback=feedback, pull=None if way.compress_pull else Fp32(),
-        clip=way.clip, guard=guard, sample=sample,
-    )  # fmt: skip
+        codec=codec, exchange=exchange, outer=outer, inner=inner, feedback=feedback, clip=way.clip, guard=guard, sample=sample,
+        compress_pull=way.compress_pull,
+    )
 
 
 def own_wires(wire: Wire, ranks_per_node: int) -> tuple[Wire | None, Wire]:

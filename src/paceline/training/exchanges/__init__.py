@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from paceline.strategy import ONE_WAY
 from paceline.training.exchanges.allgather import allgather
 from paceline.training.exchanges.allreduce import allreduce
 from paceline.training.exchanges.pipeline import pipeline
@@ -20,16 +21,22 @@ CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], Steps[None]]] = {
 """Exchanges by name; ``allreduce`` is the engine's and ``hierarchical`` wraps ``sharded``, see ``group``."""
 
 
-def exchange_streams(streams: Iterable[tuple[Stream, str]], wire: Wire, chunk_elements: int) -> None:
+def exchange_streams(
+    streams: Iterable[tuple[Stream, str]], wire: Wire, chunk_elements: int, compress_pull: bool = True
+) -> None:
     """Replace every stream's values by their sum over the workers, by the exchange named with it.
 
     Chunk after chunk, several under way at once.
     """
     pipeline(
-        CHUNKED[name](stream, start, min(start + chunk_elements, stream.count), wire)
+        _chunk(name, compress_pull)(stream, start, min(start + chunk_elements, stream.count), wire)
         for stream, name in streams
         for start in range(0, stream.count, chunk_elements)
     )
+
+
+def _chunk(name: str, compress_pull: bool) -> Callable[[Stream, int, int, Wire], Steps[None]]:
+    return CHUNKED[name] if compress_pull or name not in ONE_WAY else partial(push_pull, exchange=name, compress_pull=False)
 
 
 __all__ = ["CHUNKED", "allreduce", "exchange_streams"]

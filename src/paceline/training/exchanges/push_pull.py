@@ -7,10 +7,13 @@ from paceline.training.streams import Stream
 from paceline.training.wire import NOTHING, Steps, Wire
 
 
-def push_pull(stream: Stream, start: int, stop: int, wire: Wire, exchange: str) -> Steps[None]:
+def push_pull(
+    stream: Stream, start: int, stop: int, wire: Wire, exchange: str, compress_pull: bool = True
+) -> Steps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
 
-    What a rank owns of itself never touches the wire; it decodes its own pull message as all others do.
+    What a rank owns of itself never touches the wire; it decodes its own pull message as all others do. Without
+    ``compress_pull`` the sums travel as fp32.
     """
     n, me = wire.world_size, wire.rank
     bounds = [(start + a, start + b) for a, b in shard_bounds(stop - start, exchange, n)]
@@ -25,9 +28,9 @@ def push_pull(stream: Stream, start: int, stop: int, wire: Wire, exchange: str) 
     with wire.meter.span("reduce", "codec"):
         for rank in others:
             stream.add(arrived[rank], *mine)
-        own = stream.encode(*mine, n)
+        own = stream.encode(*mine, n, not compress_pull)
     pulls = [own if rank != me else NOTHING for rank in range(n)]
-    lengths = [stream.length(*bounds[rank], n) if rank != me else 0 for rank in range(n)]
+    lengths = [stream.length(*bounds[rank], n, not compress_pull) if rank != me else 0 for rank in range(n)]
     arrived = yield from wire.deliver(pulls, lengths, "pull")
 
     with wire.meter.span("decode", "codec"):

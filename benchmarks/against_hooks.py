@@ -1,0 +1,124 @@
+"""Against what a user would pick instead: PyTorch's hooks and Paceline's compressions, same cluster, same run.
+
+    python benchmarks/against_hooks.py --out RESULTS/against_hooks.csv --picture RESULTS/against_hooks.svg
+
+RESULTS is benchmarks/results. AlexNet-sized gradients; compute is a sleep of one GPU's published step. PyTorch's bf16 hook
+refuses CPUs, so its three lines are repeated in ``paced.py``; its PowerSGD hook hangs on gloo with more than one bucket, so it
+runs behind ``attach()``, which passes it the buckets one after another.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import lab_cases
+from rows import append
+from speedup_lab import COMPUTE_S
+
+COLUMNS = (
+    "network", "gradient_mb", "hosts", "link", "label", "compression", "exchange", "step_s", "step_low_s", "step_high_s",
+    "steps", "exchange_s", "codec_s", "predicted_s", "predicted_low_s", "predicted_high_s", "socket_mb", "metered_mb",
+    "times_dense", "times_bf16",
+)  # fmt: skip
+CASES: tuple[dict[str, Any], ...] = (
+    {"label": "DDP", "compression": "torch:dense"},
+    {"label": "PyTorch fp16 hook", "compression": "torch:fp16"},
+    {"label": "PyTorch bf16 hook", "compression": "torch:bf16"},
+    {"label": "PowerSGD rank 2", "compression": "powersgd", "options": {"rank": 2}},
+    {"label": "PowerSGD rank 4", "compression": "powersgd", "options": {"rank": 4}},
+    {"label": "bf16, sharded", "compression": "bf16", "exchange": "sharded"},
+    {"label": "int8", "compression": "int8"},
+    {"label": "int4", "compression": "int4"},
+    {"label": "inceptionn-scaled, ring", "compression": "inceptionn-scaled", "exchange": "ring"},
+    {"label": "TernGrad, sharded", "compression": "terngrad", "exchange": "sharded"},
+    {"label": "TernGrad, ring", "compression": "terngrad", "exchange": "ring"},
+    {"label": "sign", "compression": "sign"},
+    {"label": "top 1 %", "compression": "topk"},
+    {"label": "auto", "compression": "auto"},
+)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="alexnet", choices=sorted(COMPUTE_S))
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--link", default="1Gb/s")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--only", nargs="+", default=[case["label"] for case in CASES])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--picture", type=Path)
+    o = parser.parse_args()
+    table, compute = lab_cases.workload(o.network), COMPUTE_S[o.network]
+    spec = {
+        "shapes": lab_cases.shapes(table),
+        "forward_s": compute / 3,
+        "backward_s": [compute * 2 / 3 * share for share in lab_cases.backward_shares(table)],
+        "update_s": 0.0,
+        "gradient": {},
+        "warm": 3,
+        "steps": o.steps,
+    }
+    heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link)
+    print(heading, flush=True)
+    rows: list[dict[str, Any]] = []
+    cases = [case for case in CASES if case["label"] in o.only]
+    with lab_cases.cluster(o.hosts, o.link) as on:
+        found = lab_cases.run(on, spec, cases)
+    steps = {case["label"]: case["step_s"] for case in found}
+    for case in found:
+        row = {
+            "network": o.network,
+            "gradient_mb": round(4 * table.num_parameters / 1e6, 1),
+            "hosts": o.hosts,
+            "link": o.link,
+            "socket_mb": round(case["socket_bytes"] / 1e6, 2),
+            "metered_mb": round(case["metered_bytes"] / 1e6, 2),
+            "times_dense": steps.get("DDP", float("nan")) / case["step_s"],
+            "times_bf16": steps.get("PyTorch bf16 hook", float("nan")) / case["step_s"],
+            **{k: case.get(k, "") for k in COLUMNS if k in case},
+        }
+        said = "-"
+        if case["compression"] != "auto":  # what it chooses is known only when it runs
+            guess = lab_cases.predicted(table, o.hosts, o.link, case, compute, 0.0, overlap=True)
+            row |= {"predicted_s": guess.step_time_s, "predicted_low_s": guess.low_s, "predicted_high_s": guess.high_s}
+            said = f"{guess.step_time_s:.3g} ({guess.low_s:.3g}-{guess.high_s:.3g})"
+        rows.append({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()})
+        append(o.out, COLUMNS, rows[-1])
+        print(
+            f"  {case['label']:24} step {case['step_s']:.3g} s ({case['step_low_s']:.3g}-{case['step_high_s']:.3g}), predicted"
+            f" {said}, {row['socket_mb']:.4g} MB sent, {row['times_dense']:.2f}x dense, {row['times_bf16']:.2f}x bf16",
+            flush=True,
+        )
+    if o.picture:
+        picture(rows, o.picture, heading)
+
+
+def picture(rows: list[dict[str, Any]], path: Path, heading: str) -> None:
+    """Step times, measured with their spread and predicted."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(7.5, 0.32 * len(rows) + 1.2))
+    for i, row in enumerate(rows):
+        ours = not row["label"].startswith(("DDP", "PyTorch", "PowerSGD"))
+        spread = [[row["step_s"] - row["step_low_s"]], [row["step_high_s"] - row["step_s"]]]
+        axis.barh(i, row["step_s"], color="#3b6ea8" if ours else "#a8a8a8", xerr=spread, height=0.6)
+        if "predicted_s" in row:
+            axis.plot(row["predicted_s"], i, "d", color="#c9a24b", label="predicted" if not i else None)
+    axis.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlabel("seconds a step; blue: Paceline, grey: PyTorch")
+    axis.set_title(heading, fontsize=8, loc="left")
+    axis.legend(frameon=False, fontsize=7)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""INCEPTIONN's Figure 12 with real exchanges: worker-aggregator and ring, each dense and compressed, on an emulated cluster.
+
+    python benchmarks/inceptionn_lab.py --link 1Gb/s --out RESULTS/inceptionn_lab.csv --picture RESULTS/inceptionn_lab.svg
+
+RESULTS is benchmarks/results. Compute is a sleep of Table II's forward, backward, copy and update; gradients have the paper's
+size and Table III's shares of magnitudes; nothing overlaps, as in the paper. Sums, codecs and sockets are real. The paper's
+aggregator answers with whole weights, so WA + C compresses one way; the same with both ways compressed stands beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import lab_cases
+from rows import append
+
+PUBLISHED = Path(__file__).parents[1] / "validation" / "inceptionn" / "published.toml"
+COLUMNS = (
+    "network", "gradient_mb", "hosts", "link", "system", "published_normalised", "step_s", "step_low_s", "step_high_s", "steps",
+    "exchange_s", "codec_s", "predicted_s", "predicted_low_s", "predicted_high_s", "socket_mb", "normalised", "comm_cut",
+    "step_cut", "ratio",
+)  # fmt: skip
+KEYS = {"WA + C": "wa_c", "INC": "inc", "INC + C": "inc_c"}
+
+
+def systems(bound: float, ratio: float) -> dict[str, dict[str, Any]]:
+    """The paper's four and one more; ``assumed`` is for the prediction alone."""
+    coded = {"compression": "inceptionn", "options": {"bound": bound}, "assumed": {"ratio": ratio}}
+    one_way = {**coded, "options": {"bound": bound, "compress_pull": False}}
+    return {
+        "WA": {"compression": "dense", "exchange": "parameter_server"},
+        "WA + C": {**one_way, "exchange": "parameter_server"},
+        "WA + C both ways": {**coded, "exchange": "parameter_server"},
+        "INC": {"compression": "dense", "exchange": "ring"},
+        "INC + C": {**coded, "exchange": "ring"},
+    }
+
+
+def measure(net: str, facts: dict[str, Any], data: dict[str, Any], on: Any, o: argparse.Namespace) -> list[dict[str, Any]]:
+    """One network under every system."""
+    seconds = {name: value / 100 for name, value in facts["seconds"].items()}
+    table = lab_cases.workload(net)
+    spec = {
+        "shapes": lab_cases.shapes(table),
+        "forward_s": seconds["forward"],
+        "backward_s": [seconds["backward"] + seconds["copy"]],
+        "update_s": seconds["update"],
+        "gradient": {"shares": list(facts["bits"].values())},
+        "warm": 1,
+        "steps": o.steps,
+    }
+    compute = spec["forward_s"] + spec["backward_s"][0]
+    wanted = systems(data["bound"], facts["ratio"])
+    cases = [{"label": name, **case} for name, case in wanted.items()]
+    rows = []
+    for case in lab_cases.run(on, spec, cases):
+        guess = lab_cases.predicted(table, o.hosts, o.link, case, compute, spec["update_s"], overlap=False)
+        row = {
+            "network": net,
+            "gradient_mb": round(4 * table.num_parameters / 1e6, 1),
+            "hosts": o.hosts,
+            "link": o.link,
+            "system": case["label"],
+            "published_normalised": facts["normalised"].get(KEYS.get(case["label"], ""), ""),
+            "predicted_s": guess.step_time_s,
+            "predicted_low_s": guess.low_s,
+            "predicted_high_s": guess.high_s,
+            "socket_mb": round(case["socket_bytes"] / 1e6, 2),
+            **{k: case[k] for k in ("step_s", "step_low_s", "step_high_s", "steps", "exchange_s", "codec_s")},
+        }
+        base = rows[0] if rows else row
+        row |= {
+            "normalised": row["step_s"] / base["step_s"],
+            "comm_cut": 1 - row["exchange_s"] / base["exchange_s"],
+            "step_cut": 1 - row["step_s"] / base["step_s"],
+            "ratio": base["socket_mb"] / row["socket_mb"] if row["socket_mb"] else "",
+        }
+        rows.append({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()})
+        show(rows[-1])
+    ring, both = rows[3], rows[4]
+    whole = rows[0]["exchange_s"] - both["exchange_s"]
+    share = (rows[0]["exchange_s"] - ring["exchange_s"]) / whole
+    print(f"  of the communication time saved, {share:.0%} is the ring's and {1 - share:.0%} the codec's\n", flush=True)
+    return rows
+
+
+def show(row: dict[str, Any]) -> None:
+    """One line of the table."""
+    published = f"{row['published_normalised']:.3g}" if row["published_normalised"] != "" else "-"
+    spread = f"{row['step_low_s']:.3g}-{row['step_high_s']:.3g}"
+    range_ = f"{row['predicted_low_s']:.3g}-{row['predicted_high_s']:.3g}"
+    print(
+        f"  {row['network']:10} {row['system']:17} step {row['step_s']:.3g} s ({spread}), predicted {row['predicted_s']:.3g}"
+        f" ({range_}), of WA {row['normalised']:.2f} (paper {published}), communication cut {row['comm_cut']:.1%},"
+        f" step {row['step_cut']:.1%}",
+        flush=True,
+    )
+
+
+def picture(rows: list[dict[str, Any]], path: Path, heading: str) -> None:
+    """Bars per network: measured, predicted and published, normalised to WA."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    nets = list(dict.fromkeys(r["network"] for r in rows))
+    figure, axes = pyplot.subplots(1, len(nets), figsize=(3.1 * len(nets), 3.4), sharey=True, squeeze=False)
+    for axis, net in zip(axes[0], nets, strict=True):
+        mine = [r for r in rows if r["network"] == net]
+        guess = mine[0]["predicted_s"]
+        for i, row in enumerate(mine):
+            low, high = (abs(row[k] - row["step_s"]) / mine[0]["step_s"] for k in ("step_low_s", "step_high_s"))
+            said = ("measured", "predicted") if not i else (None, None)
+            axis.bar(i - 0.2, row["normalised"], 0.4, color="#3b6ea8", yerr=[[low], [high]], label=said[0])
+            axis.bar(i + 0.2, row["predicted_s"] / guess, 0.4, color="#c9a24b", label=said[1])
+            if row["published_normalised"] != "":
+                axis.plot(i, row["published_normalised"], "k_", ms=18, label="paper" if row["system"] == "INC" else None)
+        axis.set_title(net, loc="left", fontsize=10, fontweight="bold")
+        names = [r["system"].replace(" both ways", "\nboth ways") for r in mine]
+        axis.set_xticks(range(len(mine)), names, rotation=40, fontsize=7)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("step time over WA's")
+    axes[0][0].legend(frameon=False, fontsize=7)
+    figure.suptitle(heading, fontsize=8, x=0.01, ha="left")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", nargs="+", default=["alexnet", "hdc", "resnet-50", "vgg-16"])
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--link", default="1Gb/s")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--picture", type=Path)
+    o = parser.parse_args()
+    data = tomllib.loads(PUBLISHED.read_text())
+    rows = []
+    heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link)
+    print(heading, flush=True)
+    for net in o.networks:
+        with lab_cases.cluster(o.hosts, o.link) as on:
+            found = measure(net, data["nets"][net], data, on, o)
+        for row in found:
+            append(o.out, COLUMNS, row)
+        rows += found
+    if o.picture:
+        picture(rows, o.picture, heading)
+
+
+if __name__ == "__main__":
+    main()

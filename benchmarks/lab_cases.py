@@ -1,0 +1,86 @@
+"""Runs ``paced.py`` on every host of an emulated cluster and collects what rank 0 measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paceline import lab
+from paceline.hardware import cluster as make_cluster
+from paceline.prediction import Prediction, predict
+from paceline.prediction.predict import CATALOGUE
+from paceline.strategy import Strategy
+from paceline.workload import Workload, workload
+
+HERE = Path(__file__).parent
+CPU = "Xeon Platinum 8380"  # a CPU of the catalogue, for its codec; its compute is scaled to the paced seconds
+HEADING = "emulated: compute is a sleep, gradients and exchange are real; {hosts} hosts with {link} links on one machine"
+
+
+@contextmanager
+def cluster(hosts: int, link: str) -> Iterator[Any]:
+    """An emulated cluster for the length of the block; where the privileges are missing, unshaped loopback, said aloud."""
+    if lab.missing():
+        print(f"no privileges for an emulated cluster ({'; '.join(lab.missing())}): loopback, links are not {link}", flush=True)
+        yield lab.loopback(hosts)
+        return
+    with lab.up(hosts, link, name="bench") as made:
+        yield made
+
+
+def shapes(table: Workload) -> list[list[int]]:
+    """Shapes of every parameter, in model order."""
+    return [list(p.shape) for p in table.parameters]
+
+
+def backward_shares(table: Workload) -> list[float]:
+    """Each parameter's share of the backward pass: its layer's share of the FLOPs, spread over the layer's parameters."""
+    flops = [max(1.0, layer.flops_backward) for layer in table.layers]
+    members = [sum(p.layer == i for p in table.parameters) or 1 for i in range(len(flops))]
+    weights = [flops[p.layer] / members[p.layer] for p in table.parameters]
+    return [w / sum(weights) for w in weights]
+
+
+def run(on: Any, spec: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], timeout: float = 1800) -> list[dict[str, Any]]:
+    """The cases' measurements, in order. Raises lab.HostFailed when a host fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "spec.json"
+        path.write_text(json.dumps({**spec, "cases": list(cases)}))
+        environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(p for p in sys.path if p)}
+        results = on.run([sys.executable, str(HERE / "paced.py"), str(path)], env=environment, timeout=timeout)
+    found = [line.partition("RESULT ")[2] for line in results[0].stdout.splitlines() if "RESULT " in line]
+    return [json.loads(line) for line in found]
+
+
+def predicted(
+    table: Workload, hosts: int, link: str, case: Mapping[str, Any], compute_s: float, update_s: float, overlap: bool
+) -> Prediction:
+    """The step that Paceline predicts: paced compute, the link's datasheet rate, codecs on this machine's shared cores.
+
+    Nothing of it is measured here. ``torch:`` hooks are predicted as what they send.
+    """
+    name = {"torch:dense": "dense", "torch:fp16": "bf16", "torch:bf16": "bf16"}.get(case["compression"], case["compression"])
+    options = dict(case.get("options", {}))
+    pull = bool(options.pop("compress_pull", True))
+    where = make_cluster(CPU, 1, hosts, link)
+    strategy = Strategy(
+        world_size=hosts, global_batch_size=hosts, compression=name, exchange=case.get("exchange", ""),
+        options={**options, **case.get("assumed", {})}, compress_pull=pull,
+    )  # fmt: skip
+    share = (os.cpu_count() or 1) / hosts
+    levels = tuple(replace(level, codec_cores=share) for level in CATALOGUE)
+    alone = Strategy(world_size=1, global_batch_size=1)
+    plain = predict(table, make_cluster(CPU, 1, 1, link), alone, efficiencies=levels)
+    factor = (compute_s + update_s) / plain.step_time_s
+    timed = tuple(level.timed(factor) for level in levels)
+    return predict(table, where, strategy, overlap=overlap, efficiencies=timed)  # type: ignore[arg-type]
+
+
+__all__ = ["HEADING", "backward_shares", "cluster", "predicted", "run", "shapes", "workload"]

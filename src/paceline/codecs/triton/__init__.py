@@ -1,0 +1,158 @@
+"""The GPU's kernels as a backend, on CUDA tensors (Tillet, Kung, Cox 2019, "Triton").
+
+Imported only where there is a CUDA device. Work is queued on the current stream; the host waits for the GPU as seldom as the
+interface allows, each time for at most 32 bytes:
+
+* encoding: once for the scaler where it is taken from the values, once at the end for whether the codec has a form for all
+  values and for how long the payload is. ``fp32`` and ``bf16`` never wait.
+* decoding: once for the header, once at the end for whether checksum and body are right. A wrong checksum closes a gate on
+  the device, behind which the decoder's stores are masked: ``out`` is unchanged without the host's having waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+
+from paceline.codecs import container, counter
+from paceline.codecs.codec import ADD, NON_FINITE, SET, Codec
+from paceline.codecs.container import HEADER_BYTES, Header, PayloadError
+from paceline.codecs.triton import blocks, dense, envelope, groups, launch, moments, ternary, topk
+from paceline.codecs.triton.launch import REFUSED, WRITTEN
+
+name = "triton"
+
+
+class Kernels(NamedTuple):
+    """One codec's functions: they queue kernels and do not wait. Bodies are aligned, values fp32 and contiguous.
+
+    Attributes:
+        encode: (codec, x, body, key, start, state) -> bytes written, or None where the state says it.
+        decode: (codec, body, out, mode, state); writes nothing where the state's gate is closed.
+        refusal: what is wrong with values that set the state's REFUSED; empty for a codec that has a form for all.
+    """
+
+    encode: Callable[[Any, torch.Tensor, torch.Tensor, counter.Key, int, torch.Tensor], int | None]
+    decode: Callable[[Any, torch.Tensor, torch.Tensor, int, torch.Tensor], None]
+    refusal: str = NON_FINITE
+
+
+def serves(codec: Codec) -> bool:
+    """Whether it has kernels for this codec."""
+    return codec.name in _KERNELS
+
+
+def encode(codec: Codec, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int) -> int:
+    """See ``codec.Backend``."""
+    with _device(x):
+        state, room = launch.state(x), launch.aligned(body)
+        written = _KERNELS[codec.name].encode(codec, x, room, key, start, state)
+        if room is not body:
+            body.copy_(room)
+        return _accepted(codec, written, state)
+
+
+def write(codec: Codec, x: torch.Tensor, out: torch.Tensor, key: counter.Key, start: int) -> int:
+    """The whole payload of ``x``, header and checksum included, into ``out``, which has exactly the most that it can take.
+
+    Returns:
+        The payload's bytes.
+
+    Raises:
+        ValueError: as ``codec.Backend.encode``.
+    """
+    with _device(x):
+        body = out[HEADER_BYTES:]
+        state, room = launch.state(x), launch.aligned(body)
+        written = _KERNELS[codec.name].encode(codec, x, room, key, start, state)
+        head = container.header_bytes(Header(codec.code, x.shape[0], codec.parameters()))
+        envelope.seal(out, head, room, written, state)
+        if room is not body:
+            body.copy_(room)
+        return HEADER_BYTES + _accepted(codec, written, state)
+
+
+def decode(codec: Codec, body: torch.Tensor, out: torch.Tensor, mode: int) -> None:
+    """See ``codec.Backend``."""
+    _decode(codec, body, out, mode, None)
+
+
+def read(codec: Codec, head: bytes, sums: tuple[int, int], body: torch.Tensor, out: torch.Tensor, mode: int) -> None:
+    """``decode`` of a body that arrived with these 24 header bytes and checksums.
+
+    Raises:
+        PayloadError: another checksum (``out`` is unchanged), or as ``codec.Backend.decode``.
+    """
+    _decode(codec, body, out, mode, (head, sums))
+
+
+def checksum(head: bytes, body: torch.Tensor) -> tuple[int, int]:
+    """See ``codec.Backend``."""
+    with _device(body):
+        return envelope.checksum(head, body)
+
+
+def peak(x: torch.Tensor) -> float:
+    """See ``codec.Backend``."""
+    with _device(x):
+        return moments.peak(x)
+
+
+def sums(x: torch.Tensor) -> tuple[float, float, float]:
+    """See ``codec.Backend``."""
+    with _device(x):
+        return moments.sums(x)
+
+
+def _decode(
+    codec: Codec, body: torch.Tensor, out: torch.Tensor, mode: int, expected: tuple[bytes, tuple[int, int]] | None
+) -> None:
+    with _device(body):
+        state, room = launch.state(body), launch.aligned(body)
+        if room is not body:
+            room.copy_(body)
+        if expected:
+            envelope.judge(expected[0], room, expected[1], state)
+        plain = out.is_contiguous() and out.dtype == torch.float32
+        target = out if plain else torch.empty(out.shape, dtype=torch.float32, device=out.device)
+        _KERNELS[codec.name].decode(codec, room, target, mode if plain else SET, state)
+        closed, refused, _ = state.tolist()
+        if closed:
+            raise PayloadError(container.CHANGED)
+        if refused:
+            raise PayloadError(f"the body is none that an encoder of {codec.name} writes")
+        if not plain:
+            _ = out.copy_(target) if mode == SET else out.add_(target) if mode == ADD else out.sub_(target)
+
+
+def _accepted(codec: Codec, written: int | None, state: torch.Tensor) -> int:
+    """The bytes written; waits for the GPU where that or the refusal is known only there."""
+    refusal = _KERNELS[codec.name].refusal
+    if written is not None and not refusal:
+        return written
+    words = state.tolist()
+    if refusal and words[REFUSED]:
+        raise ValueError(refusal)
+    return int(words[WRITTEN]) if written is None else written
+
+
+def _device(x: torch.Tensor) -> AbstractContextManager[object]:
+    """Kernels start on the current device: make it that of ``x``. (The interpreter, of the tests, works on the CPU's.)"""
+    return torch.cuda.device(x.device) if x.device.type == "cuda" else nullcontext()
+
+
+_KERNELS: Mapping[str, Kernels] = {
+    "fp32": Kernels(dense.encode, dense.decode, ""),
+    "bf16": Kernels(dense.encode, dense.decode, ""),
+    "ternary": Kernels(ternary.encode, ternary.decode),
+    "ternary-sum": Kernels(ternary.encode_sum, ternary.decode_sum, "a sum beyond its workers' ternaries"),
+    "inceptionn": Kernels(groups.encode, groups.decode, ""),
+    "inceptionn-scaled": Kernels(groups.encode, groups.decode),
+    "int8": Kernels(blocks.encode, blocks.decode),
+    "int4": Kernels(blocks.encode, blocks.decode),
+    "sign": Kernels(blocks.encode_sign, blocks.decode_sign),
+    "topk": Kernels(topk.encode, topk.decode),
+}

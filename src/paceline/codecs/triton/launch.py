@@ -1,0 +1,60 @@
+"""What every kernel's launch has in common: the state that kernels report to, aligned memory, arguments of one type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from paceline.codecs import counter
+
+TILE = 2048
+"""Elements of one program of an element-wise kernel: a multiple of a bit plane's 64."""
+
+GATE, REFUSED, WRITTEN = 0, 1, 2
+"""The three int64 words of a state: 1 keeps a decoder from writing, 1 says that the data has no form, bytes of a body."""
+
+_WORD = 1 << 32
+_ALIGNED = 16
+
+
+def run(kernel: Any, programs: int, *arguments: Any, **meta: Any) -> None:
+    """Queue ``kernel`` on ``programs`` programs, if any.
+
+    Triton joins ``a * b + c`` into one rounding unless told not to, and the wire format asks for two. So no kernel here may
+    be launched in another way.
+    """
+    if programs:
+        kernel[(programs,)](*arguments, **meta, enable_fp_fusion=False)
+
+
+def tiles(count: int, size: int = TILE) -> int:
+    """Programs for ``count`` elements."""
+    return -(-count // size)
+
+
+def state(like: torch.Tensor) -> torch.Tensor:
+    """A fresh state beside ``like``: nothing gated, nothing refused."""
+    return torch.zeros(3, dtype=torch.int64, device=like.device)
+
+
+def aligned(memory: torch.Tensor) -> torch.Tensor:
+    """``memory`` (uint8), or room of its size where it does not begin at a multiple of 16: a GPU faults on crooked words."""
+    return memory if memory.data_ptr() % _ALIGNED == 0 else torch.empty_like(memory, memory_format=torch.contiguous_format)
+
+
+def signed(word: int) -> int:
+    """A 32-bit word as the integer of equal bits that is passed as int32 whatever its value."""
+    return (word & (_WORD - 1) ^ 1 << 31) - (1 << 31)
+
+
+def draws(key: counter.Key, start: int, count: int) -> tuple[int, int, int, int]:
+    """The arguments of ``draw.uniform24``: the key for indices up to the next multiple of 2**32 and behind it, the index.
+
+    Raises:
+        ValueError: more than 2**32 elements, which may lie on three sides of such multiples.
+    """
+    if count > _WORD:
+        raise ValueError(f"{count} elements at once; the GPU's draws are for up to 2**32: encode in parts")
+    highs = (counter.second_word(key, start), counter.second_word(key, start + _WORD))
+    return signed(key.low), signed(highs[0]), signed(highs[1]), start % _WORD

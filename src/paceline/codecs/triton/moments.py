@@ -1,0 +1,90 @@
+"""Largest magnitude and the sums behind a standard deviation, in the order that ``ternary.sums`` lays down."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from paceline.codecs.ternary import MOMENTS_BLOCK, MOMENTS_LANES
+from paceline.codecs.triton.launch import TILE, run, tiles
+
+_BLOCKS = 8  # of one program: with 16 lanes each, one lane a thread
+_UNROLLED = 8  # rows whose loads are under way together
+
+
+@triton.jit
+def _peaks(x, n, partials, TILE: tl.constexpr):
+    first = tl.program_id(0).to(tl.int64) * TILE
+    k = tl.arange(0, TILE)
+    bits = tl.load(x.to(tl.pointer_type(tl.int32)) + first + k, mask=k < n - first, other=0)
+    tl.store(partials + tl.program_id(0), tl.max(bits & 0x7FFFFFFF, axis=0))
+
+
+@triton.jit
+def _ordered(values, LANES: tl.constexpr, BLOCKS: tl.constexpr):
+    """The sum of each row from left to right. Picking one lane is exact: all others count as zero."""
+    lane = tl.arange(0, LANES)
+    total = tl.zeros((BLOCKS,), tl.float64)
+    for k in tl.static_range(LANES):
+        total += tl.sum(tl.where(lane[None, :] == k, values, 0.0), axis=1)
+    return total
+
+
+@triton.jit
+def _sums(
+    x, y, n, first_out, second_out,
+    SHIFTED: tl.constexpr, ROWS: tl.constexpr, UNROLLED: tl.constexpr, LANES: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Sums of blocks of ROWS * LANES: of ``x - x[0]`` and its square where SHIFTED, else of ``x`` and ``y`` (fp64)."""
+    block = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
+    at = (block * (ROWS * LANES))[:, None] + tl.arange(0, LANES)[None, :]
+    shift = tl.load(x).to(tl.float64)
+    one = tl.zeros((BLOCKS, LANES), tl.float64)
+    two = tl.zeros((BLOCKS, LANES), tl.float64)
+    for row in range(0, ROWS, UNROLLED):
+        for step in tl.static_range(UNROLLED):
+            k = at + (row + step) * LANES
+            if SHIFTED:
+                d = tl.where(k < n, tl.load(x + k, mask=k < n, other=0.0).to(tl.float64) - shift, 0.0)
+                one += d
+                two += d * d
+            else:
+                one += tl.load(x + k, mask=k < n, other=0.0)
+                two += tl.load(y + k, mask=k < n, other=0.0)
+    blocks = tl.cdiv(n, ROWS * LANES)
+    tl.store(first_out + block, _ordered(one, LANES, BLOCKS), mask=block < blocks)
+    tl.store(second_out + block, _ordered(two, LANES, BLOCKS), mask=block < blocks)
+
+
+def _peak(x: torch.Tensor) -> torch.Tensor:
+    """The bits of the largest magnitude (int32, one element); those of NaN are the largest of all."""
+    n = x.shape[0]
+    partials = torch.empty(tiles(n), dtype=torch.int32, device=x.device)
+    run(_peaks, tiles(n), x, n, partials, TILE=TILE)
+    return partials.amax()
+
+
+def peak(x: torch.Tensor) -> float:
+    """See ``codec.Backend``; waits for 4 bytes."""
+    return float(np.int32(_peak(x).item()).view(np.float32)) if x.shape[0] else 0.0
+
+
+def sums(x: torch.Tensor) -> tuple[float, float, float]:
+    """See ``codec.Backend``; waits for 24 bytes."""
+    n = x.shape[0]
+    if n == 0:
+        return 0.0, 0.0, 0.0
+    one, two, shifted = x, x, True
+    while shifted or n > 1:
+        blocks = tiles(n, MOMENTS_BLOCK)
+        made = torch.empty((2, blocks), dtype=torch.float64, device=x.device)
+        run(
+            _sums, tiles(blocks, _BLOCKS), one, two, n, made[0], made[1],
+            SHIFTED=shifted, ROWS=MOMENTS_BLOCK // MOMENTS_LANES, UNROLLED=_UNROLLED, LANES=MOMENTS_LANES, BLOCKS=_BLOCKS,
+        )  # fmt: skip
+        one, two, n, shifted = made[0], made[1], blocks, False
+    largest = _peak(x).view(torch.float32).double()
+    first, second, magnitude = torch.stack([one[0], two[0], largest]).tolist()
+    return magnitude, first, second

@@ -1,0 +1,93 @@
+"""topk: selection, compaction and scattering by PyTorch's own kernels, which are what this codec consists of."""
+
+from __future__ import annotations
+
+import torch
+
+from paceline.codecs import counter
+from paceline.codecs.topk import TopK
+from paceline.codecs.triton.launch import GATE, REFUSED
+
+_INFINITY = 0x7F800000
+
+
+def encode(codec: TopK, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
+    """See ``triton.Kernels``. Waits once more: PyTorch's ``nonzero`` asks how many there are."""
+    at = codec.layout(x.shape[0])
+    if at.kept == 0:
+        return body.shape[0]
+    bits = x.view(torch.int32)
+    magnitude = bits & 0x7FFFFFFF
+    state[REFUSED] = magnitude.amax() >= _INFINITY
+    threshold = magnitude.topk(at.kept, sorted=False).values.amin()
+    chosen, equal = magnitude > threshold, magnitude == threshold
+    chosen |= equal & (equal.cumsum(0) <= at.kept - chosen.sum())  # of equal ones the first
+    index = chosen.nonzero().view(-1)
+    places = torch.arange(at.kept, device=x.device) + (index >> at.low_bits) if at.low_bits else index
+    marks = torch.zeros(8 * at.marks, dtype=torch.uint8, device=x.device)
+    marks[places] = 1
+    values = _bf16(bits[index]) if codec.value_bits == 16 else bits[index]
+    parts = [(marks.view(-1, 8) << _shifts(x)).sum(1, dtype=torch.uint8), _bytes(values, codec.value_bits)]
+    if at.low_bits:
+        parts.append(_bytes(index & (1 << at.low_bits) - 1, at.low_bits))
+    torch.cat(parts, out=body)
+    return body.shape[0]
+
+
+def decode(codec: TopK, body: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
+    """See ``triton.Kernels``. No index leads outside ``out``, whatever the body says."""
+    n = out.shape[0]
+    at = codec.layout(n)
+    if at.kept == 0:
+        state[REFUSED] |= body.any()
+        values = out.new_zeros(n)
+    else:
+        marks = (body[: at.marks].view(-1, 1) >> _shifts(body) & 1).view(-1)
+        words = _words(body[at.marks : at.marks + at.values], codec.value_bits) << 32 - codec.value_bits
+        order = marks.cumsum(0)  # of a one: how many there are up to it
+        wrong = (order[-1] != at.kept) | marks[at.mark_bits :].any()
+        # The place of the j-th one; those behind the kept ones fall into a last place that nothing reads.
+        target = torch.where(marks.bool(), order - 1, at.kept).clamp_(max=at.kept)
+        places = torch.zeros(at.kept + 1, dtype=torch.int64, device=body.device)
+        places.scatter_(0, target, torch.arange(marks.shape[0], device=body.device))
+        index = places[: at.kept]
+        if at.low_bits:
+            high = index - torch.arange(at.kept, device=body.device)
+            index = (high << at.low_bits) + _words(body[at.marks + at.values :], at.low_bits).long()
+            wrong |= (index.diff() <= 0).any()
+        wrong |= (index[-1] >= n) | ((words & 0x7FFFFFFF) >= _INFINITY).any()
+        state[REFUSED] |= wrong
+        values = out.new_zeros(n)
+        values.scatter_(0, index.clamp(0, n - 1), words.view(torch.float32))
+    opened = state[GATE] == 0
+    added = out + values if mode == 1 else out - values
+    out.copy_(torch.where(opened, values if mode == 0 else added, out))
+
+
+def _bf16(bits: torch.Tensor) -> torch.Tensor:
+    """The upper halves (int32) of finite values, rounded to nearest even; what would round to infinity stays finite."""
+    magnitude = bits & 0x7FFFFFFF
+    # Below infinity's bits the sum stays below 2**31.
+    rounded = (magnitude + 0x7FFF + (magnitude >> 16 & 1) >> 16).clamp(max=0x7F7F)
+    return rounded | (bits >> 31 & 1) << 15
+
+
+def _shifts(like: torch.Tensor) -> torch.Tensor:
+    return torch.arange(8, dtype=torch.uint8, device=like.device)
+
+
+def _bytes(words: torch.Tensor, width: int) -> torch.Tensor:
+    """The low ``width`` bits of integers, little-endian."""
+    kind = {8: torch.uint8, 16: torch.int16, 32: torch.int32}[width]
+    if width == 16:  # into the range of a signed integer, with the same bits
+        words = (words & 0xFFFF ^ 0x8000) - 0x8000
+    return words.to(kind).view(torch.uint8)
+
+
+def _words(data: torch.Tensor, width: int) -> torch.Tensor:
+    """Little-endian integers of ``width`` bits as int32; a clone begins where a view of larger words may."""
+    if width == 8:
+        return data.int()
+    if width == 32:
+        return data.clone().view(torch.int32)
+    return data.clone().view(torch.int16).int() & 0xFFFF

@@ -1,0 +1,53 @@
+"""What one rank of a command is given: the place to run, torchrun's environment, and its own words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a command runs: ``enter`` goes in front of it."""
+
+    number: int
+    address: str
+    interface: str
+    enter: tuple[str, ...] = ()
+
+
+def environment(hosts: Sequence[Host], rank: int, per_host: int, port: int) -> dict[str, str]:
+    """What torchrun would set for one rank, and the interface that gloo and NCCL are to use."""
+    host, world = hosts[rank // per_host], len(hosts) * per_host
+    node, local = str(rank // per_host), str(rank % per_host)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // world)),
+        "RANK": str(rank),
+        "ROLE_RANK": str(rank),
+        "LOCAL_RANK": local,
+        "WORLD_SIZE": str(world),
+        "ROLE_WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(per_host),
+        "NODE_RANK": node,
+        "GROUP_RANK": node,
+        "GROUP_WORLD_SIZE": str(len(hosts)),
+        "MASTER_ADDR": hosts[0].address,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 serves the store; no agent does
+        "GLOO_SOCKET_IFNAME": host.interface,
+        "NCCL_SOCKET_IFNAME": host.interface,
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL") or "ERROR",  # it warns that addresses have no name here
+    }
+
+
+def fill(command: Sequence[str], rank: int, hosts: int, address: str) -> list[str]:
+    """The command of one rank; braces around any other word stay as they are."""
+    words = {"{rank}": str(rank), "{hosts}": str(hosts), "{address}": address}
+    filled = []
+    for word in command:
+        for name, value in words.items():
+            word = word.replace(name, value)
+        filled.append(word)
+    return filled

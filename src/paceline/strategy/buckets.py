@@ -1,0 +1,86 @@
+"""Which gradients travel together: DDP's buckets, fused into groups where a codec works on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TypeVar
+
+from paceline.strategy.compression import Compression, NamedShape, low_rank_factors
+from paceline.strategy.formats import FP32, Format
+
+T = TypeVar("T", bound=NamedShape)
+
+FIRST_BUCKET_BYTES = 1 << 20  # torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
+BUCKET_BYTES = 25 << 20  # DistributedDataParallel's default bucket_cap_mb
+FUSE_BYTES = 4 << 20  # below about 4 MB a codec call costs the same whatever its size (Cupcake, MLSys 2023)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlan:
+    """The elements of one bucket, or of some fused ones, by the way they travel.
+
+    Attributes:
+        compressed: elements in the compression's format; ``tensors`` is the number of tensors they come from.
+        dense: elements that travel as fp32.
+        factors: elements of the two low-rank factors that travel in place of the compressed ones.
+    """
+
+    compressed: int
+    tensors: int
+    dense: int
+    factors: tuple[int, int] = (0, 0)
+
+    @property
+    def elements(self) -> int:
+        """All elements of the bucket."""
+        return self.compressed + self.dense
+
+    def streams(self, compression: Compression) -> tuple[tuple[Format, int], ...]:
+        """Formats and element counts, in the order in which they travel: compressed first."""
+        return tuple((f, n) for f, n in ((compression.format, self.compressed), (FP32, self.dense)) if n)
+
+
+def buckets(ready: Sequence[T], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BUCKET_BYTES) -> list[list[T]]:
+    """DDP's buckets for fp32 gradients in the order in which they become ready (after its first step).
+
+    A bucket closes with the tensor that reaches its limit; the first limit is small so that communication starts early
+    (Li et al. 2020, PyTorch Distributed, VLDB, section 3.2.3).
+    """
+    result: list[list[T]] = []
+    current: list[T] = []
+    filled, limit = 0, first_bytes
+    for tensor in ready:
+        current.append(tensor)
+        filled += 4 * prod(tensor.shape)
+        if filled >= limit:
+            result.append(current)
+            current, filled, limit = [], 0, bucket_bytes
+    return [*result, current] if current else result
+
+
+def fuse(made: Sequence[Sequence[T]], least_bytes: int = FUSE_BYTES) -> list[list[T]]:
+    """Consecutive buckets joined until a group holds ``least_bytes`` of fp32; the last group may hold fewer."""
+    groups: list[list[T]] = []
+    current: list[T] = []
+    for bucket in made:
+        current.extend(bucket)
+        if 4 * sum(prod(tensor.shape) for tensor in current) >= least_bytes:
+            groups.append(current)
+            current = []
+    return [*groups, current] if current else groups
+
+
+def plan_bucket(bucket: Sequence[NamedShape], compression: Compression, dense_names: Sequence[str] | set[str]) -> BucketPlan:
+    """Split a bucket's elements into compressed and dense. ``dense_names`` from ``Compression.dense``."""
+    whole = sum(prod(t.shape) for t in bucket)
+    if compression.rule is None and not compression.low_rank:
+        return BucketPlan(whole, len(bucket), 0)
+    packed = [t for t in bucket if t.name not in dense_names]
+    compressed = sum(prod(t.shape) for t in packed)
+    factors = (0, 0)
+    if compression.low_rank:
+        pairs = [low_rank_factors(t.shape, int(compression.option("rank"))) or (0, 0) for t in packed]
+        factors = sum(p for p, _ in pairs), sum(q for _, q in pairs)
+    return BucketPlan(compressed, len(packed), whole - compressed, factors)

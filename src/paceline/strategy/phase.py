@@ -1,0 +1,102 @@
+"""Who sends how many bytes to whom: one value for every kind of collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Pattern = Literal["allreduce", "push", "pull", "shift"]
+PATTERNS: tuple[Pattern, ...] = ("allreduce", "push", "pull", "shift")
+
+
+def ring_bytes(size: int, members: int) -> int:
+    """Bytes that each rank of a ring all-reduce of ``size`` bytes sends: 2 (N-1)/N of them, rounded up."""
+    return -(-2 * (members - 1) * size // members)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One kind of collective of a group of gradients, all its chunks together.
+
+    The ranks form equal groups in which the same happens at once: ``members`` ranks, ``stride`` apart. All ranks of the world
+    are one group by default; ranks are node-major, so stride 1 is a node and a stride of its size joins equal local ranks.
+
+    Attributes:
+        name: what it is for: ``allreduce``, ``factor_p``, ``factor_q``; ``scales``, ``sizes``, ``push``, ``pull``,
+            ``reduce_scatter``, ``all_gather``; ``inner_reduce``, ``inner_gather``.
+        sizes: bytes of each rank, or one number for all ranks alike; what they mean is the pattern's:
+            ``allreduce``: of the buffer, reduced in place; ``push``: every other member sends so many to this rank;
+            ``pull``: this rank sends so many to every other member; ``shift``: this rank sends so many to the next one,
+            the last to the first.
+        rounds: how many times that happens in succession; the bytes are those of all of them.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    world_size: int
+    pattern: Pattern = "allreduce"
+    members: int = 0
+    stride: int = 1
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "members", self.members or self.world_size)
+        if len(self.sizes) not in (1, self.world_size) or self.world_size % (self.members * self.stride):
+            raise ValueError(f"{len(self.sizes)} sizes, groups of {self.members} x {self.stride}, {self.world_size} ranks")
+
+    @property
+    def ring(self) -> bool:
+        """Whether it is an all-reduce of one buffer."""
+        return self.pattern == "allreduce"
+
+    def groups(self) -> Ints:
+        """The ranks as an array of shape (groups, members)."""
+        ranks = np.arange(self.world_size, dtype=np.int64).reshape(-1, self.members, self.stride)
+        return ranks.transpose(0, 2, 1).reshape(-1, self.members)
+
+    def by_rank(self) -> Ints:
+        """``sizes`` with one entry for each rank."""
+        return np.broadcast_to(np.asarray(self.sizes, dtype=np.int64), (self.world_size,))
+
+    def sent_by_rank(self) -> Ints:
+        """Bytes that each rank sends."""
+        return self._spread(sent=True)
+
+    def received_by_rank(self) -> Ints:
+        """Bytes that each rank receives."""
+        return self._spread(sent=False)
+
+    def sent(self, rank: int) -> int:
+        """Bytes that ``rank`` sends."""
+        return int(self.sent_by_rank()[rank])
+
+    def received(self, rank: int) -> int:
+        """Bytes that ``rank`` receives."""
+        return int(self.received_by_rank()[rank])
+
+    def _spread(self, sent: bool) -> Ints:
+        groups = self.groups()
+        sizes = self.by_rank()[groups]
+        if self.pattern == "allreduce":
+            moved = -(-2 * (self.members - 1) * sizes // self.members)
+        elif self.pattern == "shift":
+            moved = (sizes if sent else np.roll(sizes, 1, axis=1)) * (self.members > 1)
+        elif (self.pattern == "push") == sent:
+            moved = sizes.sum(axis=1, keepdims=True) - sizes
+        else:
+            moved = sizes * (self.members - 1)
+        out = np.empty(self.world_size, dtype=np.int64)
+        out[groups] = moved
+        return out
+
+
+def busiest_sent(collectives: Sequence[Phase]) -> int:
+    """Bytes sent in all ``collectives`` by the rank that sends most: the maximum over ranks of the sum of ``Phase.sent``."""
+    if not collectives:
+        return 0
+    return int(np.sum([phase.sent_by_rank() for phase in collectives], axis=0).max())

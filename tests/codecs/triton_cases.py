@@ -1,0 +1,283 @@
+"""The GPU's kernels against the reference, bit for bit. Run by test_triton.py: on a GPU, and in Triton's interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paceline import codecs
+from paceline.codecs import ADD, SET, SUBTRACT, PayloadError, backends, codec, container, counter, groups
+from paceline.codecs import triton as gpu
+from paceline.codecs.backends import REFERENCE
+from paceline.codecs.dense import Bf16, Fp32
+from paceline.codecs.inceptionn import Inceptionn
+from paceline.codecs.inceptionn_scaled import InceptionnScaled
+from paceline.codecs.integer import Int4, Int8
+from paceline.codecs.sign import Sign
+from paceline.codecs.ternary import Ternary, TernarySum, _Bounded
+from paceline.codecs.topk import TopK
+from paceline.codecs.triton import launch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    from triton.runtime import interpreter
+
+    interpreter.interpreter_builder.options = replace(interpreter.interpreter_builder.options, sanitize_overflow=False)
+KEY = counter.key(1, 2, 3)
+SIZES = (0, 1, 63, 64, 205, launch.TILE + 201)
+GUARD = 0xA5
+MIXED = [
+    Fp32(), Bf16(), Ternary(scale=2.0), Ternary(scale=1e-36), _Bounded(scale=3.0, bound=0.7), TernarySum(workers=1),
+    TernarySum(workers=40, scale=0.37), TernarySum(workers=32767, scale=3.1),
+    Int8(), Int4(), Sign(), Int8(block=64), Int4(block=64), Sign(block=64),
+    Inceptionn(), Inceptionn(bound=2.0**-15), InceptionnScaled(), InceptionnScaled(bound=2.0**-14), InceptionnScaled(bound=0.5),
+    TopK(), TopK(density=0.3, value_bits=16), TopK(density=0.0001), TopK(density=0.001, value_bits=16),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def tensors_stay_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the interpreter tensors of the CPU stand for the GPU's: they must not become arrays."""
+    monkeypatch.setattr(backends, "triton", lambda: gpu)
+    if DEVICE == "cpu":
+        as_bytes, vector = backends.as_bytes, codec.vector
+        monkeypatch.setattr(backends, "as_bytes", lambda p: p if torch.is_tensor(p) else as_bytes(p))
+        monkeypatch.setattr(codec, "vector", lambda x: x if torch.is_tensor(x) else vector(x))
+
+
+def gradient(n: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
+    """Heavy-tailed, with zeros of both signs and subnormal numbers."""
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_t(3, n) * scale).astype(np.float32)
+    for value in (0.0, -0.0, 1e-42, -1e-42):
+        x[rng.random(n) < 0.02] = value
+    return x
+
+
+def values_for(kind: Any, n: int, seed: int = 0) -> np.ndarray:
+    if isinstance(kind, TernarySum):
+        most = kind.workers
+        return np.random.default_rng(seed).integers(-most, most + 1, n).astype(np.float32)
+    return gradient(n, seed)
+
+
+def tensor(x: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(x.copy()).to(DEVICE)
+
+
+def words(x: Any) -> np.ndarray:
+    return (x.cpu().numpy() if torch.is_tensor(x) else x).view(np.uint32)
+
+
+def reference_body(kind: Any, x: np.ndarray, key: counter.Key = KEY, start: int = 0) -> np.ndarray:
+    body = np.empty(kind.body_range(x.size)[1], np.uint8)
+    return body[: REFERENCE.encode(kind, x, body, key, start)]
+
+
+def agree(
+    kind: Any, x: np.ndarray, key: counter.Key = KEY, start: int = 0, modes: tuple[int, ...] = (SET, ADD, SUBTRACT)
+) -> None:
+    """Body, length, checksum and decoding, between bytes that must not change."""
+    wanted, most = reference_body(kind, x, key, start), kind.body_range(x.size)[1]
+    room = torch.full((most + 128,), GUARD, dtype=torch.uint8, device=DEVICE)
+    assert gpu.encode(kind, tensor(x), room[64 : 64 + most], key, start) == wanted.size
+    host = room.cpu().numpy()
+    assert np.array_equal(host[64 : 64 + wanted.size], wanted)
+    assert (host[:64] == GUARD).all() and (host[64 + most :] == GUARD).all()
+    body, head = room[64 : 64 + wanted.size], bytes(range(24))
+    assert gpu.checksum(head, body) == container.checksum(head, wanted)
+    for mode in modes:
+        before = gradient(x.size, 5)
+        out = before.copy()
+        guarded = torch.full((x.size + 32,), 7.0, device=DEVICE)
+        guarded[16 : 16 + x.size] = tensor(before)
+        with np.errstate(over="ignore", invalid="ignore"):
+            REFERENCE.decode(kind, wanted, out, mode)
+        gpu.decode(kind, body, guarded[16 : 16 + x.size], mode)
+        assert np.array_equal(words(guarded[16 : 16 + x.size]), words(out)), mode
+        assert (guarded[:16] == 7).all() and (guarded[16 + x.size :] == 7).all()
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("kind", MIXED, ids=str)
+def test_the_reference_s_bits(kind, n):
+    agree(kind, values_for(kind, n, n), modes=(SET, ADD, SUBTRACT) if n in (1, 205) else (SET,))
+
+
+@pytest.mark.parametrize("kind", [Int8(block=4096), Int4(block=4096), Sign(block=4096)], ids=str)
+def test_blocks_larger_than_a_tile(kind):
+    for n in (4096, 3 * 4096 + 77):
+        agree(kind, gradient(n, n), modes=(SET,))
+
+
+@pytest.mark.parametrize("kind", [Int8(), Int4(block=64), Sign(), InceptionnScaled(bound=2.0**-14)], ids=str)
+def test_every_magnitude(kind):
+    """Blocks of zeros, of subnormal numbers, of the largest: each with its own scale."""
+    blocks = [np.zeros(1024, np.float32)]
+    for seed, scale in enumerate((1e-45, 1e-42, 1.2e-38, 1e-30, 1e-19, 1.0, 1e30, 3.4e38)):
+        share = np.random.default_rng(seed).uniform(-1, 1, 1024)
+        blocks.append((share * scale).astype(np.float32))
+    agree(kind, np.concatenate(blocks)[:-3], modes=(SET,))
+
+
+@pytest.mark.parametrize("kind", [Inceptionn(), InceptionnScaled()], ids=str)
+def test_several_chunks(kind, monkeypatch):
+    if DEVICE == "cpu":  # the interpreter takes milliseconds a group
+        monkeypatch.setattr(groups, "CHUNK", launch.TILE)
+    x = gradient(2 * groups.CHUNK + 1500, 1)
+    x[1024:2048] = 0
+    agree(kind, x, modes=(SET,))
+    body = reference_body(kind, x)
+    for at in (0, 11, body.size // 2, body.size - 1):
+        damaged = body.copy()
+        damaged[at] ^= 0x81
+        hostile(kind, damaged, x.size)
+
+
+def hostile(kind: Any, body: np.ndarray, count: int) -> None:
+    """What the reference says of a body, the GPU says too; and nothing beside ``out`` is written."""
+    wanted = np.empty(count, np.float32)
+    room = torch.full((count + 32,), 7.0, device=DEVICE)
+    try:
+        REFERENCE.decode(kind, body, wanted, SET)
+    except PayloadError:
+        with pytest.raises(PayloadError):
+            gpu.decode(kind, tensor(body), room[16:-16], SET)
+    else:
+        gpu.decode(kind, tensor(body), room[16:-16], SET)
+        assert np.array_equal(words(room[16:-16]), words(wanted))
+    assert (room[:16] == 7).all() and (room[-16:] == 7).all()
+
+
+@pytest.mark.parametrize("kind", MIXED, ids=str)
+def test_any_bytes(kind):
+    rng = np.random.default_rng(0)
+    for n in (1, 77):
+        good = reference_body(kind, values_for(kind, n, n))
+        least, most = kind.body_range(n)
+        bodies = [np.full(most, 255, np.uint8), np.zeros(least, np.uint8), rng.integers(0, 256, least, dtype=np.uint8)]
+        for _ in range(4):
+            damaged = good.copy()
+            damaged[rng.integers(good.size)] ^= 1 << rng.integers(8)
+            bodies.append(damaged)
+        for body in bodies:
+            with np.errstate(all="ignore"):
+                hostile(kind, body, n)
+
+
+@pytest.mark.parametrize("start", [1, 2**31 - 100, 2**32 - 1, 2**32 - launch.TILE - 17, 2**32, 3 * 2**32 - 1000, 2**48 + 5])
+def test_draws_of_any_index(start):
+    for key in (KEY, counter.Key(1, 1), counter.Key(2**32 - 1, 2**31)):
+        agree(Ternary(scale=1.5), gradient(launch.TILE + 100), key, start, ())
+    agree(Int8(), gradient(launch.TILE + 100), KEY, start, ())
+
+
+def test_what_is_no_number():
+    special = [
+        0x7F800000, 0xFF800000, 0x7F800001, 0x7FC00000, 0xFFC12345, 0x7FFFFFFF, 0x7F7FFFFF, 0x3F808000, 0x3F818000, 0x80000001,
+    ]  # fmt: skip
+    odd = np.array(special, np.uint32).view(np.float32)
+    for kind in (Fp32(), Bf16()):
+        body = torch.empty(kind.body_range(10)[1], dtype=torch.uint8, device=DEVICE)
+        gpu.encode(kind, tensor(odd), body, KEY, 0)
+        assert np.array_equal(body.cpu().numpy(), reference_body(kind, odd))
+
+
+@pytest.mark.parametrize("kind", [k for k in MIXED if not isinstance(k, Fp32 | Bf16 | Inceptionn)], ids=str)
+def test_values_without_a_form_are_refused(kind):
+    for value, at in ((np.nan, 0), (-np.nan, 2199), (np.inf, 2199), (-np.inf, 1), (40000.0, 5)):
+        x = np.zeros(2200, np.float32)
+        x[at] = value
+        if np.isfinite(value) and not isinstance(kind, TernarySum):
+            continue
+        with pytest.raises(ValueError):
+            kind.encode(tensor(x))
+
+
+@pytest.mark.parametrize("n", [1, 5, 4097, 70000])
+def test_moments_in_their_fixed_order(n):
+    for x in (gradient(n, n) + np.float32(3), np.full(n, 0.1, np.float32))[: 1 if n > 5000 else 2]:
+        assert gpu.sums(tensor(x)) == REFERENCE.sums(x)
+        assert gpu.peak(tensor(x)) == REFERENCE.peak(x)
+
+
+def test_moments_of_nothing_and_of_what_is_no_number():
+    nothing = tensor(np.empty(0, np.float32))
+    assert gpu.peak(nothing) == 0 and gpu.sums(nothing) == (0, 0, 0)
+    for value in (np.nan, -np.inf):
+        x = gradient(50)
+        x[49] = value
+        assert not np.isfinite(gpu.peak(tensor(x))) and not np.isfinite(gpu.sums(tensor(x))[0])
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 4095, 4 * 4096, 4 * 4096 + 3, 40001])
+def test_checksums(size):
+    body = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    head = bytes(range(200, 224))
+    assert gpu.checksum(head, tensor(body)) == container.checksum(head, body)
+
+
+PUBLIC = [*(codecs.get(name) for name in codecs.names()), codecs.get("ternary", clip=2.5)]
+
+
+@pytest.mark.parametrize("kind", PUBLIC, ids=str)
+@pytest.mark.parametrize("n", [0, 601])
+def test_payloads_are_the_cpu_s(kind, n):
+    x = gradient(n, 3)
+    mine, theirs = kind.encode(tensor(x), seed=4, step=5, rank=6, start=7), kind.encode(x, seed=4, step=5, rank=6, start=7)
+    assert torch.is_tensor(mine) and np.array_equal(mine.cpu().numpy(), theirs)
+    assert np.array_equal(words(kind.decode(mine)), words(kind.decode(theirs)))
+    out, wanted = tensor(gradient(n, 8)), gradient(n, 8)
+    kind.decode_add(mine, out)
+    kind.decode_add(theirs, wanted)
+    assert np.array_equal(words(out), words(wanted))
+
+
+@pytest.mark.parametrize("kind", PUBLIC, ids=str)
+@pytest.mark.parametrize("offset", [1, 8])
+def test_payloads_at_crooked_addresses(kind, offset):
+    x = gradient(300)
+    room = torch.full((offset + kind.max_payload_bytes(300) + 1,), GUARD, dtype=torch.uint8, device=DEVICE)
+    payload = kind.encode(tensor(x), out=room[offset:-1])
+    assert payload.data_ptr() == room.data_ptr() + offset
+    assert np.array_equal(payload.cpu().numpy(), kind.encode(x)) and (room[:offset] == GUARD).all() and room[-1] == GUARD
+    assert np.array_equal(words(kind.decode(payload)), words(kind.decode(kind.encode(x))))
+
+
+def test_a_changed_payload_leaves_out_as_it_was():
+    payload = codecs.get("ternary").encode(tensor(gradient(3000)))
+    for at in (12, 24, 31, 32, len(payload) - 1):
+        changed = payload.clone()
+        changed[at] ^= 4
+        out = torch.ones(3000, device=DEVICE)
+        with pytest.raises(PayloadError):
+            codecs.decode_into(changed, out, ADD)
+        assert (out == 1).all()
+
+
+def test_bodies_that_no_encoder_writes():
+    negative_zero, count = np.zeros(16, np.uint8), 64
+    negative_zero[11] = 1
+    for kind, body in ((Ternary(scale=1.0), negative_zero), (TernarySum(workers=1), np.full(16, 255, np.uint8))):
+        with pytest.raises(PayloadError):
+            REFERENCE.decode(kind, body, np.empty(count, np.float32), SET)
+        with pytest.raises(PayloadError):
+            gpu.decode(kind, tensor(body), torch.empty(count, device=DEVICE), SET)
+
+
+def test_out_of_another_kind():
+    kind, x = Ternary(scale=1.0), gradient(1000)
+    payload = kind.encode(tensor(x))
+    strided = torch.zeros(2000, device=DEVICE)[::2]
+    double = torch.zeros(1000, dtype=torch.float64, device=DEVICE)
+    for out in (strided, double):
+        kind.decode_add(payload, out)
+        assert np.array_equal(out.cpu().numpy(), kind.decode(kind.encode(x)))
+    with pytest.raises(ValueError, match="payload"):
+        kind.decode(payload, out=np.zeros(1000, np.float32))
+    with pytest.raises(ValueError):
+        kind.decode(payload, out=torch.zeros(999, device=DEVICE))

@@ -125,6 +125,7 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
     seen["unfused"] = steps(2, cap=0.008, seed=4, fused=False)
     seen["unfused groups"] = seen["groups"]
     seen["unsettled"] = steps(2, warm=False, seed=4)
+    seen["pulled dense"] = steps(2, seed=4, compress_pull=False, exchange="parameter_server")
     seen["unclipped"] = steps(1, seed=4, clip=None)
     seen["all ternary but the last"] = steps(1, seed=4, min_elements=0)
     seen["b by name"] = steps(1, seed=4, dense=["b.*"])
@@ -136,6 +137,7 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
         "not DDP": message(lambda: attach(net())),  # type: ignore[arg-type]
         "compression": message(lambda: attach(DDP(net()), "terngard")),
         "exchange": message(lambda: attach(DDP(net()), "dense", exchange="shraded")),
+        "nobody pulls": message(lambda: attach(DDP(net()), "terngrad", exchange="ring", compress_pull=False)),
         "cannot carry": message(lambda: attach(DDP(net()), "terngrad", exchange="allreduce")),
     }
 
@@ -301,6 +303,11 @@ def test_by_default_the_last_layer_and_small_tensors_are_dense(ranks):
         check(ranks, [r["plain"][step] for r in ranks], TERNARY, step)
 
 
+def test_compressed_one_way_is_the_same_for_terngrad(ranks):
+    for step in range(2):
+        check(ranks, [r["pulled dense"][step] for r in ranks], TERNARY, step)
+
+
 def test_clip_none_takes_the_largest_magnitude(ranks):
     check(ranks, [r["unclipped"][0] for r in ranks], TERNARY, clip=None)
 
@@ -330,6 +337,7 @@ def test_the_rule_can_be_printed(ranks):
         ("not DDP", "got Net; wrap it first"),
         ("compression", "unknown compression 'terngard'; nearest: terngrad"),
         ("exchange", "did you mean sharded?"),
+        ("nobody pulls", "compress_pull=False over ring; only for "),
         ("cannot carry", "exchange 'allreduce' cannot carry terngrad; legal: sharded, parameter_server"),
     ],
 )

@@ -37,7 +37,7 @@ def normal(workers: int, count: int, seed: int, spread: float = 3) -> list[np.nd
 
 def send(
     name: str, way: str, gradients: list[np.ndarray], step: int = 0, states: Any = None, chunk: int = 1 << 20, clip: Any = None,
-    dense: bool = False, **options: Any,
+    dense: bool = False, pull: bool = True, **options: Any,
 ) -> tuple[list[np.ndarray], list[Any]]:  # fmt: skip
     """The means that every rank holds in the end, as one tensor, and the ranks' feedback."""
     n, count = len(gradients), gradients[0].size
@@ -46,7 +46,8 @@ def send(
     def rank(wire: Any) -> np.ndarray:
         values = torch.from_numpy(gradients[wire.rank].copy())
         layout = Layout([Tensor("w", (count,), 0)], ())
-        plan = Plan(codec=codecs.get(name, **options), exchange=way, outer=wire, feedback=feedbacks[wire.rank], clip=clip)
+        codec, feedback = codecs.get(name, **options), feedbacks[wire.rank]
+        plan = Plan(codec=codec, exchange=way, outer=wire, feedback=feedback, clip=clip, compress_pull=pull)
         exchange_group(plan, layout, {"w": values}, torch.empty(room(plan, layout)), 7, step, dense)
         return values.numpy()
 
@@ -199,6 +200,22 @@ def test_a_bad_number_on_one_rank_goes_dense_and_leaves_every_residual(way, bad)
     assert all(m.tobytes() == means[0].tobytes() for m in means) and not np.isfinite(means[0][17])
     others = np.arange(300) != 17
     assert np.allclose(means[0][others], np.mean(gradients, axis=0)[others], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["sharded", "parameter_server"])
+@pytest.mark.parametrize("count", [1, 70, 1000])
+def test_sums_may_be_pulled_dense(way, count):
+    gradients = normal(3, count, 9, 0)
+    plain, _ = send("ternary", way, gradients)
+    exact, _ = send("ternary", way, gradients, pull=False)
+    assert all(m.tobytes() == plain[0].tobytes() for m in exact)  # a sum of ternaries is exact either way
+    feedbacks = [Feedback() for _ in range(3)]
+    means, _ = send("topk", way, gradients, 0, feedbacks, pull=False)
+    left = [f.residual.state()["w"].numpy() for f in feedbacks]
+    assert all(m.tobytes() == means[0].tobytes() for m in means)
+    assert np.allclose(3 * means[0] + np.sum(left, axis=0), np.sum(gradients, axis=0), atol=1e-5)
+    owned = slice(*shard_bounds(count, way, 3)[0])
+    assert not left[0][owned].any()  # nothing is lost on the way back
 
 
 class Fat(codecs.Codec):

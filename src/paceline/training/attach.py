@@ -83,6 +83,7 @@ def attach(
     given = {
         "compression": compression, "exchange": exchange, "options": options, "seed": seed, "clip": clip,
         "min_elements": min_elements, "dense": tuple(dense), "check_every": check_every, "candidates": tuple(candidates),
+        "compress_pull": compress_pull,
         "ranks per node": per_node if "hierarchical" in exchange or compression == "auto" else None,
         "grad_scaler": grad_scaler is not None,
     }  # fmt: skip

@@ -11,11 +11,7 @@ from paceline.training.wire import Wire
 def allreduce(values: torch.Tensor, fmt: Format, wire: Wire) -> None:
     """Replace ``values`` by their mean over the workers; a 16-bit format halves fp32's bytes and adds in bfloat16.
 
-<<<<<<< HEAD
     As in stock DDP each rank multiplies by 1 / N first, so that a sum of fp16 does not overflow; fp32 gives stock DDP's bits.
-=======
-    As in stock DDP each rank scales first, so that a sum of fp16 does not overflow; fp32 gives stock DDP's bits.
->>>>>>> h-tests
     """
     with wire.meter.span("encode", "codec"):
         buffer = values.mul_(1 / wire.world_size).to(wire.device, torch.bfloat16 if fmt.element_bits == 16 else values.dtype)

@@ -300,9 +300,9 @@ def automatic(rank: int, workers: int, slow: str) -> dict[str, Any]:
         time.sleep(sum(part.nbytes for part in parts) / 4e6)
         return result
 
-    def slow_encode(self: Any, start: int, stop: int, n: int) -> Any:
+    def slow_encode(self: Any, start: int, stop: int, *others: Any) -> Any:
         time.sleep((stop - start) / 1e6)
-        return encode(self, start, stop, n)
+        return encode(self, start, stop, *others)
 
     if slow == "wire":
         wire.Pending.wait = slow_wait  # type: ignore[method-assign]

@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.codecs import PayloadError
 from paceline.errors import UserError
 from paceline.strategy import FUSE_BYTES
 from paceline.training.auto import Auto
@@ -183,7 +182,8 @@ class Hook:
             if last:
                 self._end_step()
         except Exception as error:
-            known = isinstance(error, PayloadError | ReplicasDiverged | UserError | LostRank)
+            # The engine raises RuntimeError for a lost peer; whatever else it is says itself what is wrong.
+            known = not isinstance(error, RuntimeError) or isinstance(error, ReplicasDiverged | LostRank)
             told = error if known or self.wire.world_size == 1 else self._roll.verdict(error)
             self._failed = told
             _log.error("rank %d: the exchange failed: %s: %s", self.meter.rank, type(told).__name__, told)

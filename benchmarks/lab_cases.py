@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +62,28 @@ def run(on: Any, spec: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], ti
     return [json.loads(line) for line in found]
 
 
+@cache
+def cores_worth() -> float:
+    """What all processors of this machine count together in the time of one: virtual ones may share a core."""
+    processors = os.cpu_count() or 1
+    with multiprocessing.Pool(processors) as pool:
+        alone = pool.apply(_count)
+        return max(1.0, sum(pool.map(_count, range(processors), chunksize=1)) / alone)
+
+
+def _count(_: int = 0) -> int:
+    end, count = time.perf_counter() + 0.5, 0
+    while time.perf_counter() < end:
+        count += 1
+    return count
+
+
 def predicted(
     table: Workload, hosts: int, link: str, case: Mapping[str, Any], compute_s: float, update_s: float, overlap: bool
 ) -> Prediction:
     """The step that Paceline predicts: paced compute, the link's datasheet rate, codecs on this machine's shared cores.
 
-    Nothing of it is measured here. ``torch:`` hooks are predicted as what they send.
+    Nothing of the exchange is measured; only what this machine's processors are worth together. ``torch:`` hooks are predicted as what they send.
     """
     name = {"torch:dense": "dense", "torch:fp16": "bf16", "torch:bf16": "bf16"}.get(case["compression"], case["compression"])
     options = dict(case.get("options", {}))
@@ -74,7 +93,7 @@ def predicted(
         world_size=hosts, global_batch_size=hosts, compression=name, exchange=case.get("exchange", ""),
         options={**options, **case.get("assumed", {})}, compress_pull=pull,
     )  # fmt: skip
-    share = (os.cpu_count() or 1) / hosts
+    share = cores_worth() / hosts
     levels = tuple(replace(level, codec_cores=share) for level in CATALOGUE)
     alone = Strategy(world_size=1, global_batch_size=1)
     plain = predict(table, make_cluster(CPU, 1, 1, link), alone, efficiencies=levels)

@@ -18,8 +18,8 @@ from rows import append
 from speedup_lab import COMPUTE_S
 
 COLUMNS = (
-    "network", "gradient_mb", "hosts", "link", "label", "compression", "exchange", "step_s", "step_low_s", "step_high_s",
-    "steps", "exchange_s", "codec_s", "predicted_s", "predicted_low_s", "predicted_high_s", "socket_mb", "metered_mb",
+    "network", "gradient_mb", "hosts", "link", "label", "compression", "exchange", "way", "step_s", "step_low_s",
+    "step_high_s", "steps", "exchange_s", "codec_s", "predicted_s", "predicted_low_s", "predicted_high_s", "socket_mb", "metered_mb",
     "times_dense", "times_bf16",
 )  # fmt: skip
 CASES: tuple[dict[str, Any], ...] = (
@@ -45,8 +45,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="alexnet", choices=sorted(COMPUTE_S))
     parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument("--link", default="1Gb/s")
+    parser.add_argument("--link", default="1Gb/s", help="of every host; loopback has none to wait for (default 1Gb/s)")
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--warm", type=int, default=10, help="steps not counted: auto decides in them")
     parser.add_argument("--only", nargs="+", default=[case["label"] for case in CASES])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
@@ -58,7 +59,7 @@ def main() -> None:
         "backward_s": [compute * 2 / 3 * share for share in lab_cases.backward_shares(table)],
         "update_s": 0.0,
         "gradient": {},
-        "warm": 3,
+        "warm": o.warm,
         "steps": o.steps,
     }
     heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link)
@@ -81,7 +82,7 @@ def main() -> None:
             **{k: case.get(k, "") for k in COLUMNS if k in case},
         }
         said = "-"
-        if case["compression"] != "auto":  # what it chooses is known only when it runs
+        if case["compression"] != "auto" and o.link != "loopback":  # what auto chooses is known only when it runs
             guess = lab_cases.predicted(table, o.hosts, o.link, case, compute, 0.0, overlap=True)
             row |= {"predicted_s": guess.step_time_s, "predicted_low_s": guess.low_s, "predicted_high_s": guess.high_s}
             said = f"{guess.step_time_s:.3g} ({guess.low_s:.3g}-{guess.high_s:.3g})"
@@ -89,7 +90,8 @@ def main() -> None:
         append(o.out, COLUMNS, rows[-1])
         print(
             f"  {case['label']:24} step {case['step_s']:.3g} s ({case['step_low_s']:.3g}-{case['step_high_s']:.3g}), predicted"
-            f" {said}, {row['socket_mb']:.4g} MB sent, {row['times_dense']:.2f}x dense, {row['times_bf16']:.2f}x bf16",
+            f" {said}, {row['socket_mb']:.4g} MB sent, {row['times_dense']:.2f}x dense, {row['times_bf16']:.2f}x bf16"
+            f"{' (' + row['way'] + ')' if case['compression'] == 'auto' else ''}",
             flush=True,
         )
     if o.picture:

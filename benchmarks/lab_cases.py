@@ -29,7 +29,13 @@ HEADING = "emulated: compute is a sleep, gradients and exchange are real; {hosts
 
 @contextmanager
 def cluster(hosts: int, link: str) -> Iterator[Any]:
-    """An emulated cluster for the length of the block; where the privileges are missing, unshaped loopback, said aloud."""
+    """An emulated cluster for the length of the block; where the privileges are missing, unshaped loopback, said aloud.
+
+    ``link`` "loopback" asks for that: no link to wait for.
+    """
+    if link == "loopback":
+        yield lab.loopback(hosts)
+        return
     if lab.missing():
         print(f"no privileges for an emulated cluster ({'; '.join(lab.missing())}): loopback, links are not {link}", flush=True)
         yield lab.loopback(hosts)
@@ -83,7 +89,8 @@ def predicted(
 ) -> Prediction:
     """The step that Paceline predicts: paced compute, the link's datasheet rate, codecs on this machine's shared cores.
 
-    Nothing of the exchange is measured; only what this machine's processors are worth together. ``torch:`` hooks are predicted as what they send.
+    Nothing of the exchange is measured; only what this machine's processors are worth together. ``torch:`` hooks are
+    predicted as what they send.
     """
     name = {"torch:dense": "dense", "torch:fp16": "bf16", "torch:bf16": "bf16"}.get(case["compression"], case["compression"])
     options = dict(case.get("options", {}))

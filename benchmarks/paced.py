@@ -123,7 +123,8 @@ def run(case: dict[str, Any], spec: dict[str, Any], tile: torch.Tensor) -> dict[
     exposed: list[float] = []
     codec: list[float] = []
     sent = metered = 0
-    for number in range(spec["warm"] + case.get("steps", spec["steps"])):
+    warm = spec["warm"] if case["compression"] == "auto" else min(3, spec["warm"])
+    for number in range(warm + spec["steps"]):
         dist.barrier()
         before, start = sent_bytes(), time.perf_counter()
         if hook is not None:
@@ -135,7 +136,7 @@ def run(case: dict[str, Any], spec: dict[str, Any], tile: torch.Tensor) -> dict[
         slowest = torch.tensor([time.perf_counter() - start, finished - compute], dtype=torch.float64)
         after = sent_bytes()
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        if number >= spec["warm"]:
+        if number >= warm:
             steps.append(float(slowest[0]))
             exposed.append(float(slowest[1]))
             codec.append(hook.meter.seconds("codec") if hook is not None else 0.0)
@@ -149,6 +150,7 @@ def run(case: dict[str, Any], spec: dict[str, Any], tile: torch.Tensor) -> dict[
         "step_high_s": max(steps),
         "exchange_s": statistics.median(exposed),
         "codec_s": statistics.median(codec),
+        "way": f"{hook.way.compression.name} over {hook.way.exchange}" if hook is not None else "",
         "steps": len(steps),
         "socket_bytes": int(busiest[0]),
         "metered_bytes": int(busiest[1]),

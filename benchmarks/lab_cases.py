@@ -40,7 +40,7 @@ def cluster(hosts: int, link: str) -> Iterator[Any]:
         print(f"no privileges for an emulated cluster ({'; '.join(lab.missing())}): loopback, links are not {link}", flush=True)
         yield lab.loopback(hosts)
         return
-    with lab.up(hosts, link, name="bench") as made:
+    with lab.up(hosts, link, name=f"b{os.getpid()}") as made:
         yield made
 
 

@@ -7,6 +7,7 @@ real: DDP's buckets, the communication hook, the codec, the sockets. Rank 0 prin
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import statistics
@@ -165,6 +166,7 @@ def main() -> None:
     tile = made_up(spec["gradient"], dist.get_rank())
     for case in spec["cases"]:
         result = run(case, spec, tile)
+        gc.collect()  # the model and its hook, before the next one takes as much
         if dist.get_rank() == 0:
             print("RESULT " + json.dumps(result), flush=True)
     dist.barrier()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.strategy import FUSE_BYTES
 from paceline.training.auto import Auto
+from paceline.training.background import Background
 from paceline.training.exchanges import allreduce
 from paceline.training.feedback import divided
 from paceline.training.group import Plan, exchange_group, is_finite, room
@@ -70,8 +69,7 @@ class Hook:
         self.use(way)
         # One thread: groups keep their order, which every rank shares, and the backward pass goes on meanwhile. A daemon,
         # so that a script can end although a lost peer keeps it waiting.
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="paceline-exchange", daemon=True).start()
+        self._work = Background(self, "paceline-exchange")
 
     def use(self, way: Way) -> None:
         """Send gradients this way from the next backward pass on; on every rank alike. Residuals begin anew.
@@ -103,13 +101,13 @@ class Hook:
         self._pending.append((buffer, [self._tensors[id(p)] for p in bucket.parameters()], future))
         if last or self._plan is None or 4 * sum(b.numel() for b, _, _ in self._pending) >= FUSE_BYTES:
             group, self._pending = self._pending, []
-            self._work.put(lambda: self._finish(group, last))
+            self._work.submit(lambda: self._finish(group, last))
         return future.then(_value)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Replace ``gradient`` (all trained elements, flat) by its mean over the workers; for measuring."""
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._work.put(lambda: self._finish([(gradient, self.tensors, done)], False))
+        self._work.submit(lambda: self._finish([(gradient, self.tensors, done)], False))
         done.wait()
 
     def state_dict(self) -> State:
@@ -168,10 +166,6 @@ class Hook:
                 f"give load_state_dict the states of all {before} ranks",
             )
         return {**by_rank[0], "feedback": divided([s["feedback"] for s in states], n)}
-
-    def _serve(self) -> None:
-        while True:
-            self._work.get()()
 
     def _finish(self, group: list[Waiting], last: bool) -> None:
         try:

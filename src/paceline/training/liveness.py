@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from contextlib import suppress
 from typing import Any
 
@@ -32,18 +33,9 @@ class Roll:
         self._store: Any = dist.distributed_c10d.PrefixStore(f"paceline/{label}", store)
         self._stop = threading.Event()
         if self._ranks > 1:
-            threading.Thread(target=self._beat, name="paceline-beat", daemon=True).start()
-
-    def close(self) -> None:
-        """End the beat."""
-        self._stop.set()
-
-    def _beat(self) -> None:
-        try:
-            while not self._stop.wait(BEAT_S if self._store.add(f"beat/{self._rank}", 1) else 0):
-                pass
-        except Exception:  # the store has gone, and with it whoever would read this
-            return
+            beat = (self._store, self._rank, self._stop)  # and not self: the beat ends with its hook
+            threading.Thread(target=_beat, args=beat, name="paceline-beat", daemon=True).start()
+            weakref.finalize(self, self._stop.set)
 
     def verdict(self, error: Exception) -> LostRank:
         """Name the ranks whose beat stands still. The first rank to find out tells the others."""
@@ -64,3 +56,11 @@ class Roll:
         if not lost:
             return LostRank(f"the exchange failed though every rank is alive: a link is slow or cut ({why})")
         return LostRank(f"rank {lost} is lost: it was ended or its link is cut ({why})")
+
+
+def _beat(store: Any, rank: int, stop: threading.Event) -> None:
+    try:
+        while not stop.wait(BEAT_S if store.add(f"beat/{rank}", 1) else 0):
+            pass
+    except Exception:  # the store has gone, and with it whoever would read this
+        return

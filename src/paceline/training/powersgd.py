@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.strategy.compression import low_rank_factors
+from paceline.training.background import Background
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
 from paceline.training.tensors import trained
@@ -37,8 +36,7 @@ class PowerSGD:
         self._device = next(model.module.parameters()).device
         self._workers = dist.get_world_size(model.process_group)
         group = dist.new_group(dist.get_process_group_ranks(model.process_group), use_local_synchronization=True)
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="paceline-powersgd", daemon=True).start()
+        self._work = Background(self, "paceline-powersgd")
         self.state = powerSGD_hook.PowerSGDState(
             group,
             matrix_approximation_rank=self.rank,
@@ -58,12 +56,8 @@ class PowerSGD:
         buffer = bucket.buffer()
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
         self.meter.bucket_ready()
-        self._work.put(lambda: self._finish(bucket, buffer, future))
+        self._work.submit(lambda: self._finish(bucket, buffer, future))
         return future
-
-    def _serve(self) -> None:
-        while True:
-            self._work.get()()
 
     def _finish(self, bucket: Any, buffer: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
         try:

@@ -1,0 +1,89 @@
+"""Bytes on the socket: the interface counters of emulated hosts against the description that prediction uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+from distributed import ENVIRONMENT
+from paceline import lab
+from paceline.strategy import COMPRESSIONS, BucketPlan, describe
+
+ELEMENTS = 1_500_003  # more than a chunk, and no round number
+FLAT = [(c, e) for c in ("dense", "bf16", "terngrad", "int8", "int4", "sign", "topk")
+        for e in ("sharded", "parameter_server", "ring", "allgather")]  # fmt: skip
+FLAT += [("dense", "allreduce"), ("bf16", "allreduce")]
+NODES = [(c, "hierarchical") for c in ("terngrad", "int8", "bf16")]
+SCRIPT = '''
+import json, os, sys
+from pathlib import Path
+
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from paceline.training.attach import attach
+
+def sent():
+    name = os.environ["GLOO_SOCKET_IFNAME"]
+    line = next(x for x in Path("/proc/net/dev").read_text().splitlines() if x.strip().startswith(name + ":"))
+    counts = line.partition(":")[2].split()
+    return int(counts[8]) - 66 * int(counts[9])  # Ethernet, IP and TCP headers of each packet
+
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+gradient = torch.randn(int(sys.argv[2]), generator=torch.Generator().manual_seed(dist.get_rank()))
+found = []
+for compression, exchange in json.loads(sys.argv[1]):
+    hook = attach(DDP(nn.Linear(gradient.numel(), 1, bias=False)), compression, exchange=exchange)
+    hook.dense.clear()  # its only layer is the last one
+    hook.exchange_now(gradient.clone())  # connections are made
+    dist.barrier()
+    before = sent()
+    hook.meter.begin_step()
+    hook.exchange_now(gradient.clone())
+    dist.barrier()
+    found.append([sent() - before, hook.meter.sent_bytes])
+    dist.barrier()
+print("FOUND " + json.dumps(found), flush=True)
+os._exit(0)
+'''
+
+pytestmark = pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}")
+
+
+def counted(hosts: int, per_host: int, cases: list[tuple[str, str]]) -> list[list[list[int]]]:
+    """For every rank and case: bytes that left its host's interface, headers apart, and what its meter says."""
+    with lab.up(hosts, "10Gb/s", name=f"t{os.getpid()}") as cluster:
+        command = [sys.executable, "-c", SCRIPT, json.dumps(cases), str(ELEMENTS)]
+        results = cluster.run(command, env={**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "pl0"}, timeout=150, per_host=per_host)
+    return [json.loads(r.stdout.partition("FOUND ")[2]) for r in results]
+
+
+def test_every_exchange_sends_what_is_described() -> None:
+    n = 3
+    seen = counted(n, 1, FLAT)
+    for index, (compression, exchange) in enumerate(FLAT):
+        phases = describe(BucketPlan(ELEMENTS, 1, 0), COMPRESSIONS[compression], exchange, n).phases
+        for rank in range(n):
+            described = sum(phase.sent(rank) for phase in phases)
+            socket, metered = seen[rank][index]
+            assert metered == described, (compression, exchange, rank)
+            assert 0.99 < socket / described < 1.02, (compression, exchange, rank, socket, described)
+
+
+def test_between_nodes_only_the_compressed_shares_travel() -> None:
+    hosts, local = 2, 2
+    seen = counted(hosts, local, NODES)
+    for index, (compression, exchange) in enumerate(NODES):
+        phases = describe(BucketPlan(ELEMENTS, 1, 0), COMPRESSIONS[compression], exchange, hosts * local, local).phases
+        for host in range(hosts):
+            ranks = range(host * local, (host + 1) * local)
+            described = sum(p.sent(rank) for p in phases if not p.name.startswith("inner") for rank in ranks)
+            socket = seen[host * local][index][0]
+            # Both ranks of a host talk to each other over its interface's address, which stays inside the host.
+            assert 0.99 < socket / described < 1.02, (compression, host, socket, described)
+
+

@@ -63,7 +63,11 @@ def run(on: Any, spec: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], ti
         path = Path(folder) / "spec.json"
         path.write_text(json.dumps({**spec, "cases": list(cases)}))
         environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(p for p in sys.path if p)}
-        results = on.run([sys.executable, str(HERE / "paced.py"), str(path)], env=environment, timeout=timeout)
+        try:
+            results = on.run([sys.executable, str(HERE / "paced.py"), str(path)], env=environment, timeout=timeout)
+        except lab.HostFailed as error:
+            print(next((r.stderr for r in error.results if r.host == error.host), ""), file=sys.stderr)
+            raise
     found = [line.partition("RESULT ")[2] for line in results[0].stdout.splitlines() if "RESULT " in line]
     return [json.loads(line) for line in found]
 

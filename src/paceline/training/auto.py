@@ -104,14 +104,15 @@ def choose(step: float, exposed: float, seconds: Sequence[float]) -> tuple[int, 
 
 def _trial(way: Way, plan: Plan | None, hook: Hook, gradient: torch.Tensor) -> float:
     work = gradient.clone()
-    layout = Layout([Tensor("trial", (work.numel(),), 0)], ())
+    name = f"trial of {work.numel()}"  # residuals are kept by name
+    layout = Layout([Tensor(name, (work.numel(),), 0)], ())
     flat = torch.empty(room(plan, layout) if plan else 0, device=plan.device(work.device) if plan else work.device)
     hook.wire.all_reduce(torch.zeros(1, device=hook.wire.device), name="auto").wait()  # all begin at once
     start = time.perf_counter()
     if plan is None:
         allreduce(work, way.compression.format, hook.wire)
     else:
-        exchange_group(plan, layout, {"trial": work}, flat, 0, 0, dense=False)
+        exchange_group(plan, layout, {name: work}, flat, 0, 0, dense=False)
     return time.perf_counter() - start
 
 

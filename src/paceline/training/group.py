@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -73,7 +74,7 @@ def exchange_group(
     with meter.span("gather", "codec"):
         layout.gather(parts, packed, kept)
     if inner is None:
-        dense |= not _between_nodes(plan, layout, packed, kept, 0, seed, step, dense)
+        done = _between_nodes(plan, layout, packed, kept, 0, seed, step, dense)
     else:
         packed[layout.compressed :].zero_()
         kept[layout.total - layout.compressed :].zero_()
@@ -81,13 +82,13 @@ def exchange_group(
             inner.reduce_scatter(whole.new_empty(whole.numel() // inner.world_size), whole, "inner_reduce").wait()
             for whole in (packed, kept)
         )
-        dense |= not _between_nodes(plan, layout, mine, own, mine.numel() * inner.rank, seed, step, dense)
+        done = _between_nodes(plan, layout, mine, own, mine.numel() * inner.rank, seed, step, dense)
         for whole, share in ((packed, mine), (kept, own)):
             inner.all_gather(whole, share, "inner_gather").wait()
     with meter.span("scatter", "codec"):
-        layout.scatter(packed, kept, parts)
+        layout.scatter(packed, kept, parts, done.divisor)
         plan.sample.finish(parts)
-    return dense
+    return dense or not done.finite
 
 
 def room(plan: Plan, layout: Layout) -> int:
@@ -101,15 +102,20 @@ def _padded(plan: Plan, count: int) -> int:
     return shard_bounds(count, "sharded", plan.inner.world_size)[0][1] * plan.inner.world_size
 
 
+class _Sums(NamedTuple):
+    """What the buffers now hold: the mean times ``divisor``; and whether every gradient of every rank was finite."""
+
+    divisor: float
+    finite: bool
+
+
 def _between_nodes(
     plan: Plan, layout: Layout, packed: torch.Tensor, kept: torch.Tensor, start: int, seed: int, step: int, dense: bool
-) -> bool:
-    """Replace the gradients by the mean; ``packed`` begin at ``start`` of the layout. Returns whether all were finite."""
+) -> _Sums:
+    """Replace the gradients by their sum; ``packed`` begin at ``start`` of the layout."""
     wire, meter = plan.outer, plan.outer.meter
     if plan.inner is not None and wire.world_size == 1:  # one node: there is nothing to compress between
-        packed /= plan.workers
-        kept /= plan.workers
-        return True
+        return _Sums(plan.workers, True)
     packed = packed[: max(0, layout.compressed - start)]
     pieces = list(layout.packed(start, start + packed.numel()))
     terngrad = isinstance(plan.codec, ternary.Ternary)
@@ -125,9 +131,7 @@ def _between_nodes(
         unusable, *scales = wire.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
     if unusable:
         _run(plan, wire, (_dense(packed), False), (_dense(kept), False))
-        packed /= plan.workers
-        kept /= plan.workers
-        return False
+        return _Sums(plan.workers, False)
 
     first = layout.first + start
     key = counter.key(seed, step, wire.rank)
@@ -146,15 +150,14 @@ def _between_nodes(
             compressed = CodecStream(plan.codec, packed, key, first, residual)
     _run(plan, wire, (compressed, True), (_dense(kept), False))
     with meter.span("finish", "codec"):
-        kept /= plan.workers
-        if units is None:
-            packed /= plan.workers
-        else:
+        if units is not None:
+            kept /= plan.workers
             for piece, unit in zip(pieces, units, strict=True):
                 packed[piece.start : piece.stop] *= unit / plan.workers
         if plan.feedback is not None and residual is not None:
             plan.feedback.after(layout, residual, start)
-        return not lossless or (is_finite(packed) and is_finite(kept))
+        finite = not lossless or (is_finite(packed) and is_finite(kept))
+        return _Sums(1 if units is not None else plan.workers, finite)
 
 
 def _dense(values: torch.Tensor) -> Stream:

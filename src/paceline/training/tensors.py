@@ -81,10 +81,17 @@ class Layout:
         for values, gradient in self._pairs(parts, packed, kept):
             values.copy_(gradient)
 
-    def scatter(self, packed: torch.Tensor, kept: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> None:
-        """The inverse of ``gather``."""
+    def scatter(
+        self, packed: torch.Tensor, kept: torch.Tensor, parts: Mapping[str, torch.Tensor], divisor: float
+    ) -> None:
+        """The inverse of ``gather``, divided on the way: one pass over memory and not two."""
         for values, gradient in self._pairs(parts, packed, kept):
-            gradient.copy_(values)
+            if divisor == 1:
+                gradient.copy_(values)
+            elif gradient.dtype == values.dtype and gradient.device == values.device:
+                torch.div(values, divisor, out=gradient)
+            else:
+                gradient.copy_(values.div_(divisor))
 
     def _pairs(
         self, parts: Mapping[str, torch.Tensor], packed: torch.Tensor, kept: torch.Tensor

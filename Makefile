@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# The pinned one where it is installed, else the system's.
+CMAKE = $(if $(wildcard $(BIN)/cmake),$(BIN)/cmake,cmake)
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 
 .PHONY: demo test lint native sanitize clean
@@ -25,13 +27,13 @@ $(READY): pyproject.toml constraints.txt $(NATIVE)
 # The extension into src/paceline, for PYTHONPATH=src. Both build with .venv's Python, or PYTHON's where there is no .venv.
 native sanitize: NATIVE_PYTHON = $(shell $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -c 'import sys; print(sys.executable)')
 native:
-	@cmake -S . -B build/native -DPACELINE_INPLACE=ON -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
-	@cmake --build build/native --parallel 2 -- --no-print-directory
+	@$(CMAKE) -S . -B build/native -DPACELINE_INPLACE=ON -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
+	@$(CMAKE) --build build/native --parallel 2 -- --no-print-directory
 
 # The kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer; libstdc++ too, so that exceptions are intercepted.
 sanitize:
-	@cmake -S . -B build/sanitize -DPACELINE_SANITIZE=address,undefined -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
-	@cmake --build build/sanitize --parallel 2 -- --no-print-directory
+	@$(CMAKE) -S . -B build/sanitize -DPACELINE_SANITIZE=address,undefined -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
+	@$(CMAKE) --build build/sanitize --parallel 2 -- --no-print-directory
 	@PACELINE_NATIVE="$$(echo build/sanitize/_native.*so)" PYTHONPATH=src:tests ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \
 	  $(NATIVE_PYTHON) -m pytest -p sanitized -p no:cacheprovider -q tests/codecs -k native

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from distributed import Outcome, launch_and_let_fail
-from paceline.training import streams
+from distributed import Outcome, launch, launch_and_let_fail
+from paceline.training import liveness, streams
 from paceline.training.attach import attach
 
 STEP, LIMIT_S = 3, 30
@@ -62,7 +63,7 @@ def test_rank_0_is_named_though_it_kept_the_store():
         vanish, 3, way="sharded", compression="terngrad", how=int(signal.SIGKILL), lost=0, timeout_s=1800, timeout=100, tcp=True
     )
     assert outcomes[0].code == -signal.SIGKILL
-    check(outcomes, 0, "the store on rank 0 does not answer: rank 0 or the link to it is lost")
+    check(outcomes, 0, "the store on rank 0 does not answer: this rank's link is cut or rank 0 is lost")
 
 
 def test_a_rank_that_does_not_answer_is_named_when_the_time_is_up():
@@ -72,3 +73,16 @@ def test_a_rank_that_does_not_answer_is_named_when_the_time_is_up():
     )
     assert outcomes[1].code == -signal.SIGKILL  # by the test, in the end
     check(outcomes, 1, "rank 1 is lost")
+
+
+def labels(rank: int, workers: int) -> list[str]:
+    """Ranks 1 and 2 have a hook more than rank 0, and rank 2 was restarted once."""
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(int(rank == 2))
+    two = dist.new_group([1, 2])
+    made = [liveness._label(two)] if rank else []
+    return made + [liveness._label(dist.group.WORLD) for _ in range(2)]
+
+
+def test_hooks_of_equal_models_have_labels_of_their_own_alike_on_every_rank():
+    zero, one, two = launch(labels, 3)
+    assert one == two and one[1:] == zero and len(set(one)) == 3

@@ -16,7 +16,7 @@ from paceline.errors import UserError
 from paceline.training.attach import attach
 
 CASES: dict[str, dict[str, Any]] = {
-    "topk with momentum": {"compression": "topk"},
+    "topk with momentum": {"compression": "topk", "momentum": 0.9},
     "sign over a ring": {"compression": "sign", "exchange": "ring"},
     "scaled, hierarchical": {"compression": "inceptionn-scaled", "exchange": "hierarchical", "ranks_per_node": 2},
     "int8": {"compression": "int8"},
@@ -31,10 +31,7 @@ def net(group: Any = None) -> DDP:
 
 
 def attached(model: DDP, case: str, seed: int) -> Any:
-    hook = attach(model, seed=seed, **CASES[case])
-    if "momentum" in case:
-        hook._plan.feedback.momentum = 0.9
-    return hook
+    return attach(model, seed=seed, **CASES[case])
 
 
 def train(model: DDP, optimizer: Any, rank: int, steps: range) -> list[np.ndarray]:

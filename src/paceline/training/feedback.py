@@ -61,19 +61,19 @@ class Feedback:
         self.momentum = momentum
         self.residual, self.velocity = Memory(), Memory()
 
-    def compensate(self, layout: Layout, values: torch.Tensor, start: int) -> torch.Tensor:
-        """Add what is owed to the gradients ``values``, which begin at ``start`` of the layout. Returns the residual there."""
+    def compensate(self, layout: Layout, values: torch.Tensor, start: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Add what is owed to the gradients ``values``, which begin at ``start`` of the layout.
+
+        Returns:
+            The residual there, and the local momentum if it is corrected; whoever encodes the values writes both.
+        """
         residual = self.residual.flat(layout, values.device)[start : start + values.numel()]
+        velocity = None
         if self.momentum:
             velocity = self.velocity.flat(layout, values.device)[start : start + values.numel()]
             values.copy_(velocity.mul_(self.momentum).add_(values))
         values.add_(residual)
-        return residual
-
-    def after(self, layout: Layout, residual: torch.Tensor, start: int) -> None:
-        """Momentum stops where an element was sent, which leaves a residual of exactly zero."""
-        if self.momentum:
-            self.velocity.flat(layout, residual.device)[start : start + residual.numel()].mul_(residual != 0)
+        return residual, velocity
 
     def state(self) -> dict[str, State]:
         """A copy of everything, by tensor."""

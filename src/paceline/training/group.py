@@ -136,7 +136,7 @@ def _between_nodes(
     first = layout.first + start
     key = counter.key(seed, step, wire.rank)
     units = None
-    residual = None
+    residual = velocity = None
     with meter.span("prepare", "codec"):
         if terngrad:
             plan.sample.take(pieces, packed, moments, bounds, scales, key, first, step)
@@ -146,16 +146,14 @@ def _between_nodes(
             if plan.guard is not None:
                 plan.guard.watch(plan.codec, packed, pieces, step)
             if plan.feedback is not None:
-                residual = plan.feedback.compensate(layout, packed, start)
-            compressed = CodecStream(plan.codec, packed, key, first, residual)
+                residual, velocity = plan.feedback.compensate(layout, packed, start)
+            compressed = CodecStream(plan.codec, packed, key, first, residual, velocity)
     _run(plan, wire, (compressed, True), (_dense(kept), False))
     with meter.span("finish", "codec"):
         if units is not None:
             kept /= plan.workers
             for piece, unit in zip(pieces, units, strict=True):
                 packed[piece.start : piece.stop] *= unit / plan.workers
-        if plan.feedback is not None and residual is not None:
-            plan.feedback.after(layout, residual, start)
         finite = not lossless or (is_finite(packed) and is_finite(kept))
         return _Sums(1 if units is not None else plan.workers, finite)
 

@@ -57,7 +57,7 @@ class Hook:
         ranks = dist.get_process_group_ranks(model.process_group)
         group = own_group(model.process_group, ranks, timeout_s)
         self.wire = Wire(group, next(model.module.parameters()).device, self.meter, timeout_s)
-        self._roll = Roll(group, f"{ranks[0]}-{len(ranks)}-{sum(t.elements for t in self.tensors)}")
+        self._roll = Roll(group)
         self._weights = [p for p in model.module.parameters() if p.requires_grad]
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
         self._layouts: dict[tuple[str, ...], Layout] = {}

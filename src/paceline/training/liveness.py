@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import queue
 import threading
 import time
 import weakref
@@ -12,6 +15,9 @@ import torch.distributed as dist
 
 BEAT_S = 1.0
 PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost
+ANSWER_S = 4.0  # the store's answers take no longer, else there is no way to it
+
+_hooks = itertools.count()
 
 
 class LostRank(RuntimeError):
@@ -19,18 +25,14 @@ class LostRank(RuntimeError):
 
 
 class Roll:
-    """The beats of all ranks of a group.
+    """The beats of all ranks of a group; every rank of it makes one at the same time."""
 
-    Args:
-        label: different for every hook of a process, alike on every rank.
-    """
-
-    def __init__(self, group: dist.ProcessGroup, label: str) -> None:
+    def __init__(self, group: dist.ProcessGroup) -> None:
         self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
         store: Any = dist.distributed_c10d._get_default_store()
         with suppress(AttributeError, RuntimeError, NotImplementedError):
             store = store.clone()  # a connection of its own: the beat must not wait behind someone's blocking get
-        self._store: Any = dist.distributed_c10d.PrefixStore(f"paceline/{label}", store)
+        self._store: Any = dist.distributed_c10d.PrefixStore(f"paceline/{_label(group)}", store)
         self._stop = threading.Event()
         if self._ranks > 1:
             beat = (self._store, self._rank, self._stop)  # and not self: the beat ends with its hook
@@ -39,23 +41,46 @@ class Roll:
 
     def verdict(self, error: Exception) -> LostRank:
         """Name the ranks whose beat stands still. The first rank to find out tells the others."""
-        why = str(error).splitlines()[0][:200]
+        why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        # On a thread: over a link that is cut the store's operations wait for minutes.
+        answer: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=lambda: answer.put(self._still()), name="paceline-verdict", daemon=True).start()
         try:
-            if self._store.add("lost/told", 0):
-                lost = self._store.get("lost/ranks").decode()
-            else:
-                before = [self._store.add(f"beat/{rank}", 0) for rank in range(self._ranks)]
-                time.sleep(PATIENCE_S)
-                after = [self._store.add(f"beat/{rank}", 0) for rank in range(self._ranks)]
-                still = [rank for rank in range(self._ranks) if before[rank] == after[rank] and rank != self._rank]
-                lost = ", ".join(map(str, still))
-                self._store.set("lost/ranks", lost)
-                self._store.add("lost/told", 1)
-        except Exception:
-            return LostRank(f"the store on rank 0 does not answer: rank 0 or the link to it is lost ({why})")
+            lost = answer.get(timeout=PATIENCE_S + ANSWER_S)
+        except queue.Empty:
+            lost = None
+        if lost is None:
+            return LostRank(f"the store on rank 0 does not answer: this rank's link is cut or rank 0 is lost ({why})")
         if not lost:
             return LostRank(f"the exchange failed though every rank is alive: a link is slow or cut ({why})")
         return LostRank(f"rank {lost} is lost: it was ended or its link is cut ({why})")
+
+    def _still(self) -> str | None:
+        """The ranks whose beat stands still, which may be none; None if the store cannot be asked."""
+        try:
+            if self._store.add("lost/told", 0):
+                return str(self._store.get("lost/ranks").decode())
+            before = [self._store.add(f"beat/{rank}", 0) for rank in range(self._ranks)]
+            time.sleep(PATIENCE_S)
+            after = [self._store.add(f"beat/{rank}", 0) for rank in range(self._ranks)]
+            still = [rank for rank in range(self._ranks) if before[rank] == after[rank] and rank != self._rank]
+            lost = ", ".join(map(str, still))
+            self._store.set("lost/ranks", lost)
+            self._store.add("lost/told", 1)
+        except Exception:
+            return None
+        return lost
+
+
+def _label(group: dist.ProcessGroup) -> str:
+    """A name that no other hook in the store has, alike on every rank: what the group's first rank calls it.
+
+    Ranks count their hooks, and torchrun the restarts of its workers, but not every rank has been in as many of them.
+    """
+    mine = f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}-{dist.get_rank()}-{next(_hooks)}"
+    labels = [""] * dist.get_world_size(group)
+    dist.all_gather_object(labels, mine, group=group)
+    return labels[0]
 
 
 def _beat(store: Any, rank: int, stop: threading.Event) -> None:

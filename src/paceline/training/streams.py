@@ -55,11 +55,15 @@ class CodecStream:
     Args:
         values: the gradients, plus the residual where there is one.
         residual: receives what each encoding loses.
+        velocity: local momentum, which stops where an element is sent.
         key, first: draws of the stochastic rounding; element k takes draw ``first + k``.
     """
 
-    def __init__(self, codec: Codec, values: torch.Tensor, key: Key, first: int, residual: torch.Tensor | None = None) -> None:
-        self.codec, self.values, self.residual = codec, values, residual
+    def __init__(
+        self, codec: Codec, values: torch.Tensor, key: Key, first: int, residual: torch.Tensor | None = None,
+        velocity: torch.Tensor | None = None,
+    ) -> None:  # fmt: skip
+        self.codec, self.values, self.residual, self.velocity = codec, values, residual, velocity
         self._key, self._first = key, first
         self._fixed = codec.payload_bytes(_MANY) is not None
 
@@ -80,6 +84,8 @@ class CodecStream:
             left = self.residual[start:stop]
             left.copy_(values)
             codecs.decode_into(message, codecs.vector(left), codecs.SUBTRACT)
+            if self.velocity is not None:  # sent elements are those that changed: a rounded one leaves a residual too
+                self.velocity[start:stop].mul_(left == values)
         return message
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import oracle
 from every_backend import kernels, labels
-from paceline.codecs import PayloadError, bits, container, counter, decode_into, get, names, ternary
+from paceline.codecs import PayloadError, bits, container, counter, decode_into, get, names
 from paceline.codecs.registry import BY_NAME
 from paceline.codecs.ternary import TernarySum
 from paceline.errors import UserError
@@ -81,8 +81,8 @@ def test_a_sum_by_hand():
     #   bit 0         0  1  0  1  0  1  0  1    0  0       2 + 8 + 32 + 128 = aa, 00
     #   bit 1         0  0  1  1  0  0  1  1    1  0       4 + 8 + 64 + 128 = cc, 01
     #   bit 2         0  0  0  0  1  1  1  0    1  0       16 + 32 + 64 = 70, 01
-    total = np.array([-3, -2, -1, 0, 1, 2, 3, 0, 3, -3], np.int8)
-    assert ternary.pack_sum(total, 3).tobytes().hex() == "aa00cc017001"
+    total = np.array([-3, -2, -1, 0, 1, 2, 3, 0, 3, -3], np.float32)
+    assert TernarySum(workers=3).encode(total)[32:].tobytes().hex() == "aa00cc017001"
     assert GOLDEN["ternary-sum"][0]["payload"].endswith("aa00cc017001")
 
 
@@ -136,11 +136,12 @@ def test_the_push_is_two_bits_an_element_in_the_described_order(codes):
 
 @given(st.integers(1, 600), st.integers(0, 200), st.randoms(use_true_random=False))
 def test_the_sum_comes_back_exactly_in_the_described_bits(workers, count, random):
-    total = np.array([random.randint(-workers, workers) for _ in range(count)], np.int32)
-    message = ternary.pack_sum(total, workers)
-    assert message.tobytes() == oracle.sum_body(total.tolist(), workers)
-    assert message.size == TERNARY.pull_bytes(count, workers) == -(-count // 8) * ceil(log2(2 * workers + 1))
-    assert ternary.unpack_sum(message, count, workers).tolist() == total.tolist()
+    total = [random.randint(-workers, workers) for _ in range(count)]
+    codec = TernarySum(workers=workers, scale=float(workers))
+    payload = codec.encode(total)
+    assert payload[32:].tobytes() == oracle.sum_body(total, workers)
+    assert payload.size - 32 == TERNARY.pull_bytes(count, workers) == -(-count // 8) * ceil(log2(2 * workers + 1))
+    assert codec.decode(payload).tolist() == total
 
 
 @given(st.integers(1, 32), st.integers(0, 300), st.randoms(use_true_random=False))

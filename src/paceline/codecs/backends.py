@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from paceline.codecs import container, counter, native
-from paceline.codecs.codec import Bytes, Codec, apply
+from paceline.codecs.codec import Bytes, Codec, apply, is_tensor
 from paceline.codecs.container import PayloadError
 from paceline.errors import UserError, unknown
 
@@ -104,7 +105,7 @@ def kind(code: int) -> type[Codec]:
 
 def as_bytes(payload: Any) -> Any:
     """A payload as a contiguous 1-D array of bytes, on its own device."""
-    if type(payload).__module__.partition(".")[0] == "torch":
+    if is_tensor(payload):
         tensor = payload.detach().reshape(-1)
         if tensor.dtype.itemsize != 1:
             raise PayloadError(f"a payload is uint8, not {tensor.dtype}")
@@ -135,11 +136,38 @@ def empty_floats(like: Any, count: int) -> Any:
         raise PayloadError(f"{count} elements do not fit into memory") from None
 
 
-def beside(data: Any, out: Any) -> Any:
-    """``out``. Raises ValueError when it is not on the device of ``data``."""
-    if getattr(out, "device", None) != data.device:
-        raise ValueError(f"the payload is on {data.device}, out is not")
-    return out
+def writable(out: Any, like: Any, dtypes: Sequence[str]) -> Any:
+    """``out`` as the kernels write into it: as a NumPy array where ``like`` is one, else the tensor itself.
+
+    Args:
+        dtypes: what ``out`` may hold; bytes must also be contiguous.
+
+    Raises:
+        ValueError: ``out`` is something else, on another device, not 1-D or read-only.
+    """
+    host = isinstance(like, np.ndarray)
+    view = out
+    if host and is_tensor(out):
+        try:
+            view = out.detach().numpy()
+        except (TypeError, RuntimeError):  # on a GPU, sparse, or of a dtype that NumPy has not
+            view = None
+    if isinstance(view, np.ndarray) if host else is_tensor(view) and view.device == like.device:
+        dtype = view.dtype.name if host else str(view.dtype).removeprefix("torch.")
+        gapless = "uint8" not in dtypes or (view.flags.c_contiguous if host else view.is_contiguous())
+        if dtype in dtypes and view.ndim == 1 and gapless and (not host or view.flags.writeable):
+            return view
+    wanted = f"1-D, writable, {'contiguous, ' if 'uint8' in dtypes else ''}{' or '.join(dtypes)}"
+    raise ValueError(f"out is {_described(out)}; give a NumPy array or a tensor: {wanted}, on the device of what is read")
+
+
+def _described(out: Any) -> str:
+    """What somebody gave, in words."""
+    if not isinstance(out, np.ndarray) and not is_tensor(out):
+        return f"of type {type(out).__name__}"
+    where = f"on {out.device}" if is_tensor(out) else "" if out.flags.writeable else "read-only"
+    strides = out.strides if isinstance(out, np.ndarray) else out.stride() if out.layout == _torch().strided else out.layout
+    return f"{out.dtype} of shape {tuple(out.shape)}, strides {strides} {where}".rstrip()
 
 
 def _torch() -> Any:

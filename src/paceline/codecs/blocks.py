@@ -66,13 +66,13 @@ class Blocked(Codec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        possible = self.block.bit_count() == 1 and 1 << LOG2_LEAST <= self.block <= 1 << LOG2_MOST
+        possible = int(self.block).bit_count() == 1 and 1 << LOG2_LEAST <= self.block <= 1 << LOG2_MOST
         legal(possible, f"a block of {self.block} elements", "give a power of two from 64 to 65536")
 
     @property
     def log2_block(self) -> int:
         """log2 of the block."""
-        return self.block.bit_length() - 1
+        return int(self.block).bit_length() - 1
 
     def parameters(self) -> bytes:
         """log2 of the block."""

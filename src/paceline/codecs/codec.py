@@ -6,6 +6,7 @@ compute the same bits faster. This class adds what is common: input in any form,
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
@@ -22,6 +23,9 @@ Bytes = NDArray[np.uint8]
 
 SET, ADD, SUBTRACT = 0, 1, 2
 """What decoding does to ``out``: replace it, add to it, subtract from it."""
+
+FLOATS = ("float32", "float64", "float16")
+"""What values are decoded into; computed is fp32."""
 
 NON_FINITE = "NaN or infinity has no form in this codec; send this tensor dense"
 
@@ -118,7 +122,7 @@ class Codec(ABC):
         return HEADER_BYTES + self.body_range(count)[1]
 
     def encode(
-        self, x: Any, seed: int = 0, step: int = 0, rank: int = 0, *, start: int = 0, out: Bytes | None = None
+        self, x: Any, seed: int = 0, step: int = 0, rank: int = 0, *, start: int = 0, out: Any = None
     ) -> Bytes:
         """``x`` as a payload: a uint8 array that says itself what it holds.
 
@@ -126,14 +130,17 @@ class Codec(ABC):
             x: 1-D, NumPy or torch, of any float type and strides; the codec computes in fp32.
             seed, step, rank: of the stochastic rounding; equal ones give equal bytes on every machine and backend.
             start: index of the first element among the draws, for a part of a larger tensor.
-            out: uint8 array of at least ``max_payload_bytes`` to write into; the result is a view of it, nothing is allocated.
+            out: contiguous uint8 array or tensor of at least ``max_payload_bytes``, on the device of ``x``, to write into; the
+                result is a view of it, nothing is allocated.
 
         Raises:
-            ValueError: ``x`` is not 1-D, holds what the codec has no form for (NaN, infinity), or ``out`` is too small.
+            ValueError: ``x`` is not 1-D or complex, or holds what the codec has no form for (NaN, infinity); ``out`` is too
+                small or no such array.
         """
-        return self.encode_with(vector(x), counter.key(seed, step, rank), start, out)
+        payload: Bytes = self.encode_with(vector(x), counter.key(seed, step, rank), start, out)
+        return payload
 
-    def encode_with(self, x: F32, key: counter.Key, start: int, out: Bytes | None = None) -> Bytes:
+    def encode_with(self, x: F32, key: counter.Key, start: int, out: Any = None) -> Any:
         """``encode`` of a contiguous fp32 array with a ready key."""
         from paceline.codecs import backends
 
@@ -141,34 +148,41 @@ class Codec(ABC):
         codec = self.resolved(x)
         room = codec.max_payload_bytes(x.shape[0])
         if out is None:
-            out = backends.empty_bytes(x, room)
-        elif out.shape[0] < room:
-            raise ValueError(f"out has {out.shape[0]} bytes; {x.shape[0]} elements may take {room}")
-        if not isinstance(out, np.ndarray):
-            return out[: kernels.write(codec, x, out[:room], key, start)]
-        body = out[HEADER_BYTES:room]
+            out = target = backends.empty_bytes(x, room)
+        else:
+            target = backends.writable(out, x, ("uint8",))
+            if target.shape[0] < room:
+                raise ValueError(f"out has {target.shape[0]} bytes; {x.shape[0]} elements may take {room}")
+        if not isinstance(target, np.ndarray):
+            return out[: kernels.write(codec, x, target[:room], key, start)]
+        body = target[HEADER_BYTES:room]
         written = kernels.encode(codec, x, body, key, start)
         head = container.header_bytes(Header(codec.code, x.shape[0], codec.parameters()))
-        container.write_header(out, head, kernels.checksum(head, body[:written]))
+        container.write_header(target, head, kernels.checksum(head, body[:written]))
         return out[: HEADER_BYTES + written]
 
-    def decode(self, payload: Any, *, out: F32 | None = None) -> F32:
+    def decode(self, payload: Any, *, out: Any = None) -> F32:
         """The fp32 values of a payload, of the length of what was encoded.
+
+        Args:
+            payload: bytes, or a uint8 array or tensor.
+            out: writable 1-D array or tensor of fp32 (fp16 and fp64 are rounded to), where the payload is; it is the result.
 
         Raises:
             PayloadError: truncated, corrupted, another codec or version.
-            ValueError: ``out`` has another length.
+            ValueError: ``out`` has another length or is no such array.
         """
-        return decode_into(payload, out, SET, only=(type(self),), backend=self.backend)
+        values: F32 = decode_into(payload, out, SET, only=(type(self),), backend=self.backend)
+        return values
 
-    def decode_add(self, payload: Any, out: F32) -> None:
+    def decode_add(self, payload: Any, out: Any) -> None:
         """``out += decode(payload)``. Raises as ``decode``; ``out`` is then unchanged, unless the body itself is malformed."""
         decode_into(payload, out, ADD, only=(type(self),), backend=self.backend)
 
 
 def decode_into(
-    payload: Any, out: F32 | None, mode: int = SET, *, only: tuple[type[Codec], ...] = (), backend: str = ""
-) -> F32:
+    payload: Any, out: Any, mode: int = SET, *, only: tuple[type[Codec], ...] = (), backend: str = ""
+) -> Any:
     """Decode a payload of any codec (of ``only``), as its header says, into ``out`` (made when None).
 
     Raises as ``Codec.decode``.
@@ -187,33 +201,50 @@ def decode_into(
         expected = f"{least}" if least == most else f"{least} to {most}"
         raise PayloadError(f"{header.elements} elements take {expected} bytes, the payload holds {body.shape[0]}")
     kernels = backends.pick(codec, data, backend)
-    if out is not None and out.shape != (header.elements,):
-        raise ValueError(f"out has shape {tuple(out.shape)}, the payload {header.elements} elements")
-    if not isinstance(data, np.ndarray):  # on a GPU: checksum and values without waiting for it in between
-        if out is None:
-            out = backends.empty_floats(data, header.elements)
-        kernels.read(codec, container.header_bytes(header), sums, body, backends.beside(data, out), mode)
-        return out
-    if kernels.checksum(container.header_bytes(header), body) != sums:
+    target = None if out is None else backends.writable(out, data, FLOATS)
+    if target is not None and target.shape[0] != header.elements:
+        raise ValueError(f"out has shape {tuple(target.shape)}, the payload {header.elements} elements")
+    head = container.header_bytes(header)
+    host = isinstance(data, np.ndarray)
+    if host and kernels.checksum(head, body) != sums:
         raise PayloadError(container.CHANGED)
-    if out is None:
-        out = backends.empty_floats(data, header.elements)
-    kernels.decode(codec, body, out, mode)
+    if target is None:
+        out = target = backends.empty_floats(data, header.elements)
+    if host:
+        kernels.decode(codec, body, target, mode)
+    else:  # on a GPU: checksum and values without waiting for it in between
+        kernels.read(codec, head, sums, body, target, mode)
     return out
 
 
 def vector(x: Any) -> F32:
-    """``x`` as a contiguous 1-D fp32 array: NumPy, or a torch tensor on its own device. Raises ValueError for another shape."""
-    if type(x).__module__.partition(".")[0] == "torch":
-        import torch
+    """``x`` as a contiguous 1-D fp32 array: NumPy, or a torch tensor on its own device.
 
-        tensor = x.detach().to(torch.float32).contiguous()
+    Raises:
+        ValueError: another shape, or what are no real numbers.
+    """
+    if is_tensor(x):
+        if x.is_complex():
+            raise ValueError(f"encode takes real numbers, got {x.dtype}")
+        tensor = x.detach().float().contiguous()
         values: Any = tensor.numpy() if tensor.device.type == "cpu" else tensor
     else:
-        values = np.ascontiguousarray(x, dtype=np.float32)
+        given = np.asarray(x)
+        if given.dtype.kind in "cmM":
+            raise ValueError(f"encode takes real numbers, got {given.dtype}")
+        try:
+            values = np.ascontiguousarray(given, dtype=np.float32)
+        except TypeError as error:
+            raise ValueError(f"encode takes real numbers: {error}") from None
     if values.ndim != 1:
         raise ValueError(f"encode takes a 1-D array, got shape {tuple(values.shape)}; flatten it first")
     return values  # type: ignore[no-any-return]
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether it is torch's; imports no torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
 
 
 def apply(out: F32, values: F32, mode: int) -> None:

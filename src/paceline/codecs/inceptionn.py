@@ -8,7 +8,7 @@ each other, docs/wire-format.md says what was decided. ``inceptionn-scaled`` is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor, isfinite, log2
+from math import floor, inf, log2
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -135,6 +135,6 @@ def tag_shares(x: F32, bound: float = 2.0**-10) -> TagShares:
 
 def _nearest_k(bound: float, largest: int) -> int:
     """The k of the legal bound 2**-k that is nearest by ratio."""
-    if not isfinite(bound) or bound <= 0:
+    if not 0 < bound < inf:
         return largest if bound <= 0 else 1
     return min(max(floor(0.5 - log2(bound)), 1), largest)

@@ -21,6 +21,8 @@ from paceline.codecs.container import PayloadError
 
 TINY_SCALE = np.float32(2.0**-100)  # below it 2**24 / s overflows: such a tensor is sent as zeros
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 class Moments(NamedTuple):
     """What clipping and scaling need of one tensor: standard deviation and largest magnitude (both fp32)."""
@@ -117,22 +119,6 @@ def ternarize(x: F32, bound: np.float32, scale: np.float32, stream: counter.Key,
     return nonzero, nonzero & (x < 0)
 
 
-def unpack_codes(message: Bytes, count: int) -> NDArray[np.int8]:
-    """The ternary values -1, 0, +1 of a push message."""
-    nonzero, negative = bits.unpack_planes(message, count, 2)
-    return nonzero.view(np.int8) - (negative.view(np.int8) << 1)
-
-
-def pack_sum(total: NDArray[np.signedinteger], workers: int) -> Bytes:
-    """The sum of ``workers`` ternaries, each in -workers to +workers, in ceil(log2(2 workers + 1)) bits an element."""
-    return bits.pack((total + workers).astype(np.uint32), (2 * workers).bit_length())
-
-
-def unpack_sum(message: Bytes, count: int, workers: int) -> NDArray[np.int32]:
-    """The inverse of ``pack_sum``."""
-    return bits.unpack(message, count, (2 * workers).bit_length()).view(np.int32) - np.int32(workers)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Ternary(Codec):
     """Two bits an element: -scale, 0 or +scale, right on average.
@@ -152,7 +138,7 @@ class Ternary(Codec):
         super().__post_init__()
         for what, value in (("clip", self.clip), ("scale", self.scale)):
             legal(
-                value is None or 0 <= value < float("inf"), f"{what} is {value}", "give a finite number from 0 up, or None"
+                value is None or 0 <= value <= _LARGEST, f"{what} is {value}", "give a number of fp32 from 0 up, or None"
             )
 
     def body_range(self, count: int) -> tuple[int, int]:

@@ -35,19 +35,6 @@ class Way:
     ranks_per_node: int = 1
     compress_pull: bool = True
 
-    def settings(self) -> dict[str, Any]:
-        """What every rank must have alike."""
-        c = self.compression
-        return {
-            "compression": c.name,
-            "options": dict(c.option_values),
-            "dense rule": str(c.rule),
-            "exchange": self.exchange,
-            "clip": self.clip,
-            "ranks per node": self.ranks_per_node,
-            "compress_pull": self.compress_pull,
-        }
-
 
 def choose(
     compression: str, exchange: str, options: dict[str, Any], clip: float | None, ranks_per_node: int, rule: dict[str, Any],

@@ -1,0 +1,130 @@
+"""What the codecs are given: ``out`` of every kind, values that are no numbers, options of the wrong type."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from every_backend import labels
+from paceline.codecs import Codec, decode_into, get
+from paceline.errors import UserError
+
+N = 1000
+BACKENDS = sorted({label.partition("-")[0] for label in labels()})
+CODECS = ["fp32", "ternary", "int8", "inceptionn", "topk"]
+X = np.linspace(-1, 1, N, dtype=np.float32)
+
+
+@pytest.fixture(params=[(name, backend) for name in CODECS for backend in BACKENDS], ids="-".join)
+def codec(request: pytest.FixtureRequest) -> Codec:
+    name, backend = request.param
+    return get(name, backend=backend)
+
+
+def test_a_tensor_of_torch_is_written_in_place_and_given_back(codec):
+    wanted = codec.encode(X)
+    room = torch.zeros(codec.max_payload_bytes(N) + 5, dtype=torch.uint8)
+    payload = codec.encode(torch.from_numpy(X), out=room)
+    assert torch.is_tensor(payload) and payload.data_ptr() == room.data_ptr() and not room[-5:].any()
+    assert np.array_equal(payload.numpy(), wanted)
+    values = codec.decode(wanted)
+    out = torch.ones(N)
+    assert codec.decode(payload, out=out) is out and np.array_equal(out.numpy(), values)
+    codec.decode_add(payload, out)
+    assert np.array_equal(out.numpy(), values + values)
+    parameter = torch.nn.Parameter(torch.zeros(N))
+    codec.decode_add(wanted, parameter)
+    assert np.array_equal(parameter.detach().numpy(), values)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("step", [1, 2, -1])
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_values_go_into_any_float_type_and_strides(codec, dtype, step, kind):
+    if kind is torch.as_tensor and step < 0:
+        pytest.skip("torch has no negative strides")
+    out = kind(np.zeros(N * abs(step), dtype))[::step]
+    payload = codec.encode(X)
+    codec.decode_add(payload, out)
+    assert np.array_equal(np.asarray(out), codec.decode(payload).astype(dtype))
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+WRONG_FLOATS: dict[str, Any] = {
+    "list": [0.0] * N, "bytes": bytearray(N), "read-only": read_only(np.zeros(N, np.float32)), "int": np.zeros(N, np.int32),
+    "complex": np.zeros(N, np.complex64), "two axes": np.zeros((N, 1), np.float32), "no axis": np.float32(0),
+    "short": np.zeros(N - 1, np.float32), "bf16": torch.zeros(N, dtype=torch.bfloat16), "int tensor": torch.zeros(N).int(),
+    "tensor of two axes": torch.zeros(1, N), "long tensor": torch.zeros(N + 1), "meta": torch.zeros(N, device="meta"),
+    "sparse": torch.zeros(N).to_sparse(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("out", WRONG_FLOATS.values(), ids=WRONG_FLOATS)
+def test_an_out_that_cannot_hold_the_values_is_refused(codec, out):
+    payload = codec.encode(X)
+    into = partial(decode_into, payload, out)
+    for call in (into, lambda: codec.decode(payload, out=out), lambda: codec.decode_add(payload, out)):
+        with pytest.raises(ValueError, match=r"float32 or float64|the payload 1000 elements"):
+            call()
+
+
+WRONG_BYTES: dict[str, Any] = {
+    "list": [0] * 9000, "bytearray": bytearray(9000), "read-only": read_only(np.zeros(9000, np.uint8)),
+    "fp32": np.zeros(9000, np.float32), "int8": np.zeros(9000, np.int8), "strided": np.zeros(18_000, np.uint8)[::2],
+    "two axes": np.zeros((9000, 1), np.uint8), "short": np.zeros(40, np.uint8), "fp32 tensor": torch.zeros(9000),
+    "strided tensor": torch.zeros(18_000, dtype=torch.uint8)[::2], "short tensor": torch.zeros(40, dtype=torch.uint8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("out", WRONG_BYTES.values(), ids=WRONG_BYTES)
+def test_an_out_that_cannot_hold_the_payload_is_refused(codec, out):
+    with pytest.raises(ValueError, match=r"contiguous, uint8|out has 40 bytes"):
+        codec.encode(X, out=out)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [np.ones(9, np.complex64), torch.ones(9, dtype=torch.complex64), [1j], np.zeros(9, "M8[s]"), [None, {}], ["a"]],
+    ids=["complex", "complex tensor", "complex list", "dates", "objects", "text"],
+)
+def test_what_are_no_real_numbers_is_not_encoded(codec, x):
+    with pytest.raises(ValueError):
+        codec.encode(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        (None, {}, "unknown codec 'None'"),
+        (3, {}, "unknown codec '3'"),
+        (["int8"], {}, "unknown codec"),
+        ("inceptionn", {"bound": "a"}, "option bound of inceptionn is 'a'; give a number"),
+        ("inceptionn-scaled", {"bound": 10**400}, "a power of two"),
+        ("int8", {"block": 1e9}, "option block of int8 is 1000000000.0; give a whole number"),
+        ("int8", {"block": None}, "give a whole number"),
+        ("sign", {"block": 0}, "power of two from 64"),
+        ("ternary", {"scale": 1e300}, "scale is 1e\\+300"),
+        ("ternary", {"scale": float("nan")}, "scale is nan"),
+        ("ternary", {"clip": 1j}, "give a number or None"),
+        ("topk", {"density": "1 %"}, "option density of topk is '1 %'; give a number"),
+        ("topk", {"value_bits": 16.0}, "give a whole number"),
+        ("fp32", {"backend": 3}, "option backend of fp32 is 3; give a name"),
+    ],
+)
+def test_options_of_a_wrong_type_or_size_are_named(name, options, said):
+    with pytest.raises(UserError, match=said):
+        get(name, **options)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert get("int8", block=np.int64(256)).encode(X).tobytes() == get("int8", block=256).encode(X).tobytes()
+    assert get("topk", density=np.float64(0.5)).encode(X).tobytes() == get("topk", density=0.5).encode(X).tobytes()
+    assert get("ternary", scale=np.float32(2)).encode(X).tobytes() == get("ternary", scale=2).encode(X).tobytes()

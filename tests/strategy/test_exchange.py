@@ -305,7 +305,8 @@ def test_low_rank_factors_are_reduced_in_place_of_matrices():
     assert set(kept) == {"t1", "t3"}
     plan = plan_bucket(some, compression, set(kept))
     assert plan == BucketPlan(64 * 147 + 512000, 2, 64 + 16, (4 * (64 + 1000), 4 * (147 + 512)))
-    rest, p, q = phases(plan, compression, "allreduce", 4)
+    flag, rest, p, q = phases(plan, compression, "allreduce", 4)
+    assert (flag.name, flag.sizes) == ("scales", (4,))
     assert (rest.sizes, p.sizes, q.sizes) == ((4 * 80,), (16 * 1064,), (16 * 659,))
 
 

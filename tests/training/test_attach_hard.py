@@ -57,6 +57,60 @@ def test_a_second_hook_and_sparse_gradients_are_refused() -> None:
         assert "already" in said[0] and "sparse" in said[1]
 
 
+ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
+    "clip 0": ({"clip": 0}, "clip=0; give standard deviations"),
+    "clip -1": ({"clip": -1}, "clip=-1; give"),
+    "clip nan": ({"clip": float("nan")}, "clip=nan; give"),
+    "clip inf": ({"clip": float("inf")}, "clip=inf; give"),
+    "clip text": ({"clip": "2"}, "clip='2'; give"),
+    "min_elements": ({"min_elements": -1}, "min_elements=-1; give a whole number from 0 on"),
+    "check_every": ({"check_every": -1}, "check_every=-1; give a whole number"),
+    "seed": ({"seed": 1.5}, "seed=1.5; give a whole number"),
+    "timeout_s": ({"timeout_s": -1}, "timeout_s=-1; give seconds"),
+    "timeout_s nan": ({"timeout_s": float("nan")}, "timeout_s=nan; give seconds"),
+    "ranks_per_node": ({"ranks_per_node": 0}, "ranks_per_node=0; give a whole number from 1 on"),
+    "powersgd": ({"compression": "powersgd", "dense": ["a"]}, "powersgd treats all tensors alike; leave dense and min_el"),
+    "dense": ({"compression": "dense", "min_elements": 5}, "dense treats all tensors alike"),
+    "bf16": ({"compression": "bf16", "dense": ["a"]}, "bf16 treats all tensors alike"),
+}
+
+
+class Complex(nn.Module):
+    """A layer with one complex parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.real, self.phase = nn.Linear(8, 8), nn.Parameter(torch.ones(8, dtype=torch.complex64))
+
+
+def illegal(rank: int, workers: int) -> dict[str, str]:
+    """What attach says to each value, and to complex parameters."""
+
+    def said(model: nn.Module, **options: Any) -> str:
+        try:
+            attach(DDP(model), **options)
+        except UserError as error:
+            return str(error)
+        return "no error"
+
+    found = {case: said(nn.Linear(8, 8), **options) for case, (options, _) in ILLEGAL.items()}
+    for compression in ("dense", "int8", "powersgd", "auto"):
+        found[f"complex {compression}"] = said(Complex(), compression=compression)
+    return found
+
+
+@pytest.mark.parametrize("case", ILLEGAL)
+def test_illegal_values_are_refused_with_what_is_legal(case: str) -> None:
+    (found,) = launch_once(illegal, 1, timeout=60)
+    assert found[case].startswith(ILLEGAL[case][1])
+
+
+@pytest.mark.parametrize("compression", ["dense", "int8", "powersgd", "auto"])
+def test_complex_parameters_are_refused(compression: str) -> None:
+    (found,) = launch_once(illegal, 1, timeout=60)
+    assert found[f"complex {compression}"].startswith("phase: complex gradients cannot be exchanged")
+
+
 def test_a_constant_tensor_is_not_clipped_away() -> None:
     x = np.full(100, 0.5, np.float32)
     assert ternary.clip_bound(ternary.moments(x), 2.5) == np.float32(0.5)

@@ -66,6 +66,7 @@ DISAGREEMENTS: dict[str, list[dict[str, Any]]] = {
     "exchange": [{"compression": "int8", "exchange": "ring"}, {"compression": "int8"}],
     "seed": [{"seed": 1}, {"seed": 2}],
     "check": [{"check_every": 3}, {"check_every": 0}],
+    "illegal on one rank": [{}, {"timeout_s": -1}],
 }
 
 
@@ -96,6 +97,13 @@ def faults(rank: int, workers: int) -> dict[str, Any]:
             model.module.a.weight[3, 3] *= 1 + 2**-23
     seen["drift"] = [*said, train(model, 1, rank), train(model, 1, rank)]
 
+    model = net()
+    attach(model, "int8", min_elements=0)
+    encode = CodecStream.encode
+    CodecStream.encode = broken  # type: ignore[method-assign]
+    seen["broken codec"] = train(model, 1, rank)
+    CodecStream.encode = encode  # type: ignore[method-assign]
+
     seen["types"] = {}
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
         for compression in ("dense", "int8", "terngrad", "topk"):
@@ -113,6 +121,11 @@ def faults(rank: int, workers: int) -> dict[str, Any]:
     model(torch.ones(2, 30)).sum().backward()
     seen["empty"] = [p.grad.tolist() for p in model.parameters() if p.grad is not None]
     return seen
+
+
+def broken(*_: Any) -> Any:
+    """A fault of this machine's, raised as the engine raises its own."""
+    raise RuntimeError("out of scratch memory")
 
 
 class WithEmpty(nn.Module):
@@ -140,6 +153,12 @@ def test_replicas_that_drifted_apart_are_named_on_every_rank():
         assert before == "no error"
         assert "ReplicasDiverged: weights of rank 1 differ from those of rank 0" in at
         assert "ReplicasDiverged" in after  # it does not go on by itself
+
+
+def test_a_fault_that_is_not_the_wires_is_told_as_it_is():
+    for r in launch_once(faults, 2):
+        assert "RuntimeError: out of scratch memory" in r["broken codec"]
+        assert "LostRank" not in r["broken codec"] and "link" not in r["broken codec"]
 
 
 @pytest.mark.parametrize("dtype", ["torch.float16", "torch.bfloat16", "torch.float64"])

@@ -155,13 +155,14 @@ def describe(
 
 
 def _allreduce(plan: BucketPlan, compression: Compression, world_size: int) -> Traffic:
-    """In place, bucket by bucket, without headers; of low-rank factors two, and one of what stays dense before them."""
+    """In place, bucket by bucket, without headers; of low-rank factors two, after the flag and one of what stays dense."""
     parts = [("allreduce", compression.format.push_bytes(plan.elements))]
     if compression.low_rank:
         parts = [("allreduce", 4 * plan.dense), ("factor_p", 4 * plan.factors[0]), ("factor_q", 4 * plan.factors[1])]
     work = Passes() if compression.format == FP32 else Passes(encode=plan.compressed, decode=plan.compressed)
     made = tuple(Phase(name, (size,), world_size) for name, size in parts if size)
-    return Traffic((), made, (), work, Passes(), Passes(), 1, 1.0)
+    shared = (Phase("scales", (4 * FLAGS,), world_size),) if compression.low_rank else ()
+    return Traffic(shared, made, (), work, Passes(), Passes(), 1, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import torch.distributed as dist
@@ -56,8 +58,8 @@ def attach(
             compression's default.
         seed: of the stochastic rounding; the same on every rank.
         clip: for terngrad: clip each tensor at this many standard deviations; None does not clip.
-        min_elements: smaller tensors stay dense (default 1024).
-        dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``.
+        min_elements: smaller tensors stay dense (default 1024); not of ``dense``, ``bf16`` and ``powersgd``.
+        dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``; not of those three either.
         ranks_per_node: for hierarchical; default what torchrun set (``LOCAL_WORLD_SIZE``).
         compress_pull: False sends the sums of ``sharded``, ``hierarchical`` and ``parameter_server`` back as fp32.
         check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
@@ -69,14 +71,16 @@ def attach(
         The hook: ``print`` it to see what stays dense; keep its ``state_dict()`` of every rank in your checkpoints.
 
     Raises:
-        UserError: an unknown name or option, an exchange that cannot carry the compression, ranks that were given different
-            settings or models, a model that is not wrapped in DDP, has a hook already or sparse gradients.
+        UserError: an unknown name or option, an illegal value, an exchange that cannot carry the compression, ranks that were
+            given different settings or models, a model that is not wrapped in DDP, has a hook already, or has sparse gradients
+            or complex parameters.
     """
     if not isinstance(model, DistributedDataParallel):
         raise UserError(
             f"attach takes a DistributedDataParallel model, got {type(model).__name__}",
             "wrap it first: model = DistributedDataParallel(model)",
         )
+    illegal = _illegal(seed, clip, min_elements, ranks_per_node, check_every, timeout_s)
     workers = dist.get_world_size(model.process_group)
     per_node = ranks_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", workers))
     # As it was given, and before anything else: what one rank alone refuses would keep the others waiting.
@@ -85,14 +89,19 @@ def attach(
         "min_elements": min_elements, "dense": tuple(dense), "check_every": check_every, "candidates": tuple(candidates),
         "compress_pull": compress_pull,
         "ranks per node": per_node if "hierarchical" in exchange or compression == "auto" else None,
-        "grad_scaler": grad_scaler is not None,
+        "grad_scaler": grad_scaler is not None, "what is illegal": illegal and str(illegal),
     }  # fmt: skip
     agree(model.process_group, given, list(trained(model.module).values()))
+    if illegal is not None:
+        raise illegal
     if getattr(model, "_comm_hooks", None):
         raise UserError("this model has a communication hook already", "attach once, right after wrapping it")
     sparse = [name for name, module in model.module.named_modules() if getattr(module, "sparse", False)]
     if sparse:
         raise UserError(f"{', '.join(sparse)}: sparse gradients cannot be exchanged here", "build the layer with sparse=False")
+    complex_ = [name for name, p in model.module.named_parameters() if p.requires_grad and p.is_complex()]
+    if complex_:
+        raise UserError(f"{', '.join(complex_)}: complex gradients cannot be exchanged here", "train real and imaginary parts")
     rule: dict[str, Any] = {"names": tuple(dense)} | ({} if min_elements is None else {"min_elements": min_elements})
 
     def way(name: str, exchange: str = "", **options: float) -> Way:
@@ -108,9 +117,13 @@ def attach(
         chosen, auto = ways[0], Auto(ways)
     else:
         chosen = way(compression, exchange, **options)
+        if chosen.compression.rule is None and (dense or min_elements is not None):
+            raise UserError(f"{compression} treats all tensors alike", "leave dense and min_elements out")
     hook: Hook | PowerSGD
     if chosen.compression.low_rank:
-        hook = PowerSGD(model, chosen, seed=seed)
+        hook = PowerSGD(
+            model, chosen, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=grad_scaler
+        )
     else:
         hook = Hook(
             model, chosen, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=grad_scaler, auto=auto
@@ -119,6 +132,28 @@ def attach(
         _log.warning("%s compresses nothing here; %s", compression, chosen.compression.rule)
     model.register_comm_hook(hook, paceline_hook)
     return hook
+
+
+def _illegal(
+    seed: int, clip: float | None, min_elements: int | None, ranks_per_node: int | None, check_every: int, timeout_s: float
+) -> UserError | None:
+    """What is wrong with the first setting that is, and what is legal."""
+
+    def whole(value: object, least: float) -> bool:
+        return isinstance(value, Integral) and int(value) >= least
+
+    def number(value: object, least: float, most: float) -> bool:
+        return isinstance(value, Real) and least <= float(value) <= most  # never of NaN
+
+    checks = (
+        ("seed", seed, whole(seed, -math.inf), "give a whole number"),
+        ("clip", clip, clip is None or number(clip, 1e-3, 1e6), "give standard deviations, 1e-3 to 1e6, or None"),
+        ("min_elements", min_elements, min_elements is None or whole(min_elements, 0), "give a whole number from 0 on"),
+        ("ranks_per_node", ranks_per_node, ranks_per_node is None or whole(ranks_per_node, 1), "give a whole number from 1 on"),
+        ("check_every", check_every, whole(check_every, 0), "give a whole number of steps; 0 never checks"),
+        ("timeout_s", timeout_s, number(timeout_s, 1e-3, 1e9), "give seconds, 1e-3 to 1e9"),
+    )
+    return next((UserError(f"{name}={value!r}", legal) for name, value, fine, legal in checks if not fine), None)
 
 
 def wrap(model: nn.Module, strategy: Strategy) -> DistributedDataParallel:

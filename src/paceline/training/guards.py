@@ -13,6 +13,7 @@ import torch.distributed as dist
 from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode_into, vector
 from paceline.errors import UserError
 from paceline.training.tensors import Piece, Tensor
+from paceline.training.wire import collective
 
 _log = logging.getLogger("paceline")
 
@@ -50,7 +51,8 @@ def same_weights(group: dist.ProcessGroup, weights: Iterable[torch.Tensor], devi
         first, second = backends.checksum(index.to_bytes(24, "little"), body)
         total = (total * 1_000_003 + (first << 31) + second) & 0x7FFFFFFFFFFFFFFF
     sums = torch.empty(dist.get_world_size(group), dtype=torch.int64, device=device)
-    dist.all_gather_single(sums, torch.tensor([total], device=device), group=group)
+    with collective():
+        dist.all_gather_single(sums, torch.tensor([total], device=device), group=group)
     odd = [rank for rank, value in enumerate(sums.tolist()) if value != int(sums[0])]
     if odd:
         raise ReplicasDiverged(f"weights of rank {', '.join(map(str, odd))} differ from those of rank 0")

@@ -13,12 +13,12 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.strategy import FUSE_BYTES
 from paceline.training.auto import Auto
-from paceline.training.background import Background
+from paceline.training.background import Exchanges, Future, promise, result
 from paceline.training.exchanges import allreduce
 from paceline.training.feedback import divided
 from paceline.training.group import Plan, exchange_group, is_finite, room
-from paceline.training.guards import ReplicasDiverged, same_weights
-from paceline.training.liveness import LostRank, Roll
+from paceline.training.guards import same_weights
+from paceline.training.liveness import LostRank
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
 from paceline.training.tensors import Layout, Tensor, trained
@@ -28,8 +28,8 @@ from paceline.training.wire import Wire, own_group
 _log = logging.getLogger("paceline")
 
 State = dict[str, Any]
-Waiting = tuple[torch.Tensor, Sequence[Tensor], torch.futures.Future[torch.Tensor]]
-"""A bucket's buffer, its tensors, and the future that DDP waits for."""
+Bucket = tuple[torch.Tensor, Sequence[Tensor], Future]
+"""Its buffer, its tensors, and the future that DDP waits for."""
 
 
 class Hook:
@@ -57,19 +57,16 @@ class Hook:
         ranks = dist.get_process_group_ranks(model.process_group)
         group = own_group(model.process_group, ranks, timeout_s)
         self.wire = Wire(group, next(model.module.parameters()).device, self.meter, timeout_s)
-        self._roll = Roll(group)
         self._weights = [p for p in model.module.parameters() if p.requires_grad]
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._flat = torch.empty(0)
-        self._pending: list[Waiting] = []
+        self._pending: list[Bucket] = []
         self._nonfinite = False  # in this step, on any rank
-        self._failed: Exception | None = None
         self._auto = auto
         self.use(way)
-        # One thread: groups keep their order, which every rank shares, and the backward pass goes on meanwhile. A daemon,
-        # so that a script can end although a lost peer keeps it waiting.
-        self._work = Background(self, "paceline-exchange")
+        # One thread: groups keep their order, and the backward pass goes on meanwhile.
+        self._work = Exchanges(group)
 
     def use(self, way: Way) -> None:
         """Send gradients this way from the next backward pass on; on every rank alike. Residuals begin anew.
@@ -87,13 +84,13 @@ class Hook:
         rule = self.way.compression.rule or "every tensor alike"
         return f"{self.way.compression.title} over {self.way.exchange}; {rule}{kept}"
 
-    def submit(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    def submit(self, bucket: Any) -> Future:
         """Exchange one ``GradBucket`` in the background; the future holds its mean over the workers.
 
         Buckets are fused until they hold at least 4 MB: below that an exchange costs its latency (Wang et al. 2023, Cupcake).
         """
         buffer, last = bucket.buffer(), bucket.is_last()
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
+        future = promise(buffer)
         _finish_queued(buffer)
         self.meter.bucket_ready()
         if last and self._auto is not None:
@@ -101,14 +98,17 @@ class Hook:
         self._pending.append((buffer, [self._tensors[id(p)] for p in bucket.parameters()], future))
         if last or self._plan is None or 4 * sum(b.numel() for b, _, _ in self._pending) >= FUSE_BYTES:
             group, self._pending = self._pending, []
-            self._work.submit(lambda: self._finish(group, last))
-        return future.then(_value)
+            self._submit(group, last)
+        return future.then(result)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Replace ``gradient`` (all trained elements, flat) by its mean over the workers; for measuring."""
-        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._work.submit(lambda: self._finish([(gradient, self.tensors, done)], False))
+        done = promise(gradient)
+        self._submit([(gradient, self.tensors, done)], False)
         done.wait()
+
+    def _submit(self, group: list[Bucket], last: bool) -> None:
+        self._work.submit(lambda: self._run(group, last), [(buffer, future) for buffer, _, future in group])
 
     def state_dict(self) -> State:
         """What resuming needs of this rank: position and seed of the draws, residuals, momentum. Keep every rank's."""
@@ -167,25 +167,11 @@ class Hook:
             )
         return {**by_rank[0], "feedback": divided([s["feedback"] for s in states], n)}
 
-    def _finish(self, group: list[Waiting], last: bool) -> None:
-        try:
-            if self._failed is not None:  # the ranks are no longer in step
-                raise self._failed
-            self._exchange([(buffer, tensors) for buffer, tensors, _ in group])
-            _finish_queued(group[0][0])
-            if last:
-                self._end_step()
-        except Exception as error:
-            # The engine raises RuntimeError for a lost peer; whatever else it is says itself what is wrong.
-            known = not isinstance(error, RuntimeError) or isinstance(error, ReplicasDiverged | LostRank)
-            told = error if known or self.wire.world_size == 1 else self._roll.verdict(error)
-            self._failed = told
-            _log.error("rank %d: the exchange failed: %s: %s", self.meter.rank, type(told).__name__, told)
-            for _, _, future in group:
-                future.set_exception(told)  # type: ignore[arg-type]
-            return
-        for buffer, _, future in group:
-            future.set_result(buffer)
+    def _run(self, group: list[Bucket], last: bool) -> None:
+        self._exchange([(buffer, tensors) for buffer, tensors, _ in group])
+        _finish_queued(group[0][0])
+        if last:
+            self._end_step()
 
     def _exchange(self, group: Sequence[tuple[torch.Tensor, Sequence[Tensor]]]) -> None:
         if self._plan is None:
@@ -232,11 +218,6 @@ class Hook:
             same_weights(self.wire.group, self._weights, self.wire.device)
         if self._auto is not None and self._auto.decided(self):
             self._auto = None
-
-
-def _value(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
-    """The mean, or raise what was set: DDP shows the text of an exception that a callback raises, not of one that was set."""
-    return done.value()
 
 
 def _finish_queued(buffer: torch.Tensor) -> None:

@@ -13,11 +13,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.strategy.compression import low_rank_factors
-from paceline.training.background import Background
+from paceline.strategy.formats import FP32
+from paceline.training.background import Exchanges, Future, promise, result
+from paceline.training.exchanges import allreduce
+from paceline.training.group import is_finite
+from paceline.training.guards import same_weights
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
 from paceline.training.tensors import trained
 from paceline.training.ways import Way
+from paceline.training.wire import Wire, collective, own_group
 
 _log = logging.getLogger("paceline")
 
@@ -27,16 +32,22 @@ START = 2  # the first step that compresses: DDP rebuilds its buckets after the 
 class PowerSGD:
     """Stands where ``Hook`` stands for the other compressions; attributes as there."""
 
-    def __init__(self, model: DistributedDataParallel, way: Way, *, seed: int) -> None:
+    def __init__(
+        self, model: DistributedDataParallel, way: Way, *, seed: int, check_every: int, timeout_s: float, scaler: Any = None
+    ) -> None:
         self.way, self.seed, self.step = way, seed, 0
         self.rank = int(way.compression.option("rank"))
         self.meter, self.sample = Meter(dist.get_rank(model.process_group)), Sample()
         self.tensors = list(trained(model.module).values())
         self.dense = dict(way.compression.dense(self.tensors))
         self._device = next(model.module.parameters()).device
-        self._workers = dist.get_world_size(model.process_group)
-        group = dist.new_group(dist.get_process_group_ranks(model.process_group), use_local_synchronization=True)
-        self._work = Background(self, "paceline-powersgd")
+        ranks = dist.get_process_group_ranks(model.process_group)
+        group = own_group(model.process_group, ranks, timeout_s)
+        self._wire, self._workers = Wire(group, self._device, self.meter, timeout_s), len(ranks)
+        self._weights = [p for p in model.module.parameters() if p.requires_grad]
+        self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
+        self._nonfinite = False  # in this step, on any rank
+        self._work = Exchanges(group)
         self.state = powerSGD_hook.PowerSGDState(
             group,
             matrix_approximation_rank=self.rank,
@@ -47,34 +58,60 @@ class PowerSGD:
     def __str__(self) -> str:
         return f"{self.way.compression.title}, rank {self.rank}" + "".join(f"\n  {n}: {why}" for n, why in self.dense.items())
 
-    def submit(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    def submit(self, bucket: Any) -> Future:
         """PyTorch's hook, counted: two factors of each matrix, and the other tensors as they are.
 
         It issues its second collective where its first has ended, in no fixed order among buckets, which gloo answers with a
         hang. So buckets go one after another, on a thread and a group of their own.
         """
         buffer = bucket.buffer()
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
+        future = promise(buffer)
         self.meter.bucket_ready()
-        self._work.submit(lambda: self._finish(bucket, buffer, future))
-        return future
+        self._work.submit(lambda: self._exchange(bucket, buffer), [(buffer, future)])
+        return future.then(result)
 
-    def _finish(self, bucket: Any, buffer: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
-        try:
-            start, last, elements = self.meter.now(), bucket.is_last(), 0
-            for p in bucket.parameters():
-                factors = low_rank_factors(tuple(p.shape), self.rank) if self.state.iter >= START else None
-                elements += sum(factors) if factors else p.numel()
-            self.meter.sent_bytes += -(-2 * (self._workers - 1) * 4 * elements // self._workers)
-            value = powerSGD_hook.powerSGD_hook(self.state, bucket).wait()
-            buffer.copy_(value if isinstance(value, torch.Tensor) else value[0])
-            self.meter.add("powersgd", "network", start)
-            self.step += last
-        except Exception as error:
-            _log.error("rank %d: the exchange failed: %s: %s", self.meter.rank, type(error).__name__, error)
-            future.set_exception(error)  # type: ignore[arg-type]
+    def _exchange(self, bucket: Any, buffer: torch.Tensor) -> None:
+        """A NaN or an infinity would stay in the residuals and the factors: such a bucket passes PyTorch's hook by."""
+        self._follow_scaler()
+        if not self._nonfinite:
+            flag = torch.tensor([float(not is_finite(buffer))], device=self._device)
+            self._nonfinite = bool(self._wire.all_reduce(flag, dist.ReduceOp.MAX, "scales").wait())
+        if self._nonfinite:
+            allreduce(buffer, FP32, self._wire)
+            self.state.maybe_increase_iter(bucket)
         else:
-            future.set_result(buffer)
+            self._low_rank(bucket, buffer)
+        if bucket.is_last():
+            self._end_step()
+
+    def _low_rank(self, bucket: Any, buffer: torch.Tensor) -> None:
+        start, elements = self.meter.now(), 0
+        for p in bucket.parameters():
+            factors = low_rank_factors(tuple(p.shape), self.rank) if self.state.iter >= START else None
+            elements += sum(factors) if factors else p.numel()
+        self.meter.sent_bytes += -(-2 * (self._workers - 1) * 4 * elements // self._workers)
+        future = powerSGD_hook.powerSGD_hook(self.state, _Shaped(bucket))
+        with collective():
+            value = future.wait()
+        buffer.copy_(value if isinstance(value, torch.Tensor) else value[0])
+        self.meter.add("powersgd", "network", start)
+
+    def _follow_scaler(self) -> None:
+        """As ``Hook``; the factors need no scaling: they are made orthogonal anew."""
+        factor = self._factor if self._scaler is None else float(self._scaler.get_scale())
+        if factor != self._factor:
+            for error in self.state.error_dict.values():
+                error.mul_(factor / self._factor)
+            self._factor = factor
+
+    def _end_step(self) -> None:
+        self.step += 1
+        if self._nonfinite and self.meter.nonfinite_steps == 0 and self.meter.rank == 0:
+            _log.warning("step %d: a gradient is NaN or infinite; it goes dense, as will others like it", self.step - 1)
+        self.meter.nonfinite_steps += self._nonfinite
+        self._nonfinite = False
+        if self._check_every and self.step % self._check_every == 0:
+            same_weights(self._wire.group, self._weights, self._device)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Not here: PyTorch's hook works on a ``GradBucket`` alone. Raises UserError."""
@@ -86,7 +123,8 @@ class PowerSGD:
         copied = {name: {i: t.detach().cpu().clone() for i, t in values.items()} for name, values in kept.items()}
         return {
             "step": self.step, "iter": self.state.iter, "seed": self.seed, "compression": "powersgd", "workers": self._workers,
-            "nonfinite_steps": 0, "rank": self.meter.rank, "rng": self.state.rng.get_state(legacy=False), **copied,
+            "nonfinite_steps": self.meter.nonfinite_steps, "rank": self.meter.rank, "factor": self._factor,
+            "rng": self.state.rng.get_state(legacy=False), **copied,
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
@@ -106,4 +144,17 @@ class PowerSGD:
         for name in ("error_dict", "p_memory_dict", "q_memory_dict"):
             setattr(self.state, name, {i: t.to(self._device).clone() for i, t in own[name].items()})
         self.state.iter, self.step, self.seed = own["iter"], own["step"], own["seed"]
+        self.meter.nonfinite_steps, self._factor = own["nonfinite_steps"], own.get("factor", 1.0)
         self.state.rng.set_state(own["rng"])
+
+
+class _Shaped:
+    """A ``GradBucket`` whose tensors PyTorch's hook can all see as matrices: none empty, none without a dimension."""
+
+    def __init__(self, bucket: Any) -> None:
+        self.buffer, self.index, self.is_last = bucket.buffer, bucket.index, bucket.is_last
+        self._gradients = bucket.gradients
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Views of the buffer, as ``GradBucket.gradients``."""
+        return [torch.atleast_1d(gradient) for gradient in self._gradients() if gradient.numel()]

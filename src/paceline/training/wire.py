@@ -5,7 +5,8 @@ Transport is ``torch.distributed``'s alone. A collective returns at once; ``Pend
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +22,19 @@ Steps = Generator["Pending[Any]", Any, T]
 NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
+class WireError(RuntimeError):
+    """A collective failed: a peer or its link is lost, or the time is up. Internal; ``LostRank`` is what users see."""
+
+
+@contextmanager
+def collective() -> Iterator[None]:
+    """Around what launches a collective or waits for one: the engine's bare RuntimeError becomes a WireError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise WireError(str(error)) from error
+
+
 def own_group(parent: dist.ProcessGroup, ranks: Sequence[int], timeout_s: float) -> dist.ProcessGroup:
     """A new group of ``ranks``, some of those of ``parent``; every rank of it makes one at the same time.
 
@@ -29,12 +43,13 @@ def own_group(parent: dist.ProcessGroup, ranks: Sequence[int], timeout_s: float)
     """
     mine = len(dist.distributed_c10d._world.pg_names)
     counts = [0] * dist.get_world_size(parent)
-    dist.all_gather_object(counts, mine, group=parent)
-    for _ in range(max(counts) - mine):
-        dist.new_group([dist.get_rank()], use_local_synchronization=True)
-    made: dist.ProcessGroup = dist.new_group(
-        list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True
-    )
+    with collective():
+        dist.all_gather_object(counts, mine, group=parent)
+        for _ in range(max(counts) - mine):
+            dist.new_group([dist.get_rank()], use_local_synchronization=True)
+        made: dist.ProcessGroup = dist.new_group(
+            list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True
+        )
     return made
 
 
@@ -47,9 +62,10 @@ class Pending(Generic[T]):
         self._start = wire.meter.now()
 
     def wait(self) -> T:
-        """What arrived. Raises what the engine raises when a peer is lost or the time is up."""
-        for work in self._works:
-            work.wait()
+        """What arrived. Raises WireError when a peer is lost or the time is up."""
+        with collective():
+            for work in self._works:
+                work.wait()
         self._wire.meter.add(self._name, "network", self._start)
         return self._result()
 
@@ -66,7 +82,9 @@ class Wire:
     def all_reduce(self, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, name: str = "allreduce") -> Pending[torch.Tensor]:
         """Reduce in place. Counted as a ring, the engine's algorithm: 2 (N-1)/N of the buffer."""
         self.meter.sent_bytes += -(-2 * (self.world_size - 1) * tensor.nbytes // self.world_size)
-        return Pending(self, name, [dist.all_reduce(tensor, op=op, group=self.group, async_op=True)], lambda: tensor)
+        with collective():
+            work = dist.all_reduce(tensor, op=op, group=self.group, async_op=True)
+        return Pending(self, name, [work], lambda: tensor)
 
     def all_to_all(
         self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str
@@ -76,7 +94,8 @@ class Wire:
         received = torch.empty(sum(expected), dtype=torch.uint8, device=self.device)
         self.meter.sent_bytes += data.numel()
         sizes = [m.numel() for m in outgoing]
-        work = dist.all_to_all_single(received, data, list(expected), sizes, group=self.group, async_op=True)
+        with collective():
+            work = dist.all_to_all_single(received, data, list(expected), sizes, group=self.group, async_op=True)
         device = next((m.device for m in outgoing if m.numel()), self.device)
         return Pending(self, name, [work], lambda: received.to(device).split(list(expected)), data)
 
@@ -92,19 +111,22 @@ class Wire:
             operations.append(dist.P2POp(dist.isend, data, right, self.group, self._tag))
         if expected:
             operations.append(dist.P2POp(dist.irecv, received, left, self.group, self._tag))
-        works = dist.batch_isend_irecv(operations) if operations else []
+        with collective():
+            works = dist.batch_isend_irecv(operations) if operations else []
         return Pending(self, name, works, lambda: received.to(message.device), data)
 
     def reduce_scatter(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
         """The sum over the ranks of this rank's equal part of ``data``, in ``out``."""
         self.meter.sent_bytes += data.nbytes - out.nbytes
-        work = dist.reduce_scatter_single(out, data, group=self.group, async_op=True)
+        with collective():
+            work = dist.reduce_scatter_single(out, data, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: out)
 
     def all_gather(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
         """Every rank's ``data``, of equal size, one after the other in ``out``."""
         self.meter.sent_bytes += out.nbytes - data.nbytes
-        work = dist.all_gather_single(out, data, group=self.group, async_op=True)
+        with collective():
+            work = dist.all_gather_single(out, data, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: out)
 
     # Messages whose length only the sender knows are announced first.

@@ -16,7 +16,7 @@ from distributed import launch_and_let_fail, launch_once
 from paceline import codecs
 from paceline.codecs import PayloadError, container, counter
 from paceline.errors import UserError
-from paceline.training import auto, streams, wire
+from paceline.training import auto, streams, ways, wire
 from paceline.training import hook as hook_module
 from paceline.training.attach import attach
 from paceline.training.exchanges import CHUNKED, exchange_streams
@@ -347,17 +347,62 @@ def test_auto_compresses_where_the_wire_is_slow_and_not_where_the_codec_is(slow,
     assert len([line for line in ranks[0]["said"] if line.startswith("auto: ")]) == 1
     (line,) = [line for line in ranks[0]["said"] if line.startswith("auto: ")]
     assert all(name in line for name in ("dense over allreduce", "int8", "sign", ranks[0]["after"]))
+    assert ("stays dense" in line and "nothing else saves 3 %" in line) == (slow == "codec")
 
 
 @pytest.mark.parametrize(
-    ("step", "exposed", "seconds", "best"),
+    ("step", "exposed", "seconds", "best", "saved"),
     [
-        (1.0, 0.5, [0.6, 0.2, 0.3], 1),  # most of the exchange shows, and a codec takes it away
-        (1.0, 0.0, [0.6, 0.2, 0.3], 0),  # all is hidden behind the backward pass
-        (1.0, 0.02, [0.6, 0.2, 0.3], 0),  # 2 % is not worth an error
-        (1.0, 0.5, [0.6, 0.6, 0.9], 0),
-        (1.0, 0.5, [0.6], 0),
+        (1.0, 0.5, [0.6, 0.2, 0.3], 1, 0.4),  # most of the exchange shows, and a codec takes it away
+        (1.0, 0.0, [0.6, 0.2, 0.3], 0, 0.0),  # all is hidden behind the backward pass
+        (1.0, 0.02, [0.6, 0.2, 0.3], 0, 0.0),  # 2 % is not worth an error
+        (1.0, 0.5, [0.6, 0.6, 0.9], 0, 0.0),
+        (1.0, 0.5, [0.6], 0, 0.0),
+        (100, 30, [20, 19.9], 0, 0.0),  # a step waits longer than its exchange takes: what is not the exchange's stays
+        (100, 30, [20, 10], 1, 10),
+        (100, 30, [20, 17.1, 16.9], 2, 3.1),
+        (100, 30, [20, 17.1], 0, 0.0),
+        (100, 10, [50, 30, 45], 1, 10),  # the rest of the 20 was hidden
+        (100, 5, [50, 30, 20], 1, 5),  # both hide all: the first
+        (100, 0, [0, 0], 0, 0.0),
     ],
 )
-def test_auto_takes_what_saves_more_than_three_percent(step, exposed, seconds, best):
-    assert auto.choose(step, exposed, seconds)[0] == best
+def test_auto_takes_what_saves_more_than_three_percent(step, exposed, seconds, best, saved):
+    chosen, seconds_saved = auto.choose(step, exposed, seconds)
+    assert chosen == best and seconds_saved == pytest.approx(saved)
+
+
+def made(name: str, exchange: str) -> Any:
+    return ways.choose(name, exchange, {}, None, 2, {})
+
+
+@pytest.mark.parametrize(
+    ("candidates", "workers", "per_node", "tried"),
+    [
+        (["int8"], 2, 2, ["int8:sharded"]),
+        (["int8"], 4, 4, ["int8:sharded", "int8:ring"]),
+        (["int8"], 4, 2, ["int8:sharded", "int8:ring", "int8:hierarchical"]),
+        (["int8"], 5, 2, ["int8:sharded", "int8:ring"]),  # no equal nodes
+        (["int8:ring", "int8:ring", "topk:allgather"], 4, 2, ["int8:ring", "topk:allgather"]),
+        (["dense", "inceptionn"], 3, 3, ["dense:ring", "inceptionn:ring"]),
+        ([], 4, 2, []),
+    ],
+)
+def test_auto_tries_candidates_over_their_exchanges(candidates, workers, per_node, tried):
+    found = auto.ways_to_try(candidates, made, workers, per_node)
+    assert [f"{w.compression.name}:{w.exchange}" for w in found] == ["dense:allreduce", *tried]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "said"),
+    [
+        ("powersgd", "auto cannot try powersgd"),
+        ("int9", "unknown candidate of auto 'int9'.*int"),
+        ("auto", "unknown candidate of auto 'auto'"),
+        ("int8:rings", "unknown exchange 'rings'"),
+        ("int8:allreduce", "exchange 'allreduce' cannot carry int8"),
+    ],
+)
+def test_auto_refuses_candidates_that_it_cannot_time(candidate, said):
+    with pytest.raises(UserError, match=said):
+        auto.ways_to_try([candidate], made, 4, 4)

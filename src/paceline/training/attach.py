@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.strategy import BUCKET_BYTES, FIRST_BUCKET_BYTES, Strategy
-from paceline.training.auto import Auto
+from paceline.training.auto import Auto, ways_to_try
 from paceline.training.guards import agree
 from paceline.training.hook import Hook, paceline_hook
 from paceline.training.powersgd import PowerSGD
@@ -53,7 +53,8 @@ def attach(
 
     Args:
         compression: ``dense``, ``bf16``, ``terngrad``, ``inceptionn``, ``inceptionn-scaled``, ``int8``, ``int4``, ``sign``,
-            ``topk``, ``powersgd``; ``auto`` times some steps and takes the fastest of ``candidates`` and dense.
+            ``topk``, ``powersgd``; ``auto`` times some steps and takes the fastest of dense and ``candidates``, over a named
+            exchange (``int8:ring``) or over their default one, a ring and between nodes.
         exchange: ``allreduce``, ``allgather``, ``ring``, ``sharded``, ``parameter_server`` or ``hierarchical``; empty takes the
             compression's default.
         seed: of the stochastic rounding; the same on every rank.
@@ -111,9 +112,7 @@ def attach(
     if compression == "auto":
         if options or exchange:
             raise UserError("auto chooses exchange and options itself", "leave them out, or name a compression")
-        ways = [way("dense"), *(way(name) for name in candidates)]
-        if 1 < per_node < workers:
-            ways += [way(name, "hierarchical") for name in candidates if name != "bf16"]
+        ways = ways_to_try(candidates, way, workers, per_node)
         chosen, auto = ways[0], Auto(ways)
     else:
         chosen = way(compression, exchange, **options)

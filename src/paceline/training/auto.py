@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
+from paceline.errors import UserError, unknown
+from paceline.strategy import COMPRESSIONS
 from paceline.training.exchanges import allreduce
 from paceline.training.group import Plan, exchange_group, room
 from paceline.training.sample import Sample
@@ -72,9 +74,10 @@ class Auto:
         way = self.ways[best]
         if wire.rank == 0:
             times = ", ".join(f"{_name(w)} {1e3 * s:.3g} ms" for w, s in zip(self.ways, seconds, strict=True))
+            gain = f"saves about {100 * saved / step:.0f} %" if best else f"nothing else saves {100 * WORTH:.0f} % of a step"
             _log.warning(
-                "auto: %s; %.3g ms of a %.3g ms step wait for the dense exchange of %.3g M gradients (%s); saves about %.0f %%",
-                _name(way), 1e3 * exposed, 1e3 * step, total / 1e6, times, 100 * saved / step,
+                "auto: %s%s, %s; %.3g ms of a %.3g ms step wait for the dense exchange of %.3g M gradients (one exchange: %s)",
+                "" if best else "stays ", _name(way), gain, 1e3 * exposed, 1e3 * step, total / 1e6, times,
             )  # fmt: skip
         if best:
             hook.use(way)
@@ -89,6 +92,32 @@ class Auto:
         return high + rate * max(0, total - sizes[1]) if total > sizes[1] else high
 
 
+def ways_to_try(candidates: Sequence[str], make: Callable[[str, str], Way], workers: int, ranks_per_node: int) -> list[Way]:
+    """Dense as the engine sends it, then every candidate over its default exchange and the others that may be faster.
+
+    Args:
+        candidates: compressions, ``"int8"``, each perhaps over one exchange, ``"int8:ring"``.
+        make: a way from the names of compression and exchange, the latter empty for the default.
+
+    Raises:
+        UserError: an unknown candidate, one of low rank, or an exchange that cannot carry it.
+    """
+    ways = [make("dense", "")]
+    for candidate in candidates:
+        name, _, exchange = candidate.partition(":")
+        if name not in COMPRESSIONS:
+            raise unknown("candidate of auto", name, [c.name for c in COMPRESSIONS.values() if not c.low_rank])
+        if COMPRESSIONS[name].low_rank:
+            raise UserError(f"auto cannot try {name}: it is a hook of PyTorch's own", f"name it: attach(model, {name!r})")
+        exchanges = [exchange]
+        if not exchange and workers > 2:  # between two, a ring sends what the others do
+            exchanges.append("ring")
+        if not exchange and 1 < ranks_per_node < workers and workers % ranks_per_node == 0:
+            exchanges.append("hierarchical")
+        ways += [make(name, one) for one in exchanges]
+    return [way for index, way in enumerate(ways) if way not in ways[:index]]
+
+
 def choose(step: float, exposed: float, seconds: Sequence[float]) -> tuple[int, float]:
     """Index of the fastest candidate and the seconds it saves a step; 0, the dense one, unless another is worth it.
 
@@ -96,10 +125,11 @@ def choose(step: float, exposed: float, seconds: Sequence[float]) -> tuple[int, 
         step, exposed: of the dense run; what its exchange makes the step wait.
         seconds: of an exchange, for each candidate.
     """
-    hidden = max(0.0, seconds[0] - exposed)  # as much of any exchange goes on behind the backward pass
-    best = min(range(len(seconds)), key=lambda i: max(0.0, seconds[i] - hidden))
-    saved = exposed - max(0.0, seconds[best] - hidden)
-    return (best, saved) if saved > WORTH * step else (0, 0.0)
+    # Not more than is exposed, as the rest hides behind the backward pass. And not more than the trials differ by: the wait in
+    # a real step is longer than the trial of the same exchange where ranks wait for one another, which no codec changes.
+    saved = [min(exposed, seconds[0] - one) for one in seconds]
+    best = max(range(len(seconds)), key=saved.__getitem__)
+    return (best, saved[best]) if best and saved[best] > WORTH * step else (0, 0.0)
 
 
 def _trial(way: Way, plan: Plan | None, hook: Hook, gradient: torch.Tensor) -> float:

@@ -26,6 +26,8 @@ from paceline.training.wire import Wire, collective, own_group
 
 _log = logging.getLogger("paceline")
 
+_NOTHING = 1e-30  # added to a column's norm: changes no other than that of zeros, which then is no divisor of zero
+_SEED = 1e-15  # of a direction: vanishes beside any gradient's, and its square is no zero in fp32
 START = 2  # the first step that compresses: DDP rebuilds its buckets after the first
 
 
@@ -52,6 +54,7 @@ class PowerSGD:
             group,
             matrix_approximation_rank=self.rank,
             start_powerSGD_iter=START,
+            orthogonalization_epsilon=_NOTHING,
             random_seed=seed % 2**32,  # NumPy takes no more
         )
 
@@ -90,6 +93,7 @@ class PowerSGD:
             factors = low_rank_factors(tuple(p.shape), self.rank) if self.state.iter >= START else None
             elements += sum(factors) if factors else p.numel()
         self.meter.sent_bytes += -(-2 * (self._workers - 1) * 4 * elements // self._workers)
+        self._revive(bucket.index())
         future = powerSGD_hook.powerSGD_hook(self.state, _Shaped(bucket))
         with collective():
             value = future.wait()
@@ -112,6 +116,13 @@ class PowerSGD:
         self._nonfinite = False
         if self._check_every and self.step % self._check_every == 0:
             same_weights(self._wire.group, self._weights, self._device)
+
+    def _revive(self, index: int) -> None:
+        """Give factors of zero a direction again, the same on every rank: a gradient of zeros leaves none to start from."""
+        q = self.state.q_memory_dict.get(index)
+        if q is not None and bool((q == 0).any()):
+            noise = torch.randn(q.shape, generator=torch.Generator().manual_seed(self.step)).mul_(_SEED)
+            q.copy_(torch.where(q == 0, noise.to(q), q))
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Not here: PyTorch's hook works on a ``GradBucket`` alone. Raises UserError."""

@@ -39,7 +39,7 @@ COMMANDS = {
     "workload show": "NAME|module:function --json --help",
     "report": "DIR --json --help",
     "bench": "--help",
-    "bench codec": "--size --codec --threads --json --help",
+    "bench codec": "--size --codec --backend --threads --json --help",
     "lab": "--help",
     "lab up": "--hosts --link --latency --loopback --name --json --help",
     "lab exec": "COMMAND --per-host --timeout --name --json --help",
@@ -146,6 +146,14 @@ def test_bench_codec_json_is_one_object_per_codec_and_direction(capsys: pytest.C
         assert speed["low_gb_per_s"] <= speed["gb_per_s"] <= speed["high_gb_per_s"]
         assert speed["gb_per_s_per_core"] == speed["gb_per_s"] / speed["threads"]
     assert found[0]["ratio"] == 40_000 / (32 + 2500)
+
+
+def test_bench_codec_takes_the_backend_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, *shlex.split("bench codec --size 4kB --codec int8 --backend reference --json"))
+    assert (code, err) == (0, "") and {one_object(line + "\n")["backend"] for line in out.splitlines()} == {"reference"}
+    with pytest.raises(SystemExit):
+        run(capsys, "bench", "codec", "--help")
+    assert "one JSON object a line" in " ".join(capsys.readouterr().out.split())
 
 
 def test_bench_codec_text_fits_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,6 +358,7 @@ MISTAKES = [
     # benchmarks
     ("bench codec --codec ternery", "unknown codec 'ternery'", "ternary"),
     ("bench codec --size 100", "'100' is not a size", "25MiB"),
+    ("bench codec --size 4kB --backend nativ", "unknown backend 'nativ'", "native"),
     ("bench codec --size 4kB --threads 0", "0 threads", "give 1 or more"),
     # reports
     ("report absent", "no run directory absent", "paceline train --out absent"),

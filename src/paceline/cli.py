@@ -97,9 +97,10 @@ def build_parser() -> Parser:
     show.add_argument("name", metavar="NAME|module:function")
 
     bench = _group(commands, "bench", "measure Paceline itself on this machine", BENCH_EXAMPLE)
-    codec = _command(bench, "codec", "speed of the codecs beside memcpy; --json: a line each", BENCH_EXAMPLE, _bench_codec)
+    codec = _command(bench, "codec", "speed of the codecs beside memcpy", BENCH_EXAMPLE, _bench_codec, "one JSON object a line")
     codec.add_argument("--size", metavar="BYTES", default="100MB", help="of the fp32 tensor (default 100MB)")
     codec.add_argument("--codec", metavar="NAME", nargs="+", action="extend", help="which codecs (default all)")
+    codec.add_argument("--backend", metavar="B", default="", help="reference, native or triton (default the fastest here)")
     codec.add_argument("--threads", metavar="N", type=int, help="of C++ kernels (default OMP_NUM_THREADS, else all cores)")
 
     report = _command(
@@ -118,9 +119,16 @@ def _group(commands: Any, name: str, text: str, example: str) -> Any:
     return group.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
 
 
-def _command(commands: Any, name: str, text: str, example: str, run: Callable[[argparse.Namespace], Answer]) -> Parser:
+def _command(
+    commands: Any,
+    name: str,
+    text: str,
+    example: str,
+    run: Callable[[argparse.Namespace], Answer],
+    prints: str = "one JSON object",
+) -> Parser:
     parser = _parser(commands, name, text, example)
-    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    parser.add_argument("--json", action="store_true", help=f"print {prints} on stdout")
     parser.set_defaults(run=run)
     return parser
 

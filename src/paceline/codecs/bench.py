@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from paceline.codecs import backends, counter, get, names, native, set_threads, threads
-from paceline.codecs.codec import F32, Codec
+from paceline.codecs.codec import F32, Codec, is_tensor
 from paceline.codecs.threads import chosen
 from paceline.units import digits3, format_bytes, parse_bytes
 
@@ -26,9 +26,9 @@ class Speed:
     """One codec in one direction: the whole public call, header and checksum included.
 
     Attributes:
-        backend: what ran: ``reference``, or ``native`` with the instruction set, as in ``native avx512``.
-        threads: threads that the codec used; 1 for the reference.
-        memcpy_threads: threads that copied.
+        backend: what ran: ``reference``, ``triton``, or ``native`` with the instruction set, as in ``native avx512``.
+        threads: threads that the codec used; 1 for the reference and a GPU.
+        memcpy_threads: threads that copied; 1 where a GPU copied within its own memory.
         elements: fp32 values in the tensor.
         ratio: fp32 bytes / payload bytes, header included.
         repetitions: timed calls, after one that warms up.
@@ -75,7 +75,12 @@ def measure(
     before = chosen()
     try:
         set_threads(count if count is not None else threads())
-        x, out = gradient(elements), np.empty(elements, np.float32)
+        x: Any = gradient(elements)
+        out: Any = np.empty_like(x)
+        if backend == "triton":
+            import torch
+
+            x, out = torch.from_numpy(x).cuda(), torch.from_numpy(out).cuda()
         return [speed for codec in todo for speed in _codec(codec, x, out, repetitions)]
     finally:
         set_threads(before)
@@ -92,8 +97,9 @@ def gradient(elements: int, seed: int = 0) -> F32:
     return x
 
 
-def _codec(codec: Codec, x: F32, out: F32, repetitions: int) -> list[Speed]:
-    room = np.empty(codec.max_payload_bytes(x.size), np.uint8)
+def _codec(codec: Codec, x: Any, out: Any, repetitions: int) -> list[Speed]:
+    elements = len(x)
+    room = backends.empty_bytes(x, codec.max_payload_bytes(elements))
     payload = codec.encode(x, out=room)
     calls: dict[str, Callable[[], Any]] = {
         "memcpy": _copier(x, out),
@@ -108,6 +114,7 @@ def _codec(codec: Codec, x: F32, out: F32, repetitions: int) -> list[Speed]:
         for name, call in calls.items():
             start = time.perf_counter()
             call()
+            _finish(x)
             if repetition:  # the first warms up
                 taken[name].append(time.perf_counter() - start)
         if repetition >= LEAST_REPETITIONS and time.perf_counter() - began > BUDGET_S:
@@ -115,7 +122,7 @@ def _codec(codec: Codec, x: F32, out: F32, repetitions: int) -> list[Speed]:
     chosen_backend = backends.pick(codec, x).name
     used = threads() if chosen_backend == "native" else 1
     label = f"native {native.isa()}" if chosen_backend == "native" else chosen_backend
-    copiers = threads() if native.available() else 1
+    copiers = threads() if native.available() and chosen_backend != "triton" else 1
     copied = _rates(taken["memcpy"], x.nbytes)[1]
     return [
         Speed(
@@ -123,8 +130,8 @@ def _codec(codec: Codec, x: F32, out: F32, repetitions: int) -> list[Speed]:
             direction=direction,
             backend=label,
             threads=used,
-            elements=x.size,
-            ratio=x.nbytes / payload.size,
+            elements=elements,
+            ratio=x.nbytes / len(payload),
             repetitions=len(taken[direction]),
             gb_per_s=median,
             low_gb_per_s=low,
@@ -140,8 +147,18 @@ def _codec(codec: Codec, x: F32, out: F32, repetitions: int) -> list[Speed]:
     ]
 
 
-def _copier(x: F32, out: F32) -> Callable[[], Any]:
-    """A copy of ``x`` into ``out`` by as many threads as the codec uses."""
+def _finish(x: Any) -> None:
+    """Wait for what is queued on a GPU."""
+    if is_tensor(x):
+        import torch
+
+        torch.cuda.synchronize(x.device)
+
+
+def _copier(x: Any, out: Any) -> Callable[[], Any]:
+    """A copy of ``x`` into ``out`` by as many threads as the codec uses, or by the GPU."""
+    if is_tensor(x):
+        return lambda: out.copy_(x)
     if not native.available():
         return lambda: np.copyto(out, x)
     copy, to = get("fp32", backend="native"), out.view(np.uint8)
@@ -159,7 +176,7 @@ def _rates(seconds: Sequence[float], size: int) -> tuple[float, float, float]:
 def command(options: Any) -> tuple[list[dict[str, Any]], str]:
     """``paceline bench codec``: one JSON object per codec and direction, or a table. Raises UserError for illegal options."""
     elements = max(1, int(parse_bytes(options.size)) // 4)
-    speeds = measure(elements, options.codec, options.threads)
+    speeds = measure(elements, options.codec, options.threads, options.backend)
     return [asdict(speed) for speed in speeds], text(speeds)
 
 

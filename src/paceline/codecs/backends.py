@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from paceline.codecs import container, counter, native
-from paceline.codecs.codec import Bytes, Codec, apply, is_tensor
+from paceline.codecs.codec import Bytes, Codec, is_tensor
 from paceline.codecs.container import PayloadError
 from paceline.errors import UserError, unknown
 
@@ -27,7 +27,7 @@ class _Reference:
         return codec.encode_body(x, body, key, start)
 
     def decode(self, codec: Codec, body: Any, out: Any, mode: int) -> None:
-        apply(out, codec.decode_body(body, out.shape[0]), mode)
+        codec.decode_onto(body, out, mode)
 
     def checksum(self, head: bytes, body: Any) -> tuple[int, int]:
         return container.checksum(head, body)

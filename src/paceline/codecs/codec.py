@@ -110,6 +110,10 @@ class Codec(ABC):
     def decode_body(self, body: Bytes, count: int) -> F32:
         """The reference: the ``count`` values of a body. Raises PayloadError for a body that no encoder writes."""
 
+    def decode_onto(self, body: Bytes, out: F32, mode: int) -> None:
+        """The reference: put the values of a body into ``out``, add or subtract them. Raises as ``decode_body``."""
+        apply(out, self.decode_body(body, out.shape[0]), mode)
+
     # What all have in common.
 
     def payload_bytes(self, count: int) -> int | None:

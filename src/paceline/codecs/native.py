@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from paceline.codecs import counter
-from paceline.codecs.codec import F32, NON_FINITE, Codec, apply
+from paceline.codecs.codec import F32, NON_FINITE, Codec
 from paceline.codecs.container import PayloadError
 from paceline.codecs.threads import threads
 
@@ -65,7 +65,7 @@ def decode(codec: Codec, body: Any, out: F32, mode: int) -> None:
     if out.flags.c_contiguous and out.dtype == np.float32:
         _KERNELS[codec.name].decode(codec, body, out, mode)
     else:
-        apply(out, codec.decode_body(body, out.shape[0]), mode)
+        codec.decode_onto(body, out, mode)
 
 
 def checksum(head: bytes, body: Any) -> tuple[int, int]:

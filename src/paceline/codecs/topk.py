@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.codecs import counter
-from paceline.codecs.codec import F32, NON_FINITE, Bytes, Codec, legal
+from paceline.codecs.codec import F32, NON_FINITE, SET, Bytes, Codec, apply, legal
 from paceline.codecs.container import PayloadError
 
 Indices = NDArray[np.int64]
@@ -127,6 +127,21 @@ class TopK(Codec):
 
     def decode_body(self, body: Bytes, count: int) -> F32:
         """Zeros, and the elements sent at their places."""
+        out = np.zeros(count, np.float32)
+        index, values = self._sent(body, count)
+        out[index] = values
+        return out
+
+    def decode_onto(self, body: Bytes, out: F32, mode: int) -> None:
+        """Adding touches what was sent and nothing else, not even a -0."""
+        index, values = self._sent(body, out.shape[0])
+        if mode == SET:
+            out[:] = 0
+        part = out[index]
+        apply(part, values, mode)
+        out[index] = part
+
+    def _sent(self, body: Bytes, count: int) -> tuple[Indices, F32]:
         at = self.layout(count)
         marks, packed, low = _parts(body, at)
         places = np.flatnonzero(np.unpackbits(marks, bitorder="little"))
@@ -140,9 +155,7 @@ class TopK(Codec):
         values = packed.view("<u4") if self.value_bits == 32 else packed.view("<u2").astype(np.uint32) << 16
         if ((values & _MAGNITUDE) >= _INFINITY).any():
             raise PayloadError("NaN or infinity among the values")
-        out = np.zeros(count, np.float32)
-        out[index] = values.view(np.float32)
-        return out
+        return index, values.view(np.float32)
 
 
 def largest(x: F32, kept: int) -> Indices:

@@ -38,6 +38,7 @@ def decode(codec: TopK, body: torch.Tensor, out: torch.Tensor, mode: int, state:
     """See ``triton.Kernels``. No index leads outside ``out``, whatever the body says."""
     n = out.shape[0]
     at = codec.layout(n)
+    sent = torch.zeros(n, dtype=torch.bool, device=out.device)
     if at.kept == 0:
         state[REFUSED] |= body.any()
         values = out.new_zeros(n)
@@ -58,9 +59,13 @@ def decode(codec: TopK, body: torch.Tensor, out: torch.Tensor, mode: int, state:
         wrong |= (index[-1] >= n) | ((words & 0x7FFFFFFF) >= _INFINITY).any()
         state[REFUSED] |= wrong
         values = out.new_zeros(n)
-        values.scatter_(0, index.clamp(0, n - 1), words.view(torch.float32))
+        index = index.clamp(0, n - 1)
+        values.scatter_(0, index, words.view(torch.float32))
+        sent[index] = True
     opened = state[GATE] == 0
     added = out + values if mode == 1 else out - values
+    # What was not sent is left alone: adding its 0 would turn a -0 there into +0.
+    added = torch.where(sent, added, out)
     out.copy_(torch.where(opened, values if mode == 0 else added, out))
 
 

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.errors import UserError
 from paceline.strategy import FUSE_BYTES
 from paceline.training.auto import Auto
 from paceline.training.background import Exchanges, Future, promise, result
 from paceline.training.exchanges import allreduce
-from paceline.training.feedback import divided
 from paceline.training.group import Plan, exchange_group, is_finite, room
 from paceline.training.guards import same_weights
 from paceline.training.liveness import LostRank
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
+from paceline.training.states import State, check_same_way, check_tensors, own_state, well_formed
 from paceline.training.tensors import Layout, Tensor, trained
 from paceline.training.ways import Way, make_plan
 from paceline.training.wire import Wire, own_group
 
 _log = logging.getLogger("paceline")
 
-State = dict[str, Any]
 Bucket = tuple[torch.Tensor, Sequence[Tensor], Future]
 """Its buffer, its tensors, and the future that DDP waits for."""
 
@@ -64,6 +62,7 @@ class Hook:
         self._pending: list[Bucket] = []
         self._nonfinite = False  # in this step, on any rank
         self._auto = auto
+        self._adopts = auto is not None
         self.use(way)
         # One thread: groups keep their order, and the backward pass goes on meanwhile.
         self._work = Exchanges(group)
@@ -118,6 +117,8 @@ class Hook:
             "seed": self.seed,
             "nonfinite_steps": self.meter.nonfinite_steps,
             "compression": self.way.compression.name,
+            "way": self.way.settings(),
+            "measuring": self._auto is not None,
             "workers": self.wire.world_size,
             "rank": self.wire.rank,
             "factor": self._factor,
@@ -131,41 +132,27 @@ class Hook:
             state: this rank's, or those of all ranks of the run before. From as many ranks as now the run goes on bit for
                 bit; from another number the residuals' sum over the workers is kept.
 
+        Under ``auto`` the way is the state's, and nothing is measured again if it was chosen by then; all ranks must load, as
+        nodes may need groups.
+
         Raises:
-            UserError: states of another compression or tensors, of other ranks, or not all of them.
+            UserError: not a state, one of another compression, exchange, option or tensor, of other ranks, or not of all.
         """
-        states = [state] if isinstance(state, Mapping) else list(state)
-        own = self._own_state(states)
-        feedback = self._plan.feedback if self._plan else None
-        sizes = {t.name: t.elements for t in self.tensors}
-        for kind in ("residual", "velocity"):
-            for name, values in own["feedback"][kind].items():
-                if sizes.get(name) != values.numel():
-                    raise UserError(f"the state has {values.numel()} residuals of {name}, the model {sizes.get(name, 'none')}")
+        states = well_formed(state)
+        first, way = states[0], self.way
+        if self._adopts and first["compression"] != "powersgd":
+            way = Way.of(first["way"])
+        check_same_way(first, way)
+        own = own_state(states, way, self.wire.world_size, self.wire.rank)
+        check_tensors(own, self.tensors)
+        if way.settings() != self.way.settings():
+            self.use(way)
+        if not own["measuring"]:
+            self._auto = None
         self.step, self.seed, self._factor = own["step"], own["seed"], own["factor"]
         self.meter.nonfinite_steps = own["nonfinite_steps"]
-        if feedback is not None:
-            feedback.load(own["feedback"])
-
-    def _own_state(self, states: Sequence[State]) -> State:
-        n, rank = self.wire.world_size, self.wire.rank
-        if not states or {s["compression"] for s in states} != {self.way.compression.name}:
-            found = ", ".join(sorted({s["compression"] for s in states})) or "nothing"
-            name = self.way.compression.name
-            raise UserError(f"the state is of {found}, the model sends {name}", "attach the same compression")
-        by_rank = {s["rank"]: s for s in states}
-        before = states[0]["workers"]
-        if before == n and rank in by_rank:
-            return by_rank[rank]
-        if self._plan is None or self._plan.feedback is None:  # the ranks' states differ in nothing
-            return states[0]
-        if sorted(by_rank) != list(range(before)):
-            held = ", ".join(map(str, sorted(by_rank)))
-            raise UserError(
-                f"{n} workers, the state is of {before} and of rank {held} only",
-                f"give load_state_dict the states of all {before} ranks",
-            )
-        return {**by_rank[0], "feedback": divided([s["feedback"] for s in states], n)}
+        if self._plan is not None and self._plan.feedback is not None:
+            self._plan.feedback.load(own["feedback"])
 
     def _run(self, group: list[Bucket], last: bool) -> None:
         self._exchange([(buffer, tensors) for buffer, tensors, _ in group])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +35,32 @@ class Way:
     clip: float | None = None
     ranks_per_node: int = 1
     compress_pull: bool = True
+
+    def settings(self) -> dict[str, Any]:
+        """Everything as plain values, for a checkpoint; ``of`` is the inverse."""
+        c = self.compression
+        rule = c.rule and {"min_elements": c.rule.min_elements, "last_layer": c.rule.last_layer, "names": list(c.rule.names)}
+        return {
+            "compression": c.name,
+            "options": dict(c.option_values),
+            "dense_rule": rule,
+            "exchange": self.exchange,
+            "clip": self.clip,
+            "ranks_per_node": self.ranks_per_node if self.exchange == "hierarchical" else 1,  # nothing to the others
+            "compress_pull": self.compress_pull,
+        }
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Way:
+        """The way that ``settings`` describe. Raises UserError for what is missing or illegal."""
+        try:
+            rule = dict(settings["dense_rule"] or {})
+            rule |= {"names": tuple(rule["names"])} if rule else {}
+            names = ("compression", "exchange", "options", "clip", "ranks_per_node")
+            compression, exchange, options, clip, per_node = (settings[name] for name in names)
+            return choose(compression, exchange, dict(options), clip, per_node, rule, settings["compress_pull"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"the state's way is damaged: {error}", "give what state_dict() returned") from error
 
 
 def choose(

@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
     o = parser.parse_args()
+    o.link = lab_cases.actual(o.link)
     table, compute = lab_cases.workload(o.network), COMPUTE_S[o.network]
     spec = {
         "shapes": lab_cases.shapes(table),

@@ -140,6 +140,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
     o = parser.parse_args()
+    o.link = lab_cases.actual(o.link)
     data = tomllib.loads(PUBLISHED.read_text())
     rows = []
     heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link)

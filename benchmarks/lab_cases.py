@@ -27,21 +27,23 @@ CPU = "Xeon Platinum 8380"  # a CPU of the catalogue, for its codec; its compute
 HEADING = "emulated: compute is a sleep, gradients and exchange are real; {hosts} hosts with {link} links on one machine"
 
 
+def actual(link: str) -> str:
+    """``link``, or "loopback" where an emulated cluster is impossible: said aloud, and what the results then say."""
+    lacking = lab.missing()
+    if link != "loopback" and lacking:
+        print(f"no emulated cluster here ({'; '.join(lacking)}): loopback, links are not {link}", flush=True)
+        return "loopback"
+    return link
+
+
 @contextmanager
 def cluster(hosts: int, link: str) -> Iterator[Any]:
-    """An emulated cluster for the length of the block; where the privileges are missing, unshaped loopback, said aloud.
-
-    ``link`` "loopback" asks for that: no link to wait for.
-    """
+    """An emulated cluster for the length of the block; loopback has no links to wait for."""
     if link == "loopback":
         yield lab.loopback(hosts)
-        return
-    if lab.missing():
-        print(f"no privileges for an emulated cluster ({'; '.join(lab.missing())}): loopback, links are not {link}", flush=True)
-        yield lab.loopback(hosts)
-        return
-    with lab.up(hosts, link, name=f"b{os.getpid()}") as made:
-        yield made
+    else:
+        with lab.up(hosts, link, name=f"b{os.getpid()}") as made:
+            yield made
 
 
 def shapes(table: Workload) -> list[list[int]]:
@@ -113,4 +115,4 @@ def predicted(
     return predict(table, where, strategy, overlap=overlap, efficiencies=timed)  # type: ignore[arg-type]
 
 
-__all__ = ["HEADING", "backward_shares", "cluster", "predicted", "run", "shapes", "workload"]
+__all__ = ["HEADING", "actual", "backward_shares", "cluster", "predicted", "run", "shapes", "workload"]

@@ -107,7 +107,7 @@ def main() -> None:
     print("emulated: compute is a sleep, gradients and exchange are real; all hosts share this machine's cores", flush=True)
     rows = []
     for net in o.networks:
-        for link in o.links:
+        for link in map(lab_cases.actual, o.links):
             for hosts in o.hosts:
                 found = measure(net, hosts, link, o.steps)
                 for row in found:

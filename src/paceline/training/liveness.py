@@ -36,8 +36,10 @@ class Roll:
         self._stop = threading.Event()
         if self._ranks > 1:
             beat = (self._store, self._rank, self._stop)  # and not self: the beat ends with its hook
-            threading.Thread(target=_beat, args=beat, name="paceline-beat", daemon=True).start()
-            weakref.finalize(self, self._stop.set)
+            thread = threading.Thread(target=_beat, args=beat, name="paceline-beat", daemon=True)
+            thread.start()
+            # At the interpreter's end too: a thread that is then inside the store's C++ would abort the process.
+            weakref.finalize(self, _end, self._stop, thread)
 
     def verdict(self, error: Exception) -> LostRank:
         """Name the ranks whose beat stands still. The first rank to find out tells the others."""
@@ -89,3 +91,9 @@ def _beat(store: Any, rank: int, stop: threading.Event) -> None:
             pass
     except Exception:  # the store has gone, and with it whoever would read this
         return
+
+
+def _end(stop: threading.Event, thread: threading.Thread) -> None:
+    stop.set()
+    if thread is not threading.current_thread():
+        thread.join(2 * BEAT_S)

@@ -31,8 +31,10 @@ class Background:
 
     def __init__(self, owner: object, name: str) -> None:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        threading.Thread(target=_serve, args=(self._jobs,), name=name, daemon=True).start()
-        weakref.finalize(owner, self._jobs.put, None)
+        thread = threading.Thread(target=_serve, args=(self._jobs,), name=name, daemon=True)
+        thread.start()
+        # At the interpreter's end too: a thread that is then on its way out of the engine's C++ would abort the process.
+        weakref.finalize(owner, _end, self._jobs, thread)
 
     def submit(self, job: Job) -> None:
         """Run ``job`` when those before it are done."""
@@ -77,6 +79,12 @@ def promise(buffer: torch.Tensor) -> Future:
 def result(done: Future) -> torch.Tensor:
     """The mean, or raise what was set: DDP shows the text of an exception that a callback raises, not of one that was set."""
     return done.value()
+
+
+def _end(jobs: queue.SimpleQueue[Job | None], thread: threading.Thread) -> None:
+    jobs.put(None)
+    if thread is not threading.current_thread():
+        thread.join(2.0)  # not longer: it may wait for a lost peer
 
 
 def _serve(jobs: queue.SimpleQueue[Job | None]) -> None:

@@ -54,15 +54,7 @@ def main() -> None:
     o = parser.parse_args()
     o.link = lab_cases.actual(o.link)
     table, compute = lab_cases.workload(o.network), COMPUTE_S[o.network]
-    spec = {
-        "shapes": lab_cases.shapes(table),
-        "forward_s": compute / 3,
-        "backward_s": [compute * 2 / 3 * share for share in lab_cases.backward_shares(table)],
-        "update_s": 0.0,
-        "gradient": {},
-        "warm": o.warm,
-        "steps": o.steps,
-    }
+    spec = lab_cases.overlapped(table, compute, o.warm, o.steps)
     heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link)
     print(heading, flush=True)
     rows: list[dict[str, Any]] = []

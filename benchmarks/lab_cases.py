@@ -59,6 +59,19 @@ def backward_shares(table: Workload) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
+def overlapped(table: Workload, compute_s: float, warm: int, steps: int) -> dict[str, Any]:
+    """What ``paced.py`` runs: a third of ``compute_s`` forward, the rest backward over the layers, the exchange beside it."""
+    return {
+        "shapes": shapes(table),
+        "forward_s": compute_s / 3,
+        "backward_s": [compute_s * 2 / 3 * share for share in backward_shares(table)],
+        "update_s": 0.0,
+        "gradient": {},
+        "warm": warm,
+        "steps": steps,
+    }
+
+
 def run(on: Any, spec: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], timeout: float = 1800) -> list[dict[str, Any]]:
     """The cases' measurements, in order. Raises lab.HostFailed when a host fails."""
     with tempfile.TemporaryDirectory() as folder:
@@ -115,4 +128,4 @@ def predicted(
     return predict(table, where, strategy, overlap=overlap, efficiencies=timed)  # type: ignore[arg-type]
 
 
-__all__ = ["HEADING", "actual", "backward_shares", "cluster", "predicted", "run", "shapes", "workload"]
+__all__ = ["HEADING", "actual", "backward_shares", "cluster", "overlapped", "predicted", "run", "shapes", "workload"]

@@ -28,15 +28,7 @@ CASES = ({"compression": "torch:dense"}, {"compression": "terngrad"})
 def measure(net: str, hosts: int, link: str, steps: int) -> list[dict[str, Any]]:
     """Dense and TernGrad of one network on one cluster."""
     table, compute = lab_cases.workload(net), COMPUTE_S[net]
-    spec = {
-        "shapes": lab_cases.shapes(table),
-        "forward_s": compute / 3,
-        "backward_s": [compute * 2 / 3 * share for share in lab_cases.backward_shares(table)],
-        "update_s": 0.0,
-        "gradient": {},
-        "warm": 1,
-        "steps": steps,
-    }
+    spec = lab_cases.overlapped(table, compute, 1, steps)
     rows: list[dict[str, Any]] = []
     with lab_cases.cluster(hosts, link) as on:
         found = lab_cases.run(on, spec, CASES)

@@ -25,7 +25,7 @@ from paceline.strategy.exchange import (
 from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
 from paceline.strategy.options import Option, parse_options
-from paceline.strategy.phase import Phase, busiest_sent
+from paceline.strategy.phase import Phase, busiest_sent, ring_bytes
 from paceline.strategy.strategy import Group, Strategy
 
 __all__ = [
@@ -61,5 +61,6 @@ __all__ = [
     "parse_options",
     "phases",
     "plan_bucket",
+    "ring_bytes",
     "shard_bounds",
 ]

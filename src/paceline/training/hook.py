@@ -197,9 +197,7 @@ class Hook:
 
     def _end_step(self) -> None:
         self.step += 1
-        if self._nonfinite and self.meter.nonfinite_steps == 0 and self.meter.rank == 0:
-            _log.warning("step %d: a gradient is NaN or infinite; it goes dense, as will others like it", self.step - 1)
-        self.meter.nonfinite_steps += self._nonfinite
+        self.meter.count_nonfinite(self._nonfinite, self.step - 1)
         self._nonfinite = False
         if self._check_every and self.step % self._check_every == 0:
             same_weights(self.wire.group, self._weights, self.wire.device)

@@ -30,7 +30,7 @@ class Roll:
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
         store: Any = dist.distributed_c10d._get_default_store()
-        with suppress(AttributeError, RuntimeError, NotImplementedError):
+        with suppress(AttributeError, RuntimeError):
             store = store.clone()  # a connection of its own: the beat must not wait behind someone's blocking get
         self._store: Any = dist.distributed_c10d.PrefixStore(f"paceline/{_label(group)}", store)
         self._stop = threading.Event()

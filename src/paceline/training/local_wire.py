@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from paceline.strategy import ring_bytes
 from paceline.training.meter import Meter
 from paceline.training.wire import Pending, Wire
 
@@ -107,7 +108,7 @@ class LocalWire(Wire):
 
     def all_reduce(self, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, name: str = "allreduce") -> Pending[torch.Tensor]:
         """See ``Wire``. SUM and MAX."""
-        self.meter.sent_bytes += -(-2 * (self.world_size - 1) * tensor.nbytes // self.world_size)
+        self.meter.sent_bytes += ring_bytes(tensor.nbytes, self.world_size)
         combine = _largest if op == dist.ReduceOp.MAX else _sum
         return self._meet("all_reduce", name, tensor, combine, tensor.copy_)
 

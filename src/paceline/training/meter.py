@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from paceline.record import Event
+
+_log = logging.getLogger("paceline")
 
 _KEPT = 4096  # events: a script that never begins a step must not fill the memory
 
@@ -41,6 +44,12 @@ class Meter:
     def bucket_ready(self) -> None:
         """A bucket's gradients are there; with the last bucket of a step the backward pass is over."""
         self.backward_end_s = self.now()
+
+    def count_nonfinite(self, nonfinite: bool, step: int) -> None:
+        """Count a step with a NaN or an infinity; rank 0 says so of the first."""
+        if nonfinite and self.nonfinite_steps == 0 and self.rank == 0:
+            _log.warning("step %d: a gradient is NaN or infinite; it goes dense, as will others like it", step)
+        self.nonfinite_steps += nonfinite
 
     def add(self, name: str, lane: str, start_s: float) -> None:
         """Record what began at ``start_s`` and ends now."""

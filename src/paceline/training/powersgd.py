@@ -12,6 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
+from paceline.strategy import ring_bytes
 from paceline.strategy.compression import low_rank_factors
 from paceline.strategy.formats import FP32
 from paceline.training.background import Exchanges, Future, promise, result
@@ -92,7 +93,7 @@ class PowerSGD:
         for p in bucket.parameters():
             factors = low_rank_factors(tuple(p.shape), self.rank) if self.state.iter >= START else None
             elements += sum(factors) if factors else p.numel()
-        self.meter.sent_bytes += -(-2 * (self._workers - 1) * 4 * elements // self._workers)
+        self.meter.sent_bytes += ring_bytes(4 * elements, self._workers)
         self._revive(bucket.index())
         future = powerSGD_hook.powerSGD_hook(self.state, _Shaped(bucket))
         with collective():
@@ -110,9 +111,7 @@ class PowerSGD:
 
     def _end_step(self) -> None:
         self.step += 1
-        if self._nonfinite and self.meter.nonfinite_steps == 0 and self.meter.rank == 0:
-            _log.warning("step %d: a gradient is NaN or infinite; it goes dense, as will others like it", self.step - 1)
-        self.meter.nonfinite_steps += self._nonfinite
+        self.meter.count_nonfinite(self._nonfinite, self.step - 1)
         self._nonfinite = False
         if self._check_every and self.step % self._check_every == 0:
             same_weights(self._wire.group, self._weights, self._device)

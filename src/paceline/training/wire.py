@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 import torch.distributed as dist
 
+from paceline.strategy import ring_bytes
 from paceline.training.meter import Meter
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class Wire:
 
     def all_reduce(self, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, name: str = "allreduce") -> Pending[torch.Tensor]:
         """Reduce in place. Counted as a ring, the engine's algorithm: 2 (N-1)/N of the buffer."""
-        self.meter.sent_bytes += -(-2 * (self.world_size - 1) * tensor.nbytes // self.world_size)
+        self.meter.sent_bytes += ring_bytes(tensor.nbytes, self.world_size)
         with collective():
             work = dist.all_reduce(tensor, op=op, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: tensor)

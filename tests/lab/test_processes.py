@@ -110,7 +110,10 @@ def test_what_was_left_in_the_background_is_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_runner_that_is_told_to_end_takes_its_hosts_along(number: int, tmp_path: Path) -> None:
     script = f"echo $$ > {tmp_path}/.{{rank}}; mv {tmp_path}/.{{rank}} {tmp_path}/{{rank}}; sleep 100"
-    code = f"from paceline import lab; lab.loopback(2).run(['sh', '-c', {script!r}])"
+    # Whoever runs the tests may ignore signals, as nohup does, and a child inherits that.
+    usual = "default_int_handler" if number == signal.SIGINT else "SIG_DFL"
+    code = f"import signal; signal.signal({number:d}, signal.{usual})\n"
+    code += f"from paceline import lab; lab.loopback(2).run(['sh', '-c', {script!r}])"
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
     runner = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
     try:

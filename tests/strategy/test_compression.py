@@ -76,6 +76,11 @@ def test_the_last_layer_of_a_network_stays_dense(net, last):
     ]
 
 
+def test_only_a_coarse_codec_that_forgets_its_error_spares_the_last_layer():
+    spared = {name for name, c in COMPRESSIONS.items() if "fc8.weight" in c.dense(workload("alexnet").parameters)}
+    assert spared == {"terngrad", "int4", "inceptionn"}
+
+
 def test_a_rule_reads_as_a_sentence():
     assert str(DenseRule(names=("*.emb",))) == "dense: the last layer, tensors of fewer than 1024 elements, tensors named *.emb"
 

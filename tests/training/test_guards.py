@@ -24,7 +24,7 @@ from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.guards import EnergyGuard
 from paceline.training.local_wire import LocalGroup
 from paceline.training.streams import CodecStream
-from paceline.training.tensors import Layout, Tensor
+from paceline.training.tensors import Layout, Part, Tensor
 
 
 class Named(nn.Module):
@@ -237,14 +237,14 @@ def test_a_codec_that_keeps_too_little_names_layer_and_remedy(caplog):
     guard = EnergyGuard("use inceptionn-scaled")
     layout = Layout([Tensor("small.weight", (500,), 0), Tensor("large.weight", (500,), 500), Tensor("zero", (9,), 1000)], ())
     values = torch.cat([torch.full((500,), 1e-5), torch.full((500,), 0.3), torch.zeros(9)])
-    pieces = list(layout.packed(0, 1009))
+    parts = [Part(piece, values[piece.start : piece.stop]) for piece in layout.packed(0, 1009)]
     with caplog.at_level(logging.WARNING):
         for step in (0, 1, 100):
-            guard.watch(codecs.get("inceptionn"), values, pieces, step)
+            guard.watch(codecs.get("inceptionn"), parts, step)
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("small.weight: inceptionn keeps 0 % of this gradient's energy at step 0; use inceptionn-scaled")
     caplog.clear()
-    guard.watch(codecs.get("int8"), values, pieces, 0)
+    guard.watch(codecs.get("int8"), parts, 0)
     assert not caplog.records
 
 

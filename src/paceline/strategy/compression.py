@@ -33,8 +33,9 @@ class DenseRule:
 
     Attributes:
         min_elements: smaller tensors stay dense; their bytes are few and their share of the error is not.
-        last_layer: the layer that makes the logits stays dense: its gradients are skewed (TernGrad, README). It is taken to
-            be the owner of the last matrix in model order; where the logits reuse an embedding, name that in ``names``.
+        last_layer: the layer that makes the logits stays dense: its gradients are skewed (TernGrad, README), and a codec that
+            is coarse and forgets its error loses them. It is taken to be the owner of the last matrix in model order; where
+            the logits reuse an embedding, name that in ``names``.
         names: patterns as in a shell (``*.embedding.*``) of further tensors to keep dense.
     """
 
@@ -151,6 +152,8 @@ _ALL = ("allreduce", *CODED)
 _RATIO = Option(
     name="ratio", default=0, least=0, most=16, text="measured compression ratio, for prediction; 0 takes the published range"
 )
+_EVERY_LAYER = DenseRule(last_layer=False)
+"""Of codecs whose error is small in each block of elements, or fed back: TernGrad's reason for the rule is not theirs."""
 _BLOCK = Option(
     name="block", default=1024, least=64, most=65536, whole=True, power=True, text="elements that share a scale; a power of two"
 )
@@ -215,7 +218,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             title="INCEPTIONN with a scale a block and error feedback",
             layout=formats.inceptionn_scaled,
             exchanges=CODED,
-            rule=DenseRule(),
+            rule=_EVERY_LAYER,
             unbiased=False,
             options=(_bound(6, 14, "largest error over a block's largest magnitude"), _RATIO),
             error_feedback=True,
@@ -229,7 +232,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             title="stochastic 8-bit integers with a scale a block",
             layout=partial(formats.whole_numbers, "int8", 8),
             exchanges=CODED,
-            rule=DenseRule(),
+            rule=_EVERY_LAYER,
             unbiased=True,
             options=(_BLOCK,),
             encode_bytes=9,
@@ -253,7 +256,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             title="signs with a scale a block and error feedback",
             layout=formats.sign,
             exchanges=CODED,
-            rule=DenseRule(),
+            rule=_EVERY_LAYER,
             unbiased=False,
             options=(_BLOCK,),
             error_feedback=True,
@@ -266,7 +269,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             title="the largest elements, with error feedback",
             layout=formats.topk,
             exchanges=("allgather", "sharded", "parameter_server", "ring", "hierarchical"),
-            rule=DenseRule(),
+            rule=_EVERY_LAYER,
             unbiased=False,
             options=(
                 Option(name="density", default=0.01, least=1e-4, most=1, text="share of the elements that is sent"),

@@ -6,11 +6,11 @@ Gradient Compression, section 3 and Algorithm 4).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from paceline.training.tensors import Layout
+from paceline.training.tensors import Layout, Part
 
 State = dict[str, torch.Tensor]
 
@@ -61,18 +61,22 @@ class Feedback:
         self.momentum = momentum
         self.residual, self.velocity = Memory(), Memory()
 
-    def compensate(self, layout: Layout, values: torch.Tensor, start: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Add what is owed to the gradients ``values``, which begin at ``start`` of the layout.
+    def compensate(
+        self, layout: Layout, start: int, gradients: Iterable[Part], like: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Add the gradients to what is owed of as many elements as ``like`` from ``start`` of the layout, where ``like`` is.
 
         Returns:
-            The residual there, and the local momentum if it is corrected; whoever encodes the values writes both.
+            The sum, from which whoever encodes it takes what was sent, and the local momentum if it is corrected.
         """
-        residual = self.residual.flat(layout, values.device)[start : start + values.numel()]
-        velocity = None
-        if self.momentum:
-            velocity = self.velocity.flat(layout, values.device)[start : start + values.numel()]
-            values.copy_(velocity.mul_(self.momentum).add_(values))
-        values.add_(residual)
+        here = slice(start, start + like.numel())
+        residual = self.residual.flat(layout, like.device)[here]
+        velocity = self.velocity.flat(layout, like.device)[here] if self.momentum else None
+        for (_, begin, end), gradient in gradients:
+            gradient = gradient.to(like.device)
+            if velocity is not None:
+                gradient = velocity[begin:end].mul_(self.momentum).add_(gradient)
+            residual[begin:end] += gradient
         return residual, velocity
 
     def state(self) -> dict[str, State]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from paceline.training.feedback import Feedback
 from paceline.training.guards import EnergyGuard
 from paceline.training.sample import Sample
 from paceline.training.streams import CodecStream, Stream, TernaryStream
-from paceline.training.tensors import Layout, Piece
+from paceline.training.tensors import Layout, Part, gather, scatter
 from paceline.training.wire import Wire
 
 
@@ -71,10 +71,15 @@ def exchange_group(
     """
     meter, inner = plan.outer.meter, plan.inner
     packed, kept = flat[: _padded(plan, layout.compressed)], flat[_padded(plan, layout.compressed) :]
+    compressed, others = layout.parts(parts)
     with meter.span("gather", "codec"):
-        layout.gather(parts, packed, kept)
+        gather(others, kept)
+        if inner is not None:
+            gather(compressed, packed)
     if inner is None:
-        done = _between_nodes(plan, layout, packed, kept, 0, seed, step, dense)
+        done = _between_nodes(plan, layout, compressed, packed, kept, 0, seed, step, dense)
+        with meter.span("scatter", "codec"):
+            scatter(packed, compressed, plan.workers, done.units)
     else:
         packed[layout.compressed :].zero_()
         kept[layout.total - layout.compressed :].zero_()
@@ -82,11 +87,15 @@ def exchange_group(
             inner.reduce_scatter(whole.new_empty(whole.numel() // inner.world_size), whole, "inner_reduce").wait()
             for whole in (packed, kept)
         )
-        done = _between_nodes(plan, layout, mine, own, mine.numel() * inner.rank, seed, step, dense)
-        for whole, share in ((packed, mine), (kept, own)):
-            inner.all_gather(whole, share, "inner_gather").wait()
+        start = mine.numel() * inner.rank
+        share = [Part(p, mine[p.start : p.stop]) for p in layout.packed(start, start + mine.numel())]
+        done = _between_nodes(plan, layout, share, mine[: max(0, layout.compressed - start)], own, start, seed, step, dense)
+        scatter(mine, share, plan.workers, done.units)  # in place
+        for whole, part in ((packed, mine), (kept, own)):
+            inner.all_gather(whole, part, "inner_gather").wait()
+        scatter(packed, compressed, 1)
     with meter.span("scatter", "codec"):
-        layout.scatter(packed, kept, parts, done.divisor)
+        scatter(kept, others, plan.workers)
         plan.sample.finish(parts)
     return dense or not done.finite
 
@@ -103,25 +112,26 @@ def _padded(plan: Plan, count: int) -> int:
 
 
 class _Sums(NamedTuple):
-    """What the buffers now hold: the mean times ``divisor``; and whether every gradient of every rank was finite."""
+    """Whether every gradient of every rank was finite, and what 1 stands for in each tensor's sum; nothing where it is 1."""
 
-    divisor: float
     finite: bool
+    units: Sequence[float] = ()
 
 
 def _between_nodes(
-    plan: Plan, layout: Layout, packed: torch.Tensor, kept: torch.Tensor, start: int, seed: int, step: int, dense: bool
-) -> _Sums:
-    """Replace the gradients by their sum; ``packed`` begin at ``start`` of the layout."""
+    plan: Plan, layout: Layout, gradients: Sequence[Part], packed: torch.Tensor, kept: torch.Tensor, start: int, seed: int,
+    step: int, dense: bool,
+) -> _Sums:  # fmt: skip
+    """Put the sums of the gradients, which begin at ``start`` of the layout, into ``packed``; ``kept`` become their sums."""
     wire, meter = plan.outer, plan.outer.meter
     if plan.inner is not None and wire.world_size == 1:  # one node: there is nothing to compress between
-        return _Sums(plan.workers, True)
-    packed = packed[: max(0, layout.compressed - start)]
-    pieces = list(layout.packed(start, start + packed.numel()))
+        return _Sums(True)
     terngrad = isinstance(plan.codec, ternary.Ternary)
     with meter.span("scale", "codec"):
-        moments = [_moments(packed[p.start : p.stop]) for p in pieces] if terngrad else []
-        finite = not dense and is_finite(packed) and is_finite(kept)
+        moments = [_moments(gradient.float()) for _, gradient in gradients] if terngrad else []
+        finite = not dense and is_finite(kept)
+        finite = finite and all(np.isfinite(m.peak) for m in moments)
+        finite = finite and (terngrad or all(is_finite(gradient.float()) for _, gradient in gradients))
         bounds = [float(ternary.clip_bound(m, plan.clip)) if finite else 0.0 for m in moments]
     # fp32 and bf16 carry NaN and infinity as they are.
     lossless = isinstance(plan.codec, Fp32 | Bf16) or not layout.compressed
@@ -130,32 +140,29 @@ def _between_nodes(
         shared = torch.tensor([float(not finite), *bounds], dtype=torch.float32, device=wire.device)
         unusable, *scales = wire.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
     if unusable:
+        gather(gradients, packed)
         _run(plan, wire, (_dense(packed), False), (_dense(kept), False))
-        return _Sums(plan.workers, False)
+        return _Sums(False)
 
     first = layout.first + start
     key = counter.key(seed, step, wire.rank)
-    units = None
-    residual = velocity = None
+    units: Sequence[float] = ()
     with meter.span("prepare", "codec"):
         if terngrad:
-            plan.sample.take(pieces, packed, moments, bounds, scales, key, first, step)
-            units = _normalise(packed, pieces, bounds, scales)
+            plan.sample.take(gradients, moments, bounds, scales, key, first, step)
+            units = _normalise(gradients, packed, bounds, scales)
             compressed: Stream = TernaryStream(packed, key, first)
+        elif plan.feedback is not None:
+            owed = plan.feedback.compensate(layout, start, gradients, packed)
+            compressed = CodecStream(plan.codec, packed, key, first, *owed)
         else:
+            gather(gradients, packed)
             if plan.guard is not None:
-                plan.guard.watch(plan.codec, packed, pieces, step)
-            if plan.feedback is not None:
-                residual, velocity = plan.feedback.compensate(layout, packed, start)
-            compressed = CodecStream(plan.codec, packed, key, first, residual, velocity)
+                plan.guard.watch(plan.codec, gradients, step)
+            compressed = CodecStream(plan.codec, packed, key, first)
     _run(plan, wire, (compressed, True), (_dense(kept), False))
     with meter.span("finish", "codec"):
-        if units is not None:
-            kept /= plan.workers
-            for piece, unit in zip(pieces, units, strict=True):
-                packed[piece.start : piece.stop] *= unit / plan.workers
-        finite = not lossless or (is_finite(packed) and is_finite(kept))
-        return _Sums(1 if units is not None else plan.workers, finite)
+        return _Sums(not lossless or (is_finite(packed) and is_finite(kept)), units)
 
 
 def _dense(values: torch.Tensor) -> Stream:
@@ -179,14 +186,17 @@ def _moments(values: torch.Tensor) -> ternary.Moments:
     return ternary.Moments(np.float32(float(sigma)), np.float32(float(values.abs().max())))
 
 
-def _normalise(values: torch.Tensor, pieces: list[Piece], bounds: list[float], scales: list[float]) -> Iterator[float]:
-    """Clip each tensor at its own bound and divide it by the shared scaler. Returns what 1 then stands for.
+def _normalise(
+    gradients: Sequence[Part], packed: torch.Tensor, bounds: Sequence[float], scales: Sequence[float]
+) -> Sequence[float]:
+    """Gather the gradients, each tensor clipped at its own bound and divided by the shared scaler: what 1 then stands for.
 
     The product with the reciprocal is one fp32 rounding; the codec's factor of 2**24 is exact, so its choice is that of
     ``ternarize`` with the tensor's own scaler.
     """
-    for piece, bound, scale in zip(pieces, bounds, scales, strict=True):
-        part = values[piece.start : piece.stop]
+    for ((_, start, stop), gradient), bound, scale in zip(gradients, bounds, scales, strict=True):
+        part = packed[start:stop]
         tiny = scale < ternary.TINY_SCALE
-        part.clamp_(-bound, bound).mul_(0.0 if tiny else float(np.float32(1.0) / np.float32(scale)))
-    return iter(scales)
+        torch.clamp(gradient.float().to(part.device), -bound, bound, out=part)
+        part.mul_(0.0 if tiny else float(np.float32(1.0) / np.float32(scale)))
+    return scales

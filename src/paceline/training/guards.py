@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode_into, vector
 from paceline.errors import UserError
-from paceline.training.tensors import Piece, Tensor
+from paceline.training.tensors import Part, Tensor
 from paceline.training.wire import collective
 
 _log = logging.getLogger("paceline")
@@ -68,12 +68,12 @@ class EnergyGuard:
         self.remedy = remedy
         self.warned: dict[str, float] = {}
 
-    def watch(self, codec: Codec, values: torch.Tensor, pieces: Sequence[Piece], step: int) -> None:
-        """Encode each piece on its own and compare."""
+    def watch(self, codec: Codec, gradients: Sequence[Part], step: int) -> None:
+        """Encode each on its own and compare."""
         if step % WATCH_EVERY:
             return
-        for piece in pieces:
-            x = values[piece.start : piece.stop]
+        for piece, gradient in gradients:
+            x = gradient.float()
             energy = float(x.double().square().sum())
             if energy == 0 or piece.tensor.name in self.warned:
                 continue

@@ -9,7 +9,7 @@ import torch
 
 from paceline.codecs import counter
 from paceline.codecs.ternary import Moments, Ternary
-from paceline.training.tensors import Piece
+from paceline.training.tensors import Part
 
 
 class Sample:
@@ -21,13 +21,13 @@ class Sample:
         self._waiting = False
 
     def take(
-        self, pieces: Sequence[Piece], values: torch.Tensor, moments: Sequence[Moments], bounds: Sequence[float],
-        scales: Sequence[float], key: counter.Key, first: int, step: int,
+        self, gradients: Sequence[Part], moments: Sequence[Moments], bounds: Sequence[float], scales: Sequence[float],
+        key: counter.Key, first: int, step: int,
     ) -> None:  # fmt: skip
-        """Keep the stages up to the ternary one. ``values`` are the gradients of ``pieces``; draws begin at ``first``."""
-        for piece, m, bound, scale in zip(pieces, moments, bounds, scales, strict=True):
+        """Keep the stages up to the ternary one; draws begin at ``first``."""
+        for (piece, gradient), m, bound, scale in zip(gradients, moments, bounds, scales, strict=True):
             if piece.tensor.name == self.name:
-                original = values[piece.start : piece.stop].detach().cpu().numpy().copy()
+                original = gradient.detach().float().cpu().numpy().copy()
                 clipped = original.clip(-bound, bound)
                 codec = Ternary(scale=scale)
                 ternary = codec.decode(codec.encode_with(clipped, key, first + piece.start))

@@ -40,7 +40,7 @@ class Stream(Protocol):
         """
 
     def settle(self, start: int, stop: int) -> None:
-        """This rank's contribution becomes what the others would have decoded of it, where the sum must be exact."""
+        """This rank's contribution takes part in a sum without a message: ``add`` comes next."""
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
         """Add another rank's message. Raises PayloadError for a damaged one."""
@@ -53,8 +53,8 @@ class CodecStream:
     """A codec whose sums are encoded anew, with error feedback where ``residual`` is given.
 
     Args:
-        values: the gradients, plus the residual where there is one.
-        residual: receives what each encoding loses.
+        values: the gradients; of any content where there is a residual.
+        residual: the gradients and what is owed; each encoding takes from it what was sent.
         velocity: local momentum, which stops where an element is sent.
         key, first: draws of the stochastic rounding; element k takes draw ``first + k``.
     """
@@ -64,6 +64,7 @@ class CodecStream:
         velocity: torch.Tensor | None = None,
     ) -> None:  # fmt: skip
         self.codec, self.values, self.residual, self.velocity = codec, values, residual, velocity
+        self._own = values if residual is None else residual  # this rank's contribution
         self._key, self._first = key, first
         self._fixed = codec.payload_bytes(_MANY) is not None
 
@@ -76,16 +77,18 @@ class CodecStream:
         """A message of the codec; of fp32 where the codec would take more bytes than that."""
         if stop == start:
             return NOTHING
-        values = self.values[start:stop]
+        values = (self._own if workers == 1 else self.values)[start:stop]
         message = _encode(_DENSE if exact else self.codec, values, self._key, self._first + start)
         if message.numel() > _dense_bytes(stop - start):
             message = _encode(_DENSE, values, self._key, 0)
         if self.residual is not None:
             left = self.residual[start:stop]
-            left.copy_(values)
+            if workers > 1:
+                left.copy_(values)
+            before = None if self.velocity is None else left.clone()
             codecs.decode_into(message, codecs.vector(left), codecs.SUBTRACT)
-            if self.velocity is not None:  # sent elements are those that changed: a rounded one leaves a residual too
-                self.velocity[start:stop].mul_(left == values)
+            if before is not None:  # sent elements are those that changed: a rounded one leaves a residual too
+                self.velocity[start:stop].mul_(left == before)  # type: ignore[index]
         return message
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
@@ -98,7 +101,9 @@ class CodecStream:
         return min(self.codec.max_payload_bytes(count), _dense_bytes(count)) if count else 0
 
     def settle(self, start: int, stop: int) -> None:
-        """The own contribution is added as it is: nothing is lost."""
+        """As it is: nothing is lost."""
+        if self._own is not self.values:
+            self.values[start:stop] = self._own[start:stop]
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
@@ -142,7 +147,7 @@ class TernaryStream:
         return codec.payload_bytes(stop - start) if stop > start else 0
 
     def settle(self, start: int, stop: int) -> None:
-        """Draw the ternary that the others would have received."""
+        """As the ternary that the others would have received."""
         if stop > start:
             self.set(self.encode(start, stop, 1), start, stop)
 

@@ -44,6 +44,13 @@ class Piece(NamedTuple):
     stop: int
 
 
+class Part(NamedTuple):
+    """A gradient, flat, and where it goes."""
+
+    piece: Piece
+    gradient: torch.Tensor
+
+
 class Layout:
     """Tensors one after the other: those that are compressed first, in model order, then those that stay dense.
 
@@ -73,30 +80,38 @@ class Layout:
             if begin < end:
                 yield Piece(tensor, begin - start, end - start)
 
-    def gather(self, parts: Mapping[str, torch.Tensor], packed: torch.Tensor, kept: torch.Tensor) -> None:
-        """Copy the gradients, flat and by name, into a buffer of the compressed ones and one of the others.
-
-        fp16, bf16 and fp64 become fp32.
-        """
-        for values, gradient in self._pairs(parts, packed, kept):
-            values.copy_(gradient)
-
-    def scatter(
-        self, packed: torch.Tensor, kept: torch.Tensor, parts: Mapping[str, torch.Tensor], divisor: float
-    ) -> None:
-        """The inverse of ``gather``, divided on the way: one pass over memory and not two."""
-        for values, gradient in self._pairs(parts, packed, kept):
-            if divisor == 1:
-                gradient.copy_(values)
-            elif gradient.dtype == values.dtype and gradient.device == values.device:
-                torch.div(values, divisor, out=gradient)
-            else:
-                gradient.copy_(values.div_(divisor))
-
-    def _pairs(
-        self, parts: Mapping[str, torch.Tensor], packed: torch.Tensor, kept: torch.Tensor
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def parts(self, gradients: Mapping[str, torch.Tensor]) -> tuple[list[Part], list[Part]]:
+        """The gradients, flat and by name, of the compressed tensors and of the others, each with its place among its like."""
+        split: tuple[list[Part], list[Part]] = [], []
         for tensor, start, stop in self.pieces:
             dense = start >= self.compressed
-            at = start - self.compressed if dense else start
-            yield (kept if dense else packed)[at : at + stop - start], parts[tensor.name]
+            before = self.compressed if dense else 0
+            split[dense].append(Part(Piece(tensor, start - before, stop - before), gradients[tensor.name]))
+        return split
+
+
+def gather(parts: Sequence[Part], into: torch.Tensor) -> None:
+    """Copy the gradients to their places in ``into``; fp16, bf16 and fp64 become fp32."""
+    for (_, start, stop), gradient in parts:
+        if gradient.data_ptr() != into[start:stop].data_ptr():
+            into[start:stop] = gradient
+
+
+def scatter(values: torch.Tensor, parts: Sequence[Part], divisor: float, units: Sequence[float] = ()) -> None:
+    """The inverse of ``gather``, divided on the way: one pass over memory and not two.
+
+    Args:
+        units: what 1 stands for in each part; the quotient of unit and divisor then multiplies.
+    """
+    for i, ((_, start, stop), gradient) in enumerate(parts):
+        part = values[start:stop]
+        same = gradient.dtype == part.dtype and gradient.device == part.device
+        out = gradient if same else part
+        if units:
+            torch.mul(part, units[i] / divisor, out=out)
+        elif divisor != 1:
+            torch.div(part, divisor, out=out)
+        else:
+            out = part
+        if out is not gradient:
+            gradient.copy_(out)

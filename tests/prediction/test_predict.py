@@ -305,8 +305,8 @@ def test_calibration_reproduces_what_was_measured():
     assert (p.low_s, p.high_s) == (pytest.approx(p.step_time_s / 1.1), pytest.approx(1.1 * p.step_time_s))
     (group,) = plan.groups(make_workload().parameters, make_workload().ready_order)
     scales, push, pull = group.traffic.phases
-    assert group.traffic.chunks == 4  # three of 3e6 ternary elements, one of 1e6 dense ones
-    lines = [4 * 2e-4 + 2e-9 * max(f.sent(r) for r in range(4)) for f in (push, pull)]
+    assert group.traffic.chunks == 3  # two of 3e6 ternary elements, one of 1e6 dense ones
+    lines = [3 * 2e-4 + 2e-9 * max(f.sent(r) for r in range(4)) for f in (push, pull)]
     assert p.comm_s == pytest.approx(sum(lines) + calibration.allreduce(max(scales.sent(r) for r in range(4))))
     assert "spread" in p.explain()
 

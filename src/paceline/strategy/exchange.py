@@ -19,7 +19,7 @@ from paceline.strategy.compression import Compression
 from paceline.strategy.formats import FP32, Format
 from paceline.strategy.phase import Pattern, Phase
 
-CHUNK_ELEMENTS = 1 << 20  # 4 MiB of fp32: above what a codec call costs at least, well below a bucket
+CHUNK_ELEMENTS = 1 << 21  # 8 MiB of fp32: far above what a call of codec and engine costs, a third of DDP's bucket
 SHARD_ALIGN = 64  # elements: shards begin on whole blocks of the ternary format
 SIZE_BYTES = 8  # in front of a message whose length depends on the values
 FLAGS = 1  # fp32 flag beside the scalers: a gradient is NaN or infinite

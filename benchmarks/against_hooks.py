@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--link", default="1Gb/s", help="of every host; loopback has none to wait for (default 1Gb/s)")
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--warm", type=int, default=10, help="steps not counted: auto decides in them")
+    parser.add_argument("--warm", type=int, default=28, help="steps of auto that are not counted: it decides in them")
     parser.add_argument("--only", nargs="+", default=[case["label"] for case in CASES])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)

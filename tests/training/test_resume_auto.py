@@ -38,7 +38,7 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for name, candidate in CHOICES.items():
         options: Any = {"candidates": [candidate] if candidate else [], "ranks_per_node": 2}
-        auto.choose = lambda step, exposed, seconds: (len(seconds) - 1, 0.5 * step)
+        auto.choose = lambda step, exposed, seconds: [len(seconds) - 1] if len(seconds) > 1 else []
         model = net()
         hook = attach(model, "auto", seed=5, **options)
         early = hook.state_dict()

@@ -2,7 +2,8 @@
 
 Some steps go dense and are timed. Then every candidate exchanges two sizes of a real gradient, on all ranks at once; a line
 through the two (latency and seconds per element, Hockney 1994) gives the time of this model's gradients. What the backward
-pass hides costs nothing, so only the exposed part of a dense exchange can be won.
+pass hides costs nothing, so only the exposed part of a dense exchange can be won. What promises most is in use for as many
+steps, and stays only if they were faster; codecs and the backward pass may want the same cores, which no trial shows.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _log = logging.getLogger("paceline")
 WARM, TIMED = 3, 5  # steps: DDP rebuilds its buckets after the first
 ELEMENTS = (1 << 18, 1 << 20)  # of a trial: 1 and 4 MiB of fp32
 REPEATS = 3
+TRIALS = 2  # candidates that are tried in real steps
 WORTH = 0.03  # of the step: a compression that wins less is not worth its error
 
 
@@ -47,10 +49,18 @@ class Auto:
         self._gradient = torch.empty(0)
         self._ends: list[float] = []
         self._exposed: list[float] = []
+        self._on_trial: list[Way] = []  # the first is in use
+        self._dense_s = 0.0
+        self._said = ""
+
+    @property
+    def measuring(self) -> bool:
+        """Whether steps still go dense to be timed."""
+        return not self._on_trial
 
     def seen(self, buffer: torch.Tensor) -> None:
         """Keep the largest bucket's gradient for the trials."""
-        if buffer.numel() > self._gradient.numel() and len(self._ends) == WARM + TIMED:
+        if self.measuring and buffer.numel() > self._gradient.numel() and len(self._ends) == WARM + TIMED:
             self._gradient = buffer[: max(ELEMENTS)].detach().clone()
 
     def backward_ended(self) -> None:
@@ -62,25 +72,42 @@ class Auto:
         self._exposed.append(time.perf_counter() - self._ends[-1])
         if len(self._ends) <= WARM + TIMED:
             return False
-        wire = hook.wire
         step = statistics.median(b - a for a, b in zip(self._ends[WARM:], self._ends[WARM + 1 :], strict=False))
-        exposed = statistics.median(self._exposed[WARM:])
+        if self.measuring:
+            self._on_trial = self._promising(step, statistics.median(self._exposed[WARM:]), hook)
+        else:
+            (step,) = _slowest(hook, step)
+            if step <= (1 - WORTH) * self._dense_s:
+                less = 100 * (1 - step / self._dense_s)
+                return self._end(hook, f"{_name(hook.way)} takes {1e3 * step:.3g} ms a step, {less:.0f} % less than")
+            self._said += f"; {_name(self._on_trial.pop(0))} took {1e3 * step:.3g} ms a step"
+        self._ends, self._exposed, self._gradient = [], [], torch.empty(0)
+        way = self._on_trial[0] if self._on_trial else self.ways[0]
+        if way != hook.way:
+            hook.use(way)
+        if not self._on_trial:
+            self._said += f"; nothing else saves {100 * WORTH:.0f} % of a step"
+            return self._end(hook, "stays")
+        return False
+
+    def _promising(self, step: float, exposed: float, hook: Hook) -> list[Way]:
+        """Ways to try, the best first."""
         total = sum(t.elements for t in hook.tensors)
         seconds = [self._seconds(way, hook, total) for way in self.ways]
-        shared = torch.tensor([step, exposed, *seconds], dtype=torch.float64, device=wire.device)
-        wire.all_reduce(shared, dist.ReduceOp.MAX, "auto").wait()  # the slowest rank counts, and all compute with the same
-        step, exposed, *seconds = shared.tolist()
-        best, saved = choose(step, exposed, seconds)
-        way = self.ways[best]
-        if wire.rank == 0:
-            times = ", ".join(f"{_name(w)} {1e3 * s:.3g} ms" for w, s in zip(self.ways, seconds, strict=True))
-            gain = f"saves about {100 * saved / step:.0f} %" if best else f"nothing else saves {100 * WORTH:.0f} % of a step"
-            _log.warning(
-                "auto: %s%s, %s; %.3g ms of a %.3g ms step wait for the dense exchange of %.3g M gradients (one exchange: %s)",
-                "" if best else "stays ", _name(way), gain, 1e3 * exposed, 1e3 * step, total / 1e6, times,
-            )  # fmt: skip
-        if best:
-            hook.use(way)
+        self._dense_s, exposed, *seconds = _slowest(hook, step, exposed, *seconds)
+        times = ", ".join(f"{_name(w)} {1e3 * s:.3g} ms" for w, s in zip(self.ways, seconds, strict=True))
+        self._said = (
+            f"dense over allreduce with {1e3 * self._dense_s:.3g} ms a step, of which {1e3 * exposed:.3g} ms wait for the exchange"
+            f" of {total / 1e6:.3g} M gradients (one exchange, estimated: {times})"
+        )
+        best: dict[str, Way] = {}  # over its best exchange
+        for index in choose(self._dense_s, exposed, seconds):
+            best.setdefault(self.ways[index].compression.name, self.ways[index])
+        return list(best.values())[:TRIALS]
+
+    def _end(self, hook: Hook, choice: str) -> bool:
+        if hook.wire.rank == 0:
+            _log.warning("auto: %s %s", choice, self._said)
         return True
 
     def _seconds(self, way: Way, hook: Hook, total: int) -> float:
@@ -118,8 +145,8 @@ def ways_to_try(candidates: Sequence[str], make: Callable[[str, str], Way], work
     return [way for index, way in enumerate(ways) if way not in ways[:index]]
 
 
-def choose(step: float, exposed: float, seconds: Sequence[float]) -> tuple[int, float]:
-    """Index of the fastest candidate and the seconds it saves a step; 0, the dense one, unless another is worth it.
+def choose(step: float, exposed: float, seconds: Sequence[float]) -> list[int]:
+    """Indices of the candidates that are worth it, the fastest first; the first of all, the dense one, never is.
 
     Args:
         step, exposed: of the dense run; what its exchange makes the step wait.
@@ -128,8 +155,14 @@ def choose(step: float, exposed: float, seconds: Sequence[float]) -> tuple[int, 
     # Not more than is exposed, as the rest hides behind the backward pass. And not more than the trials differ by: the wait in
     # a real step is longer than the trial of the same exchange where ranks wait for one another, which no codec changes.
     saved = [min(exposed, seconds[0] - one) for one in seconds]
-    best = max(range(len(seconds)), key=saved.__getitem__)
-    return (best, saved[best]) if best and saved[best] > WORTH * step else (0, 0.0)
+    worth = [index for index in range(1, len(seconds)) if saved[index] > WORTH * step]
+    return sorted(worth, key=lambda index: -saved[index])
+
+
+def _slowest(hook: Hook, *seconds: float) -> list[float]:
+    """Each number as the slowest rank has it, so that all compute with the same."""
+    shared = torch.tensor(seconds, dtype=torch.float64, device=hook.wire.device)
+    return list(hook.wire.all_reduce(shared, dist.ReduceOp.MAX, "auto").wait().tolist())
 
 
 def _trial(way: Way, plan: Plan | None, hook: Hook, gradient: torch.Tensor) -> float:

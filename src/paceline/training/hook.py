@@ -118,7 +118,7 @@ class Hook:
             "nonfinite_steps": self.meter.nonfinite_steps,
             "compression": self.way.compression.name,
             "way": self.way.settings(),
-            "measuring": self._auto is not None,
+            "measuring": self._auto is not None and self._auto.measuring,
             "workers": self.wire.world_size,
             "rank": self.wire.rank,
             "factor": self._factor,
@@ -147,8 +147,8 @@ class Hook:
         check_tensors(own, self.tensors)
         if way.settings() != self.way.settings():
             self.use(way)
-        if not own["measuring"]:
-            self._auto = None
+        if self._auto is not None:
+            self._auto = Auto(self._auto.ways) if own["measuring"] else None
         self.step, self.seed, self._factor = own["step"], own["seed"], own["factor"]
         self.meter.nonfinite_steps = own["nonfinite_steps"]
         if self._plan is not None and self._plan.feedback is not None:

@@ -39,23 +39,6 @@ int ternary_encode(const ConstFloats& x, const Bytes& body, float bound, float s
     return finite ? kFine : kIllegalCode;
 }
 
-int ternary_round(const ConstFloats& x, const Floats& out, float bound, float scale, uint32_t low, uint32_t high, uint64_t start,
-                  int threads) {
-    const size_t n = x.size();
-    if (out.size() != n) throw std::invalid_argument("x and out have different lengths");
-    const float* from = x.data();
-    float* to = out.data();
-    const float multiplier = scale < kTinyScale ? 0.0f : 0x1p24f / scale;
-    std::atomic<bool> finite{true};
-    nb::gil_scoped_release release;
-    parallel_ranges(n, threads, [&](size_t first, size_t last) {
-        const uint32_t top = PACELINE_CALL(ternary_round)(from + first, last - first, to + first, Stream{low, high}, start + first, bound,
-                                                          multiplier);
-        if (top >= kInfinity) finite.store(false, std::memory_order_relaxed);
-    });
-    return finite ? kFine : kIllegalCode;
-}
-
 int ternary_decode(const ConstBytes& body, const Floats& out, float scale, int mode, int threads) {
     const size_t n = out.size();
     if (body.size() != packed_bytes(n, 2)) return kWrongSize;
@@ -124,9 +107,6 @@ int sum_decode(const ConstBytes& body, const Floats& out, int workers, float uni
 void bind_ternary(nb::module_& m) {
     m.def("ternary_encode", &ternary_encode, nb::arg("x").noconvert(), nb::arg("body").noconvert(), nb::arg("bound"), nb::arg("scale"),
           nb::arg("low"), nb::arg("high"), nb::arg("start"), nb::arg("threads"), "Two bit planes; 1 when x has NaN or infinity.");
-    m.def("ternary_round", &ternary_round, nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("bound"), nb::arg("scale"),
-          nb::arg("low"), nb::arg("high"), nb::arg("start"), nb::arg("threads"),
-          "The codes -1, 0, +1 as fp32 into out, which may be x; 1 when x has NaN or infinity.");
     m.def("ternary_decode", &ternary_decode, nb::arg("body").noconvert(), nb::arg("out").noconvert(), nb::arg("scale"), nb::arg("mode"),
           nb::arg("threads"), "0, or a status that says what is wrong with the body; out is then unchanged.");
     m.def("sum_encode", &sum_encode, nb::arg("x").noconvert(), nb::arg("body").noconvert(), nb::arg("workers"), nb::arg("threads"),

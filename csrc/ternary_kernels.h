@@ -81,23 +81,6 @@ PACELINE_INLINE F32 ternary_values(uint64_t nonzero, uint64_t negative, U32 scal
     return (F32)(lanes_of(nonzero) & (scale ^ (lanes_of(negative) & 0x80000000u)));
 }
 
-// The codes themselves as fp32, into out, which may be x.
-inline uint32_t ternary_round(const float* x, size_t n, float* out, const Stream& key, uint64_t start, float bound, float multiplier) {
-    const U32 one = (U32)splat(1.0f);
-    return ternary_blocks(
-        x, n, key, start, bound, multiplier,
-        [=](size_t i, Words words) __attribute__((always_inline)) {
-            for (size_t r = 0; r < kRegisters; r++)
-                store(out + i + r * kLanes, ternary_values(words.nonzero >> (r * kLanes), words.negative >> (r * kLanes), one));
-        },
-        [=](size_t i, Words words) {
-            float rest[64];
-            for (size_t r = 0; r < kRegisters; r++)
-                store(rest + r * kLanes, ternary_values(words.nonzero >> (r * kLanes), words.negative >> (r * kLanes), one));
-            std::memcpy(out + i, rest, 4 * (n - i));
-        });
-}
-
 // Whether a code (0, 1) is among n elements.
 inline bool ternary_illegal(const uint8_t* body, size_t n) {
     uint64_t wrong = 0;

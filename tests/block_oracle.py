@@ -15,7 +15,6 @@ from paceline.codecs import container, native
 from paceline.codecs.codec import Codec
 
 BACKENDS = ["reference", *(["native"] if native.available() else [])]
-ISAS = ("baseline", "avx2", "avx512")
 KINDS = ("normal", "laplace", "sparse", "constant", "negative", "zeros", "denormal", "huge", "mixed", "ties")
 F = np.float32
 

@@ -7,7 +7,6 @@ import ctypes
 import gc
 import mmap
 import tracemalloc
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -21,8 +20,6 @@ from paceline.codecs.backends import REFERENCE
 from paceline.codecs.codec import Codec
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="needs the extension: make native")
-if native.available():
-    from paceline import _native
 
 CHUNK = 1 << 16
 """Elements that one thread takes at a time (csrc/pool.h)."""
@@ -42,22 +39,6 @@ SIZES = st.one_of(
     st.builds(lambda k, d: CHUNK * k + d, st.integers(1, 3), st.integers(-66, 66)),
 )
 STARTS = st.one_of(st.integers(0, 300), st.builds(lambda k, d: (k << 32) + d, st.integers(1, 3), st.integers(-3000, 100)))
-
-
-@pytest.fixture(params=bo.ISAS)
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    highest = _native.machine_isa()
-    if bo.ISAS.index(request.param) > bo.ISAS.index(highest):
-        pytest.skip(f"this processor has no {request.param}")
-    _native.set_isa(request.param)
-    yield request.param
-    _native.set_isa(highest)
-
-
-@pytest.fixture(autouse=True)
-def own_threads() -> Iterator[None]:
-    yield
-    codecs.set_threads(None)
 
 
 class Fenced:

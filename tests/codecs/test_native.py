@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from every_backend import ISAS
 from paceline import codecs
 from paceline.codecs import ADD, SET, SUBTRACT, PayloadError, container, counter, native, ternary
 from paceline.codecs.backends import REFERENCE
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.skipif(not native.available(), reason="needs the extens
 if native.available():
     from paceline import _native
 
-LEVELS = ["baseline", "avx2", "avx512"]
 CHUNK = 1 << 16
 """Elements that one thread takes at a time (csrc/pool.h)."""
 SIZES = st.one_of(
@@ -43,22 +42,6 @@ STARTS = st.one_of(
 KEYS = st.builds(counter.Key, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 MODES = (SET, ADD, SUBTRACT)
 RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
-
-
-@pytest.fixture(params=LEVELS)
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    highest = _native.machine_isa()
-    if LEVELS.index(request.param) > LEVELS.index(highest):
-        pytest.skip(f"this processor has no {request.param}")
-    _native.set_isa(request.param)
-    yield request.param
-    _native.set_isa(highest)
-
-
-@pytest.fixture(autouse=True)
-def own_threads() -> Iterator[None]:
-    yield
-    codecs.set_threads(None)
 
 
 def gradient(n: int, seed: int, scale: float = 1.0) -> np.ndarray:
@@ -183,18 +166,6 @@ def test_what_is_no_number_is_noticed_wherever_it_is(isa, bad):
             for options in ({}, {"scale": 1.0}, {"clip": 2.5}):
                 with pytest.raises(ValueError, match="send this tensor dense"):
                     codecs.get("ternary", backend="native", **options).encode(x)
-
-
-@RELAXED
-@given(SIZES, STARTS, KEYS, st.integers(1, 3), st.integers(0, 99))
-def test_round_has_the_codes_that_are_sent(isa, n, start, key, threads, seed):
-    codecs.set_threads(threads)
-    x = gradient(n, seed)
-    bound, scale = np.float32(0.7), np.float32(1.3)
-    nonzero, negative = ternary.ternarize(x, bound, scale, key, start)
-    expected = nonzero.astype(np.float32) - 2 * negative.astype(np.float32)
-    native.ternary_round(x, x, float(bound), float(scale), key, start)
-    assert same_bits(x, expected)
 
 
 @RELAXED
@@ -327,18 +298,18 @@ assert good and os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_the_instruction_set_can_be_lowered_and_not_raised():
-    assert _native.isa() in LEVELS
+    assert _native.isa() in ISAS
     with pytest.raises(ValueError, match="give baseline, avx2 or avx512"):
         _native.set_isa("sse9")
     assert _native.set_isa("baseline") == "baseline" == _native.isa()
     _native.set_isa(_native.machine_isa())
 
 
-@pytest.mark.parametrize("wanted", [*LEVELS, "", "sse9"])
+@pytest.mark.parametrize("wanted", [*ISAS, "", "sse9"])
 def test_the_environment_names_the_instruction_set(wanted):
     code = "from paceline.codecs import native; print(native.isa())"
     done = python(code, PACELINE_ISA=wanted)
-    known = wanted in LEVELS[: LEVELS.index(_native.machine_isa()) + 1]
+    known = wanted in ISAS[: ISAS.index(_native.machine_isa()) + 1]
     assert done.stdout.strip() == (wanted if known else _native.machine_isa())
     assert ("PACELINE_ISA" in done.stderr) == bool(wanted and not known)
 

@@ -83,16 +83,6 @@ def sums(x: F32) -> tuple[float, float, float]:
     return _native.moments(x, threads())
 
 
-def ternary_round(x: F32, out: F32, bound: float, scale: float, key: counter.Key, start: int) -> None:
-    """``ternary.ternarize`` as fp32 codes -1, 0, +1, in ``out``, which may be ``x``.
-
-    Raises:
-        ValueError: ``x`` holds NaN or infinity.
-    """
-    if _native.ternary_round(x, out, bound, scale, key.low, key.high, start, threads()):
-        raise ValueError(NON_FINITE)
-
-
 def _encode_fp32(codec: Fp32, x: F32, body: Any, key: counter.Key, start: int) -> int:
     _native.fp32_encode(x, body, threads())
     return len(body)

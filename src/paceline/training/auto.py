@@ -97,8 +97,8 @@ class Auto:
         self._dense_s, exposed, *seconds = _slowest(hook, step, exposed, *seconds)
         times = ", ".join(f"{_name(w)} {1e3 * s:.3g} ms" for w, s in zip(self.ways, seconds, strict=True))
         self._said = (
-            f"dense over allreduce with {1e3 * self._dense_s:.3g} ms a step, of which {1e3 * exposed:.3g} ms wait for the exchange"
-            f" of {total / 1e6:.3g} M gradients (one exchange, estimated: {times})"
+            f"dense over allreduce with {1e3 * self._dense_s:.3g} ms a step, of which {1e3 * exposed:.3g} ms wait for the"
+            f" exchange of {total / 1e6:.3g} M gradients (one exchange, estimated: {times})"
         )
         best: dict[str, Way] = {}  # over its best exchange
         for index in choose(self._dense_s, exposed, seconds):

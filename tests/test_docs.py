@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.rundir import RunDir
+
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/tour.md")
 BIN = Path(sys.executable).parent
@@ -72,16 +74,17 @@ def test_the_readme_says_the_predictions_that_it_prints(checkout: Path) -> None:
     assert "1.08 s a step (0.95 to 1.60)" in text and "689 ms (591 to 1190)" in text
 
 
-def test_the_demo_leaves_its_files_and_prints_eighty_columns(tmp_path: Path, checkout: Path) -> None:
-    demo = f"python examples/01_digits_side_by_side.py --out {tmp_path}/demo --workers 2 --link 10Gb/s"
-    done = run(f"{demo} --epochs 2", checkout)
+def test_the_demo_leaves_its_files_and_prints_eighty_columns(run_dir: RunDir, checkout: Path) -> None:
+    """In the directory of an earlier run, which it replaces."""
+    out = run_dir.path
+    done = run(f"python examples/01_digits_side_by_side.py --out {out} --workers 2 --link 10Gb/s --epochs 2", checkout)
     table = done.stdout.split("\nopen ")[0]
     assert max(map(len, table.splitlines())) <= 80
     for word in ("dense", "terngrad", "predicted", "measured", "step time", "samples/s", "wire bytes", "compression ratio"):
         assert word in table
-    files = {path.name for path in (tmp_path / "demo").iterdir()}
+    files = {path.name for path in out.iterdir()}
     assert files >= {"prediction.json", "record.jsonl", "predicted.trace.json", "measured.trace.json", "report.html"}
-    run(f"{demo} --epochs 1", checkout)
+    assert run_dir.read().labels == ["dense", "terngrad"]
 
 
 def test_a_job_over_two_machines(tmp_path: Path) -> None:

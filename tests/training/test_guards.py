@@ -381,6 +381,44 @@ def test_auto_takes_what_saves_more_than_three_percent(step, exposed, seconds, w
     assert auto.choose(step, exposed, seconds) == worth
 
 
+class Alone:
+    """A hook whose steps take the seconds that it is given for its way."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.seconds, self.way, self.tensors = seconds, made("dense", ""), [Tensor("w", (1000,), 0)]
+        self.wire, self.used = LocalGroup(1).run(lambda wire: wire)[0], []
+
+    def use(self, way: Any) -> None:
+        self.way = way
+        self.used.append(way.compression.name)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "used"),
+    [
+        ({"dense": 1.0, "int8": 0.96, "sign": 0.5}, ["int8"]),  # the first that is faster
+        ({"dense": 1.0, "int8": 0.98, "sign": 0.96}, ["int8", "sign"]),
+        ({"dense": 1.0, "int8": 0.98, "sign": 0.98}, ["int8", "sign", "dense"]),
+        ({"dense": 1.0, "int8": 1.5, "sign": 3.0, "int4": 0.1}, ["int8", "sign", "dense"]),  # two trials and no more
+    ],
+)
+def test_auto_keeps_only_what_made_real_steps_faster(seconds, used, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(auto.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(auto, "choose", lambda step, exposed, seconds: list(range(1, len(seconds))))
+    monkeypatch.setattr(auto.Auto, "_seconds", lambda self, way, hook, total: 1.0)
+    chooser = auto.Auto([made(name, "") for name in seconds])
+    hook: Any = Alone(seconds)
+    steps = 0
+    chooser.backward_ended()
+    while not chooser.decided(hook):
+        now[0] += hook.seconds[hook.way.compression.name]
+        chooser.backward_ended()
+        steps += 1
+        assert steps < 40
+    assert hook.used == used and steps + 1 == (len([u for u in used if u != "dense"]) + 1) * (auto.WARM + auto.TIMED + 1)
+
+
 def made(name: str, exchange: str) -> Any:
     return ways.choose(name, exchange, {}, None, 2, {})
 

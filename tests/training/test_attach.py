@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import oracle
 from distributed import launch_once
 from paceline.errors import UserError
-from paceline.training import hook as hook_module
+from paceline.training import groups as groups_module
 from paceline.training.attach import CLIP, attach
 
 Grads = dict[str, np.ndarray]
@@ -99,7 +99,7 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
     def steps(
         count: int = 1, cap: float = 25, warm: bool = True, fused: bool = True, ddp: Any = None, **options: Any
     ) -> list[Grads]:
-        hook_module.FUSE_BYTES = 4 << 20 if fused else 1
+        groups_module.FUSE_BYTES = 4 << 20 if fused else 1
         model = DDP(net(), bucket_cap_mb=cap, **(ddp or {}))
         hook = attach(model, **options)
         if warm:
@@ -112,7 +112,7 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
             loss(model, rank, step).backward()
             result.append(grads(model))
         seen["groups"] = [set(names) for names in hook._layouts]
-        hook_module.FUSE_BYTES = 4 << 20
+        groups_module.FUSE_BYTES = 4 << 20
         return result
 
     seen["plain"] = steps(2, seed=4)
@@ -174,7 +174,7 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
     poisons = ("a.weight", "d.weight", "a.bias", "b.weight=inf", "c.weight=-inf", "d.bias=inf")
     for poison in poisons:
         for cap in (25, 0.008):
-            hook_module.FUSE_BYTES = 4 << 20 if cap == 25 else 1
+            groups_module.FUSE_BYTES = 4 << 20 if cap == 25 else 1
             model = DDP(net(), bucket_cap_mb=cap)
             hook = attach(model, seed=4)
             loss(model, rank, 0).backward()
@@ -185,7 +185,7 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
                 loss(model, rank, step, poison if step == 1 and rank == workers - 1 else "").backward()
                 rows.append((grads(model), hook.meter.nonfinite_steps))
             seen["nonfinite"][poison, cap] = rows
-    hook_module.FUSE_BYTES = 4 << 20
+    groups_module.FUSE_BYTES = 4 << 20
     model = DDP(net())
     hook = attach(model, seed=4)
     hook.load_state_dict({**hook.state_dict(), "step": 1, "seed": 9, "nonfinite_steps": 3})

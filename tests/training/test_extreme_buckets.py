@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
 from paceline.strategy import COMPRESSIONS
-from paceline.training import hook as hook_module
+from paceline.training import groups as groups_module
 from paceline.training.attach import attach
 
 STEPS = 4
@@ -35,7 +35,7 @@ class Net(nn.Module):
 
 def zero_then_not(rank: int, workers: int) -> dict[str, Any]:
     """For each compression: the gradients of each step, what is kept back, and which buckets were zero."""
-    hook_module.FUSE_BYTES = 1
+    groups_module.FUSE_BYTES = 1
     seen: dict[str, Any] = {}
     for compression in COMPRESSIONS:
         model = DDP(Net(), bucket_cap_mb=0.004)

@@ -17,7 +17,7 @@ from paceline import codecs
 from paceline.codecs import PayloadError, container, counter
 from paceline.errors import UserError
 from paceline.training import auto, streams, ways, wire
-from paceline.training import hook as hook_module
+from paceline.training import groups as groups_module
 from paceline.training.attach import attach
 from paceline.training.exchanges import CHUNKED, exchange_streams
 from paceline.training.exchanges.pipeline import pipeline
@@ -274,7 +274,7 @@ def test_codec_and_wire_of_several_chunks_overlap():
 
 def slow_codec(rank: int, workers: int) -> dict[str, list[float]]:
     """When buckets became ready, and when the first encoding was done."""
-    hook_module.FUSE_BYTES = 1
+    groups_module.FUSE_BYTES = 1
     layers = [nn.Linear(64, 64) for _ in range(6)]
     model = DDP(nn.Sequential(*layers), bucket_cap_mb=0.01)
     hook = attach(model, "int8")

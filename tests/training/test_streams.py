@@ -47,7 +47,7 @@ def send(
         values = torch.from_numpy(gradients[wire.rank].copy())
         layout = Layout([Tensor("w", (count,), 0)], ())
         codec, feedback = codecs.get(name, **options), feedbacks[wire.rank]
-        plan = Plan(codec=codec, exchange=way, outer=wire, feedback=feedback, clip=clip, compress_pull=pull)
+        plan = Plan(codec=codec, exchange=way, world=wire, outer=wire, feedback=feedback, clip=clip, compress_pull=pull)
         exchange_group(plan, layout, {"w": values}, torch.empty(room(plan, layout)), 7, step, dense)
         return values.numpy()
 

@@ -57,6 +57,9 @@ def buckets(ready: Sequence[T], bucket_bytes: int = BUCKET_BYTES, first_bytes: i
         if filled >= limit:
             result.append(current)
             current, filled, limit = [], 0, bucket_bytes
+    if result and not filled:  # tensors without elements are no bucket
+        result[-1].extend(current)
+        return result
     return [*result, current] if current else result
 
 

@@ -110,7 +110,8 @@ class Strategy:
     def groups(self, parameters: Sequence[T], ready: Sequence[T], level: Level = "expected") -> list[Group[T]]:
         """What is exchanged together, in order, and how.
 
-        DDP's buckets; but for ``allreduce``, which works in a bucket itself, small ones are fused.
+        DDP's buckets for ``allreduce``, which works in a bucket itself; else groups of their size that follow from the model
+        alone, the last tensors first, and small ones fused.
 
         Args:
             parameters: in model order; ``ready`` in gradient order.
@@ -118,7 +119,8 @@ class Strategy:
         """
         compression = self.description.configured(self.options, level)
         dense = set(compression.dense(parameters))
-        made = buckets(ready, self.bucket_bytes, self.first_bucket_bytes)
+        in_place = self.exchange == "allreduce" and not compression.low_rank
+        made = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
         plans = [(b, plan_bucket(b, compression, dense)) for b in (made if self.exchange == "allreduce" else fuse(made))]
         return [Group(members, plan, self.traffic(plan, level)) for members, plan in plans]
 

@@ -53,14 +53,9 @@ class Auto:
         self._dense_s = 0.0
         self._said = ""
 
-    @property
-    def measuring(self) -> bool:
-        """Whether steps still go dense to be timed."""
-        return not self._on_trial
-
     def seen(self, buffer: torch.Tensor) -> None:
         """Keep the largest bucket's gradient for the trials."""
-        if self.measuring and buffer.numel() > self._gradient.numel() and len(self._ends) == WARM + TIMED:
+        if not self._on_trial and buffer.numel() > self._gradient.numel() and len(self._ends) == WARM + TIMED:
             self._gradient = buffer[: max(ELEMENTS)].detach().clone()
 
     def backward_ended(self) -> None:
@@ -73,7 +68,7 @@ class Auto:
         if len(self._ends) <= WARM + TIMED:
             return False
         step = statistics.median(b - a for a, b in zip(self._ends[WARM:], self._ends[WARM + 1 :], strict=False))
-        if self.measuring:
+        if not self._on_trial:
             self._on_trial = self._promising(step, statistics.median(self._exposed[WARM:]), hook)
         else:
             (step,) = _slowest(hook, step)

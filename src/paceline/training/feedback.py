@@ -35,6 +35,10 @@ class Memory:
             self._flat[layout.names] = buffer
         return self._flat[layout.names]
 
+    def holds(self, layout: Layout) -> bool:
+        """Whether there is anything of its tensors."""
+        return any(name in self._by_name for name in layout.names)
+
     def state(self) -> State:
         """A copy, by tensor."""
         return {name: values.cpu().clone() for name, values in self._by_name.items()}
@@ -78,6 +82,14 @@ class Feedback:
                 gradient = velocity[begin:end].mul_(self.momentum).add_(gradient)
             residual[begin:end] += gradient
         return residual, velocity
+
+    def keep(self, layout: Layout, start: int, stop: int, factor: float) -> None:
+        """Multiply elements ``start`` to ``stop`` of a layout and forget the others, which another rank sends."""
+        for memory in (self.residual, self.velocity):
+            if memory.holds(layout):
+                values = memory.flat(layout, torch.device("cpu"))
+                values[start:stop] *= factor
+                values[:start], values[stop:] = 0, 0
 
     def state(self) -> dict[str, State]:
         """A copy of everything, by tensor."""

@@ -21,12 +21,16 @@ from paceline.training.streams import CodecStream, Stream, TernaryStream
 from paceline.training.tensors import Layout, Part, gather, scatter
 from paceline.training.wire import Wire
 
+LARGEST = 2.0**100
+"""Magnitude of a gradient that a codec is given at most: larger ones go dense, as their sums and residuals might overflow."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """How gradients travel.
 
     Attributes:
+        world: all workers: they agree on scalers, and on whether all gradients are fit for the codec.
         codec: of the compressed tensors; a ``ternary`` one is TernGrad, with shared scalers and exact sums.
         exchange: a name in ``exchanges.CHUNKED``: between all ranks, or between nodes where there is an ``inner`` wire.
         feedback: None for codecs that are right on average, and for the faithful INCEPTIONN, which has none.
@@ -37,6 +41,7 @@ class Plan:
 
     codec: Codec
     exchange: str
+    world: Wire
     outer: Wire
     inner: Wire | None = None
     feedback: Feedback | None = None
@@ -67,7 +72,7 @@ def exchange_group(
         dense: send everything as fp32, as the rest of a step with a NaN or an infinity is.
 
     Returns:
-        Whether the group went dense, or should have: a gradient of any rank is NaN or infinite.
+        Whether the group went dense, or should have: a gradient of any rank is NaN, infinite or too large for a codec.
     """
     meter, inner = plan.outer.meter, plan.inner
     packed, kept = flat[: _padded(plan, layout.compressed)], flat[_padded(plan, layout.compressed) :]
@@ -87,17 +92,30 @@ def exchange_group(
             inner.reduce_scatter(whole.new_empty(whole.numel() // inner.world_size), whole, "inner_reduce").wait()
             for whole in (packed, kept)
         )
-        start = mine.numel() * inner.rank
-        share = [Part(p, mine[p.start : p.stop]) for p in layout.packed(start, start + mine.numel())]
-        done = _between_nodes(plan, layout, share, mine[: max(0, layout.compressed - start)], own, start, seed, step, dense)
-        scatter(mine, share, plan.workers, done.units)  # in place
+        start, stop = share(plan, layout)
+        sums = [Part(p, mine[p.start : p.stop]) for p in layout.packed(start, stop)]
+        alone = plan.outer.world_size == 1  # one node: there is nothing to compress between
+        done = _Sums(True)
+        if not alone:
+            done = _between_nodes(plan, layout, sums, mine[: stop - start], own, start, seed, step, dense)
+        scatter(mine, sums, plan.workers, done.units)  # in place
         for whole, part in ((packed, mine), (kept, own)):
             inner.all_gather(whole, part, "inner_gather").wait()
+        if alone:
+            done = _Sums(is_finite(packed) and is_finite(kept))
         scatter(packed, compressed, 1)
     with meter.span("scatter", "codec"):
         scatter(kept, others, plan.workers)
         plan.sample.finish(parts)
     return dense or not done.finite
+
+
+def share(plan: Plan, layout: Layout) -> tuple[int, int]:
+    """``(start, stop)`` of the compressed elements that this rank sends: all, or those of its place in the node."""
+    if plan.inner is None:
+        return 0, layout.compressed
+    size = _padded(plan, layout.compressed) // plan.inner.world_size
+    return min(size * plan.inner.rank, layout.compressed), min(size * (plan.inner.rank + 1), layout.compressed)
 
 
 def room(plan: Plan, layout: Layout) -> int:
@@ -124,21 +142,23 @@ def _between_nodes(
 ) -> _Sums:  # fmt: skip
     """Put the sums of the gradients, which begin at ``start`` of the layout, into ``packed``; ``kept`` become their sums."""
     wire, meter = plan.outer, plan.outer.meter
-    if plan.inner is not None and wire.world_size == 1:  # one node: there is nothing to compress between
-        return _Sums(True)
     terngrad = isinstance(plan.codec, ternary.Ternary)
     with meter.span("scale", "codec"):
         moments = [_moments(gradient.float()) for _, gradient in gradients] if terngrad else []
-        finite = not dense and is_finite(kept)
-        finite = finite and all(np.isfinite(m.peak) for m in moments)
-        finite = finite and (terngrad or all(is_finite(gradient.float()) for _, gradient in gradients))
-        bounds = [float(ternary.clip_bound(m, plan.clip)) if finite else 0.0 for m in moments]
+        fit = not dense and is_finite(kept)
+        fit = fit and all(m.peak <= LARGEST for m in moments)
+        fit = fit and (terngrad or all(_peak(gradient.float()) <= LARGEST for _, gradient in gradients))
+        names = [piece.tensor.name for piece, _ in gradients] if terngrad else []
+        bounds = {n: float(ternary.clip_bound(m, plan.clip)) for n, m in zip(names, moments, strict=True)}
     # fp32 and bf16 carry NaN and infinity as they are.
     lossless = isinstance(plan.codec, Fp32 | Bf16) or not layout.compressed
-    unusable, scales = 0.0, bounds
+    unusable, scales = 0.0, dict(bounds)
     if not lossless:
-        shared = torch.tensor([float(not finite), *bounds], dtype=torch.float32, device=wire.device)
-        unusable, *scales = wire.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
+        every = [piece.tensor.name for piece in layout.packed(0, layout.compressed)] if terngrad else []
+        numbers = [float(not fit), *(bounds.get(name, 0.0) if fit else 0.0 for name in every)]
+        shared = torch.tensor(numbers, dtype=torch.float32, device=wire.device)
+        unusable, *agreed = plan.world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
+        scales = dict(zip(every, agreed, strict=True))
     if unusable:
         gather(gradients, packed)
         _run(plan, wire, (_dense(packed), False), (_dense(kept), False))
@@ -149,8 +169,9 @@ def _between_nodes(
     units: Sequence[float] = ()
     with meter.span("prepare", "codec"):
         if terngrad:
-            plan.sample.take(gradients, moments, bounds, scales, key, first, step)
-            units = _normalise(gradients, packed, bounds, scales)
+            limits = [(bounds[piece.tensor.name], scales[piece.tensor.name]) for piece, _ in gradients]
+            plan.sample.take(gradients, moments, limits, key, first, step)
+            units = _normalise(gradients, packed, limits)
             compressed: Stream = TernaryStream(packed, key, first)
         elif plan.feedback is not None:
             owed = plan.feedback.compensate(layout, start, gradients, packed)
@@ -179,6 +200,14 @@ def is_finite(values: torch.Tensor) -> bool:
     return bool(torch.isfinite(values.sum()) or torch.isfinite(values).all())
 
 
+def _peak(values: torch.Tensor) -> float:
+    """The largest magnitude; NaN where there is one."""
+    if not values.numel():
+        return 0.0
+    low, high = torch.aminmax(values)
+    return float(torch.maximum(-low, high))
+
+
 def _moments(values: torch.Tensor) -> ternary.Moments:
     if values.device.type == "cpu":
         return ternary.moments(vector(values))
@@ -187,16 +216,16 @@ def _moments(values: torch.Tensor) -> ternary.Moments:
 
 
 def _normalise(
-    gradients: Sequence[Part], packed: torch.Tensor, bounds: Sequence[float], scales: Sequence[float]
+    gradients: Sequence[Part], packed: torch.Tensor, limits: Sequence[tuple[float, float]]
 ) -> Sequence[float]:
     """Gather the gradients, each tensor clipped at its own bound and divided by the shared scaler: what 1 then stands for.
 
     The product with the reciprocal is one fp32 rounding; the codec's factor of 2**24 is exact, so its choice is that of
     ``ternarize`` with the tensor's own scaler.
     """
-    for ((_, start, stop), gradient), bound, scale in zip(gradients, bounds, scales, strict=True):
+    for ((_, start, stop), gradient), (bound, scale) in zip(gradients, limits, strict=True):
         part = packed[start:stop]
         tiny = scale < ternary.TINY_SCALE
         torch.clamp(gradient.float().to(part.device), -bound, bound, out=part)
         part.mul_(0.0 if tiny else float(np.float32(1.0) / np.float32(scale)))
-    return scales
+    return [scale for _, scale in limits]

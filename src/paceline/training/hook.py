@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.strategy import FUSE_BYTES
 from paceline.training.auto import Auto
 from paceline.training.background import Exchanges, Future, promise, result
 from paceline.training.exchanges import allreduce
-from paceline.training.group import Plan, exchange_group, is_finite, room
+from paceline.training.group import Plan, exchange_group, is_finite, room, share
+from paceline.training.groups import Groups
 from paceline.training.guards import same_weights
 from paceline.training.liveness import LostRank
 from paceline.training.meter import Meter
@@ -25,9 +26,6 @@ from paceline.training.ways import Way, make_plan
 from paceline.training.wire import Wire, own_group
 
 _log = logging.getLogger("paceline")
-
-Bucket = tuple[torch.Tensor, Sequence[Tensor], Future]
-"""Its buffer, its tensors, and the future that DDP waits for."""
 
 
 class Hook:
@@ -59,24 +57,36 @@ class Hook:
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._flat = torch.empty(0)
-        self._pending: list[Bucket] = []
+        self._groups = Groups(model, self._tensors, fused=True)
+        self._owed: dict[str, torch.Tensor] = {}  # residuals that a way without feedback has yet to send
         self._nonfinite = False  # in this step, on any rank
         self._auto = auto
         self._adopts = auto is not None
+        self._plan: Plan | None = None
         self.use(way)
         # One thread: groups keep their order, and the backward pass goes on meanwhile.
         self._work = Exchanges(group)
 
     def use(self, way: Way) -> None:
-        """Send gradients this way from the next backward pass on; on every rank alike. Residuals begin anew.
+        """Send gradients this way from the next backward pass on; on every rank alike. Residuals go along, momentum does not.
 
         Raises:
             UserError: an exchange that does not fit the number of ranks.
         """
+        before = self._plan.feedback if self._plan else None
         self.way = way
         self.dense = dict(way.compression.dense(self.tensors))
-        self._plan: Plan | None = make_plan(way, self.wire, self.sample)
+        self._plan = make_plan(way, self.wire, self.sample)
         self._layouts.clear()
+        if before is not None:
+            self._owe(before.residual.state())
+
+    def _owe(self, residual: Mapping[str, torch.Tensor]) -> None:
+        """Whatever sends the next gradients sends these too."""
+        if self._plan is not None and self._plan.feedback is not None:
+            self._plan.feedback.residual.load(residual)
+        else:
+            self._owed = dict(residual)
 
     def __str__(self) -> str:
         kept = "".join(f"\n  {name}: {reason}" for name, reason in self.dense.items())
@@ -84,45 +94,44 @@ class Hook:
         return f"{self.way.compression.title} over {self.way.exchange}; {rule}{kept}"
 
     def submit(self, bucket: Any) -> Future:
-        """Exchange one ``GradBucket`` in the background; the future holds its mean over the workers.
-
-        Buckets are fused until they hold at least 4 MB: below that an exchange costs its latency (Wang et al. 2023, Cupcake).
-        """
+        """Exchange one ``GradBucket`` in the background; the future holds its mean over the workers."""
         buffer, last = bucket.buffer(), bucket.is_last()
         future = promise(buffer)
         _finish_queued(buffer)
         self.meter.bucket_ready()
         if last and self._auto is not None:
             self._auto.backward_ended()
-        self._pending.append((buffer, [self._tensors[id(p)] for p in bucket.parameters()], future))
-        if last or self._plan is None or 4 * sum(b.numel() for b, _, _ in self._pending) >= FUSE_BYTES:
-            group, self._pending = self._pending, []
-            self._submit(group, last)
+        if self._plan is None:
+            parts = self._groups.of(bucket)
+            self._work.submit(lambda: self._run(parts, last, buffer), [(buffer, future)])
+        else:
+            for group in self._groups.add(bucket, future):
+                self._work.submit(partial(self._run, group.parts, group.last), group.finished)
         return future.then(result)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Replace ``gradient`` (all trained elements, flat) by its mean over the workers; for measuring."""
         done = promise(gradient)
-        self._submit([(gradient, self.tensors, done)], False)
+        parts = dict(zip((t.name for t in self.tensors), gradient.split([t.elements for t in self.tensors]), strict=True))
+        self._work.submit(lambda: self._run(parts, False, gradient), [(gradient, done)])
         done.wait()
-
-    def _submit(self, group: list[Bucket], last: bool) -> None:
-        self._work.submit(lambda: self._run(group, last), [(buffer, future) for buffer, _, future in group])
 
     def state_dict(self) -> State:
         """What resuming needs of this rank: position and seed of the draws, residuals, momentum. Keep every rank's."""
         feedback = self._plan.feedback if self._plan else None
+        owed = {name: values.cpu().clone() for name, values in self._owed.items()}
+        way = self.way if self._auto is None else self._auto.ways[0]  # what is on trial may not stay
         return {
             "step": self.step,
             "seed": self.seed,
             "nonfinite_steps": self.meter.nonfinite_steps,
-            "compression": self.way.compression.name,
-            "way": self.way.settings(),
-            "measuring": self._auto is not None and self._auto.measuring,
+            "compression": way.compression.name,
+            "way": way.settings(),
+            "measuring": self._auto is not None,
             "workers": self.wire.world_size,
             "rank": self.wire.rank,
             "factor": self._factor,
-            "feedback": feedback.state() if feedback else {"residual": {}, "velocity": {}},
+            "feedback": feedback.state() if feedback else {"residual": owed, "velocity": {}},
         }
 
     def load_state_dict(self, state: State | Sequence[State]) -> None:
@@ -149,41 +158,53 @@ class Hook:
             self.use(way)
         if self._auto is not None:
             self._auto = Auto(self._auto.ways) if own["measuring"] else None
+        self._owed = {}
         self.step, self.seed, self._factor = own["step"], own["seed"], own["factor"]
         self.meter.nonfinite_steps = own["nonfinite_steps"]
-        if self._plan is not None and self._plan.feedback is not None:
-            self._plan.feedback.load(own["feedback"])
+        feedback = self._plan.feedback if self._plan else None
+        if feedback is None:
+            self._owe(own["feedback"]["residual"])
+            return
+        feedback.load(own["feedback"])
+        if self._plan is not None and self._plan.inner is not None and own["workers"] != self.wire.world_size:
+            for members in self._groups.members:
+                layout = self._layout(members)
+                feedback.keep(layout, *share(self._plan, layout), self._plan.inner.world_size)
 
-    def _run(self, group: list[Bucket], last: bool) -> None:
-        self._exchange([(buffer, tensors) for buffer, tensors, _ in group])
-        _finish_queued(group[0][0])
+    def _run(self, parts: Mapping[str, torch.Tensor], last: bool, whole: torch.Tensor | None = None) -> None:
+        """Exchange gradients, flat and by name, and end the step; ``whole`` is the buffer that they fill."""
+        self._pay(parts)
+        if self._plan is not None:
+            self._exchange(self._plan, parts)
+        elif whole is not None:
+            allreduce(whole, self.way.compression.format, self.wire)
+            with self.meter.span("scatter", "codec"):
+                self._nonfinite |= not is_finite(whole)
+            if self._auto is not None:
+                self._auto.seen(whole)
+        _finish_queued(next(iter(parts.values())))
         if last:
             self._end_step()
 
-    def _exchange(self, group: Sequence[tuple[torch.Tensor, Sequence[Tensor]]]) -> None:
-        if self._plan is None:
-            for buffer, _ in group:
-                allreduce(buffer, self.way.compression.format, self.wire)
-                with self.meter.span("scatter", "codec"):
-                    self._nonfinite |= not is_finite(buffer)
-                if self._auto is not None:
-                    self._auto.seen(buffer)
-            return
-        parts: dict[str, torch.Tensor] = {}
-        for buffer, tensors in group:
-            parts |= zip((t.name for t in tensors), buffer.split([t.elements for t in tensors]), strict=True)
+    def _exchange(self, plan: Plan, parts: Mapping[str, torch.Tensor]) -> None:
         self._follow_scaler()
-        names = tuple(parts)
-        if names not in self._layouts:
-            self._layouts[names] = Layout([t for _, tensors in group for t in tensors], self.dense)
-        layout = self._layouts[names]
-        wanted = room(self._plan, layout)
-        device = self._plan.device(group[0][0].device)
+        layout = self._layout([t for t in self.tensors if t.name in parts])
+        wanted, device = room(plan, layout), plan.device(next(iter(parts.values())).device)
         if self._flat.numel() < wanted or self._flat.device != device:
             self._flat = torch.empty(wanted, device=device)
         self._nonfinite |= exchange_group(
-            self._plan, layout, parts, self._flat[:wanted], self.seed, self.step, self._nonfinite
+            plan, layout, parts, self._flat[:wanted], self.seed, self.step, self._nonfinite
         )
+
+    def _layout(self, tensors: Sequence[Tensor]) -> Layout:
+        names = tuple(sorted(t.name for t in tensors))
+        if names not in self._layouts:
+            self._layouts[names] = Layout(tensors, self.dense)
+        return self._layouts[names]
+
+    def _pay(self, parts: Mapping[str, torch.Tensor]) -> None:
+        for name in self._owed.keys() & parts.keys():
+            parts[name].add_(self._owed.pop(name).to(parts[name]))
 
     def _follow_scaler(self) -> None:
         """Residuals are of scaled gradients: when the gradient scaler changes its factor they change with it."""

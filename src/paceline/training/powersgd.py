@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,9 +19,11 @@ from paceline.strategy.formats import FP32
 from paceline.training.background import Exchanges, Future, promise, result
 from paceline.training.exchanges import allreduce
 from paceline.training.group import is_finite
+from paceline.training.groups import Group, Groups
 from paceline.training.guards import same_weights
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
+from paceline.training.states import well_formed
 from paceline.training.tensors import trained
 from paceline.training.ways import Way
 from paceline.training.wire import Wire, collective, own_group
@@ -29,7 +32,7 @@ _log = logging.getLogger("paceline")
 
 _NOTHING = 1e-30  # added to a column's norm: changes no other than that of zeros, which then is no divisor of zero
 _SEED = 1e-15  # of a direction: vanishes beside any gradient's, and its square is no zero in fp32
-START = 2  # the first step that compresses: DDP rebuilds its buckets after the first
+START = 2  # the first step that compresses; PyTorch's hook takes no less with error feedback
 
 
 class PowerSGD:
@@ -41,7 +44,10 @@ class PowerSGD:
         self.way, self.seed, self.step = way, seed, 0
         self.rank = int(way.compression.option("rank"))
         self.meter, self.sample = Meter(dist.get_rank(model.process_group)), Sample()
-        self.tensors = list(trained(model.module).values())
+        tensors = trained(model.module)
+        self.tensors = list(tensors.values())
+        self._groups = Groups(model, tensors, fused=False)
+        self._flat: dict[int, torch.Tensor] = {}
         self.dense = dict(way.compression.dense(self.tensors))
         self._device = next(model.module.parameters()).device
         ranks = dist.get_process_group_ranks(model.process_group)
@@ -68,37 +74,49 @@ class PowerSGD:
         It issues its second collective where its first has ended, in no fixed order among buckets, which gloo answers with a
         hang. So buckets go one after another, on a thread and a group of their own.
         """
-        buffer = bucket.buffer()
-        future = promise(buffer)
+        future = promise(bucket.buffer())
         self.meter.bucket_ready()
-        self._work.submit(lambda: self._exchange(bucket, buffer), [(buffer, future)])
+        for group in self._groups.add(bucket, future):
+            self._work.submit(partial(self._exchange, group), group.finished)
         return future.then(result)
 
-    def _exchange(self, bucket: Any, buffer: torch.Tensor) -> None:
-        """A NaN or an infinity would stay in the residuals and the factors: such a bucket passes PyTorch's hook by."""
+    def _exchange(self, group: Group) -> None:
+        """A NaN or an infinity would stay in the residuals and the factors: such a group passes PyTorch's hook by."""
         self._follow_scaler()
+        parts = list(group.parts.values())
+        if group.index not in self._flat:
+            kinds = {part.dtype for part in parts}
+            kind = kinds.pop() if len(kinds) == 1 else torch.float32
+            self._flat[group.index] = torch.empty(sum(t.elements for t in group.tensors), dtype=kind, device=self._device)
+        flat = self._flat[group.index]
+        places = flat.split([t.elements for t in group.tensors])
+        for place, part in zip(places, parts, strict=True):
+            place.copy_(part)
+        bucket = _Bucket(group, flat, places)
         if not self._nonfinite:
-            flag = torch.tensor([float(not is_finite(buffer))], device=self._device)
+            flag = torch.tensor([float(not is_finite(flat))], device=self._device)
             self._nonfinite = bool(self._wire.all_reduce(flag, dist.ReduceOp.MAX, "scales").wait())
         if self._nonfinite:
-            allreduce(buffer, FP32, self._wire)
+            allreduce(flat, FP32, self._wire)
             self.state.maybe_increase_iter(bucket)
         else:
-            self._low_rank(bucket, buffer)
-        if bucket.is_last():
+            self._low_rank(group, bucket, flat)
+        for place, part in zip(places, parts, strict=True):
+            part.copy_(place)
+        if group.last:
             self._end_step()
 
-    def _low_rank(self, bucket: Any, buffer: torch.Tensor) -> None:
+    def _low_rank(self, group: Group, bucket: _Bucket, flat: torch.Tensor) -> None:
         start, elements = self.meter.now(), 0
-        for p in bucket.parameters():
-            factors = low_rank_factors(tuple(p.shape), self.rank) if self.state.iter >= START else None
-            elements += sum(factors) if factors else p.numel()
+        for t in group.tensors:
+            factors = low_rank_factors(t.shape, self.rank) if self.state.iter >= START else None
+            elements += sum(factors) if factors else t.elements
         self.meter.sent_bytes += ring_bytes(4 * elements, self._workers)
-        self._revive(bucket.index())
-        future = powerSGD_hook.powerSGD_hook(self.state, _Shaped(bucket))
+        self._revive(group.index)
+        future = powerSGD_hook.powerSGD_hook(self.state, bucket)
         with collective():
             value = future.wait()
-        buffer.copy_(value if isinstance(value, torch.Tensor) else value[0])
+        flat.copy_(value if isinstance(value, torch.Tensor) else value[0])
         self.meter.add("powersgd", "network", start)
 
     def _follow_scaler(self) -> None:
@@ -132,24 +150,35 @@ class PowerSGD:
         kept = {name: dict(getattr(self.state, name)) for name in ("error_dict", "p_memory_dict", "q_memory_dict")}
         copied = {name: {i: t.detach().cpu().clone() for i, t in values.items()} for name, values in kept.items()}
         return {
-            "step": self.step, "iter": self.state.iter, "seed": self.seed, "compression": "powersgd", "workers": self._workers,
+            "low_rank": self.rank, "groups": self._cut(), "step": self.step, "iter": self.state.iter,
+            "seed": self.seed, "compression": "powersgd", "workers": self._workers,
             "nonfinite_steps": self.meter.nonfinite_steps, "rank": self.meter.rank, "factor": self._factor,
             "rng": self.state.rng.get_state(legacy=False), **copied,
         }  # fmt: skip
 
+    def _cut(self) -> list[list[str]]:
+        return [[t.name for t in members] for members in self._groups.members]
+
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on where ``state_dict`` was taken; arguments and errors as ``Hook.load_state_dict``.
 
-        PyTorch's hook keeps residuals by bucket: the model must be cut into the same ones.
+        PyTorch's hook keeps residuals by bucket: the model must be cut into the same groups.
         """
-        states = [state] if isinstance(state, Mapping) else list(state)
-        by_rank = {s["rank"]: s for s in states if s["compression"] == "powersgd"}
-        before = states[0]["workers"] if by_rank else 0
+        states = well_formed(state)
+        for one in states:
+            found = (one["compression"], one.get("low_rank"), one.get("groups"))
+            if found != ("powersgd", self.rank, self._cut()):
+                raise UserError(
+                    f"the state is of {found[0]}, rank {found[1]}, or of another model; here powersgd, rank {self.rank}",
+                    "attach the same compression to the same model, with the same bucket_cap_mb",
+                )
+        by_rank = {one["rank"]: one for one in states}
+        before = states[0]["workers"]
         own = by_rank.get(self.meter.rank) if before == self._workers else None
         if own is None:
-            if not before or sorted(by_rank) != list(range(before)):
-                raise UserError("the state is of another compression, or not of all ranks", "give the states of every rank")
-            total = {i: sum(s["error_dict"][i].double() for s in states) for i in by_rank[0]["error_dict"]}
+            if sorted(by_rank) != list(range(before)):
+                raise UserError(f"the states of {sorted(by_rank)} are not of all {before} ranks", "give those of every rank")
+            total = {i: sum(one["error_dict"][i].double() for one in states) for i in by_rank[0]["error_dict"]}
             own = {**by_rank[0], "error_dict": {i: (t / self._workers).float() for i, t in total.items()}}
         for name in ("error_dict", "p_memory_dict", "q_memory_dict"):
             setattr(self.state, name, {i: t.to(self._device).clone() for i, t in own[name].items()})
@@ -158,13 +187,26 @@ class PowerSGD:
         self.state.rng.set_state(own["rng"])
 
 
-class _Shaped:
-    """A ``GradBucket`` whose tensors PyTorch's hook can all see as matrices: none empty, none without a dimension."""
+class _Bucket:
+    """A group as PyTorch's hook sees a ``GradBucket``: its tensors are matrices, none empty, none without a dimension."""
 
-    def __init__(self, bucket: Any) -> None:
-        self.buffer, self.index, self.is_last = bucket.buffer, bucket.index, bucket.is_last
-        self._gradients = bucket.gradients
+    def __init__(self, group: Group, flat: torch.Tensor, places: Sequence[torch.Tensor]) -> None:
+        self._group, self._flat = group, flat
+        shaped = zip(group.tensors, places, strict=True)
+        self._gradients = [torch.atleast_1d(place.view(t.shape)) for t, place in shaped if t.elements]
+
+    def buffer(self) -> torch.Tensor:
+        """All elements, flat."""
+        return self._flat
 
     def gradients(self) -> list[torch.Tensor]:
-        """Views of the buffer, as ``GradBucket.gradients``."""
-        return [torch.atleast_1d(gradient) for gradient in self._gradients() if gradient.numel()]
+        """Views of the buffer."""
+        return self._gradients
+
+    def index(self) -> int:
+        """The group's place among those of a step."""
+        return self._group.index
+
+    def is_last(self) -> bool:
+        """Whether the step ends with it."""
+        return self._group.last

@@ -21,11 +21,11 @@ class Sample:
         self._waiting = False
 
     def take(
-        self, gradients: Sequence[Part], moments: Sequence[Moments], bounds: Sequence[float], scales: Sequence[float],
-        key: counter.Key, first: int, step: int,
+        self, gradients: Sequence[Part], moments: Sequence[Moments], limits: Sequence[tuple[float, float]], key: counter.Key,
+        first: int, step: int,
     ) -> None:  # fmt: skip
-        """Keep the stages up to the ternary one; draws begin at ``first``."""
-        for (piece, gradient), m, bound, scale in zip(gradients, moments, bounds, scales, strict=True):
+        """Keep the stages up to the ternary one. ``limits`` are bound and scaler of each tensor; draws begin at ``first``."""
+        for (piece, gradient), m, (bound, scale) in zip(gradients, moments, limits, strict=True):
             if piece.tensor.name == self.name:
                 original = gradient.detach().float().cpu().numpy().copy()
                 clipped = original.clip(-bound, bound)

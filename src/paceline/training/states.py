@@ -68,8 +68,8 @@ def own_state(states: Sequence[State], way: Way, workers: int, rank: int) -> Sta
     before = states[0]["workers"]
     if before == workers and rank in by_rank:
         return by_rank[rank]
-    if not way.compression.error_feedback:  # the ranks' states differ in nothing
-        return states[0]
+    if not way.compression.error_feedback and not any(one["feedback"]["residual"] for one in states):
+        return states[0]  # they differ in nothing
     if sorted(by_rank) != list(range(before)):
         held = ", ".join(map(str, sorted(by_rank)))
         raise UserError(

@@ -97,14 +97,15 @@ def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
     options = {k: v for k, v in c.option_values.items() if k not in _NOT_THE_CODECS}
     codec = codecs.get(_CODECS.get(c.name, c.name), **options)
     inner, outer = (None, wire) if way.exchange != "hierarchical" else own_wires(wire, way.ranks_per_node)
-    feedback = Feedback(float(c.option_values.get("momentum", 0.0))) if c.error_feedback else None
+    encoded = inner is None or outer.world_size > 1
+    feedback = Feedback(float(c.option_values.get("momentum", 0.0))) if c.error_feedback and encoded else None
     biased = c.lossy and not c.unbiased and not c.error_feedback
     guard = EnergyGuard(f"use {c.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
     exchange = "sharded" if way.exchange == "hierarchical" else way.exchange
     return Plan(
-        codec=codec, exchange=exchange, outer=outer, inner=inner, feedback=feedback, clip=way.clip, guard=guard, sample=sample,
-        compress_pull=way.compress_pull,
-    )
+        codec=codec, exchange=exchange, world=wire, outer=outer, inner=inner, feedback=feedback, clip=way.clip, guard=guard,
+        sample=sample, compress_pull=way.compress_pull,
+    )  # fmt: skip
 
 
 def own_wires(wire: Wire, ranks_per_node: int) -> tuple[Wire | None, Wire]:

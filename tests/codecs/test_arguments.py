@@ -92,9 +92,12 @@ def test_an_out_that_cannot_hold_the_payload_is_refused(codec, out):
 
 @pytest.mark.parametrize(
     "x",
-    [np.ones(9, np.complex64), torch.ones(9, dtype=torch.complex64), [1j], np.zeros(9, "M8[s]"), [None, {}], ["a"]],
-    ids=["complex", "complex tensor", "complex list", "dates", "objects", "text"],
-)
+    [
+        np.ones(9, np.complex64), torch.ones(9, dtype=torch.complex64), torch.ones(9).to_sparse(), [1j], np.zeros(9, "M8[s]"),
+        [None, {}], ["a"],
+    ],
+    ids=["complex", "complex tensor", "sparse tensor", "complex list", "dates", "objects", "text"],
+)  # fmt: skip
 def test_what_are_no_real_numbers_is_not_encoded(codec, x):
     with pytest.raises(ValueError):
         codec.encode(x)

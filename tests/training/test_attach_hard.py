@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 from typing import Any
 
 import numpy as np
@@ -72,6 +75,8 @@ ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
     "powersgd": ({"compression": "powersgd", "dense": ["a"]}, "powersgd treats all tensors alike; leave dense and min_el"),
     "dense": ({"compression": "dense", "min_elements": 5}, "dense treats all tensors alike"),
     "bf16": ({"compression": "bf16", "dense": ["a"]}, "bf16 treats all tensors alike"),
+    "one pattern": ({"dense": "a.*"}, "dense='a.*'; give a list of patterns"),
+    "clip of int8": ({"compression": "int8", "clip": 1.0}, "int8 does not clip; leave clip out"),
 }
 
 
@@ -109,6 +114,53 @@ def test_illegal_values_are_refused_with_what_is_legal(case: str) -> None:
 def test_complex_parameters_are_refused(compression: str) -> None:
     (found,) = launch_once(illegal, 1, timeout=60)
     assert found[f"complex {compression}"].startswith("phase: complex gradients cannot be exchanged")
+
+
+def large_and_unfit(rank: int, workers: int) -> dict[str, Any]:
+    """Gradients whose sum overflows, and a NaN in one element of one rank's; and what a copied model has."""
+    seen: dict[str, Any] = {}
+    ways: dict[str, dict[str, Any]] = {
+        "int8": {"compression": "int8"}, "scaled, ring": {"compression": "inceptionn-scaled", "exchange": "ring"},
+        "sign, nodes": {"compression": "sign", "exchange": "hierarchical", "ranks_per_node": 2},
+        "ternary, nodes": {"compression": "terngrad", "exchange": "hierarchical", "ranks_per_node": 2},
+        "one node": {"compression": "sign", "exchange": "hierarchical", "ranks_per_node": 4},
+    }  # fmt: skip
+    for name, options in ways.items():
+        model = DDP(nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 2, bias=False)))
+        hook = attach(model, **options)
+        weight, steps = model.module[0].weight, []
+        for step, value in enumerate([1.0, 2.0**119, float("nan"), 1.0]):
+            def spoil(g: torch.Tensor, value: float = value, step: int = step) -> torch.Tensor:
+                return torch.full_like(g, value) if step == 1 else torch.where(torch.arange(4096).view(64, 64) == 7, value, g)
+
+            handle = weight.register_hook(spoil) if step == 1 or (step == 2 and rank == 3) else None
+            model.zero_grad()
+            model(torch.randn(4, 64, generator=torch.Generator().manual_seed(rank))).square().mean().backward()
+            if handle is not None:
+                handle.remove()
+            residual = {k: v.numpy().copy() for k, v in hook.state_dict()["feedback"]["residual"].items()}
+            steps.append((hook.meter.nonfinite_steps, weight.grad.numpy().copy(), residual))
+        seen[name] = steps
+    twin = copy.deepcopy(model)
+    file = io.BytesIO()
+    torch.save(model.module, file)
+    seen["copied"] = [torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True)]
+    seen["reduced"] = pickle.loads(pickle.dumps([hook])) == [None]
+    return seen
+
+
+def test_what_no_codec_can_carry_goes_dense_on_every_rank_alike() -> None:
+    ranks = launch_once(large_and_unfit, 4)
+    for r in ranks:
+        assert all(r["copied"]) and r["reduced"]
+        for name in ("int8", "scaled, ring", "sign, nodes", "ternary, nodes", "one node"):
+            counts = [count for count, _, _ in r[name]]
+            assert counts == ([0, 0, 1, 1] if name == "one node" else [0, 1, 2, 2]), (name, counts)
+            assert np.allclose(r[name][1][1], 2.0**119) and np.isnan(r[name][2][1]).sum() == 1
+            before, after = r[name][0][2], r[name][2][2]
+            assert before.keys() == after.keys() and all(np.array_equal(before[k], after[k]) for k in before)
+            for (_, grad, _), (_, other, _) in zip(r[name], ranks[0][name], strict=True):
+                assert np.array_equal(grad, other, equal_nan=True)
 
 
 def test_a_constant_tensor_is_not_clipped_away() -> None:

@@ -12,10 +12,11 @@ from distributed import ENVIRONMENT
 from paceline import lab
 from paceline.strategy import COMPRESSIONS, BucketPlan, describe
 
-ELEMENTS = 1_500_003  # more than a chunk, and no round number
+ELEMENTS = 2_500_003  # more than a chunk, and no round number
 FLAT = [(c, e) for c in ("dense", "bf16", "terngrad", "int8", "int4", "sign", "topk")
         for e in ("sharded", "parameter_server", "ring", "allgather")]  # fmt: skip
 FLAT += [("dense", "allreduce"), ("bf16", "allreduce")]
+BY_VALUE = [("inceptionn", "ring"), ("inceptionn-scaled", "sharded"), ("inceptionn-scaled", "allgather")]
 NODES = [(c, "hierarchical") for c in ("terngrad", "int8", "bf16")]
 SCRIPT = '''
 import json, os, sys
@@ -68,7 +69,7 @@ def counted(hosts: int, per_host: int, cases: list[tuple[str, str]]) -> list[lis
 
 def test_every_exchange_sends_what_is_described() -> None:
     n = 3
-    seen = counted(n, 1, FLAT)
+    seen = counted(n, 1, FLAT + BY_VALUE)
     for index, (compression, exchange) in enumerate(FLAT):
         phases = describe(BucketPlan(ELEMENTS, 1, 0), COMPRESSIONS[compression], exchange, n).phases
         for rank in range(n):
@@ -76,6 +77,11 @@ def test_every_exchange_sends_what_is_described() -> None:
             socket, metered = seen[rank][index]
             assert metered == described, (compression, exchange, rank)
             assert 0.99 < socket / described < 1.02, (compression, exchange, rank, socket, described)
+
+
+    for case, found in zip(BY_VALUE, (seen[0][len(FLAT) :]), strict=True):  # described as a range; the meter knows
+        socket, metered = found
+        assert 0.99 < socket / metered < 1.02, case
 
 
 def test_between_nodes_only_the_compressed_shares_travel() -> None:

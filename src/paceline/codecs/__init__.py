@@ -32,7 +32,6 @@ def get(name: str, **options: Any) -> Codec:
     Raises:
         UserError: an unknown name or option, with the nearest; an option of another type or outside its range; a backend that
             is not here.
-            is not here.
     """
     if not isinstance(name, str) or name not in BY_NAME:
         raise unknown("codec", str(name), BY_NAME)

@@ -230,6 +230,8 @@ def vector(x: Any) -> F32:
     if is_tensor(x):
         if x.is_complex():
             raise ValueError(f"encode takes real numbers, got {x.dtype}")
+        if x.layout is not sys.modules["torch"].strided:
+            raise ValueError(f"encode takes a dense tensor, got {x.layout}; call to_dense() first")
         tensor = x.detach().float().contiguous()
         values: Any = tensor.numpy() if tensor.device.type == "cpu" else tensor
     else:

@@ -48,8 +48,8 @@ def attach(
 ) -> Hook | PowerSGD:
     """Compress the gradients of a stock DDP model from its next backward pass on. Nothing else in the script changes.
 
-    A group of buckets with a NaN or an infinity on any rank goes dense and leaves the residuals as they are, and so do the
-    later groups of that step; earlier ones have left by then. Codecs compute in fp32.
+    A group of gradients with a NaN, an infinity or a magnitude above 2^100 on any rank goes dense and leaves the residuals as
+    they are, and so do the later groups of that step; earlier ones have left by then. Codecs compute in fp32.
 
     Args:
         compression: ``dense``, ``bf16``, ``terngrad``, ``inceptionn``, ``inceptionn-scaled``, ``int8``, ``int4``, ``sign``,
@@ -82,7 +82,7 @@ def attach(
             f"attach takes a DistributedDataParallel model, got {type(model).__name__}",
             "wrap it first: model = DistributedDataParallel(model)",
         )
-    illegal = _illegal(seed, clip, min_elements, ranks_per_node, check_every, timeout_s)
+    illegal = _illegal(dense, seed, clip, min_elements, ranks_per_node, check_every, timeout_s)
     workers = dist.get_world_size(model.process_group)
     per_node = ranks_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", workers))
     # As it was given, and before anything else: what one rank alone refuses would keep the others waiting.
@@ -117,6 +117,8 @@ def attach(
         chosen, auto = ways[0], Auto(ways)
     else:
         chosen = way(compression, exchange, **options)
+        if clip not in (None, CLIP) and compression != "terngrad":
+            raise UserError(f"{compression} does not clip", "leave clip out: it is TernGrad's")
         if chosen.compression.rule is None and (dense or min_elements is not None):
             raise UserError(f"{compression} treats all tensors alike", "leave dense and min_elements out")
     hook: Hook | PowerSGD
@@ -135,8 +137,9 @@ def attach(
 
 
 def _illegal(
-    seed: int, clip: float | None, min_elements: int | None, ranks_per_node: int | None, check_every: int, timeout_s: float
-) -> UserError | None:
+    dense: Sequence[str], seed: int, clip: float | None, min_elements: int | None, ranks_per_node: int | None, check_every: int,
+    timeout_s: float,
+) -> UserError | None:  # fmt: skip
     """What is wrong with the first setting that is, and what is legal."""
 
     def whole(value: object, least: float) -> bool:
@@ -146,6 +149,7 @@ def _illegal(
         return isinstance(value, Real) and least <= float(value) <= most  # never of NaN
 
     checks = (
+        ("dense", dense, not isinstance(dense, str), "give a list of patterns"),
         ("seed", seed, whole(seed, -math.inf), "give a whole number"),
         ("clip", clip, clip is None or number(clip, 1e-3, 1e6), "give standard deviations, 1e-3 to 1e6, or None"),
         ("min_elements", min_elements, min_elements is None or whole(min_elements, 0), "give a whole number from 0 on"),

@@ -20,7 +20,7 @@ from paceline.training.guards import same_weights
 from paceline.training.liveness import LostRank
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
-from paceline.training.states import State, check_same_way, check_tensors, own_state, well_formed
+from paceline.training.states import OfThisProcess, State, check_same_way, check_tensors, own_state, well_formed
 from paceline.training.tensors import Layout, Tensor, trained
 from paceline.training.ways import Way, make_plan
 from paceline.training.wire import Wire, own_group
@@ -28,7 +28,7 @@ from paceline.training.wire import Wire, own_group
 _log = logging.getLogger("paceline")
 
 
-class Hook:
+class Hook(OfThisProcess):
     """The state behind an attached model: what is sent, what stays dense and why, and where the draws stand.
 
     Attributes:

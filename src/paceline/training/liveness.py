@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 BEAT_S = 1.0
 PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost
+LINGER_S = 3.0  # how long rank 0 waits for the others to hear of it
 ANSWER_S = 4.0  # the store's answers take no longer, else there is no way to it
 
 _hooks = itertools.count()
@@ -61,7 +62,7 @@ class Roll:
         """The ranks whose beat stands still, which may be none; None if the store cannot be asked."""
         try:
             if self._store.add("lost/told", 0):
-                return str(self._store.get("lost/ranks").decode())
+                return self._heard(str(self._store.get("lost/ranks").decode()))
             before = [self._store.add(f"beat/{rank}", 0) for rank in range(self._ranks)]
             time.sleep(PATIENCE_S)
             after = [self._store.add(f"beat/{rank}", 0) for rank in range(self._ranks)]
@@ -69,8 +70,17 @@ class Roll:
             lost = ", ".join(map(str, still))
             self._store.set("lost/ranks", lost)
             self._store.add("lost/told", 1)
+            return self._heard(lost)
         except Exception:
             return None
+
+    def _heard(self, lost: str) -> str:
+        """Rank 0 may host the store, and ends when it has its verdict: not before the others have theirs."""
+        self._store.add("lost/heard", 1)
+        alive = self._ranks - len(lost.split(", ") if lost else ())
+        until = time.monotonic() + LINGER_S
+        while dist.get_rank() == 0 and self._store.add("lost/heard", 0) < alive and time.monotonic() < until:
+            time.sleep(0.05)
         return lost
 
 

@@ -22,7 +22,7 @@ class Meter:
         sent_bytes: bytes this rank has sent to others since ``begin_step``.
         events: what ran since ``begin_step``, the latest thousands; times in seconds from it.
         backward_end_s: when the last bucket became ready.
-        nonfinite_steps: steps in which a gradient was NaN or infinite, since the meter was made.
+        nonfinite_steps: steps in which a gradient was NaN, infinite or too large for a codec, since the meter was made.
     """
 
     def __init__(self, rank: int) -> None:
@@ -48,7 +48,7 @@ class Meter:
     def count_nonfinite(self, nonfinite: bool, step: int) -> None:
         """Count a step with a NaN or an infinity; rank 0 says so of the first."""
         if nonfinite and self.nonfinite_steps == 0 and self.rank == 0:
-            _log.warning("step %d: a gradient is NaN or infinite; it goes dense, as will others like it", step)
+            _log.warning("step %d: a gradient is NaN, infinite or beyond 2^100; it goes dense, as will others like it", step)
         self.nonfinite_steps += nonfinite
 
     def add(self, name: str, lane: str, start_s: float) -> None:

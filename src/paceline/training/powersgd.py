@@ -23,7 +23,7 @@ from paceline.training.groups import Group, Groups
 from paceline.training.guards import same_weights
 from paceline.training.meter import Meter
 from paceline.training.sample import Sample
-from paceline.training.states import well_formed
+from paceline.training.states import OfThisProcess, well_formed
 from paceline.training.tensors import trained
 from paceline.training.ways import Way
 from paceline.training.wire import Wire, collective, own_group
@@ -35,7 +35,7 @@ _SEED = 1e-15  # of a direction: vanishes beside any gradient's, and its square 
 START = 2  # the first step that compresses; PyTorch's hook takes no less with error feedback
 
 
-class PowerSGD:
+class PowerSGD(OfThisProcess):
     """Stands where ``Hook`` stands for the other compressions; attributes as there."""
 
     def __init__(
@@ -157,7 +157,7 @@ class PowerSGD:
         }  # fmt: skip
 
     def _cut(self) -> list[list[str]]:
-        return [[t.name for t in members] for members in self._groups.members]
+        return [[f"{t.name} {list(t.shape)}" for t in members] for members in self._groups.members]
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on where ``state_dict`` was taken; arguments and errors as ``Hook.load_state_dict``.

@@ -139,7 +139,8 @@ class Hook(OfThisProcess):
 
         Args:
             state: this rank's, or those of all ranks of the run before. From as many ranks as now the run goes on bit for
-                bit; from another number the residuals' sum over the workers is kept.
+                bit; from another number the residuals' sum over the workers is kept. ``allreduce`` goes on as DDP itself
+                does: the engine adds in an order that its first buckets change by a rounding.
 
         Under ``auto`` the way is the state's, and nothing is measured again if it was chosen by then; all ranks must load, as
         nodes may need groups.

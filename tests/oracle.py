@@ -59,14 +59,16 @@ def codes(gradient: np.ndarray, limit: np.float32, scale: np.float32, u: np.ndar
 
 
 def terngrad_mean(
-    gradients: Sequence[np.ndarray], seed: int, step: int, start: int, clip: float | None, workers: int = 0
+    gradients: Sequence[np.ndarray], seed: int, step: int, start: int, clip: float | None, workers: int = 0,
+    scale: np.float32 | None = None,
 ) -> np.ndarray:
     """What every worker must hold in the end, of one tensor: ``gradients`` of every rank, flat; ``start`` its first draw.
 
-    With ``workers`` the gradients are sums over the nodes that so many workers are in.
+    With ``workers`` the gradients are sums over the nodes that so many workers are in; ``scale`` where a part of a tensor
+    takes that of the whole.
     """
     limits = [bound(g, clip) for g in gradients]
-    scale = max(limits)
+    scale = max(limits) if scale is None else scale
     if scale == 0:
         return np.zeros_like(gradients[0])
     total = sum(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.strategy import FP32
 from paceline.training.auto import Auto
 from paceline.training.background import Exchanges, Future, promise, result
-from paceline.training.exchanges import allreduce
+from paceline.training.exchanges import begin_allreduce
 from paceline.training.group import Plan, exchange_group, is_finite, room, share
 from paceline.training.groups import Groups
 from paceline.training.guards import same_weights
@@ -23,7 +24,7 @@ from paceline.training.sample import Sample
 from paceline.training.states import OfThisProcess, State, check_same_way, check_tensors, own_state, well_formed
 from paceline.training.tensors import Layout, Tensor, trained
 from paceline.training.ways import Way, make_plan
-from paceline.training.wire import Wire, own_group
+from paceline.training.wire import Wire, WireError, own_group
 
 _log = logging.getLogger("paceline")
 
@@ -103,7 +104,8 @@ class Hook(OfThisProcess):
             self._auto.backward_ended()
         if self._plan is None:
             parts = self._groups.of(bucket)
-            self._work.submit(lambda: self._run(parts, last, buffer), [(buffer, future)])
+            begun = self._begin(parts, buffer) if self.way.compression.format == FP32 else None
+            self._work.submit(lambda: self._run(parts, last, buffer, begun), [(buffer, future)])
         else:
             for group in self._groups.add(bucket, future):
                 self._work.submit(partial(self._run, group.parts, group.last), group.finished)
@@ -172,15 +174,31 @@ class Hook(OfThisProcess):
                 layout = self._layout(members)
                 feedback.keep(layout, *share(self._plan, layout), self._plan.inner.world_size)
 
-    def _run(self, parts: Mapping[str, torch.Tensor], last: bool, whole: torch.Tensor | None = None) -> None:
+    def _begin(self, parts: Mapping[str, torch.Tensor], whole: torch.Tensor) -> Callable[[], None]:
+        """Start a bucket's all-reduce. On the caller's thread where there is no codec: several are then under way, as in DDP.
+
+        All ranks begin them in DDP's order, and none while the exchange thread has collectives of its own, which come after
+        a step's last bucket and before its future. An error is for the exchange thread, which names the lost rank.
+        """
+        try:
+            self._pay(parts)
+            return begin_allreduce(whole, self.way.compression.format, self.wire)
+        except WireError as error:
+            return partial(_fail, error)
+
+    def _run(
+        self, parts: Mapping[str, torch.Tensor], last: bool, whole: torch.Tensor | None = None,
+        begun: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         """Exchange gradients, flat and by name, and end the step; ``whole`` is the buffer that they fill."""
-        self._pay(parts)
         if self._plan is not None:
+            self._pay(parts)
             self._exchange(self._plan, parts)
         elif whole is not None:
-            allreduce(whole, self.way.compression.format, self.wire)
-            with self.meter.span("scatter", "codec"):
-                self._nonfinite |= not is_finite(whole)
+            (begun or self._begin(parts, whole))()
+            if not self._adopts:  # under auto a dense run pays no pass over memory for a count
+                with self.meter.span("scatter", "codec"):
+                    self._nonfinite |= not is_finite(whole)
             if self._auto is not None:
                 self._auto.seen(whole)
         _finish_queued(next(iter(parts.values())))
@@ -225,6 +243,10 @@ class Hook(OfThisProcess):
             same_weights(self.wire.group, self._weights, self.wire.device)
         if self._auto is not None and self._auto.decided(self):
             self._auto = None
+
+
+def _fail(error: Exception) -> None:
+    raise error
 
 
 def _finish_queued(buffer: torch.Tensor) -> None:

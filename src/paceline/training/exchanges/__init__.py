@@ -5,7 +5,7 @@ from functools import partial
 
 from paceline.strategy import ONE_WAY
 from paceline.training.exchanges.allgather import allgather
-from paceline.training.exchanges.allreduce import allreduce
+from paceline.training.exchanges.allreduce import allreduce, begin_allreduce
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.push_pull import push_pull
 from paceline.training.exchanges.ring import ring
@@ -39,4 +39,4 @@ def _chunk(name: str, compress_pull: bool) -> Callable[[Stream, int, int, Wire],
     return CHUNKED[name] if compress_pull or name not in ONE_WAY else partial(push_pull, exchange=name, compress_pull=False)
 
 
-__all__ = ["CHUNKED", "allreduce", "exchange_streams"]
+__all__ = ["CHUNKED", "allreduce", "begin_allreduce", "exchange_streams"]

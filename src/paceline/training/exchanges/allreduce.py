@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from paceline.strategy import Format
 from paceline.training.wire import Wire
 
 
-def allreduce(values: torch.Tensor, fmt: Format, wire: Wire) -> None:
-    """Replace ``values`` by their mean over the workers; a 16-bit format halves fp32's bytes and adds in bfloat16.
+def begin_allreduce(values: torch.Tensor, fmt: Format, wire: Wire) -> Callable[[], None]:
+    """Start to replace ``values`` by their mean over the workers; what is returned waits for it.
 
-    As in stock DDP each rank multiplies by 1 / N first, so that a sum of fp16 does not overflow; fp32 gives stock DDP's bits.
+    A 16-bit format halves fp32's bytes and adds in bfloat16. As in stock DDP each rank multiplies by 1 / N first, so that a sum
+    of fp16 does not overflow; fp32 gives stock DDP's bits.
     """
     with wire.meter.span("encode", "codec"):
         buffer = values.mul_(1 / wire.world_size).to(wire.device, torch.bfloat16 if fmt.element_bits == 16 else values.dtype)
-    wire.all_reduce(buffer).wait()
-    if buffer is not values:
-        with wire.meter.span("decode", "codec"):
-            values.copy_(buffer)
+    pending = wire.all_reduce(buffer)
+
+    def end() -> None:
+        pending.wait()
+        if buffer is not values:
+            with wire.meter.span("decode", "codec"):
+                values.copy_(buffer)
+
+    return end
+
+
+def allreduce(values: torch.Tensor, fmt: Format, wire: Wire) -> None:
+    """``begin_allreduce`` to its end."""
+    begin_allreduce(values, fmt, wire)()

@@ -83,11 +83,11 @@ class Feedback:
             residual[begin:end] += gradient
         return residual, velocity
 
-    def keep(self, layout: Layout, start: int, stop: int, factor: float) -> None:
-        """Multiply elements ``start`` to ``stop`` of a layout and forget the others, which another rank sends."""
+    def keep(self, layout: Layout, start: int, stop: int, factor: float, device: torch.device) -> None:
+        """Multiply elements ``start`` to ``stop`` of a layout, on the codec's device, and forget what another rank sends."""
         for memory in (self.residual, self.velocity):
             if memory.holds(layout):
-                values = memory.flat(layout, torch.device("cpu"))
+                values = memory.flat(layout, device)
                 values[start:stop] *= factor
                 values[:start], values[stop:] = 0, 0
 

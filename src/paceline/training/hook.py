@@ -170,9 +170,10 @@ class Hook(OfThisProcess):
             return
         feedback.load(own["feedback"])
         if self._plan is not None and self._plan.inner is not None and own["workers"] != self.wire.world_size:
+            device = self._plan.device(self.wire.device)
             for members in self._groups.members:
                 layout = self._layout(members)
-                feedback.keep(layout, *share(self._plan, layout), self._plan.inner.world_size)
+                feedback.keep(layout, *share(self._plan, layout), self._plan.inner.world_size, device)
 
     def _begin(self, parts: Mapping[str, torch.Tensor], whole: torch.Tensor) -> Callable[[], None]:
         """Start a bucket's all-reduce. On the caller's thread where there is no codec: several are then under way, as in DDP.

@@ -15,6 +15,7 @@ from distributed import launch_once
 from paceline.errors import UserError
 from paceline.training import groups
 from paceline.training.attach import attach
+from paceline.training.ways import choose
 
 CASES: dict[str, dict[str, Any]] = {
     "topk with momentum": {"compression": "topk", "momentum": 0.9},
@@ -207,3 +208,25 @@ def test_a_real_gradient_scaler_with_autocast_and_clipping():
     zero, one = launch_once(scaled, 2)
     assert zero["bad"] == one["bad"] >= 1 and zero["factor"] != 1.0
     assert all(np.array_equal(a, b) and np.isfinite(a).all() for a, b in zip(zero["weights"], one["weights"], strict=True))
+
+
+def owed_and_scaled(rank: int, workers: int) -> dict[str, Any]:
+    """A residual taken over by a way without feedback, which pays it after the scaler has changed its factor."""
+    scaler = Scaler()
+    model = DDP(nn.Linear(2000, 1, bias=False))
+    hook = attach(model, "topk", grad_scaler=scaler, min_elements=0)
+    hook.dense.clear()
+    model(torch.randn(1, 2000, generator=torch.Generator().manual_seed(rank))).sum().backward()
+    left = hook.state_dict()["feedback"]["residual"]["weight"]
+    hook.use(choose("dense", "", {}, None, 1, {}))
+    scaler.scale = 4.0
+    model.zero_grad()
+    model(torch.zeros(1, 2000)).sum().backward()
+    return {"left": left.numpy(), "paid": model.module.weight.grad.numpy()[0]}
+
+
+def test_what_is_owed_follows_the_gradient_scaler():
+    ranks = launch_once(owed_and_scaled, 2)
+    left = sum(r["left"] for r in ranks) / 2
+    assert np.abs(left).max() > 0
+    np.testing.assert_allclose(ranks[0]["paid"], 4 * left, rtol=1e-6, atol=1e-6)

@@ -8,65 +8,40 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.strategy import FP32
+from paceline.training.attached import Attached, finish_queued
 from paceline.training.auto import Auto
-from paceline.training.background import Exchanges, Future, promise, result
+from paceline.training.background import Future, promise, result
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.group import Plan, exchange_group, is_finite, room, share
 from paceline.training.groups import Groups
-from paceline.training.guards import same_weights
 from paceline.training.liveness import LostRank
-from paceline.training.meter import Meter
-from paceline.training.sample import Sample
-from paceline.training.states import OfThisProcess, State, check_same_way, check_tensors, own_state, well_formed
-from paceline.training.tensors import Layout, Tensor, trained
+from paceline.training.states import State, check_same_way, check_tensors, own_state, well_formed
+from paceline.training.tensors import Layout, Tensor
 from paceline.training.ways import Way, make_plan
-from paceline.training.wire import Wire, WireError, own_group
+from paceline.training.wire import WireError
 
 _log = logging.getLogger("paceline")
 
 
-class Hook(OfThisProcess):
-    """The state behind an attached model: what is sent, what stays dense and why, and where the draws stand.
-
-    Attributes:
-        way: compression and exchange in use.
-        step: backward passes exchanged so far; the draws depend on it.
-        tensors: every trained tensor, in ``named_parameters()`` order.
-        dense: names of the tensors sent dense, each with the reason. ``print(hook)`` shows the rule.
-        meter: bytes, events and non-finite steps.
-        sample: stages of one tensor's gradient, on request.
-    """
+class Hook(Attached):
+    """Groups of buckets through a codec and an exchange, or bucket for bucket where nothing is compressed."""
 
     def __init__(
         self, model: DistributedDataParallel, way: Way, *, seed: int, check_every: int, timeout_s: float,
         scaler: Any = None, auto: Auto | None = None,
     ) -> None:  # fmt: skip
-        self.seed, self.step = seed, 0
-        self._tensors = trained(model.module)
-        self.tensors = list(self._tensors.values())
-        self.meter = Meter(dist.get_rank(model.process_group))
-        self.sample = Sample()
-        # A group of its own: the script, DDP or a second model may use theirs while buckets are exchanged, in no fixed order.
-        ranks = dist.get_process_group_ranks(model.process_group)
-        group = own_group(model.process_group, ranks, timeout_s)
-        self.wire = Wire(group, next(model.module.parameters()).device, self.meter, timeout_s)
-        self._weights = [p for p in model.module.parameters() if p.requires_grad]
-        self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
+        super().__init__(model, way, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler)
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._flat = torch.empty(0)
-        self._groups = Groups(model, self._tensors, fused=True)
+        self._groups = Groups(model, self._named, fused=True)
         self._owed: dict[str, torch.Tensor] = {}  # residuals that a way without feedback has yet to send
-        self._nonfinite = False  # in this step, on any rank
         self._auto = auto
         self._adopts = auto is not None
         self._plan: Plan | None = None
         self.use(way)
-        # One thread: groups keep their order, and the backward pass goes on meanwhile.
-        self._work = Exchanges(group)
 
     def use(self, way: Way) -> None:
         """Send gradients this way from the next backward pass on; on every rank alike. Residuals go along, momentum does not.
@@ -98,7 +73,7 @@ class Hook(OfThisProcess):
         """Exchange one ``GradBucket`` in the background; the future holds its mean over the workers."""
         buffer, last = bucket.buffer(), bucket.is_last()
         future = promise(buffer)
-        _finish_queued(buffer)
+        finish_queued(buffer)
         self.meter.bucket_ready()
         if last and self._auto is not None:
             self._auto.backward_ended()
@@ -202,7 +177,7 @@ class Hook(OfThisProcess):
                     self._nonfinite |= not is_finite(whole)
             if self._auto is not None:
                 self._auto.seen(whole)
-        _finish_queued(next(iter(parts.values())))
+        finish_queued(next(iter(parts.values())))
         if last:
             self._end_step()
 
@@ -223,37 +198,26 @@ class Hook(OfThisProcess):
         return self._layouts[names]
 
     def _pay(self, parts: Mapping[str, torch.Tensor]) -> None:
+        if self._owed:
+            self._follow_scaler()
         for name in self._owed.keys() & parts.keys():
             parts[name].add_(self._owed.pop(name).to(parts[name]))
 
-    def _follow_scaler(self) -> None:
-        """Residuals are of scaled gradients: when the gradient scaler changes its factor they change with it."""
-        if self._scaler is None or self._plan is None or self._plan.feedback is None:
-            return
-        factor = float(self._scaler.get_scale())
-        if factor != self._factor:
-            self._plan.feedback.residual.scale(factor / self._factor)
-            self._plan.feedback.velocity.scale(factor / self._factor)
-            self._factor = factor
+    def _rescale(self, ratio: float) -> None:
+        if self._plan is not None and self._plan.feedback is not None:
+            self._plan.feedback.residual.scale(ratio)
+            self._plan.feedback.velocity.scale(ratio)
+        for values in self._owed.values():
+            values.mul_(ratio)
 
     def _end_step(self) -> None:
-        self.step += 1
-        self.meter.count_nonfinite(self._nonfinite, self.step - 1)
-        self._nonfinite = False
-        if self._check_every and self.step % self._check_every == 0:
-            same_weights(self.wire.group, self._weights, self.wire.device)
+        super()._end_step()
         if self._auto is not None and self._auto.decided(self):
             self._auto = None
 
 
 def _fail(error: Exception) -> None:
     raise error
-
-
-def _finish_queued(buffer: torch.Tensor) -> None:
-    """Wait for the kernels that this thread has queued: the backward pass and the exchange have streams of their own."""
-    if buffer.is_cuda:
-        torch.cuda.current_stream(buffer.device).synchronize()
 
 
 def paceline_hook(state, bucket):  # type: ignore[no-untyped-def]

@@ -16,17 +16,14 @@ from paceline.errors import UserError
 from paceline.strategy import ring_bytes
 from paceline.strategy.compression import low_rank_factors
 from paceline.strategy.formats import FP32
-from paceline.training.background import Exchanges, Future, promise, result
+from paceline.training.attached import Attached
+from paceline.training.background import Future, promise, result
 from paceline.training.exchanges import allreduce
 from paceline.training.group import is_finite
 from paceline.training.groups import Group, Groups
-from paceline.training.guards import same_weights
-from paceline.training.meter import Meter
-from paceline.training.sample import Sample
-from paceline.training.states import OfThisProcess, well_formed
-from paceline.training.tensors import trained
+from paceline.training.states import well_formed
 from paceline.training.ways import Way
-from paceline.training.wire import Wire, collective, own_group
+from paceline.training.wire import collective
 
 _log = logging.getLogger("paceline")
 
@@ -35,30 +32,18 @@ _SEED = 1e-15  # of a direction: vanishes beside any gradient's, and its square 
 START = 2  # the first step that compresses; PyTorch's hook takes no less with error feedback
 
 
-class PowerSGD(OfThisProcess):
-    """Stands where ``Hook`` stands for the other compressions; attributes as there."""
+class PowerSGD(Attached):
+    """Stands where ``Hook`` stands for the other compressions."""
 
     def __init__(
         self, model: DistributedDataParallel, way: Way, *, seed: int, check_every: int, timeout_s: float, scaler: Any = None
     ) -> None:
-        self.way, self.seed, self.step = way, seed, 0
+        super().__init__(model, way, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler)
         self.rank = int(way.compression.option("rank"))
-        self.meter, self.sample = Meter(dist.get_rank(model.process_group)), Sample()
-        tensors = trained(model.module)
-        self.tensors = list(tensors.values())
-        self._groups = Groups(model, tensors, fused=False)
+        self._groups = Groups(model, self._named, fused=False)
         self._flat: dict[int, torch.Tensor] = {}
-        self.dense = dict(way.compression.dense(self.tensors))
-        self._device = next(model.module.parameters()).device
-        ranks = dist.get_process_group_ranks(model.process_group)
-        group = own_group(model.process_group, ranks, timeout_s)
-        self._wire, self._workers = Wire(group, self._device, self.meter, timeout_s), len(ranks)
-        self._weights = [p for p in model.module.parameters() if p.requires_grad]
-        self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
-        self._nonfinite = False  # in this step, on any rank
-        self._work = Exchanges(group)
         self.state = powerSGD_hook.PowerSGDState(
-            group,
+            self.wire.group,
             matrix_approximation_rank=self.rank,
             start_powerSGD_iter=START,
             orthogonalization_epsilon=_NOTHING,
@@ -87,17 +72,17 @@ class PowerSGD(OfThisProcess):
         if group.index not in self._flat:
             kinds = {part.dtype for part in parts}
             kind = kinds.pop() if len(kinds) == 1 else torch.float32
-            self._flat[group.index] = torch.empty(sum(t.elements for t in group.tensors), dtype=kind, device=self._device)
+            self._flat[group.index] = torch.empty(sum(t.elements for t in group.tensors), dtype=kind, device=self.wire.device)
         flat = self._flat[group.index]
         places = flat.split([t.elements for t in group.tensors])
         for place, part in zip(places, parts, strict=True):
             place.copy_(part)
         bucket = _Bucket(group, flat, places)
         if not self._nonfinite:
-            flag = torch.tensor([float(not is_finite(flat))], device=self._device)
-            self._nonfinite = bool(self._wire.all_reduce(flag, dist.ReduceOp.MAX, "scales").wait())
+            flag = torch.tensor([float(not is_finite(flat))], device=self.wire.device)
+            self._nonfinite = bool(self.wire.all_reduce(flag, dist.ReduceOp.MAX, "scales").wait())
         if self._nonfinite:
-            allreduce(flat, FP32, self._wire)
+            allreduce(flat, FP32, self.wire)
             self.state.maybe_increase_iter(bucket)
         else:
             self._low_rank(group, bucket, flat)
@@ -111,7 +96,7 @@ class PowerSGD(OfThisProcess):
         for t in group.tensors:
             factors = low_rank_factors(t.shape, self.rank) if self.state.iter >= START else None
             elements += sum(factors) if factors else t.elements
-        self.meter.sent_bytes += ring_bytes(4 * elements, self._workers)
+        self.meter.sent_bytes += ring_bytes(4 * elements, self.wire.world_size)
         self._revive(group.index)
         future = powerSGD_hook.powerSGD_hook(self.state, bucket)
         with collective():
@@ -119,20 +104,10 @@ class PowerSGD(OfThisProcess):
         flat.copy_(value if isinstance(value, torch.Tensor) else value[0])
         self.meter.add("powersgd", "network", start)
 
-    def _follow_scaler(self) -> None:
-        """As ``Hook``; the factors need no scaling: they are made orthogonal anew."""
-        factor = self._factor if self._scaler is None else float(self._scaler.get_scale())
-        if factor != self._factor:
-            for error in self.state.error_dict.values():
-                error.mul_(factor / self._factor)
-            self._factor = factor
-
-    def _end_step(self) -> None:
-        self.step += 1
-        self.meter.count_nonfinite(self._nonfinite, self.step - 1)
-        self._nonfinite = False
-        if self._check_every and self.step % self._check_every == 0:
-            same_weights(self._wire.group, self._weights, self._device)
+    def _rescale(self, ratio: float) -> None:
+        """The factors need no scaling: they are made orthogonal anew."""
+        for error in self.state.error_dict.values():
+            error.mul_(ratio)
 
     def _revive(self, index: int) -> None:
         """Give factors of zero a direction again, the same on every rank: a gradient of zeros leaves none to start from."""
@@ -151,7 +126,7 @@ class PowerSGD(OfThisProcess):
         copied = {name: {i: t.detach().cpu().clone() for i, t in values.items()} for name, values in kept.items()}
         return {
             "low_rank": self.rank, "groups": self._cut(), "step": self.step, "iter": self.state.iter,
-            "seed": self.seed, "compression": "powersgd", "workers": self._workers,
+            "seed": self.seed, "compression": "powersgd", "workers": self.wire.world_size,
             "nonfinite_steps": self.meter.nonfinite_steps, "rank": self.meter.rank, "factor": self._factor,
             "rng": self.state.rng.get_state(legacy=False), **copied,
         }  # fmt: skip
@@ -174,14 +149,14 @@ class PowerSGD(OfThisProcess):
                 )
         by_rank = {one["rank"]: one for one in states}
         before = states[0]["workers"]
-        own = by_rank.get(self.meter.rank) if before == self._workers else None
+        own = by_rank.get(self.meter.rank) if before == self.wire.world_size else None
         if own is None:
             if sorted(by_rank) != list(range(before)):
                 raise UserError(f"the states of {sorted(by_rank)} are not of all {before} ranks", "give those of every rank")
             total = {i: sum(one["error_dict"][i].double() for one in states) for i in by_rank[0]["error_dict"]}
-            own = {**by_rank[0], "error_dict": {i: (t / self._workers).float() for i, t in total.items()}}
+            own = {**by_rank[0], "error_dict": {i: (t / self.wire.world_size).float() for i, t in total.items()}}
         for name in ("error_dict", "p_memory_dict", "q_memory_dict"):
-            setattr(self.state, name, {i: t.to(self._device).clone() for i, t in own[name].items()})
+            setattr(self.state, name, {i: t.to(self.wire.device).clone() for i, t in own[name].items()})
         self.state.iter, self.step, self.seed = own["iter"], own["step"], own["seed"]
         self.meter.nonfinite_steps, self._factor = own["nonfinite_steps"], own.get("factor", 1.0)
         self.state.rng.set_state(own["rng"])

@@ -20,16 +20,6 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
-class OfThisProcess:
-    """A hook: its groups and threads are this process's, so a copied model shares it and a saved one has none."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()
-
-
 def well_formed(state: object) -> list[State]:
     """One state or those of several ranks as a list.
 

@@ -25,7 +25,10 @@ from paceline.strategy import COMPRESSIONS, EXCHANGES
 TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --lr --global-batch --epochs --seed --out --resume"
 )
-PREDICT = "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --option"
+PREDICT = (
+    "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --option"
+    " --grad-accum --sharding --recompute"
+)
 COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} --json --help",

@@ -77,6 +77,9 @@ def build_parser() -> Parser:
     from paceline.training.options import add_arguments, add_exchange_arguments
 
     add_exchange_arguments(predict)
+    predict.add_argument("--grad-accum", metavar="A", type=int, default=1, help="micro batches a step (default 1)")
+    predict.add_argument("--sharding", metavar="S", default="ddp", help="ddp, zero1, zero2 or zero3 (default ddp)")
+    predict.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
 
     train = _command(commands, "train", "train on local workers, predicted before and measured after", TRAIN_EXAMPLE, _train)
     train.add_argument("--workers", metavar="N", type=int, help="processes on this machine (default 2)")
@@ -157,6 +160,9 @@ def _predict(o: argparse.Namespace) -> Answer:
         compression=o.compression or "dense",
         exchange=o.exchange or "",
         options=parse_options(o.option or ()),
+        grad_accum_steps=o.grad_accum,
+        sharding=o.sharding,
+        recompute=o.recompute,
     )
     prediction = predict(workload(o.workload), machines, strategy)
     return prediction.to_json(), prediction_text(prediction)

@@ -9,6 +9,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.strategy import COMPRESSIONS, Strategy, parse_options
+from paceline.strategy.sharding import block, units
 from paceline.workload import workload
 
 
@@ -33,6 +34,12 @@ from paceline.workload import workload
         ({"global_batch_size": 10}, ("does not divide among 4 workers", "nearest legal: 8 or 12")),
         ({"global_batch_size": 3}, ("global batch 3", "nearest legal: 4")),
         ({"world_size": 0}, ("0 workers", "from 1 up")),
+        ({"bucket_bytes": 0}, ("0 bytes in a bucket", "from 1 up")),
+        ({"grad_accum_steps": 0}, ("0 micro steps", "from 1 up")),
+        ({"grad_accum_steps": 3}, ("does not divide among 4 workers in 3 micro steps", "nearest legal: 60 or 72")),
+        ({"sharding": "zero"}, ("unknown sharding 'zero'", "legal: ddp, zero1, zero2, zero3")),
+        ({"sharding": "zero1", "compression": "int8"}, ("zero1 does not go with int8", "sharding ddp, or share out")),
+        ({"sharding": "zero3", "exchange": "ring"}, ("zero3 does not go with exchange 'ring'", "leave the exchange out")),
     ],
 )
 def test_what_cannot_be_run_is_refused(choice, words):
@@ -95,3 +102,41 @@ def test_terngrad_sends_less_and_the_parameter_server_most():
 
     assert sent(compression="terngrad") < sent(compression="bf16") < sent()
     assert sent(exchange="parameter_server") > 3 * sent(exchange="sharded")
+
+
+def test_micro_steps_divide_the_batch():
+    plan = Strategy(world_size=4, global_batch_size=64, grad_accum_steps=8)
+    assert plan.micro_batch_size == 2 and plan.exchanges_per_step == 1
+    assert Strategy(world_size=4, global_batch_size=64, grad_accum_steps=8, sharding="zero2").exchanges_per_step == 8
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_wire_bytes_of_shares_are_those_of_the_zero_paper(precision):
+    """Rajbhandari et al. 2020, section 7: in units of (N-1)/N of the weights, two for gradients and one for every gather."""
+    net, n = workload("resnet-50"), 8
+
+    def sent(sharding: str, times: int = 1) -> float:
+        plan = Strategy(
+            world_size=n, global_batch_size=64, precision=precision, sharding=sharding, grad_accum_steps=times
+        )
+        wide = 2 if precision == "bf16" and sharding in ("zero2", "zero3") else 4
+        unit = (n - 1) / n * wide * net.num_parameters
+        return plan.wire_bytes_per_device(net.parameters, net.ready_order) / unit
+
+    assert [sent(s) for s in ("ddp", "zero1", "zero2", "zero3")] == pytest.approx([2, 3, 2, 3], rel=1e-5)
+    assert [sent(s, 4) for s in ("ddp", "zero1", "zero2", "zero3")] == pytest.approx([2, 3, 8, 12], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["resnet-50", "bert-base"])
+def test_fsdp_gathers_whole_blocks(name):
+    net = workload(name)
+    for least in (1, 1 << 20, 1 << 40):
+        made = units(net.parameters, least)
+        assert [t for unit in made for t in unit] == list(net.parameters)
+        assert all(4 * sum(t.size for t in unit) >= least for unit in made[:-1])
+        blocks = [{block(t.name) for t in unit} - {""} for unit in made]
+        assert all(not (a & b) for i, a in enumerate(blocks) for b in blocks[i + 1 :])
+    plan = Strategy(world_size=2, global_batch_size=2, sharding="zero3")
+    groups = plan.groups(net.parameters, net.ready_order)
+    assert [t for group in reversed(groups) for t in group.tensors] == list(net.parameters)
+    assert [p.name for p in groups[0].gathers] == ["gather_forward", "gather_backward"]

@@ -310,7 +310,10 @@ def test_a_job_comes_back_from_its_json(optimizer):
     ("change", "said"),
     [({"epochs": 0}, "0 epochs"), ({"lr": -1.0}, "learning rate"), ({"lr": float("inf")}, "learning rate"),
      ({"lr": float("nan")}, "learning rate"),
-     ({"strategy": Strategy(world_size=2, global_batch_size=4, precision="bf16")}, "fp32, not bf16")],
+     ({"strategy": Strategy(world_size=2, global_batch_size=4, precision="bf16")}, "fp32, not bf16"),
+     ({"strategy": Strategy(world_size=2, global_batch_size=4, sharding="zero3")}, "cannot run sharding zero3"),
+     ({"strategy": Strategy(world_size=2, global_batch_size=4, recompute=True)}, "cannot run activation recomputation"),
+     ({"strategy": Strategy(world_size=2, global_batch_size=4, grad_accum_steps=2)}, "cannot run 2 micro steps")],
     ids=str,
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_refused(change, said):

@@ -58,7 +58,7 @@ def phase_cost(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseC
     """Seconds of ``phase`` on every device of ``cluster``; 0 where every rank is alone in its group."""
     if phase.members == 1:
         return PhaseCost(0.0, "intra-node link")
-    patterns = {"allreduce": _allreduce, "push": _direct, "pull": _direct, "shift": _shift}
+    patterns = {"allreduce": _allreduce, "push": _direct, "pull": _direct, "shift": _shift, "gather": _half, "scatter": _half}
     return patterns[phase.pattern](phase, cluster, efficiency)
 
 
@@ -86,6 +86,13 @@ def _allreduce(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseC
     slowest = max(levels, key=lambda x: link_seconds(links[x], ring, hops[x][0], efficiency))
     seconds = total(ring, 0) if cluster.device.kind == "cpu" else min(total(ring, 0), total(tree, 1))
     return PhaseCost(seconds, slowest)
+
+
+def _half(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseCost:
+    """An all-gather or a reduce-scatter of the whole world is half of a ring all-reduce (Thakur et al. 2005, section 4)."""
+    whole = Phase("allreduce", phase.sizes, phase.world_size)
+    cost = _allreduce(whole, cluster, efficiency)
+    return PhaseCost(cost.seconds / 2, cost.level)
 
 
 def phase_load(phase: Phase, devices_per_node: int) -> Load:

@@ -73,6 +73,8 @@ def predict(
             f"the strategy has {strategy.world_size} workers and the cluster {cluster.world_size} devices",
             "give both the same number",
         )
+    if strategy.sharding != "ddp" or strategy.recompute or strategy.grad_accum_steps > 1:
+        raise UserError("sharding, recomputation and micro steps are not predicted yet", "leave them out")
     strategy = _on(cluster, strategy)
     planned = _measured_ratio(strategy, calibration)
     varies = strategy.description.format.spread is not None

@@ -26,6 +26,7 @@ from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
 from paceline.strategy.options import Option, parse_options
 from paceline.strategy.phase import Phase, busiest_sent, ring_bytes
+from paceline.strategy.sharding import SHARDINGS, Sharding
 from paceline.strategy.strategy import Group, Strategy
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "HEADER_BYTES",
     "ONE_WAY",
     "OPTIMIZERS",
+    "SHARDINGS",
     "TERNARY",
     "BucketPlan",
     "Compression",
@@ -50,6 +52,7 @@ __all__ = [
     "Option",
     "Passes",
     "Phase",
+    "Sharding",
     "Strategy",
     "Traffic",
     "buckets",

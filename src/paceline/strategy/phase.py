@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Pattern = Literal["allreduce", "push", "pull", "shift"]
-PATTERNS: tuple[Pattern, ...] = ("allreduce", "push", "pull", "shift")
+Pattern = Literal["allreduce", "push", "pull", "shift", "gather", "scatter"]
+PATTERNS: tuple[Pattern, ...] = ("allreduce", "push", "pull", "shift", "gather", "scatter")
 
 
 def ring_bytes(size: int, members: int) -> int:
@@ -28,11 +28,13 @@ class Phase:
 
     Attributes:
         name: what it is for: ``allreduce``, ``factor_p``, ``factor_q``; ``scales``, ``sizes``, ``push``, ``pull``,
-            ``reduce_scatter``, ``all_gather``; ``inner_reduce``, ``inner_gather``.
+            ``reduce_scatter``, ``all_gather``; ``inner_reduce``, ``inner_gather``; ``gather_forward``, ``gather_backward``,
+            ``gather_update``.
         sizes: bytes of each rank, or one number for all ranks alike; what they mean is the pattern's:
-            ``allreduce``: of the buffer, reduced in place; ``push``: every other member sends so many to this rank;
-            ``pull``: this rank sends so many to every other member; ``shift``: this rank sends so many to the next one,
-            the last to the first.
+            ``allreduce``: of the buffer, reduced in place; ``gather``, ``scatter``: of the whole buffer, of which every rank
+            has an equal part before an all-gather and after a reduce-scatter; ``push``: every other member sends so many
+            to this rank; ``pull``: this rank sends so many to every other member; ``shift``: this rank sends so many to the
+            next one, the last to the first.
         rounds: how many times that happens in succession; the bytes are those of all of them.
     """
 
@@ -84,6 +86,8 @@ class Phase:
         sizes = self.by_rank()[groups]
         if self.pattern == "allreduce":
             moved = -(-2 * (self.members - 1) * sizes // self.members)
+        elif self.pattern in ("gather", "scatter"):
+            moved = -(-(self.members - 1) * sizes // self.members)
         elif self.pattern == "shift":
             moved = (sizes if sent else np.roll(sizes, 1, axis=1)) * (self.members > 1)
         elif (self.pattern == "push") == sent:

@@ -16,15 +16,20 @@ from paceline.strategy.formats import Level
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.options import Given
 from paceline.strategy.phase import Phase, busiest_sent
+from paceline.strategy.sharding import SHARDINGS, gathers, scatter, units
 
 
 @dataclass(frozen=True, slots=True)
 class Group(Generic[T]):
-    """Gradients that are exchanged together: a bucket of DDP's, or several fused."""
+    """Gradients that are exchanged together: a bucket of DDP's, or several fused; a unit of FSDP's.
+
+    ``gathers``: the all-gathers of its weights in one micro step (``zero1``: in one step).
+    """
 
     tensors: list[T]
     plan: BucketPlan
     traffic: Traffic
+    gathers: tuple[Phase, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +37,23 @@ class Strategy:
     """Every choice about a run.
 
     Attributes:
-        global_batch_size: samples of one optimizer step over all workers; a multiple of ``world_size``.
+        global_batch_size: samples of one optimizer step over all workers; a multiple of ``world_size`` times
+            ``grad_accum_steps``.
         exchange: empty means the compression's own default.
         options: parameters of the compression, such as ``{"bound": 2**-7}``; kept as pairs, only those that were given.
         ranks_per_node: of a hierarchical exchange; divides ``world_size``.
         compress_pull: whether sums return encoded; False sends them back as fp32 (``sharded``, ``parameter_server``,
             ``hierarchical``).
-        first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others.
+        first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
+            least that FSDP gathers at once.
+        grad_accum_steps: micro batches of one step on one worker, one after the other.
+        sharding: ``ddp``, ``zero1``, ``zero2`` or ``zero3`` (``strategy/sharding.py``).
+        recompute: whether the backward pass runs each block's forward pass again and keeps only the blocks' inputs.
 
     Raises:
         UserError: a name that does not exist, a compression that the exchange cannot carry, an option that the compression
-            does not take, a batch or a number of ranks that does not divide.
+            does not take, a batch or a number of ranks that does not divide, a sharding that does not go with the compression
+            or the exchange.
     """
 
     world_size: int
@@ -56,6 +67,9 @@ class Strategy:
     optimizer: str = "momentum"
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
     bucket_bytes: int = BUCKET_BYTES
+    grad_accum_steps: int = 1
+    sharding: str = "ddp"
+    recompute: bool = False
 
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSIONS:
@@ -64,6 +78,8 @@ class Strategy:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
+        if self.sharding not in SHARDINGS:
+            raise unknown("sharding", self.sharding, SHARDINGS)
         carriers = COMPRESSIONS[self.compression].exchanges
         if not self.exchange:
             object.__setattr__(self, "exchange", carriers[0])
@@ -76,27 +92,55 @@ class Strategy:
                 f"legal for {self.compression}: {', '.join(carriers)}",
             )
         object.__setattr__(self, "options", COMPRESSIONS[self.compression].configured(self.options).values)
+        self._check_sharding()
         self._check_numbers()
 
+    def _check_sharding(self) -> None:
+        if self.sharding == "ddp":
+            return
+        if self.compression != "dense":
+            raise UserError(
+                f"{self.sharding} does not go with {self.compression}: compressed gradients are exchanged whole, "
+                f"{self.sharding} exchanges shares of them",
+                "compress with sharding ddp, or share out with compression dense",
+            )
+        if self.exchange != "allreduce":
+            raise UserError(
+                f"{self.sharding} does not go with exchange {self.exchange!r}: shares travel by the engine's own collectives",
+                "leave the exchange out",
+            )
+
     def _check_numbers(self) -> None:
-        if self.world_size < 1:
-            raise UserError(f"{self.world_size} workers", "give a whole number from 1 up")
-        if self.ranks_per_node < 1:
-            raise UserError(f"{self.ranks_per_node} ranks a node", "give a whole number from 1 up")
-        batch, n, local = self.global_batch_size, self.world_size, self.ranks_per_node
+        for count, what in (
+            (self.world_size, "workers"),
+            (self.ranks_per_node, "ranks a node"),
+            (self.grad_accum_steps, "micro steps"),
+            (self.first_bucket_bytes, "bytes in the first bucket"),
+            (self.bucket_bytes, "bytes in a bucket"),
+        ):
+            if count < 1:
+                raise UserError(f"{count} {what}", "give a whole number from 1 up")
+        batch, n, local, times = self.global_batch_size, self.world_size, self.ranks_per_node, self.grad_accum_steps
         if self.exchange == "hierarchical" and n % local:
             raise UserError(
                 f"{n} workers are not whole nodes of {local} ranks", f"nearest legal: {_multiples(n, local)} workers"
             )
         if not self.compress_pull and self.exchange not in ONE_WAY:
             raise UserError(f"exchange {self.exchange!r} has no pull to send as fp32", f"legal: {', '.join(ONE_WAY)}")
-        if batch < n or batch % n:
-            raise UserError(f"global batch {batch} does not divide among {n} workers", f"nearest legal: {_multiples(batch, n)}")
+        if batch < n * times or batch % (n * times):
+            whom = f"{n} workers" if times == 1 else f"{n} workers in {times} micro steps"
+            legal = f"nearest legal: {_multiples(batch, n * times)}"
+            raise UserError(f"global batch {batch} does not divide among {whom}", legal)
 
     @property
     def micro_batch_size(self) -> int:
-        """Samples of one step on one worker."""
-        return self.global_batch_size // self.world_size
+        """Samples of one micro step on one worker."""
+        return self.global_batch_size // (self.world_size * self.grad_accum_steps)
+
+    @property
+    def exchanges_per_step(self) -> int:
+        """How often gradients are exchanged in a step: after the last micro step, or after each where they are shared out."""
+        return self.grad_accum_steps if SHARDINGS[self.sharding].gradients else 1
 
     @cached_property
     def description(self) -> Compression:
@@ -111,18 +155,27 @@ class Strategy:
         """What is exchanged together, in order, and how.
 
         DDP's buckets for ``allreduce``, which works in a bucket itself; else groups of their size that follow from the model
-        alone, the last tensors first, and small ones fused.
+        alone, the last tensors first, and small ones fused. FSDP's units likewise, the last first.
 
         Args:
             parameters: in model order; ``ready`` in gradient order.
             level: which end of the range where lengths depend on values.
         """
+        if SHARDINGS[self.sharding].weights:
+            return [self._unit(unit) for unit in reversed(units(parameters, self.bucket_bytes))]
         compression = self.description.configured(self.options, level)
         dense = set(compression.dense(parameters))
         in_place = self.exchange == "allreduce" and not compression.low_rank
         made = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
         plans = [(b, plan_bucket(b, compression, dense)) for b in (made if self.exchange == "allreduce" else fuse(made))]
-        return [Group(members, plan, self.traffic(plan, level)) for members, plan in plans]
+        return [Group(members, plan, self.traffic(plan, level), self._gathers(plan)) for members, plan in plans]
+
+    def _unit(self, tensors: list[T]) -> Group[T]:
+        plan = plan_bucket(tensors, COMPRESSIONS["dense"], ())
+        return Group(tensors, plan, scatter(plan.elements, self.precision, self.world_size), self._gathers(plan))
+
+    def _gathers(self, plan: BucketPlan) -> tuple[Phase, ...]:
+        return gathers(plan, self.sharding, self.precision, self.world_size)
 
     def traffic(self, plan: BucketPlan, level: Level = "expected") -> Traffic:
         """How one group is exchanged."""
@@ -130,8 +183,11 @@ class Strategy:
         return describe(plan, compression, self.exchange, self.world_size, self.ranks_per_node, self.compress_pull)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
-        """The groups' tensors with the collectives of each. ``parameters`` in model order, ``ready`` in gradient order."""
-        return [(group.tensors, list(group.traffic.phases)) for group in self.groups(parameters, ready)]
+        """The groups' tensors with all collectives of each in one step. ``parameters`` in model order, ``ready`` in gradient
+        order."""
+        times = self.exchanges_per_step  # of the gathers too: those of zero1 belong to the update
+        groups = self.groups(parameters, ready)
+        return [(group.tensors, [*group.gathers, *group.traffic.phases] * times) for group in groups]
 
     def wire_bytes_per_device(self, parameters: Sequence[T], ready: Sequence[T]) -> int:
         """Bytes sent in one step by the rank that sends most; 0 for one worker."""

@@ -38,8 +38,20 @@ class Job:
             raise UserError(f"{self.epochs} epochs", "give a whole number from 1 up")
         if self.strategy.precision != "fp32":
             raise UserError(f"train is fp32, not {self.strategy.precision}", "use autocast in your own script with attach()")
+        self._check_runnable()
         if not 0 <= self.lr < float("inf"):
             raise UserError(f"learning rate {self.lr}", "give a positive number")
+
+    def _check_runnable(self) -> None:
+        """Refuse what can be predicted but not run."""
+        s = self.strategy
+        for what, is_on, instead in (
+            (f"sharding {s.sharding}", s.sharding != "ddp", "train with sharding ddp, or with FSDP in your own script"),
+            ("activation recomputation", s.recompute, "use torch.utils.checkpoint in your own model"),
+            (f"{s.grad_accum_steps} micro steps", s.grad_accum_steps > 1, "train with 1, or with no_sync() in your own script"),
+        ):
+            if is_on:
+                raise UserError(f"train cannot run {what}; it can be predicted", instead)
 
     @property
     def learning_rate(self) -> float:

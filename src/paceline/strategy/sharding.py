@@ -1,0 +1,92 @@
+"""What the workers keep whole and what they share out: plain data parallelism or a level of ZeRO, as PyTorch has them.
+
+``ddp``: everything whole on every worker; gradients are exchanged. ``zero1`` (``ZeroRedundancyOptimizer`` beside DDP): each
+worker keeps the optimizer state of its part, updates it and gathers the rest. ``zero2`` (``FSDP`` with ``SHARD_GRAD_OP``):
+gradients are reduce-scattered and weights gathered once for forward and backward. ``zero3`` (``FULL_SHARD``): weights are freed
+behind the forward pass and gathered again for the backward pass.
+
+Sources: Rajbhandari et al. 2020, ZeRO, SC, section 5 and 7 (bytes of each level); Zhao et al. 2023, PyTorch FSDP, VLDB 16(12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.strategy.buckets import BucketPlan, T
+from paceline.strategy.exchange import Passes, Traffic
+from paceline.strategy.formats import FP32
+from paceline.strategy.phase import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """What one level shares out among the workers.
+
+    Attributes:
+        optimizer, gradients, weights: whether each worker keeps only its part between the steps.
+        gathers: names of the all-gathers of every unit of weights in one micro step (``gather_update``: in one step).
+    """
+
+    name: str
+    title: str
+    optimizer: bool = False
+    gradients: bool = False
+    weights: bool = False
+    gathers: tuple[str, ...] = ()
+
+
+SHARDINGS: Mapping[str, Sharding] = {
+    s.name: s
+    for s in (
+        Sharding("ddp", "everything whole on every worker"),
+        Sharding("zero1", "optimizer state shared out", optimizer=True, gathers=("gather_update",)),
+        Sharding("zero2", "and gradients", optimizer=True, gradients=True, weights=True, gathers=("gather_forward",)),
+        Sharding(
+            "zero3", "and weights", optimizer=True, gradients=True, weights=True, gathers=("gather_forward", "gather_backward")
+        ),
+    )
+}
+
+
+def units(parameters: Sequence[T], least_bytes: int) -> list[list[T]]:
+    """Tensors that are gathered and scattered together, in model order: whole blocks, joined up to ``least_bytes`` of fp32.
+
+    A block is what shares a name up to its first number, such as ``layers.3``: what FSDP's policies wrap. ``parameters`` in
+    model order; what belongs to no block joins its neighbours.
+    """
+    made: list[list[T]] = []
+    filled, last = least_bytes, ""
+    for tensor in parameters:
+        owner = block(tensor.name)
+        if filled >= least_bytes and (owner != last or not owner):
+            made.append([])
+            filled = 0
+        made[-1].append(tensor)
+        filled += 4 * prod(tensor.shape)
+        last = owner
+    return made
+
+
+def block(name: str) -> str:
+    """The part of a tensor's name that says its block; empty outside of any."""
+    parts = name.split(".")
+    number = next((i for i, part in enumerate(parts) if part.isdigit()), None)
+    return "" if number is None else ".".join(parts[: number + 1])
+
+
+def scatter(elements: int, precision: str, world_size: int) -> Traffic:
+    """The reduce-scatter of a unit's gradients, at the width of the precision (FSDP's mixed precision)."""
+    size = BYTES_PER_ELEMENT[precision] * elements
+    phases = (Phase("reduce_scatter", (size,), world_size, "scatter"),)
+    return Traffic((), phases, (), Passes(), Passes(), Passes(), 1, 1.0)
+
+
+def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int) -> tuple[Phase, ...]:
+    """The all-gathers of one unit's weights in a micro step; of ``zero1`` in a step, as fp32: they are the masters."""
+    level = SHARDINGS[sharding]
+    size = BYTES_PER_ELEMENT[precision] * plan.elements if level.weights else FP32.push_bytes(plan.elements)
+    return tuple(Phase(name, (size,), world_size, "gather") for name in level.gathers)
+

@@ -41,7 +41,12 @@ def all_facts() -> list[Fact]:
     of_devices = [
         fact
         for one in devices()
-        for fact in (one.memory, one.memory_bandwidth, *one.peak_flops.values(), *one.matmul_flops.values())
+        for fact in (
+            *(one.memory, one.memory_bandwidth, one.units, one.power),
+            *one.peak_flops.values(),
+            *one.matmul_flops.values(),
+        )
+        if fact is not None
     ]
     return of_devices + [fact for one in links() for fact in (one.bandwidth, one.latency)]
 
@@ -72,7 +77,7 @@ def test_no_unknown_keys(name: str) -> None:
     data = read(name)
     common = {"name", "kind", "aliases", "note"}
     legal = {
-        "devices.toml": common | {"link", "peak_flops", "matmul_flops", "memory", "memory_bandwidth"},
+        "devices.toml": common | {"link", "units", "power", "peak_flops", "matmul_flops", "memory", "memory_bandwidth"},
         "links.toml": common | {"bandwidth", "latency"},
     }[name]
     for entry in data["device"] if "device" in data else data["link"]:

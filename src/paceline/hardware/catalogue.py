@@ -177,6 +177,8 @@ def _catalogue_devices() -> tuple[Device, ...]:
             memory=_fact(entry["memory"], sources),
             memory_bandwidth=_fact(entry["memory_bandwidth"], sources),
             link=entry["link"],
+            units=_fact(entry["units"], sources) if "units" in entry else None,
+            power=_fact(entry["power"], sources) if "power" in entry else None,
             aliases=tuple(entry.get("aliases", ())),
             note=entry.get("note", ""),
         )

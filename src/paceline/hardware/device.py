@@ -15,7 +15,7 @@ BYTES_PER_ELEMENT: dict[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One number with its source. ``value`` is in SI units (bytes, bytes/s per direction, FLOP/s, seconds)."""
+    """One number with its source. ``value`` is in SI units (bytes, bytes/s per direction, FLOP/s, seconds, watts)."""
 
     value: float
     source: str
@@ -32,6 +32,8 @@ class Device:
         memory: bytes.
         memory_bandwidth: bytes/s.
         link: name of the link to the other devices of its node (see ``paceline hardware list``).
+        units: multiprocessors, compute units or cores, where they are known.
+        power: the board's limit in watts, where it is known.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Device:
     memory_bandwidth: Fact
     link: str
     matmul_flops: Mapping[str, Fact] = field(default_factory=dict)
+    units: Fact | None = None
+    power: Fact | None = None
     aliases: tuple[str, ...] = ()
     note: str = ""
 

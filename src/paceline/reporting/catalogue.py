@@ -47,6 +47,8 @@ def device_text(device: Device) -> str:
         *((f"matmul {p}, measured", f, format_flops(f.value)) for p, f in device.matmul_flops.items()),
         ("memory", device.memory, format_memory(device.memory.value)),
         ("memory bandwidth", device.memory_bandwidth, format_byte_rate(device.memory_bandwidth.value)),
+        *(("units", f, f"{f.value:g}") for f in (device.units,) if f),
+        *(("power limit", f, f"{f.value:g} W") for f in (device.power,) if f),
     ]
     head = [f"{device.name} ({device.kind})", *_wrap(device.note), f"link inside a node: {device.link}", ""]
     return "\n".join([*head, *_facts(facts)])

@@ -1,0 +1,103 @@
+"""Writes prediction/convergence.toml: samples to the target against the batch, from MLPerf's logs, and measured accuracies.
+
+    python benchmarks/convergence.py mlperf_training.csv [--out src/paceline/prediction/convergence.toml]
+
+The CSV holds one row for each system of MLPerf Training v0.6 to v1.1; its columns ``round``, ``division``, ``benchmark``,
+``global_batch`` and ``samples_to_target_median`` are used. Closed division from v0.7 on, whose rules and targets agree. The
+transformer is left out: some submitters log its batch in tokens, others in sentences. Accuracies are those of
+``results/accuracy_*.csv``. The file holds constants that were derived from these, not the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from accuracy_summary import read
+
+from paceline.prediction.convergence import Point, fit
+
+HERE = Path(__file__).parent
+OUT = HERE.parent / "src/paceline/prediction/convergence.toml"
+SOURCE = "derived from MLPerf Training logs v0.7 to v1.1, closed division, unverified"
+IMAGENET, COCO = 1_281_167, 117_266
+BENCHMARKS: dict[str, tuple[tuple[str, ...], str, int]] = {
+    "resnet": (("resnet-50",), "75.9 % top-1 on ImageNet (MLPerf)", IMAGENET),
+    "ssd": (("ssd-resnet34",), "0.23 mAP on COCO (MLPerf)", COCO),
+    "maskrcnn": (("mask-rcnn",), "0.377 box and 0.339 mask mAP on COCO (MLPerf)", COCO),
+    "unet3d": (("unet3d",), "0.908 mean Dice on KiTS19 (MLPerf)", 168),
+    "gnmt": (("gnmt",), "24.0 BLEU on WMT16 English to German (MLPerf)", 0),
+    "bert": (("bert-large",), "0.72 masked-LM accuracy from MLPerf's checkpoint (MLPerf)", 0),
+}
+"""Networks, target, samples of one epoch (0 where the logs do not say)."""
+
+
+def curves(path: Path) -> list[dict[str, Any]]:
+    """One entry a benchmark."""
+    with path.open(newline="") as file:
+        rows = [r for r in csv.DictReader(file) if r["samples_to_target_median"] and r["global_batch"]]
+    found = []
+    for name, (workloads, target, epoch) in BENCHMARKS.items():
+        points = [
+            Point(float(r["global_batch"]), float(r["samples_to_target_median"]))
+            for r in rows
+            if r["benchmark"] == name and r["division"].lower() in ("closed", "close") and r["round"] != "v0.6"
+        ]
+        curve = fit(points, target, SOURCE, epoch)
+        found.append(
+            {
+                "benchmark": name,
+                "workloads": list(workloads),
+                "target": target,
+                "min_samples": float(f"{curve.min_samples:.4g}"),
+                "critical_batch": float(f"{curve.critical_batch:.4g}"),
+                "num_points": curve.num_points,
+                "low_batch": curve.low_batch,
+                "high_batch": curve.high_batch,
+                "spread": round(curve.spread, 4),
+                "epoch_samples": epoch,
+            }
+        )
+    return found
+
+
+def accuracies() -> list[dict[str, Any]]:
+    """One entry for each compression and setting with at least two seeds."""
+    found = []
+    for (network, data, _, _, workers, _, _), lines in read(sorted((HERE / "results").glob("accuracy_*.csv"))).items():
+        for line in lines:
+            if line.compression != "dense" and not math.isnan(line.error):
+                found.append(
+                    {
+                        "compression": line.compression,
+                        "points": round(line.difference, 3),
+                        "error": round(line.error, 3),
+                        "seeds": len(line.differences),
+                        "network": network,
+                        "data": data,
+                        "workers": workers,
+                    }
+                )
+    return sorted(found, key=lambda entry: str(entry["compression"]))
+
+
+def toml(path: Path) -> str:
+    """The whole file."""
+    lines = ["# Written by benchmarks/convergence.py; see there for the source.", "", f'source = "{SOURCE}"']
+    for kind, entries in (("curve", curves(path)), ("accuracy", accuracies())):
+        for entry in entries:
+            lines += ["", f"[[{kind}]]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    options.out.write_text(toml(options.csv), encoding="utf-8")
+    print(f"{options.out} written")

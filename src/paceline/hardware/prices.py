@@ -1,0 +1,104 @@
+"""What a device costs an hour: the listings of ``prices.toml``, the user's own, and the text of ``--price``."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.hardware.catalogue import device
+
+VARIABLE = "PACELINE_PRICES"
+"""Environment variable that names a file of prices which go before the package's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Dollars for one device and hour, its share of node and network included. ``date``: when it was listed."""
+
+    device: str
+    usd_per_device_hour: float
+    provider: str
+    date: str
+    source: str
+
+    def usd(self, devices: int, seconds: float) -> float:
+        """Dollars for that many devices and seconds."""
+        return self.usd_per_device_hour * devices * seconds / 3600
+
+    def __str__(self) -> str:
+        dated = f"{self.provider}, {self.date}; {self.source}" if self.date else self.provider
+        return f"${self.usd_per_device_hour:.4g} for one {self.device} and hour ({dated})"
+
+
+def listings(name: str) -> tuple[Price, ...]:
+    """Every listing of a device, the one in use first; empty where nobody lists it. ``name``: as in the catalogue.
+
+    Raises:
+        UserError: an unknown device; the file that ``PACELINE_PRICES`` names is not one of prices.
+    """
+    wanted = device(name).name
+    own = os.environ.get(VARIABLE, "")
+    return tuple(one for one in (*(_read(own) if own else ()), *_read("")) if one.device == wanted)
+
+
+def price(name: str, given: Mapping[str, float] | None = None) -> Price | None:
+    """What a device costs: as ``given`` (by device, or for all under the empty name), else as listed, else None."""
+    chosen = device(name).name
+    for key in (chosen, ""):
+        if given and key in given:
+            return Price(device=chosen, usd_per_device_hour=given[key], provider="given by the user", date="", source="")
+    return next(iter(listings(chosen)), None)
+
+
+def parse_prices(texts: Iterable[str]) -> dict[str, float]:
+    """``["2.50"]`` for every device, ``["H100=2.50"]`` for one: dollars an hour by the catalogue's names.
+
+    Raises:
+        UserError: not a number of dollars, or an unknown device.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        try:
+            value = float(number.strip().removeprefix("$"))
+        except ValueError:
+            value = math.nan
+        if not 0 <= value < math.inf or (equals and not name.strip()):
+            raise UserError(f"--price {text!r} is not a price", "write dollars for a device and hour: 2.50 or H100=2.50")
+        found[device(name).name if equals else ""] = value
+    return found
+
+
+@cache
+def _read(path: str) -> tuple[Price, ...]:
+    """The listings of a file; of the package's own for an empty path."""
+    import tomllib
+    from importlib.resources import files
+
+    try:
+        file = Path(path) if path else files("paceline.hardware").joinpath("prices.toml")
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+        sources = data.get("sources", {})
+        return tuple(_listing(entry, sources) for entry in data["price"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is not a file of prices: {error}", "its form is that of hardware/prices.toml") from error
+
+
+def _listing(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Price:
+    dollars = float(entry["usd_per_device_hour"])
+    if not 0 <= dollars < math.inf:
+        raise ValueError(f"{dollars} dollars for {entry['device']}")
+    source = str(entry.get("source", "given by the user"))
+    return Price(
+        device=device(entry["device"]).name,
+        usd_per_device_hour=dollars,
+        provider=str(entry["provider"]),
+        date=str(entry["date"]),
+        source=sources.get(source, source),
+    )

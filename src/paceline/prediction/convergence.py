@@ -1,0 +1,236 @@
+"""How many samples a target takes at a global batch, and what a compression does to it.
+
+``E(B) = Emin (1 + B / Bcrit)`` samples for a batch of B: below the critical batch a larger one costs no more samples, above it
+each doubling of the batch doubles them (McCandlish et al. 2018, An Empirical Model of Large-Batch Training, section 2.3,
+equation 2.11; Shallue et al. 2019, Measuring the Effects of Data Parallelism, JMLR 20(112), section 4.1, finds the same form
+where the learning rate is tuned at each batch). Constants of MLPerf's benchmarks are in ``convergence.toml``, which
+``benchmarks/convergence.py`` writes; a curve of one's own is fitted from points or from run records.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from paceline.errors import UserError, unknown
+from paceline.record import RunRecord
+
+Z80 = 1.2816
+"""Standard deviations on both sides of the middle of a normal distribution that hold 80 % of it."""
+COLUMNS = ("global_batch", "samples_to_target")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run that reached the target: samples of a step, and samples in all until then."""
+
+    global_batch_size: float
+    samples: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convergence:
+    """Samples to a target against the global batch.
+
+    Attributes:
+        target: what is reached, in words. ``source``: where the points come from.
+        min_samples, critical_batch: Emin and Bcrit, in samples; Bcrit is infinite where the points show no growth.
+        low_batch, high_batch: the batches that were seen; beyond ``high_batch`` nothing is said unless it is asked for.
+        spread: standard deviation of log(points / curve).
+        epoch_samples: samples of one pass over the data; 0 where that is not known.
+    """
+
+    target: str
+    min_samples: float
+    critical_batch: float
+    num_points: int
+    low_batch: float
+    high_batch: float
+    spread: float
+    source: str
+    epoch_samples: int = 0
+
+    def samples(self, global_batch_size: float, beyond: bool = False) -> float:
+        """Samples to the target.
+
+        Args:
+            beyond: whether to go past the largest batch that was seen; there the form is too low as often as not, since
+                past some batch no learning rate is found that still trains (Shallue et al. 2019, section 4.7).
+
+        Raises:
+            UserError: a larger batch than any that was seen, unless ``beyond``.
+        """
+        if global_batch_size > self.high_batch * 1.001 and not beyond:
+            raise UserError(
+                f"global batch {global_batch_size:g} is beyond what was seen to reach {self.target}: "
+                f"{self.low_batch:g} to {self.high_batch:g}",
+                f"give a batch up to {self.high_batch:g}, or runs of your own",
+            )
+        return self.min_samples * (1 + global_batch_size / self.critical_batch)
+
+    def interval(self, global_batch_size: float, beyond: bool = False) -> tuple[float, float]:
+        """80 % of runs of the same kind need between these numbers of samples."""
+        middle, factor = self.samples(global_batch_size, beyond), math.exp(Z80 * self.spread)
+        return middle / factor, middle * factor
+
+    def steps(self, global_batch_size: int) -> int:
+        """Optimizer steps to the target. Raises UserError as ``samples``."""
+        return math.ceil(self.samples(global_batch_size) / global_batch_size)
+
+    def notes(self, global_batch_size: float) -> tuple[str, ...]:
+        """What this rests on, in sentences; one more where the batch is smaller than any that was seen."""
+        finite = math.isfinite(self.critical_batch)
+        critical = f"a critical batch of {self.critical_batch:.3g}" if finite else "no critical batch"
+        said = (
+            f"Samples to {self.target}: {self.min_samples:.3g} and {critical}, from {self.num_points} points at batches of "
+            f"{self.low_batch:g} to {self.high_batch:g} ({self.source}); points lie {self.spread:.0%} off the curve."
+        )
+        if global_batch_size >= self.low_batch:
+            return (said,)
+        return said, f"Batch {global_batch_size:g} is smaller than any of these; the curve is taken to stay flat there."
+
+
+def fit(points: Iterable[Point], target: str, source: str, epoch_samples: int = 0) -> Convergence:
+    """The curve through ``points``: least squares of the relative errors, one vote for each batch (the median of its points).
+
+    Raises:
+        UserError: fewer than three points, or all at one batch: two constants and their spread need more.
+    """
+    kept = [p for p in points if p.global_batch_size > 0 and 0 < p.samples < math.inf]
+    batches = sorted({p.global_batch_size for p in kept})
+    if len(kept) < 3 or len(batches) < 2:
+        raise UserError(
+            f"{len(kept)} points at {len(batches)} batches do not say how samples grow with the batch",
+            "give at least three, at two batches or more",
+        )
+    middles = [median(p.samples for p in kept if p.global_batch_size == b) for b in batches]
+    b, e = np.array(batches), np.array(middles)
+    design = np.stack([1 / e, b / e], axis=1)
+    constant, slope = (float(x) for x in np.linalg.lstsq(design, np.ones(len(e)), rcond=None)[0])
+    if slope <= 0:  # more samples at smaller batches: noise, for the form cannot fall
+        constant, slope = float((1 / e).sum() / (1 / e**2).sum()), 0.0
+    elif constant <= 0:  # past the critical batch everywhere; its place is then only bounded from above
+        slope = float((b / e).sum() / ((b / e) ** 2).sum())
+        constant = slope * batches[0]
+    off = [math.log(p.samples / (constant + slope * p.global_batch_size)) for p in kept]
+    return Convergence(
+        target=target,
+        min_samples=constant,
+        critical_batch=constant / slope if slope else math.inf,
+        num_points=len(kept),
+        low_batch=batches[0],
+        high_batch=batches[-1],
+        spread=math.sqrt(sum(x * x for x in off) / max(1, len(off) - 2)),
+        source=source,
+        epoch_samples=epoch_samples,
+    )
+
+
+def reached(record: RunRecord, accuracy: float) -> Point | None:
+    """Where a run first reached ``accuracy`` (0 to 1), between two epochs by a straight line; None if it never did."""
+    samples = float(record.strategy["global_batch_size"]) * record.steps / max(1, record.epochs)  # of one epoch
+    before = (0.0, 0.0)
+    for entry in record.curve:
+        now = (float(entry["epoch"]), float(entry["accuracy"]))
+        if now[1] >= accuracy:
+            share = (accuracy - before[1]) / (now[1] - before[1]) if before[0] and now[1] > before[1] else 1.0
+            return Point(float(record.strategy["global_batch_size"]), samples * (before[0] + share * (now[0] - before[0])))
+        before = now
+    return None
+
+
+def from_records(records: Sequence[RunRecord], accuracy: float) -> Convergence:
+    """The curve of uncompressed runs. Raises UserError where too few of them reach ``accuracy``, or their networks differ."""
+    if len({record.workload for record in records}) > 1:
+        raise UserError("the records are of several networks", "give the runs of one")
+    dense = [r for r in records if r.strategy.get("compression") == "dense"]
+    found = [point for point in (reached(record, accuracy) for record in dense) if point]
+    return fit(found, f"{accuracy:.1%} accuracy", f"{len(dense)} runs without compression, {len(found)} of which reach it")
+
+
+def measured_penalty(records: Sequence[RunRecord], accuracy: float, compression: str, curve: Convergence) -> float | None:
+    """Samples that runs with ``compression`` took / what ``curve`` gives at their batch, the median; None without such runs.
+
+    Infinite where most of them never reached ``accuracy``.
+    """
+    factors = []
+    for record in (r for r in records if r.strategy.get("compression") == compression):
+        point = reached(record, accuracy)
+        factors.append(point.samples / curve.samples(point.global_batch_size, beyond=True) if point else math.inf)
+    return median(factors) if factors else None
+
+
+def read_points(path: str | Path, target: str = "the target") -> Convergence:
+    """The curve through a CSV file with the columns ``global_batch`` and ``samples_to_target``.
+
+    Raises:
+        UserError: no such file, a missing column, text in place of a number (with its line), too few points.
+    """
+    fix = f"columns: {', '.join(COLUMNS)}"
+    points = []
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
+            if missing:
+                raise UserError(f"{path} has no column {missing[0]!r}", fix)
+            for row in rows:
+                try:
+                    points.append(Point(*(float(row[name]) for name in COLUMNS)))
+                except (TypeError, ValueError) as error:
+                    raise UserError(f"{path}, line {rows.line_num}: not two numbers", fix) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}", fix) from error
+    return fit(points, target, str(path))
+
+
+def mlperf(workload: str) -> Convergence:
+    """The curve of the MLPerf benchmark that trains ``workload``. Raises UserError with the networks that have one."""
+    for entry in _data()["curve"]:
+        if workload in entry["workloads"]:
+            kept = {k: v for k, v in entry.items() if k not in ("benchmark", "workloads")}
+            return Convergence(**kept, source=_data()["source"])
+    raise unknown("MLPerf convergence curve", workload, _networks(), "give a CSV file of your own runs instead")
+
+
+def epoch_samples(workload: str) -> int:
+    """Samples of one pass over the data that MLPerf trains ``workload`` on; 0 where that is not known."""
+    return next((int(e.get("epoch_samples", 0)) for e in _data()["curve"] if workload in e["workloads"]), 0)
+
+
+def accuracy_notes(compression: str) -> tuple[str, ...]:
+    """What was measured of a compression's accuracy: one sentence a setting, or one that says nothing was."""
+    if compression == "dense":
+        return ()
+    seen = [e for e in _data()["accuracy"] if e["compression"] == compression]
+    said = [
+        f"{e['points']:+.2f} points (standard error {e['error']:.2f}, {e['seeds']} seeds) on {e['network']}, {e['data']}, "
+        f"{e['workers']} workers"
+        for e in seen
+    ]
+    if not said:
+        return (f"What {compression} does to accuracy was never measured here.",)
+    return (
+        f"Accuracy of {compression} against dense in equal epochs: {'; '.join(said)}. How many more steps it needs to a "
+        "target, and what it does to another network, is unknown.",
+    )
+
+
+def _networks() -> list[str]:
+    return [name for entry in _data()["curve"] for name in entry["workloads"]]
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    import tomllib
+    from importlib.resources import files
+
+    return tomllib.loads(files("paceline.prediction").joinpath("convergence.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,76 @@
+"""Prices say when and where they were listed, and the user's own come first."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.hardware import devices
+from paceline.hardware.prices import VARIABLE, listings, parse_prices, price
+
+SHARED = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[3] / "shared")) / "data/measured/cloud_prices.csv"
+ALL = [one for device in devices() for one in listings(device.name)]
+
+
+def test_every_listing_has_its_date_and_its_source() -> None:
+    assert len(ALL) >= 15
+    for one in ALL:
+        assert one.usd_per_device_hour > 0 and one.provider and len(one.source) > 15
+        assert one.date == "undated" or re.fullmatch(r"20\d\d(-\d\d){0,2}", one.date)
+        assert one.date in str(one) and one.source in str(one)
+
+
+def test_a_price_is_for_devices_and_seconds() -> None:
+    one = price("H100")
+    assert one and one.usd(8, 1800) == pytest.approx(4 * one.usd_per_device_hour)
+
+
+def test_the_users_price_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = parse_prices(["1.5", "h100=$2.50"])
+    assert given == {"": 1.5, "H100 SXM": 2.5}
+    for name, dollars in (("H100", 2.5), ("RTX 3090", 1.5)):
+        one = price(name, given)
+        assert one and one.usd_per_device_hour == dollars and "given by the user" in str(one)
+    assert price("RTX 3090") is None
+    mine = tmp_path / "mine.toml"
+    mine.write_text('[[price]]\ndevice = "A100"\nprovider = "us"\nusd_per_device_hour = 0.7\ndate = "2026-11-21"\n')
+    monkeypatch.setenv(VARIABLE, str(mine))
+    one = price("A100")
+    assert one and (one.usd_per_device_hour, one.provider) == (0.7, "us")
+    assert price("H100") == listings("H100")[0] != one
+
+
+@pytest.mark.parametrize("text", ["free", "-1", "H100=", "=3", "nan", "inf"])
+def test_what_is_no_price_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is not a price"):
+        parse_prices([text])
+
+
+def test_an_unknown_device_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="H100"):
+        parse_prices(["H1000=3"])
+
+
+@pytest.mark.parametrize("text", ["no toml", "[[price]]\ndevice = 'A100'", "price = 3"])
+def test_a_broken_file_is_one_line(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(text)
+    monkeypatch.setenv(VARIABLE, str(mine))
+    with pytest.raises(UserError, match="is not a file of prices"):
+        price("A100")
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the collected prices are not here")
+def test_the_listings_are_those_that_were_collected() -> None:
+    with SHARED.open() as file:
+        seen = {(r["provider_instance"], float(r["usd_per_gpu_hour"])) for r in csv.DictReader(file) if r["usd_per_gpu_hour"]}
+    for one in ALL:
+        instance = one.provider.split(", ")[0]
+        values = [dollars for name, dollars in seen if name.startswith(instance)]
+        if values and "Lambda gpu" not in one.provider:  # that one is of a later catalogue
+            assert any(one.usd_per_device_hour == pytest.approx(v, rel=0.01) for v in values), one

@@ -1,0 +1,133 @@
+"""Samples to a target: the curve is found again, is never extrapolated in silence, and penalties are measured or unknown."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import samples
+from paceline.errors import UserError
+from paceline.prediction import convergence
+from paceline.prediction.convergence import Convergence, Point, fit
+from paceline.record import RunRecord
+from paceline.strategy import COMPRESSIONS
+
+ROOT = Path(__file__).parents[2]
+MLPERF = Path(os.environ.get("PACELINE_SHARED", ROOT.parent / "shared")) / "data/measured/mlperf_training.csv"
+
+
+def made(emin: float, critical: float, batches: tuple[float, ...], noise: float = 0.0) -> Convergence:
+    points = [Point(b, emin * (1 + b / critical) * math.exp(noise * (-1) ** n)) for n, b in enumerate(batches)]
+    return fit(points, "99 %", "made up")
+
+
+@given(st.floats(1e3, 1e9), st.floats(10, 1e5))
+def test_the_curve_is_found_again(emin: float, critical: float) -> None:
+    curve = made(emin, critical, (critical / 8, critical / 2, 2 * critical, 8 * critical))
+    assert curve.min_samples == pytest.approx(emin, rel=1e-6)
+    assert curve.critical_batch == pytest.approx(critical, rel=1e-6)
+    assert curve.spread == pytest.approx(0, abs=1e-6)
+
+
+@given(st.lists(st.floats(1e2, 1e8), min_size=3, max_size=8))
+def test_constants_are_positive_and_more_batch_never_takes_fewer_samples(seen: list[float]) -> None:
+    curve = fit([Point(2.0**n, e) for n, e in enumerate(seen)], "t", "s")
+    assert curve.min_samples > 0 and curve.critical_batch > 0
+    at = [curve.samples(b) for b in (1, 2, 2 ** (len(seen) - 1))]
+    assert at == sorted(at) and all(map(math.isfinite, at))
+    low, high = curve.interval(2)
+    assert low <= curve.samples(2) <= high
+
+
+def test_at_the_critical_batch_samples_double_and_steps_halve_nothing_beyond() -> None:
+    curve = made(1000, 64, (16, 64, 256, 1024))
+    assert curve.samples(64) == pytest.approx(2 * 1000)
+    assert curve.steps(64) == math.ceil(2000 / 64 - 1e-9)
+    assert curve.steps(1024) / curve.steps(256) > 0.84  # four times the batch hardly saves steps any more
+
+
+def test_many_runs_at_one_batch_have_one_vote() -> None:
+    few = made(1000, 64, (16, 64, 256), noise=0.1)
+    points = [Point(b, 1000 * (1 + b / 64) * math.exp(0.1 * (-1) ** n)) for n, b in enumerate((16, 64, 256))]
+    many = fit(points + [points[1]] * 50, "99 %", "made up")
+    assert many.min_samples == pytest.approx(few.min_samples) and many.critical_batch == pytest.approx(few.critical_batch)
+
+
+def test_it_does_not_extrapolate_in_silence() -> None:
+    curve = made(1000, 64, (16, 64, 256))
+    with pytest.raises(UserError, match=r"beyond what was seen .* 16 to 256"):
+        curve.samples(512)
+    assert curve.samples(512, beyond=True) > curve.samples(256)
+    assert len(curve.notes(64)) == 1 and "smaller than any" in curve.notes(8)[1]
+
+
+@pytest.mark.parametrize("points", [[], [Point(8, 100)], [Point(8, 100), Point(8, 110), Point(8, 90)]])
+def test_too_few_points_are_refused(points: list[Point]) -> None:
+    with pytest.raises(UserError, match="do not say how samples grow"):
+        fit(points, "t", "s")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n1,2\n", "no column 'global_batch'"),
+        ("global_batch,samples_to_target\n8,100\n16,many\n", "line 3: not two numbers"),
+        ("global_batch,samples_to_target\n8\n", "line 2: not two numbers"),
+    ],
+)
+def test_a_bad_csv_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text(text)
+    with pytest.raises(UserError, match=said):
+        convergence.read_points(tmp_path / "runs.csv")
+    with pytest.raises(UserError, match="No such file"):
+        convergence.read_points(tmp_path / "none.csv")
+
+
+def run(compression: str, batch: int, samples_to_half: float, epoch: int = 1000) -> RunRecord:
+    """A run whose accuracy grows in a straight line and reaches one half after ``samples_to_half`` samples."""
+    curve = tuple({"epoch": n, "accuracy": 0.5 * n * epoch / samples_to_half} for n in range(1, 11))
+    record = samples.record(compression)
+    strategy = {**record.strategy, "global_batch_size": batch}
+    return replace(record, strategy=strategy, steps=10 * epoch // batch, epochs=10, curve=curve)
+
+
+def test_records_give_the_curve_and_the_measured_penalty() -> None:
+    dense = [run("dense", b, 3000 * (1 + b / 100)) for b in (20, 50, 100, 200)]
+    lossy = [run("terngrad", b, 1.25 * 3000 * (1 + b / 100)) for b in (20, 100)]
+    curve = convergence.from_records([*dense, *lossy], 0.5)
+    assert curve.num_points == 4 and curve.min_samples == pytest.approx(3000, rel=0.01)
+    assert convergence.measured_penalty(lossy, 0.5, "terngrad", curve) == pytest.approx(1.25, rel=0.01)
+    assert convergence.measured_penalty(lossy, 0.5, "int8", curve) is None
+    never = [run("terngrad", 20, 1e6)]
+    assert convergence.measured_penalty(never, 0.5, "terngrad", curve) == math.inf
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_penalty_is_measured_or_unknown_but_never_silent(compression: str) -> None:
+    notes = convergence.accuracy_notes(compression)
+    assert (notes == ()) == (compression == "dense")
+    assert all("unknown" in note or "never measured" in note for note in notes)
+
+
+def test_mlperf_has_curves_and_says_where_from() -> None:
+    curve = convergence.mlperf("resnet-50")
+    assert curve.num_points > 50 and "unverified" in curve.source and curve.epoch_samples == 1_281_167
+    assert 35 < curve.samples(1632) / curve.epoch_samples < 42 and 55 < curve.samples(32768) / curve.epoch_samples < 65
+    with pytest.raises(UserError, match="resnet-50"):
+        convergence.mlperf("resnet-51")
+
+
+@pytest.mark.skipif(not MLPERF.exists(), reason="MLPerf's logs are not here")
+def test_the_committed_constants_are_those_that_the_script_finds(tmp_path: Path) -> None:
+    out = tmp_path / "c.toml"
+    script = [sys.executable, str(ROOT / "benchmarks" / "convergence.py"), str(MLPERF), "--out", str(out)]
+    subprocess.run(script, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, timeout=60)
+    assert out.read_text() == (ROOT / "src/paceline/prediction/convergence.toml").read_text()

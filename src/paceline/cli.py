@@ -111,6 +111,10 @@ def build_parser() -> Parser:
     )
     report.add_argument("directory", metavar="DIR")
 
+    from paceline.validation.command import add_validate
+
+    add_validate(commands, _command, _validate)
+
     from paceline.lab.command import EXAMPLE, add_lab
 
     add_lab(_group(commands, "lab", "an emulated cluster on this machine", EXAMPLE), _command)
@@ -234,6 +238,14 @@ def _report(o: argparse.Namespace) -> Answer:
 
     path = write_report(o.directory)
     return {"report": str(path)}, f"report: {path}"
+
+
+def _validate(o: argparse.Namespace) -> Answer:
+    from paceline.reporting.validation import validation_text
+    from paceline.validation.command import answer
+
+    data = answer(o).to_json()
+    return data, validation_text(data)
 
 
 def _strict(value: Any) -> Any:

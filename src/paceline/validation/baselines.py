@@ -1,0 +1,127 @@
+"""What simpler predictors say of the same rows from the same information.
+
+Linear scaling keeps the throughput of a device as the smallest system in sight has it. The datasheet ratio takes another device's
+throughput times the ratio of peaks, of bandwidths, or of their geometric mean. Constant MFU takes the median share of the peak.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from paceline.hardware.device import Device
+from paceline.validation.case import Case, HoldOut
+from paceline.validation.pollux import PolluxForm
+
+
+def per_device(case: Case) -> float:
+    """Measured samples per second of one device."""
+    return case.samples / case.step_s / case.keys.devices
+
+
+def mfu(case: Case) -> float:
+    """FLOPs of forward and backward per second of one device, over its peak."""
+    return per_device(case) * case.workload.flops_per_sample / _peak(case)
+
+
+class Baselines:
+    """Predictors that know ``visible`` rows, and for figures that need another device or model also ``held_in`` ones.
+
+    Args:
+        visible: rows that may be seen.
+        every: all rows; of these, rows of other devices (``hold_out`` device) or models (``model``) are held in.
+    """
+
+    def __init__(self, visible: Sequence[Case], every: Sequence[Case], hold_out: HoldOut) -> None:
+        self._hold_out = hold_out
+        held_in = visible if hold_out == "scale" else every
+        self._same = _by(visible, "model", "device")
+        self._of_model, self._of_device = _by(held_in, "model"), _by(held_in, "device")
+        self._forms: dict[tuple[str, ...], PolluxForm | None] = {}
+        self._mfu: dict[tuple[str, ...], float | None] = {}
+
+    def __call__(self, case: Case) -> dict[str, float]:
+        """Seconds of a step by the name of the baseline; without those that know nothing of such a row."""
+        said = dict(case.published)
+        if (rate := self._linear(case)) is not None:
+            said["linear scaling"] = self._seconds(case, rate)
+        if (share := self._constant_mfu(case)) is not None:
+            said["constant MFU"] = self._seconds(case, share * _peak(case) / case.workload.flops_per_sample)
+        said.update({name: self._seconds(case, rate) for name, rate in self._datasheet(case).items()})
+        if (form := self._pollux(case)) is not None:
+            said["Pollux form"] = form(case)
+        return said
+
+    @staticmethod
+    def _seconds(case: Case, rate: float) -> float:
+        return case.samples / (rate * case.keys.devices)
+
+    def _linear(self, case: Case) -> float | None:
+        rows = self._alike(case)
+        if not rows:
+            return None
+        smallest = min(row.keys.devices for row in rows)
+        return per_device(_nearest_batch(case, [row for row in rows if row.keys.devices == smallest]))
+
+    def _alike(self, case: Case) -> Sequence[Case]:
+        """Visible rows of the same model and device, of the same system where there are any."""
+        rows = self._same.get((case.keys.model, case.keys.device), [])
+        return [row for row in rows if row.keys.system == case.keys.system] or rows
+
+    def _constant_mfu(self, case: Case) -> float | None:
+        keys = case.keys
+        key = {"device": (keys.model, "", keys.device), "model": ("", keys.device, keys.model)}.get(self._hold_out, (keys.model, keys.device))
+        if key not in self._mfu:
+            if self._hold_out == "device":
+                rows: Iterable[Case] = (row for row in self._of_model.get((keys.model,), ()) if row.keys.device != keys.device)
+            elif self._hold_out == "model":
+                rows = (row for row in self._of_device.get((keys.device,), ()) if row.keys.model != keys.model)
+            else:
+                rows = self._same.get((keys.model, keys.device), ())
+            shares = [mfu(row) for row in rows]
+            self._mfu[key] = median(shares) if shares else None
+        return self._mfu[key]
+
+    def _datasheet(self, case: Case) -> Mapping[str, float]:
+        others = [row for row in self._of_model.get((case.keys.model,), ()) if row.keys.device != case.keys.device]
+        if not others or self._hold_out != "device":
+            return {}
+        scale = min((abs(math.log(row.keys.devices / case.keys.devices)) for row in others))
+        equal = [row for row in others if abs(math.log(row.keys.devices / case.keys.devices)) <= scale + 1e-9]
+        near = min(equal, key=lambda row: abs(math.log(_peak(row) / _peak(case))))
+        row = _nearest_batch(case, [r for r in equal if r.keys.device == near.keys.device])
+        peaks = _peak(case) / _peak(row)
+        bandwidths = _device(case).memory_bandwidth.value / _device(row).memory_bandwidth.value
+        ratios = {"datasheet peak": peaks, "datasheet bandwidth": bandwidths, "datasheet mean": math.sqrt(peaks * bandwidths)}
+        return {name: per_device(row) * ratio for name, ratio in ratios.items()}
+
+    def _pollux(self, case: Case) -> PolluxForm | None:
+        key = (case.keys.model, case.keys.device, case.keys.system)
+        if key not in self._forms:
+            self._forms[key] = PolluxForm.fit(self._alike(case))
+        return self._forms[key]
+
+
+def _by(rows: Iterable[Case], *names: str) -> dict[tuple[str, ...], list[Case]]:
+    out: dict[tuple[str, ...], list[Case]] = defaultdict(list)
+    for row in rows:
+        out[tuple(getattr(row.keys, name) for name in names)].append(row)
+    return out
+
+
+def _device(case: Case) -> Device:
+    return case.settings[0].cluster.device
+
+
+def _peak(case: Case) -> float:
+    return _device(case).peak(case.precision).value
+
+
+def _batch(case: Case) -> float:
+    return case.samples / case.keys.devices
+
+
+def _nearest_batch(case: Case, rows: Sequence[Case]) -> Case:
+    return min(rows, key=lambda row: abs(math.log(_batch(row) / _batch(case))))

@@ -1,0 +1,120 @@
+"""One measured row as something to predict, or the reason why it is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from paceline.errors import UserError, unknown
+from paceline.hardware.cluster import Cluster
+from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Workload
+
+HoldOut = Literal["device", "model", "scale"]
+HOLD_OUTS: tuple[HoldOut, ...] = ("device", "model", "scale")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What a row is counted under.
+
+    Attributes:
+        model, device: as the file or the catalogue names them.
+        devices, nodes: how many of them worked.
+        system: whose machine it is (submitter, cluster, platform), so that a baseline compares like with like.
+    """
+
+    model: str
+    device: str
+    devices: int = 0
+    nodes: int = 0
+    system: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A row that is not predicted. ``good``: the row could serve, it is the model that falls short."""
+
+    keys: Keys
+    reason: str
+    good: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to run the job. An uneven placement lies between two equal ones: ``weight`` is the share of each."""
+
+    cluster: Cluster
+    strategy: Strategy
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A row that is predicted.
+
+    Attributes:
+        settings: one, or two whose step times are averaged by weight.
+        software: ``tuned`` (as for a benchmark) or ``ordinary`` (framework code as people write it).
+        step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, where the file says it.
+        published: what others predicted for this row, seconds by name.
+    """
+
+    keys: Keys
+    workload: Workload
+    settings: tuple[Setting, ...]
+    software: Literal["tuned", "ordinary"]
+    step_s: float
+    sync_s: float | None = None
+    published: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> float:
+        """Samples of a step, over all devices."""
+        return sum(s.weight * s.strategy.global_batch_size for s in self.settings)
+
+    @property
+    def precision(self) -> str:
+        """Of the matrix products."""
+        return self.settings[0].strategy.precision
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What the predictor may see of the file before it predicts the rest of it.
+
+    ``none`` sees nothing, ``one_device`` the single-device rows of the same model and device, ``one_node`` the rows with
+    one node, ``up_to`` the rows with at most ``limit`` devices.
+    """
+
+    kind: Literal["none", "one_device", "one_node", "up_to"] = "none"
+    limit: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Info:
+        """``none``, ``one_device``, ``one_node`` or ``up_to=8``. Raises UserError otherwise."""
+        if text in ("none", "one_device", "one_node"):
+            return cls(text)  # type: ignore[arg-type]
+        if found := re.fullmatch(r"up_to=([1-9][0-9]{0,8})", text):
+            return cls("up_to", int(found[1]))
+        if text.startswith("up_to"):
+            raise UserError(f"--info {text!r} has no number of devices", "write it as up_to=8")
+        raise unknown("--info", text, ("none", "one_device", "one_node", "up_to=N"))
+
+    def shows(self, keys: Keys) -> bool:
+        """Whether a row may be seen, at least for its own model and device; what may be seen is not scored."""
+        if self.kind == "one_device":
+            return keys.devices == 1
+        if self.kind == "one_node":
+            return keys.nodes == 1
+        return self.kind == "up_to" and keys.devices <= self.limit
+
+    @property
+    def hold_out(self) -> HoldOut:
+        """What the shipped constants are fitted without, unless the user says it."""
+        return {"none": "device", "one_device": "model"}.get(self.kind, "scale")  # type: ignore[return-value]
+
+    def __str__(self) -> str:
+        return f"up_to={self.limit}" if self.kind == "up_to" else self.kind

@@ -1,0 +1,61 @@
+"""The step time of Pollux, fitted to the rows in sight (Qiao et al. 2021, Pollux, OSDI, section 4.1, equations 9 to 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.validation.case import Case
+
+Array = NDArray[np.float64]
+FEWEST = 4
+"""Rows below which nothing is fitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolluxForm:
+    """``T = (Tc^g + Tn^g)^(1/g)``, ``Tc = a + b m`` for m samples a device, ``Tn = c + d (K - 2)`` for K > 1 devices,
+    with other ``c, d`` inside a node and between nodes; seven parameters."""
+
+    parameters: tuple[float, ...]
+
+    @classmethod
+    def fit(cls, rows: Sequence[Case]) -> PolluxForm | None:
+        """Least squares of the logarithm of the step time; None for too few rows."""
+        if len(rows) < FEWEST:
+            return None
+        from scipy.optimize import least_squares
+
+        facts = np.array([_facts(row) for row in rows])
+        measured = np.array([row.step_s for row in rows])
+        typical = float(np.median(measured))
+        batch = float(np.median(facts[:, 0]))
+        start = np.array([0.3 * typical, 0.7 * typical / batch, *([0.1 * typical, 0.01 * typical] * 2), 2.0])
+        low, high = np.array([*[1e-9] * 6, 1.0]), np.array([*[np.inf] * 6, 10.0])
+
+        def residual(x: Array) -> Array:
+            return np.log(_seconds(x, facts) / measured)
+
+        found = least_squares(residual, np.clip(start, low * 1.01, high), bounds=(low, high), x_scale=start, max_nfev=400)
+        return cls(tuple(float(value) for value in found.x))
+
+    def __call__(self, case: Case) -> float:
+        """Seconds of a step."""
+        return float(_seconds(np.array(self.parameters), np.array([_facts(case)]))[0])
+
+
+def _facts(case: Case) -> tuple[float, float, float]:
+    return case.samples / case.keys.devices, case.keys.devices, case.keys.nodes
+
+
+def _seconds(x: Array, facts: Array) -> Array:
+    batch, devices, nodes = facts.T
+    compute = x[0] + x[1] * batch
+    more = np.maximum(devices - 2, 0)
+    between = np.where(nodes > 1, x[4] + x[5] * more, x[2] + x[3] * more)
+    network = np.where(devices > 1, between, 0.0)
+    seconds: Array = (compute ** x[6] + network ** x[6]) ** (1 / x[6])
+    return seconds

@@ -1,0 +1,97 @@
+"""A file of measurements as rows: every mistake in it is one line that names the file, the row and the column."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the file. ``number`` counts the rows below the header from 1, ``line`` the lines of the file."""
+
+    values: Mapping[str, str]
+    number: int
+    line: int
+    file: str
+
+    def text(self, column: str) -> str:
+        """What stands there, without surrounding blanks; empty where nothing does."""
+        return self.values[column].strip()
+
+    def number_of(self, column: str) -> float | None:
+        """The number that stands there; None where nothing does. Raises UserError for text or a negative number."""
+        text = self.text(column)
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < 0:
+            raise self.wrong(column, "a number from 0 up")
+        return value
+
+    def positive(self, column: str) -> float | None:
+        """The number that stands there; None where nothing does, or 0. Raises UserError as ``number_of``."""
+        return self.number_of(column) or None
+
+    def whole(self, column: str) -> int | None:
+        """The whole number that stands there; None where nothing does, or 0. Raises UserError for anything else."""
+        value = self.number_of(column)
+        if value is not None and value != int(value):
+            raise self.wrong(column, "a whole number")
+        return int(value) if value else None
+
+    def wrong(self, column: str, wanted: str) -> UserError:
+        """The error for what stands in ``column``."""
+        where = f"{self.file}, row {self.number} (line {self.line}), column {column}"
+        return UserError(f"{where}: {self.text(column)!r} is not {wanted}")
+
+
+def read(path: str | Path, columns: Sequence[str]) -> list[Row]:
+    """The rows of a CSV file that has at least ``columns``.
+
+    Raises:
+        UserError: it cannot be read, is empty, lacks a column, or has a row with too many or too few values.
+    """
+    name = Path(path).name
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, strict=True)
+            header = [column.strip() for column in next(reader, [])]
+            _check_header(header, columns, name)
+            rows: list[Row] = []
+            for values in reader:
+                if not values:
+                    continue
+                if len(values) != len(header):
+                    raise UserError(
+                        f"{name}, row {len(rows) + 1} (line {reader.line_num}): {len(values)} values for {len(header)} columns"
+                    )
+                rows.append(Row(dict(zip(header, values, strict=True)), len(rows) + 1, reader.line_num, name))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}", "give a CSV file") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{name} is not a CSV file in UTF-8: {error}") from None
+    if not rows:
+        raise UserError(f"{name} has a header and no rows")
+    return rows
+
+
+def _check_header(header: Sequence[str], columns: Sequence[str], name: str) -> None:
+    if not header:
+        raise UserError(f"{name} is empty", f"its first line names the columns: {', '.join(columns)}")
+    missing = [column for column in columns if column not in header]
+    if missing:
+        near = [n for n in did_you_mean(missing[0], header, 1) if n.casefold().startswith(missing[0][:3].casefold())]
+        hint = f"is {near[0]!r} meant?" if near and near[0] not in columns else f"the set has {', '.join(columns)}"
+        raise UserError(f"{name} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}", hint)
+    doubled = sorted({column for column in header if header.count(column) > 1})
+    if doubled:
+        raise UserError(f"{name} has the column {doubled[0]} twice")

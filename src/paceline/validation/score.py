@@ -1,0 +1,104 @@
+"""Errors of predictions, summed up: of all points, and by model, device and scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.validation.case import Case, Keys, Skip
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Predicted seconds of a step with its 80 % interval, and of the exchange that the step waits for."""
+
+    step_s: float
+    low_s: float
+    high_s: float
+    sync_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A row that was predicted, by the model and by those baselines that could."""
+
+    case: Case
+    estimate: Estimate
+    baselines: Mapping[str, float]
+
+    @property
+    def error(self) -> float:
+        """|predicted - measured| / measured."""
+        return abs(self.estimate.step_s / self.case.step_s - 1)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measurement lies in the interval."""
+        return self.estimate.low_s <= self.case.step_s <= self.estimate.high_s
+
+    @property
+    def sync_points(self) -> float | None:
+        """Error of the share of the step that waits for the exchange, in percentage points."""
+        if self.case.sync_s is None:
+            return None
+        return 100 * abs(self.estimate.sync_s / self.estimate.step_s - self.case.sync_s / self.case.step_s)
+
+
+def summary(points: Sequence[Point], cases: int, skips: Sequence[Skip]) -> dict[str, Any]:
+    """The figures of one group: shares and errors are fractions (0.09 is 9 %), None where there is no point.
+
+    Args:
+        cases: rows that can be modelled, scored or not.
+        skips: rows that were not; the good ones lower the coverage.
+    """
+    errors = np.array([point.error for point in points])
+    good = cases + sum(skip.good for skip in skips)
+    names = sorted({name for point in points for name in point.baselines})
+    sync = [p.sync_points for p in points if p.sync_points is not None]
+
+    def of(figure: Callable[[Any], Any]) -> float | None:
+        return float(figure(errors)) if len(errors) else None
+
+    figures: dict[str, Any] = {
+        "points": len(points),
+        "coverage": cases / good if good else None,
+        "mape": of(np.mean),
+        "median": of(np.median),
+        "p90": of(lambda e: np.quantile(e, 0.9)),
+        "worst": of(np.max),
+        "interval_share": float(np.mean([point.inside for point in points])) if points else None,
+        "baselines": {name: _mape(name, points) for name in names},
+    }
+    if sync:
+        figures["sync_share_points"] = float(np.mean(sync))
+    return figures
+
+
+def _mape(name: str, points: Sequence[Point]) -> float:
+    spoken = [(point.baselines[name], point.case.step_s) for point in points if name in point.baselines]
+    return float(np.mean([abs(predicted / measured - 1) for predicted, measured in spoken]))
+
+
+def grouped(points: Sequence[Point], cases: Sequence[Case], skips: Sequence[Skip]) -> list[dict[str, Any]]:
+    """``summary`` by model, by device and by scale (number of devices), each named by ``by`` and ``name``."""
+    keys: Mapping[str, Callable[[Keys], Any]] = {
+        "model": lambda k: k.model,
+        "device": lambda k: k.device,
+        "scale": lambda k: k.devices,
+    }
+    out = []
+    for by, key in keys.items():
+        names = {key(one.keys) for one in (*cases, *skips)}
+        for name in sorted(names):
+            chosen = [p for p in points if key(p.case.keys) == name]
+            left = [s for s in skips if key(s.keys) == name]
+            count = _count(key(c.keys) == name for c in cases)
+            out.append({"by": by, "name": str(name), **summary(chosen, count, left)})
+    return out
+
+
+def _count(which: Iterable[bool]) -> int:
+    return sum(which)

@@ -1,0 +1,44 @@
+"""Lambda's PyTorch benchmark (``lambda_single_node.csv``): NVIDIA's examples on one node, mixed precision or fp32/TF32.
+
+The batch listed is that of all devices. BERT is fine-tuned on SQuAD, 384 tokens.
+"""
+
+from __future__ import annotations
+
+from paceline.errors import UserError
+from paceline.validation.case import Case, Keys, Skip
+from paceline.validation.rows import Row
+from paceline.validation.sets import making, spelling
+
+TEXTS = ("system", "model", "precision", "unit")
+NUMBERS = ("num_gpus", "batch_per_gpu_listed", "throughput")
+WORKLOADS = {
+    "resnet50": ("resnet-50", "momentum"),
+    "bert_base_squad": ("bert-base", "adam"),
+    "bert_large_squad": ("bert-large", "adam"),
+}
+
+
+def case(row: Row) -> Case | Skip:
+    """What the row says."""
+    model, found = row.text("model"), spelling.device(row.text("system"))
+    devices = row.whole("num_gpus") or 1
+    keys = Keys(model, found.name if found else row.text("system"), devices, 1, "")
+    batch, rate = row.whole("batch_per_gpu_listed"), row.positive("throughput")
+    if rate is None:
+        return Skip(keys, making.NO_VALUE, good=False)
+    if batch is None or batch % devices:
+        return Skip(keys, making.NO_BATCH, good=False)
+    if found is None:
+        return Skip(keys, making.NO_DEVICE)
+    name, optimizer = WORKLOADS.get(model, ("", ""))
+    network = making.named(name, **({"seq_len": 384} if model.startswith("bert") else {}))
+    if network is None:
+        return Skip(keys, making.NO_WORKLOAD)
+    full = "tf32" if "tf32" in found.peak_flops else "fp32"
+    precision = making.half(found) if "16" in row.text("precision") else full
+    try:
+        one = making.setting(spelling.cluster(found, devices, 1), batch // devices, precision, optimizer)
+    except UserError:
+        return Skip(keys, making.NO_BATCH)
+    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=batch / rate)

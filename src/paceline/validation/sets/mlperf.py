@@ -1,0 +1,110 @@
+"""MLPerf Training results as ``mlperf_training.csv`` has them: a row for each system and benchmark.
+
+Only rows whose throughput was read from the steps or from the slope between evaluations count; the runs are tuned. Half of a
+BERT sequence of 512 tokens is padding, which GPU submissions do not compute (Krell et al. 2021, arXiv:2107.02027, section 2);
+the Transformer's batch is in tokens, about 27 to a sentence of WMT English-German on either side.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device
+from paceline.validation.case import Case, Keys, Skip
+from paceline.validation.rows import Row
+from paceline.validation.sets import making, spelling
+
+TEXTS = ("round", "submitter", "benchmark", "accelerator", "host_networking", "throughput_source")
+NUMBERS = (
+    "num_nodes", "accel_per_node", "num_accel", "global_batch", "grad_accum", "seq_len", "tp", "pp", "cp",
+    "throughput_samples_per_s",
+)  # fmt: skip
+GOOD_SOURCES = ("step_timer", "tracked", "eval_slope")
+SENTENCE_TOKENS = 27
+WORKLOADS = {
+    "resnet": "resnet-50",
+    "ssd": "ssd-resnet34",
+    "retinanet": "retinanet",
+    "maskrcnn": "mask-rcnn",
+    "bert": "bert-large",
+    "transformer": "transformer",
+    "gnmt": "gnmt",
+    "unet3d": "unet3d",
+    "ncf": "ncf",
+    "gpt3": "gpt-3-175b",
+    "llama2_70b_lora": "llama-2-70b",
+}
+OPTIMIZERS = {"bert": "adam", "transformer": "adam", "gnmt": "adam", "gpt3": "adam"}
+NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))
+"""Between nodes where the row does not say it: what NVIDIA's reference systems of that generation have."""
+
+
+def case(row: Row) -> Case | Skip:
+    """What the row says."""
+    benchmark, found = _benchmark(row), spelling.device(row.text("accelerator"))
+    devices = row.number_of("num_accel") or 0
+    nodes, per_node = row.whole("num_nodes") or 1, row.number_of("accel_per_node")
+    name = found.name if found else row.text("accelerator")
+    keys = Keys(benchmark, name, int(devices), nodes, f"{row.text('submitter')} {row.text('round')}")
+    rate, source = row.positive("throughput_samples_per_s"), row.text("throughput_source")
+    batch, accumulation = row.positive("global_batch"), row.whole("grad_accum") or 1
+    if not source or rate is None:
+        return Skip(keys, making.NO_VALUE, good=False)
+    if source not in GOOD_SOURCES:
+        return Skip(keys, f"throughput from {source}", good=False)
+    if any((row.whole(column) or 1) > 1 for column in ("tp", "pp", "cp")):
+        return Skip(keys, making.PARALLEL, good=False)
+    if found is None:
+        return Skip(keys, making.NO_DEVICE)
+    if batch is None or devices != int(devices) or devices < 1:
+        return Skip(keys, making.NO_BATCH, good=False)
+    if batch < devices:
+        return Skip(keys, "a sample divided among devices", good=False)
+    samples = batch
+    if benchmark == "transformer":
+        if batch / devices < 512:
+            return Skip(keys, "batch in packed sequences of unknown length", good=False)
+        samples = batch / SENTENCE_TOKENS
+    network = making.named(WORKLOADS.get(benchmark), **_dimensions(benchmark, found, row))
+    if network is None:
+        return Skip(keys, making.NO_WORKLOAD)
+    micro = max(1, round(samples / devices / accumulation))
+    machines = _cluster(found, int(devices), nodes, int(per_node or 0), row)
+    if machines is None:
+        return Skip(keys, "nodes and accelerators do not agree", good=False)
+    one = making.setting(
+        machines, micro, making.half(found), OPTIMIZERS.get(benchmark, "momentum"), grad_accum_steps=accumulation
+    )
+    return Case(
+        keys=keys, workload=network, settings=(one,), software="tuned", step_s=one.strategy.global_batch_size / rate
+    )  # fmt: skip
+
+
+def _benchmark(row: Row) -> str:
+    """RetinaNet took the place, and in some results the name, of SSD with round v2.0."""
+    benchmark, round_ = row.text("benchmark"), re.match(r"v([0-9]+)", row.text("round"))
+    return "retinanet" if benchmark == "ssd" and round_ and int(round_[1]) >= 2 else benchmark
+
+
+def _dimensions(benchmark: str, device: Device, row: Row) -> dict[str, Any]:
+    if benchmark == "bert":
+        length = row.whole("seq_len") or 512
+        return {"seq_len": length // 2 if device.kind == "gpu" else length}
+    if benchmark == "transformer":
+        return {"seq_len": SENTENCE_TOKENS}
+    return {}
+
+
+def _cluster(device: Device, devices: int, nodes: int, per_node: int, row: Row) -> Cluster | None:
+    if device.kind == "tpu":  # one torus, however many hosts drive it
+        return spelling.cluster(device, devices, 1)
+    if per_node * nodes != devices:
+        if devices % nodes:
+            return None
+        per_node = devices // nodes
+    between = spelling.network(row.text("host_networking"))
+    if between is None or between.bandwidth.value < 5e9:  # the management port of a node that says no other
+        between = next(spelling.network_named(link) for name, link in NETWORKS if name in device.name)
+    return spelling.cluster(device, per_node, nodes, between)

@@ -1,0 +1,53 @@
+"""Latencies of transformers on one GPU (``neusight_model_latency.csv``): fp32 without TF32, forward and backward, no update.
+
+The file holds NeuSight's, Habitat's, Li et al.'s and a roofline's predictions of the same rows. Rows of inference are no training
+steps; ``dp4`` is data parallel on four GPUs. Dimensions: Lee et al. 2025, NeuSight, ASPLOS, table 4, and the models' own papers.
+"""
+
+from __future__ import annotations
+
+from paceline.validation.case import Case, Keys, Skip
+from paceline.validation.rows import Row
+from paceline.validation.sets import making, spelling
+
+TEXTS = ("model", "gpu", "mode", "option")
+NUMBERS = (
+    "seq_len", "batch", "measured_ms", "neusight_pred_ms", "roofline_pred_ms", "habitat_pred_ms", "li_et_al_pred_ms",
+)  # fmt: skip
+PUBLISHED = {"neusight": "neusight_pred_ms", "roofline": "roofline_pred_ms", "habitat": "habitat_pred_ms", "li et al": "li_et_al_pred_ms"}
+WORKLOADS = {
+    "bert_large": "bert-large",
+    "gpt2_large": "gpt2-large",
+    "gpt3_xl": "gpt-3-xl",
+    "gpt3_27": "gpt-3-2.7b",
+    "opt_13": "opt-1.3b",
+    "switchxl4": "switch-xl-4",
+}
+
+
+def case(row: Row) -> Case | Skip:
+    """What the row says."""
+    model, option, found = row.text("model"), row.text("option"), spelling.device(row.text("gpu"))
+    devices = int(option[2:]) if option.startswith("dp") and option[2:].isdigit() else 1
+    keys = Keys(model, found.name if found else row.text("gpu"), devices, 1, "")
+    batch, length, measured = row.whole("batch"), row.whole("seq_len"), row.positive("measured_ms")
+    published = {name: value / 1e3 for name, column in PUBLISHED.items() if (value := row.positive(column)) is not None}
+    if row.text("mode") != "train":
+        return Skip(keys, "inference, no training step", good=False)
+    if option.startswith(("tp", "pp")):
+        return Skip(keys, making.PARALLEL, good=False)
+    if measured is None:
+        return Skip(keys, making.NO_VALUE, good=False)
+    if option and devices == 1:
+        return Skip(keys, f"option {option}")
+    if batch is None or batch % devices:
+        return Skip(keys, making.NO_BATCH, good=False)
+    if found is None:
+        return Skip(keys, making.NO_DEVICE)
+    network = making.named(WORKLOADS.get(model), **({"seq_len": length} if length else {}))
+    if network is None:
+        return Skip(keys, making.NO_WORKLOAD)
+    one = making.setting(spelling.cluster(found, devices, 1), batch // devices, "fp32", "sgd")
+    return Case(
+        keys=keys, workload=network, settings=(one,), software="ordinary", step_s=measured / 1e3, published=published
+    )  # fmt: skip

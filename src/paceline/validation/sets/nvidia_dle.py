@@ -1,0 +1,70 @@
+"""NVIDIA DeepLearningExamples as ``nvidia_dle.csv`` has them: READMEs of 39 model directories, one row for each figure.
+
+Rows without a batch, and models that are not among the workloads, are counted and left. Batches of several meanings in one cell
+are not guessed at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.hardware.device import Device
+from paceline.validation.case import Case, Keys, Skip
+from paceline.validation.rows import Row
+from paceline.validation.sets import making, spelling
+
+TEXTS = ("framework_dir", "model_dir", "model", "section", "gpu", "precision", "unit")
+NUMBERS = ("num_nodes", "num_gpus", "batch_per_gpu", "grad_accum", "seq_len", "throughput")
+WORKLOADS = {
+    "LanguageModeling/BERT": ("bert-large", "adam"),
+    "Classification/RN50v1.5": ("resnet-50", "momentum"),
+    "Classification/ConvNets/resnet50v1.5": ("resnet-50", "momentum"),
+    "Segmentation/MaskRCNN": ("mask-rcnn", "momentum"),
+}
+NETWORKS = {"V100 SXM2 16GB": "4x InfiniBand EDR", "V100": "8x InfiniBand EDR", "A100": "8x InfiniBand HDR", "": "8x InfiniBand NDR"}
+
+
+def case(row: Row) -> Case | Skip:
+    """What the row says."""
+    model, found = row.text("model") or row.text("model_dir"), spelling.device(row.text("gpu"))
+    devices, nodes = row.whole("num_gpus") or 1, row.whole("num_nodes") or 1
+    keys = Keys(model, found.name if found else row.text("gpu"), devices, nodes, row.text("framework_dir"))
+    batch, accumulation = row.whole("batch_per_gpu"), row.whole("grad_accum") or 1
+    rate, length = row.positive("throughput"), row.whole("seq_len")
+    if rate is None:
+        return Skip(keys, making.NO_VALUE, good=False)
+    if batch is None or devices % nodes:
+        return Skip(keys, making.NO_BATCH, good=False)
+    if "Sparsity" in row.text("section") or "QAT" in row.text("section"):
+        return Skip(keys, "sparse or quantised training")
+    if found is None:
+        return Skip(keys, making.NO_DEVICE)
+    name, optimizer = WORKLOADS.get(row.text("model_dir"), ("", ""))
+    network = making.named(name, **_length(row, length))
+    precision = _precision(row.text("precision"), found)
+    if network is None or precision is None:
+        return Skip(keys, making.NO_WORKLOAD if network is None else f"{row.text('precision')} on a device without it")
+    between = spelling.network_named(next(link for text, link in NETWORKS.items() if text in found.name))
+    try:
+        one = making.setting(
+            spelling.cluster(found, devices // nodes, nodes, between), batch, precision, optimizer, grad_accum_steps=accumulation
+        )
+    except UserError:
+        return Skip(keys, making.NO_BATCH)
+    return Case(
+        keys=keys, workload=network, settings=(one,), software="ordinary", step_s=one.strategy.global_batch_size / rate
+    )  # fmt: skip
+
+
+def _length(row: Row, length: int | None) -> dict[str, Any]:
+    """BERT fine-tuning on SQuAD has 384 tokens where the table does not say it."""
+    return {"seq_len": length or 384} if row.text("model_dir") == "LanguageModeling/BERT" else {}
+
+
+def _precision(text: str, device: Device) -> str | None:
+    if text in ("mixed", "fp16", "bf16"):
+        return making.half(device)
+    if text == "fp32" and "tf32" in device.peak_flops:
+        return "tf32"  # the framework's default there; the tables' headers speak of TF32
+    return text if text in device.peak_flops else None

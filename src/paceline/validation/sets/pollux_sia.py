@@ -1,0 +1,53 @@
+"""Step and synchronisation times of the Pollux and Sia clusters (``pollux_sia_dataparallel.csv``): PyTorch DDP, fp32.
+
+``aws`` is g4dn.12xlarge, ``rtx`` eight 2080 Ti a node, ``dgx-ext`` DGX A100. The step time includes the synchronisation. Where the
+devices do not divide among the nodes, the row lies between two even clusters.
+Networks: AWS instance table (50 Gb/s); Jayaram Subramanya et al. 2023, Sia, SOSP, section 4 (50 Gb/s; 8 x 200 Gb/s).
+"""
+
+from __future__ import annotations
+
+from paceline.errors import UserError
+from paceline.validation.case import Case, Keys, Skip
+from paceline.validation.rows import Row
+from paceline.validation.sets import making, spelling
+
+TEXTS = ("model", "cluster", "gpu", "placement")
+NUMBERS = ("num_nodes", "num_gpus", "local_batch", "step_time_s", "sync_time_s")
+WORKLOADS = {
+    "cifar10": ("resnet-18-cifar", "momentum"),
+    "imagenet": ("resnet-50", "momentum"),
+    "bert": ("bert-base", "adam"),
+    "yolov3": ("yolov3", "momentum"),
+    "deepspeech2": ("deepspeech2", "momentum"),
+    "ncf": ("ncf", "adam"),
+}
+NETWORKS = {"aws": "50Gb/s", "rtx": "50Gb/s", "dgx": "8x InfiniBand HDR", "dgx-ext": "8x InfiniBand HDR"}
+UNKNOWN_NETWORK = "25Gb/s"
+"""Of a cluster that is not in the table; with rows of that cluster in sight its bandwidth is corrected by them."""
+
+
+def case(row: Row) -> Case | Skip:
+    """What the row says."""
+    model, where, found = row.text("model"), row.text("cluster"), spelling.device(row.text("gpu"))
+    devices, nodes = row.whole("num_gpus") or 1, row.whole("num_nodes") or 1
+    keys = Keys(model, found.name if found else row.text("gpu"), devices, nodes, where)
+    batch, step, sync = row.whole("local_batch"), row.positive("step_time_s"), row.number_of("sync_time_s")
+    if step is None:
+        return Skip(keys, making.NO_VALUE, good=False)
+    if batch is None or devices < nodes:
+        return Skip(keys, making.NO_BATCH, good=False)
+    if sync is not None and sync > step:
+        raise row.wrong("sync_time_s", "at most the step time")
+    if found is None:
+        return Skip(keys, making.NO_DEVICE)
+    name, optimizer = WORKLOADS.get(model, ("", ""))
+    network = making.named(name, **({"seq_len": 384} if model == "bert" else {}))
+    if network is None:
+        return Skip(keys, making.NO_WORKLOAD)
+    between = spelling.network_named(NETWORKS.get(where, UNKNOWN_NETWORK)) if nodes > 1 else None
+    try:
+        settings = making.uneven(found, devices, nodes, between, batch, "fp32", optimizer)
+    except UserError:
+        return Skip(keys, making.NO_BATCH)
+    return Case(keys=keys, workload=network, settings=settings, software="ordinary", step_s=step, sync_s=sync)

@@ -1,0 +1,82 @@
+"""Hardware as files of measurements spell it, found in the catalogue; None where the catalogue has no such thing."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from paceline.errors import UserError
+from paceline.hardware.catalogue import cluster as make_cluster
+from paceline.hardware.catalogue import device as find_device
+from paceline.hardware.catalogue import network as find_network
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device, Link
+
+_OWNER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure)[\s_-]+", re.IGNORECASE)
+_COUNT = re.compile(r"^[0-9]+\s*x\s*", re.IGNORECASE)
+_BRACKETS = re.compile(r"\(.*?\)")
+_NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w)\b", re.IGNORECASE)
+_FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
+_MEMORY = re.compile(r"[\s_-]*\b[0-9]+\s*gb\b", re.IGNORECASE)
+_VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
+_PORTS = re.compile(r"(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(?:Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
+_INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
+
+
+@cache
+def device(text: str) -> Device | None:
+    """The device that ``text`` names: as it stands, then without count and owner, the generation of the socket, the memory.
+
+    A variant (SXM, PCIe) is dropped only where it follows a name that has one variant in the catalogue.
+    """
+    plain = _OWNER.sub("", _COUNT.sub("", _OWNER.sub("", _BRACKETS.sub("", text.replace("_", " ")).strip())))
+    plain = _NOISE.sub("", plain)
+    general = _FORM.sub(r"\1", plain)
+    tries = (text, plain, general, _MEMORY.sub("", plain), _MEMORY.sub("", general), _VARIANT.sub("", general))
+    for name in (*tries, _VARIANT.sub("", _MEMORY.sub("", general))):
+        try:
+            return find_device(name)
+        except UserError:
+            continue
+    return None
+
+
+@cache
+def network(text: str) -> Link | None:
+    """The network between nodes that the words of a system description name: ``Compute: 8x ConnectX-6 IB HDR 200Gb/Sec``.
+
+    Ports named for storage or management do not count; several ports of one speed add up.
+    """
+    best: Link | None = None
+    for part in re.split(r",(?=\s*[A-Z]\w+:)|\+(?=\s)|\s(?=Compute:)", text):
+        if re.match(r"\s*(storage|management)", part, re.IGNORECASE) and "compute" not in part.casefold():
+            continue
+        for count, words, speed in _PORTS.findall(part):
+            kind = {100.0: "InfiniBand EDR", 200.0: "InfiniBand HDR", 400.0: "InfiniBand NDR"}.get(float(speed))
+            name = kind if kind and _INFINIBAND.search(words + part) else f"{float(speed):g}Gb/s"
+            try:
+                found = find_network(f"{count}x {name}" if count else name)
+            except UserError:
+                continue
+            if best is None or found.bandwidth.value > best.bandwidth.value:
+                best = found
+    return best
+
+
+def cluster(device: Device, per_node: int, nodes: int, between: Link | str | None = None, inside: str = "") -> Cluster:
+    """``nodes`` nodes of ``per_node`` devices, the links inside a node the device's own unless ``inside`` names one."""
+    from paceline.hardware.catalogue import link
+
+    own = make_cluster(device.name, per_node, 1)
+    intra = link(inside) if inside else own.intra_link
+    if nodes == 1 or between is None:
+        far = intra
+    else:
+        far = between if isinstance(between, Link) else find_network(between)
+    return Cluster(device=device, devices_per_node=per_node, num_nodes=nodes, intra_link=intra, network=far)
+
+
+@cache
+def network_named(text: str) -> Link:
+    """The catalogue's network. Raises UserError."""
+    return find_network(text)

@@ -1,0 +1,46 @@
+"""Megatron iterations on A100 (``vtrain_megatron_a100.csv``), GPT of the row's dimensions in fp16.
+
+Only rows that are data parallel alone are predicted; tensor and pipeline parallelism belong to a later piece.
+"""
+
+from __future__ import annotations
+
+from paceline.errors import UserError
+from paceline.validation.case import Case, Keys, Skip
+from paceline.validation.rows import Row
+from paceline.validation.sets import making, spelling
+
+TEXTS = ("gpu",)
+NUMBERS = (
+    "num_gpus", "hidden", "heads", "layers", "seq_len", "global_batch", "micro_batch", "tp", "dp", "pp",
+    "iter_time_ms",
+)  # fmt: skip
+NODE = 8
+VOCABULARY = 51200
+"""GPT-2's 50257 tokens, padded as Megatron does."""
+
+
+def case(row: Row) -> Case | Skip:
+    """What the row says."""
+    found = spelling.device(row.text("gpu"))
+    devices, hidden, heads = row.whole("num_gpus") or 1, row.whole("hidden"), row.whole("heads")
+    layers, length = row.whole("layers"), row.whole("seq_len")
+    batch, micro, measured = row.whole("global_batch"), row.whole("micro_batch"), row.positive("iter_time_ms")
+    tensor, pipeline, data = row.whole("tp") or 1, row.whole("pp") or 1, row.whole("dp") or devices
+    nodes = -(-devices // NODE)
+    keys = Keys(f"h{hidden}-l{layers}", found.name if found else row.text("gpu"), devices, nodes, "")
+    if tensor > 1 or pipeline > 1:
+        return Skip(keys, making.PARALLEL, good=False)
+    if measured is None or hidden is None or heads is None or layers is None or length is None:
+        return Skip(keys, making.NO_VALUE, good=False)
+    if batch is None or micro is None or data != devices or devices % nodes or batch % (micro * devices):
+        return Skip(keys, making.NO_BATCH, good=False)
+    if found is None:
+        return Skip(keys, making.NO_DEVICE)
+    network = making.gpt(layers, hidden, heads, length, VOCABULARY)
+    try:
+        machines = spelling.cluster(found, devices // nodes, nodes, "8x InfiniBand HDR" if nodes > 1 else None)
+        one = making.setting(machines, micro, making.half(found), "adam", grad_accum_steps=batch // (micro * devices))
+    except UserError:
+        return Skip(keys, making.NO_BATCH)
+    return Case(keys=keys, workload=network, settings=(one,), software="tuned", step_s=measured / 1e3)

@@ -1,0 +1,102 @@
+"""``validate(name, path, info)``: read a set, predict what was not seen of it, and sum up the errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.validation.baselines import Baselines
+from paceline.validation.case import Case, HoldOut, Info, Skip
+from paceline.validation.model import Model
+from paceline.validation.rows import read
+from paceline.validation.score import Point, grouped, summary
+from paceline.validation.sets import adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """The errors of a set's predictions.
+
+    Attributes:
+        total: figures of all scored rows (``score.summary``); ``groups``: the same by model, device and scale.
+        skipped: reason to number of rows, most first.
+        seen: rows that the predictor saw, and that are therefore not scored.
+    """
+
+    name: str
+    info: Info
+    hold_out: HoldOut
+    total: dict[str, Any]
+    groups: list[dict[str, Any]]
+    skipped: dict[str, int]
+    seen: int
+
+    def to_json(self) -> dict[str, Any]:
+        """``total`` with ``groups``, ``skipped`` and how it was done."""
+        keys = ("points", "coverage", "mape", "median", "p90", "worst", "interval_share", "baselines")
+        return {
+            **{key: self.total[key] for key in keys},
+            "groups": self.groups,
+            "skipped": self.skipped,
+            **{key: value for key, value in self.total.items() if key not in keys},
+            "seen": self.seen,
+            "set": self.name,
+            "info": str(self.info),
+            "hold_out": self.hold_out,
+        }
+
+
+def validate(
+    name: str,
+    path: str | Path,
+    info: Info | None = None,
+    hold_out: HoldOut | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Validation:
+    """Predict the rows of a file of measurements that ``info`` does not show.
+
+    Args:
+        name: of the set, which knows what the columns mean.
+        hold_out: what the shipped constants are fitted without; by default device for ``none``, model for ``one_device``,
+            else scale.
+        say: told how far it is.
+
+    Raises:
+        UserError: an unknown name; a file that cannot be read, lacks columns or has text where a number belongs.
+    """
+    reader, info = adapter(name), info or Info()
+    hold_out = hold_out or info.hold_out
+    outcomes = [reader.read(row) for row in read(path, (*reader.texts, *reader.numbers))]
+    cases = [one for one in outcomes if isinstance(one, Case)]
+    skips = [one for one in outcomes if isinstance(one, Skip)]
+    say(f"{name}: {len(outcomes)} rows, {len(cases)} can be modelled")
+    seen = [case for case in cases if info.shows(case.keys)]
+    scored = [case for case in cases if not info.shows(case.keys)]
+    model, baselines = Model(_visible(seen, info), hold_out), Baselines(seen, cases, hold_out)
+    points: list[Point] = []
+    for case in scored:
+        points.append(Point(case, model(case), baselines(case)))
+        if len(points) % 1000 == 0:
+            say(f"{name}: {len(points)} of {len(scored)} predicted")
+    return Validation(
+        name=name,
+        info=info,
+        hold_out=hold_out,
+        total=summary(points, len(cases), skips),
+        groups=grouped(points, cases, skips),
+        skipped=dict(Counter(skip.reason for skip in skips).most_common()),
+        seen=len(seen),
+    )
+
+
+def _visible(seen: Sequence[Case], info: Info) -> Callable[[Case], Sequence[Case]]:
+    """The rows that may be seen for a case: ``one_device`` shows those of the same model and device only."""
+    if info.kind != "one_device":
+        return lambda case: seen
+    own: dict[tuple[str, str], list[Case]] = {}
+    for row in seen:
+        own.setdefault((row.keys.model, row.keys.device), []).append(row)
+    return lambda case: own.get((case.keys.model, case.keys.device), [])

@@ -33,6 +33,7 @@ COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} --json --help",
     "train": f"{TRAIN} --json --help",
+    "validate": "NAME FILE.csv --info --hold-out --json --help",
     "hardware": "--help",
     "hardware list": "--json --help",
     "hardware show": "NAME --json --help",

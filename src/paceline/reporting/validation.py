@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from paceline.reporting.table import WIDTH
-from paceline.reporting.values import UNKNOWN, clean
+from paceline.reporting.values import clean
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 COLUMNS = ("points", "coverage", "mape", "median", "p90", "worst", "interval_share")
-HEADS = ("points", "cover", "MAPE", "median", "p90", "worst", "in 80 %")
-NAME_WIDTH = 24
+HEADS = ("points", "cover", "MAPE", "median", "p90", "worst", "in 80%")
+NAME_WIDTH = 21
 
 
 def validation_text(figures: Mapping[str, Any], width: int = WIDTH) -> str:
-    """``Validation.to_json()`` for the terminal: all points, then by model, device and scale, then baselines and skipped rows."""
+    """``Validation.to_json()`` for the terminal: by model, device and scale, then baselines and skips."""
     from rich.console import Console
 
     out = io.StringIO()
@@ -30,7 +30,8 @@ def validation_text(figures: Mapping[str, Any], width: int = WIDTH) -> str:
     named = ", ".join(f"{name} {_percent(error)}" for name, error in figures["baselines"].items())
     lines += textwrap.wrap(f"Baselines (MAPE): {named or 'none has what it needs'}", width)
     if "sync_share_points" in figures:
-        lines.append(f"Share of the step that waits for the exchange: off by {figures['sync_share_points']:.1f} points in the mean")
+        points = figures["sync_share_points"]
+        lines.append(f"Share of the step that waits for the exchange: off by {points:.1f} points in the mean")
     if figures["skipped"]:
         lines.append("Rows left out:")
         lines += [f"  {count:>6}  {clean(reason, width - 10)}" for reason, count in figures["skipped"].items()]
@@ -52,7 +53,7 @@ def _table(figures: Mapping[str, Any]) -> Table:
         if group["by"] != by:
             table.add_section()
             by = group["by"]
-        name = f"{group['name']} devices" if by == "scale" else clean(group["name"], NAME_WIDTH)
+        name = f"{group['name']} device{'s' * (group['name'] != '1')}" if by == "scale" else clean(group["name"], NAME_WIDTH)
         table.add_row(Text(name), *_cells(group))
     return table
 
@@ -63,5 +64,5 @@ def _cells(figures: Mapping[str, Any]) -> list[str]:
 
 def _percent(value: float | None) -> str:
     if value is None:
-        return UNKNOWN
-    return f"{100 * value:.0f} %" if value >= 0.995 else f"{100 * value:.1f} %"
+        return "-"
+    return f"{100 * value:.0f}%" if value >= 0.995 else f"{100 * value:.1f}%"

@@ -1,7 +1,8 @@
 """What simpler predictors say of the same rows from the same information.
 
-Linear scaling keeps the throughput of a device as the smallest system in sight has it. The datasheet ratio takes another device's
-throughput times the ratio of peaks, of bandwidths, or of their geometric mean. Constant MFU takes the median share of the peak.
+Linear scaling keeps the throughput of a device as the smallest system in sight has it. The datasheet ratio takes another
+device's throughput times the ratio of peaks, of bandwidths, or of their geometric mean. Constant MFU takes the median share
+of the peak.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Baselines:
 
     def _constant_mfu(self, case: Case) -> float | None:
         keys = case.keys
-        key = {"device": (keys.model, "", keys.device), "model": ("", keys.device, keys.model)}.get(self._hold_out, (keys.model, keys.device))
+        key = (keys.model, keys.device)
         if key not in self._mfu:
             if self._hold_out == "device":
                 rows: Iterable[Case] = (row for row in self._of_model.get((keys.model,), ()) if row.keys.device != keys.device)
@@ -88,7 +89,7 @@ class Baselines:
         others = [row for row in self._of_model.get((case.keys.model,), ()) if row.keys.device != case.keys.device]
         if not others or self._hold_out != "device":
             return {}
-        scale = min((abs(math.log(row.keys.devices / case.keys.devices)) for row in others))
+        scale = min(abs(math.log(row.keys.devices / case.keys.devices)) for row in others)
         equal = [row for row in others if abs(math.log(row.keys.devices / case.keys.devices)) <= scale + 1e-9]
         near = min(equal, key=lambda row: abs(math.log(_peak(row) / _peak(case))))
         row = _nearest_batch(case, [r for r in equal if r.keys.device == near.keys.device])

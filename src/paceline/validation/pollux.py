@@ -37,7 +37,7 @@ class PolluxForm:
         low, high = np.array([*[1e-9] * 6, 1.0]), np.array([*[np.inf] * 6, 10.0])
 
         def residual(x: Array) -> Array:
-            return np.log(_seconds(x, facts) / measured)
+            return np.asarray(np.log(_seconds(x, facts) / measured))
 
         found = least_squares(residual, np.clip(start, low * 1.01, high), bounds=(low, high), x_scale=start, max_nfev=400)
         return cls(tuple(float(value) for value in found.x))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +83,7 @@ def _mape(name: str, points: Sequence[Point]) -> float:
 
 
 def grouped(points: Sequence[Point], cases: Sequence[Case], skips: Sequence[Skip]) -> list[dict[str, Any]]:
-    """``summary`` by model, by device and by scale (number of devices), each named by ``by`` and ``name``."""
+    """``summary`` by model, by device and by scale (number of devices), named by ``by`` and ``name``; those with good rows."""
     keys: Mapping[str, Callable[[Keys], Any]] = {
         "model": lambda k: k.model,
         "device": lambda k: k.device,
@@ -91,14 +91,11 @@ def grouped(points: Sequence[Point], cases: Sequence[Case], skips: Sequence[Skip
     }
     out = []
     for by, key in keys.items():
-        names = {key(one.keys) for one in (*cases, *skips)}
+        names = {key(case.keys) for case in cases} | {key(skip.keys) for skip in skips}
         for name in sorted(names):
             chosen = [p for p in points if key(p.case.keys) == name]
             left = [s for s in skips if key(s.keys) == name]
-            count = _count(key(c.keys) == name for c in cases)
-            out.append({"by": by, "name": str(name), **summary(chosen, count, left)})
+            count = sum(key(c.keys) == name for c in cases)
+            if count or any(skip.good for skip in left):
+                out.append({"by": by, "name": str(name), **summary(chosen, count, left)})
     return out
-
-
-def _count(which: Iterable[bool]) -> int:
-    return sum(which)

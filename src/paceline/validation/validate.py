@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.errors import UserError
 from paceline.validation.baselines import Baselines
 from paceline.validation.case import Case, HoldOut, Info, Skip
 from paceline.validation.model import Model
@@ -77,10 +78,14 @@ def validate(
     scored = [case for case in cases if not info.shows(case.keys)]
     model, baselines = Model(_visible(seen, info), hold_out), Baselines(seen, cases, hold_out)
     points: list[Point] = []
-    for case in scored:
-        points.append(Point(case, model(case), baselines(case)))
-        if len(points) % 1000 == 0:
-            say(f"{name}: {len(points)} of {len(scored)} predicted")
+    for count, case in enumerate(scored, 1):
+        try:
+            points.append(Point(case, model(case), baselines(case)))
+        except UserError as error:
+            skips.append(Skip(case.keys, error.message))
+            cases.remove(case)
+        if count % 2000 == 0:
+            say(f"{name}: {count} of {len(scored)} predicted")
     return Validation(
         name=name,
         info=info,

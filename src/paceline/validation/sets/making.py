@@ -26,7 +26,7 @@ def named(name: str | None, **dimensions: Any) -> Workload | None:
         return None
     try:
         return workload(name, **dimensions)
-    except UserError:
+    except (UserError, TypeError):
         return None
 
 
@@ -34,6 +34,11 @@ def half(device: Device) -> str:
     """The precision that mixed-precision training uses: fp16 or bf16 where the device has one, else fp32."""
     wanted = ("fp16", "bf16") if device.kind == "gpu" else ("bf16", "fp16")
     return next((p for p in wanted if p in device.peak_flops), "fp32")
+
+
+def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocabulary: int) -> Workload | None:
+    """GPT of these dimensions."""
+    return named("gpt", layers=layers, hidden=hidden, heads=heads, seq_len=seq_len, vocabulary=vocabulary)
 
 
 def setting(

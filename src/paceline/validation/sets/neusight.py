@@ -1,7 +1,7 @@
 """Latencies of transformers on one GPU (``neusight_model_latency.csv``): fp32 without TF32, forward and backward, no update.
 
-The file holds NeuSight's, Habitat's, Li et al.'s and a roofline's predictions of the same rows. Rows of inference are no training
-steps; ``dp4`` is data parallel on four GPUs. Dimensions: Lee et al. 2025, NeuSight, ASPLOS, table 4, and the models' own papers.
+The file holds NeuSight's, Habitat's, Li et al.'s and a roofline's predictions of the same rows. Rows of inference are no
+training steps; ``dp4`` is data parallel on four GPUs. Dimensions: the models' own papers, and for GPT-3 XL 24 heads of 128.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ TEXTS = ("model", "gpu", "mode", "option")
 NUMBERS = (
     "seq_len", "batch", "measured_ms", "neusight_pred_ms", "roofline_pred_ms", "habitat_pred_ms", "li_et_al_pred_ms",
 )  # fmt: skip
-PUBLISHED = {"neusight": "neusight_pred_ms", "roofline": "roofline_pred_ms", "habitat": "habitat_pred_ms", "li et al": "li_et_al_pred_ms"}
+PUBLISHED = {
+    "NeuSight": "neusight_pred_ms",
+    "roofline": "roofline_pred_ms",
+    "Habitat": "habitat_pred_ms",
+    "Li et al.": "li_et_al_pred_ms",
+}
 WORKLOADS = {
     "bert_large": "bert-large",
     "gpt2_large": "gpt2-large",

@@ -22,7 +22,13 @@ WORKLOADS = {
     "Classification/ConvNets/resnet50v1.5": ("resnet-50", "momentum"),
     "Segmentation/MaskRCNN": ("mask-rcnn", "momentum"),
 }
-NETWORKS = {"V100 SXM2 16GB": "4x InfiniBand EDR", "V100": "8x InfiniBand EDR", "A100": "8x InfiniBand HDR", "": "8x InfiniBand NDR"}
+NETWORKS = {
+    "V100 SXM2 16GB": "4x InfiniBand EDR",
+    "V100": "8x InfiniBand EDR",
+    "A100": "8x InfiniBand HDR",
+    "": "8x InfiniBand NDR",
+}
+"""Between nodes, by device: DGX-1, DGX-2, DGX A100, DGX H100."""
 
 
 def case(row: Row) -> Case | Skip:
@@ -47,9 +53,8 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, making.NO_WORKLOAD if network is None else f"{row.text('precision')} on a device without it")
     between = spelling.network_named(next(link for text, link in NETWORKS.items() if text in found.name))
     try:
-        one = making.setting(
-            spelling.cluster(found, devices // nodes, nodes, between), batch, precision, optimizer, grad_accum_steps=accumulation
-        )
+        machines = spelling.cluster(found, devices // nodes, nodes, between)
+        one = making.setting(machines, batch, precision, optimizer, grad_accum_steps=accumulation)
     except UserError:
         return Skip(keys, making.NO_BATCH)
     return Case(

@@ -1,7 +1,7 @@
 """Step and synchronisation times of the Pollux and Sia clusters (``pollux_sia_dataparallel.csv``): PyTorch DDP, fp32.
 
-``aws`` is g4dn.12xlarge, ``rtx`` eight 2080 Ti a node, ``dgx-ext`` DGX A100. The step time includes the synchronisation. Where the
-devices do not divide among the nodes, the row lies between two even clusters.
+``aws`` is g4dn.12xlarge, ``rtx`` eight 2080 Ti a node, ``dgx-ext`` DGX A100. The step time includes the synchronisation.
+Where the devices do not divide among the nodes, the row lies between two even clusters.
 Networks: AWS instance table (50 Gb/s); Jayaram Subramanya et al. 2023, Sia, SOSP, section 4 (50 Gb/s; 8 x 200 Gb/s).
 """
 

@@ -8,6 +8,7 @@ from functools import cache
 from paceline.errors import UserError
 from paceline.hardware.catalogue import cluster as make_cluster
 from paceline.hardware.catalogue import device as find_device
+from paceline.hardware.catalogue import link
 from paceline.hardware.catalogue import network as find_network
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Link
@@ -19,7 +20,7 @@ _NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w)\b", re.IGNORECASE
 _FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
 _MEMORY = re.compile(r"[\s_-]*\b[0-9]+\s*gb\b", re.IGNORECASE)
 _VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
-_PORTS = re.compile(r"(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(?:Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
+_PORTS = re.compile(r"\s*(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(?:Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
 _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 
 
@@ -65,14 +66,11 @@ def network(text: str) -> Link | None:
 
 def cluster(device: Device, per_node: int, nodes: int, between: Link | str | None = None, inside: str = "") -> Cluster:
     """``nodes`` nodes of ``per_node`` devices, the links inside a node the device's own unless ``inside`` names one."""
-    from paceline.hardware.catalogue import link
-
     own = make_cluster(device.name, per_node, 1)
     intra = link(inside) if inside else own.intra_link
-    if nodes == 1 or between is None:
+    far = find_network(between) if isinstance(between, str) else between or intra
+    if nodes == 1:
         far = intra
-    else:
-        far = between if isinstance(between, Link) else find_network(between)
     return Cluster(device=device, devices_per_node=per_node, num_nodes=nodes, intra_link=intra, network=far)
 
 

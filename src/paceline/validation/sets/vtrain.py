@@ -38,6 +38,8 @@ def case(row: Row) -> Case | Skip:
     if found is None:
         return Skip(keys, making.NO_DEVICE)
     network = making.gpt(layers, hidden, heads, length, VOCABULARY)
+    if network is None:
+        return Skip(keys, making.NO_WORKLOAD)
     try:
         machines = spelling.cluster(found, devices // nodes, nodes, "8x InfiniBand HDR" if nodes > 1 else None)
         one = making.setting(machines, micro, making.half(found), "adam", grad_accum_steps=batch // (micro * devices))

@@ -1,0 +1,87 @@
+"""Rows of measurements, made up in the tests: every column of a set, empty but for what is given."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from paceline.validation.case import Case, Skip
+from paceline.validation.rows import Row
+from paceline.validation.sets import adapter
+
+USUAL: Mapping[str, Mapping[str, str]] = {
+    "mlperf": {
+        "round": "v1.1", "submitter": "A", "benchmark": "resnet", "accelerator": "A100-SXM-80GB", "num_nodes": "2",
+        "accel_per_node": "8", "num_accel": "16", "global_batch": "3200", "grad_accum": "1",
+        "throughput_samples_per_s": "32000", "throughput_source": "eval_slope",
+        "host_networking": "Storage: 2x ConnectX-6 IB HDR 200Gb/Sec, Compute: 8x ConnectX-6 IB HDR 200Gb/Sec",
+    },
+    "pollux_sia": {
+        "model": "imagenet", "cluster": "aws", "gpu": "T4-16GB", "num_nodes": "2", "num_gpus": "8", "placement": "44",
+        "local_batch": "32", "step_time_s": "0.5", "sync_time_s": "0.1",
+    },
+    "neusight": {
+        "model": "bert_large", "seq_len": "512", "batch": "4", "gpu": "NVIDIA_H100_80GB_HBM3", "mode": "train",
+        "measured_ms": "400", "neusight_pred_ms": "440", "habitat_pred_ms": "900",
+    },
+    "llmfoundry": {
+        "model": "MPT-1b", "gpu": "h100_80gb", "num_gpus": "16", "seq_len": "2048", "precision": "bf16",
+        "sharding": "FULL_SHARD", "activation_ckpt": "True", "act_cpu_offload": "False", "micro_batch": "4",
+        "grad_accum": "2", "global_batch": "128", "tokens_per_s": "131072",
+        "interconnect": "1600 Gbps/node RoCE (stated)",
+    },
+    "nvidia_dle": {
+        "framework_dir": "PyTorch", "model_dir": "Classification/ConvNets/resnet50v1.5", "gpu": "A100-SXM-80GB",
+        "num_nodes": "1", "num_gpus": "8", "precision": "mixed", "batch_per_gpu": "256", "throughput": "20480",
+    },
+    "lambda": {
+        "system": "2x RTX 4090", "num_gpus": "2", "model": "resnet50", "precision": "amp/fp16",
+        "batch_per_gpu_listed": "512", "throughput": "2048", "unit": "images/s",
+    },
+    "tf_benchmarks": {
+        "model": "VGG16", "platform": "P", "gpu": "K80", "interconnect": "PCIe", "num_nodes": "2", "num_gpus": "16",
+        "batch_per_gpu": "64", "precision": "fp32", "data": "synthetic", "images_per_s": "512",
+        "variable_update": "distributed_replicated (PS on worker hosts)",
+    },
+    "vtrain": {
+        "gpu": "A100", "num_gpus": "8", "hidden": "1024", "heads": "16", "layers": "12", "seq_len": "1024",
+        "global_batch": "64", "micro_batch": "4", "tp": "1", "dp": "8", "pp": "1", "iter_time_ms": "250",
+    },
+}  # fmt: skip
+"""A row of each set that can be modelled. The figures are made up."""
+
+
+def columns(name: str) -> tuple[str, ...]:
+    one = adapter(name)
+    return (*one.texts, *one.numbers)
+
+
+def values(name: str, **changes: str) -> dict[str, str]:
+    return {**dict.fromkeys(columns(name), ""), **{k: v for k, v in USUAL[name].items() if k in columns(name)}, **changes}
+
+
+def outcome(name: str, **changes: str) -> Case | Skip:
+    """What the adapter makes of the usual row with ``changes``."""
+    return adapter(name).read(Row(values(name, **changes), 1, 2, "made_up.csv"))
+
+
+def case(name: str, **changes: str) -> Case:
+    made = outcome(name, **changes)
+    assert isinstance(made, Case), made
+    return made
+
+
+def skip(name: str, **changes: str) -> Skip:
+    made = outcome(name, **changes)
+    assert isinstance(made, Skip), made
+    return made
+
+
+def write(path: Path, name: str, rows: Iterable[Mapping[str, str]]) -> Path:
+    """A file of the set, with the usual row changed as each of ``rows`` says."""
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, columns(name))
+        writer.writeheader()
+        writer.writerows(values(name, **row) for row in rows)
+    return path

@@ -1,0 +1,153 @@
+"""Every adapter: what a row says, in the units of a step, and why another row is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from measured_rows import USUAL, case, outcome, skip
+from paceline.errors import UserError
+from paceline.validation.case import Case, Skip
+from paceline.validation.sets import NAMES, adapter, spelling
+
+
+def test_mlperf() -> None:
+    one = case("mlperf")
+    (setting,) = one.settings
+    assert one.workload.name == "resnet-50" and one.software == "tuned"
+    assert one.step_s == pytest.approx(0.1)  # 3200 samples at 32000 a second
+    assert setting.strategy.global_batch_size == 3200 and setting.strategy.precision == "fp16"
+    assert (setting.cluster.num_nodes, setting.cluster.devices_per_node) == (2, 8)
+    assert setting.cluster.network.bandwidth.value == 8 * 25e9  # the storage ports do not count
+    assert not skip("mlperf", throughput_source="run_average").good
+    assert not skip("mlperf", throughput_source="", throughput_samples_per_s="").good
+    assert skip("mlperf", tp="4").reason == skip("vtrain", tp="2", dp="4").reason
+    assert skip("mlperf", accelerator="Abacus-9").good
+    assert skip("mlperf", benchmark="chess").good
+    assert not skip("mlperf", global_batch="8").good
+
+
+def test_mlperf_counts_a_tpu_as_one_torus_and_a_batch_by_its_pieces() -> None:
+    one = case("mlperf", accelerator="TPU-v4", num_nodes="16", accel_per_node="4", num_accel="64", global_batch="6400")
+    assert one.settings[0].cluster.num_nodes == 1 and one.settings[0].strategy.precision == "bf16"
+    assert one.keys.nodes == 16
+    split = case("mlperf", grad_accum="2")
+    assert split.settings[0].strategy.grad_accum_steps == 2 and split.step_s == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("round_", "said"), [("v1.1", "ssd"), ("v2.0", "retinanet"), ("v3.1", "retinanet")])
+def test_ssd_is_retinanet_from_round_2(round_: str, said: str) -> None:
+    assert outcome("mlperf", benchmark="ssd", round=round_).keys.model == said
+
+
+def test_pollux_sia() -> None:
+    one = case("pollux_sia")
+    assert (one.step_s, one.sync_s, one.software) == (0.5, 0.1, "ordinary")
+    assert [s.weight for s in one.settings] == [1.0] and one.samples == 32 * 8
+    uneven = case("pollux_sia", num_gpus="11", num_nodes="4", placement="2333")
+    assert [s.cluster.devices_per_node for s in uneven.settings] == [2, 3]
+    assert sum(s.weight for s in uneven.settings) == pytest.approx(1)
+    assert uneven.samples == pytest.approx(32 * 11)  # between the two even clusters, by distance
+    assert {s.cluster.num_nodes for s in uneven.settings} == {4}
+    assert skip("pollux_sia", gpu="Abacus-9").good
+    with pytest.raises(UserError, match="sync_time_s"):
+        outcome("pollux_sia", sync_time_s="0.6")
+
+
+def test_tf_benchmarks() -> None:
+    one = case("tf_benchmarks")
+    (setting,) = one.settings
+    assert one.step_s == pytest.approx(2.0) and setting.strategy.exchange == "sharded"
+    assert setting.cluster.network.bandwidth.value == 1.25e9
+    alone = case("tf_benchmarks", num_nodes="1", num_gpus="8", gpu="P100-SXM2-16GB", variable_update="parameter_server/cpu")
+    assert alone.settings[0].cluster.intra_link.kind == "pcie" and alone.settings[0].strategy.exchange == "allreduce"
+    nccl = case("tf_benchmarks", num_nodes="1", num_gpus="8", gpu="P100-SXM2-16GB", variable_update="replicated/nccl")
+    assert nccl.settings[0].cluster.intra_link.kind == "nvlink"
+
+
+def test_lambda() -> None:
+    one = case("lambda")
+    assert one.step_s == pytest.approx(0.25) and one.settings[0].strategy.micro_batch_size == 256
+    assert one.precision == "fp16" and case("lambda", precision="fp32/tf32").precision == "tf32"
+    assert case("lambda", precision="fp32/tf32", system="LambdaCloud 2x V100 16GB").precision == "fp32"
+    assert skip("lambda", model="waveglow").good
+
+
+def test_nvidia_dle() -> None:
+    one = case("nvidia_dle")
+    assert one.step_s == pytest.approx(0.1) and one.precision == "fp16"
+    assert case("nvidia_dle", precision="fp32").precision == "tf32"
+    assert not skip("nvidia_dle", batch_per_gpu="").good and not skip("nvidia_dle", throughput="0").good
+
+
+def test_vtrain_keeps_data_parallel_rows() -> None:
+    assert skip("vtrain", pp="2", dp="4").good is False
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_set_reads_its_usual_row_and_an_unknown_device(name: str) -> None:
+    made = outcome(name)
+    assert isinstance(made, Case) or made.good
+    column = next(c for c in ("accelerator", "gpu", "system") if c in USUAL[name])
+    strange = skip(name, **{column: "Abacus-9"})
+    assert strange.good and strange.keys.device == "Abacus-9"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_in_a_number_names_row_and_column(name: str) -> None:
+    for column in adapter(name).numbers:
+        with pytest.raises(UserError, match=rf"made_up\.csv, row 1 \(line 2\), column {column}: 'fast' is not a number"):
+            outcome(name, **{column: "fast"})
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("A100-SXM-80GB", "A100 SXM 80GB"),
+        ("NVIDIA_A100-PCIE-40GB", "A100 PCIe 40GB"),
+        ("a100_40gb", "A100 SXM 40GB"),
+        ("NVIDIA A100-PCIE-80GB (300W)", "A100 PCIe 80GB"),
+        ("V100-SXM3-32GB", "V100 SXM2 32GB"),
+        ("LambdaCloud 2x V100 16GB", "V100 SXM2 16GB"),
+        ("H100-SXM5-80GB", "H100 SXM"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("h100_80gb", "H100 SXM"),
+        ("H100 80GB PCIe Gen5", "H100 PCIe"),
+        ("H200-SXM-141GB", "H200"),
+        ("NVIDIA_L4", "L4"),
+        ("T4-16GB", "T4"),
+        ("RTX-2080Ti", "RTX 2080 Ti"),
+        ("2x GeForce RTX 4090", "RTX 4090"),
+        ("TPU-v3", "TPU v3"),
+    ],
+)
+def test_devices_as_files_spell_them(text: str, name: str) -> None:
+    found = spelling.device(text)
+    assert found is not None and found.name == name
+
+
+def test_a_strange_device_is_none() -> None:
+    assert [spelling.device(text) for text in ("CPU-only", "Abacus-9", "", "SXM", "80GB")] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"),
+    [
+        ("1x ConnectX-5 IB EDR 100Gb/Sec", 12.5e9),
+        ("Management: 1x Ethernet 40Gb/Sec, Compute: 8x ConnectX-6 IB HDR 200Gb/Sec", 200e9),
+        ("Storage: 2x ConnectX-7 IB NDR 400Gb/Sec, Compute: 8x ConnectX-7 IB NDR 400Gb/Sec", 400e9),
+        ("2x Mellanox ConnectX-6, 100Gb/s Ethernet", 12.5e9),
+        ("25Gbps", 3.125e9),
+    ],
+)
+def test_networks_as_files_describe_them(text: str, bytes_per_s: float) -> None:
+    found = spelling.network(text)
+    assert found is not None and found.bandwidth.value == pytest.approx(bytes_per_s)
+
+
+def test_no_network_in_the_text() -> None:
+    assert [spelling.network(text) for text in ("", "N/A", "TODO", "Mellanox ConnectX-6")] == [None] * 4
+
+
+def test_reasons_are_few_whatever_the_row() -> None:
+    made = [outcome(name, **dict.fromkeys(USUAL[name], "")) for name in NAMES]
+    assert all(isinstance(one, Skip) for one in made)

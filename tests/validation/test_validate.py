@@ -1,0 +1,154 @@
+"""What may be seen is seen and not scored; what may not be seen changes nothing; a bad file is one line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from measured_rows import columns, values, write
+from paceline.cli import main
+from paceline.errors import UserError
+from paceline.validation import Info, validate
+from paceline.validation.case import Keys
+
+KEYS = ["points", "coverage", "mape", "median", "p90", "worst", "interval_share", "baselines", "groups", "skipped"]
+FILES = {
+    "mlperf": "mlperf_training", "pollux_sia": "pollux_sia_dataparallel", "neusight": "neusight_model_latency",
+    "llmfoundry": "llmfoundry_mpt_fsdp", "tf_benchmarks": "tf_benchmarks_2017_k80_p100", "vtrain": "vtrain_megatron_a100",
+    "nvidia_dle": "nvidia_dle", "lambda": "lambda_single_node",
+}  # fmt: skip
+
+
+def scales(name: str = "lambda") -> list[dict[str, str]]:
+    """One model on 1 to 8 devices."""
+    return [
+        {"num_gpus": str(n), "system": f"{n}x RTX 4090", "batch_per_gpu_listed": str(256 * n), "throughput": str(1000 * n)}
+        for n in (1, 2, 4, 8)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "nodes", "seen"),
+    [
+        ("none", 1, 1, False), ("one_device", 1, 1, True), ("one_device", 2, 1, False), ("one_node", 8, 1, True),
+        ("one_node", 8, 2, False), ("up_to=8", 8, 4, True), ("up_to=8", 9, 2, False),
+    ],
+)  # fmt: skip
+def test_what_may_be_seen(text: str, devices: int, nodes: int, seen: bool) -> None:
+    info = Info.parse(text)
+    assert info.shows(Keys("m", "d", devices, nodes)) is seen and str(info) == text
+
+
+@pytest.mark.parametrize("text", ["up_to", "up_to=", "up_to=0", "up_to=-1", "up_to=two", "one", "", "None"])
+def test_a_wrong_info_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--info"):
+        Info.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("info", "points", "seen"), [("none", 4, 0), ("one_device", 3, 1), ("one_node", 0, 4), ("up_to=2", 2, 2)]
+)
+def test_rows_seen_are_not_scored(info: str, points: int, seen: int, tmp_path: Path) -> None:
+    done = validate("lambda", write(tmp_path / "a.csv", "lambda", scales()), Info.parse(info))
+    assert (done.total["points"], done.seen) == (points, seen) and done.total["coverage"] == 1
+
+
+def test_what_is_not_seen_changes_no_prediction(tmp_path: Path) -> None:
+    """Predicted seconds follow from error and measurement: a change of hidden rows moves only their own."""
+    rows = scales()
+    first = validate("lambda", write(tmp_path / "a.csv", "lambda", rows), Info.parse("up_to=2"))
+    rows[3]["throughput"] = "1"
+    second = validate("lambda", write(tmp_path / "b.csv", "lambda", rows), Info.parse("up_to=2"))
+    four = [next(g for g in d.groups if g["by"] == "scale" and g["name"] == "4") for d in (first, second)]
+    assert four[0] == four[1]
+
+
+def test_reasons_are_counted(tmp_path: Path) -> None:
+    rows = [{}, {"accelerator": "Abacus-9"}, {"accelerator": "Abacus-9"}, {"throughput_source": "run_average"}]
+    done = validate("mlperf", write(tmp_path / "a.csv", "mlperf", rows))
+    assert list(done.skipped.values()) == [2, 1] and done.total["coverage"] == pytest.approx(1 / 3)
+
+
+def test_the_command_prints_the_keys_and_a_narrow_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(write(tmp_path / "a.csv", "mlperf", [{}, {"accelerator": "Abacus-9"}]))
+    assert main(["validate", "mlperf", path, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert list(data)[: len(KEYS)] == KEYS and data["points"] == 1
+    assert {"by", "name", *KEYS[:8]} <= set(data["groups"][0])
+    assert main(["validate", "mlperf", path, "--info", "one_node"]) == 0
+    out, err = capsys.readouterr()
+    assert max(map(len, out.splitlines())) <= 80 and "device not in the catalogue" in out and "2 rows" in err
+
+
+def bad(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "bad.csv"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "bad.csv is empty"),
+        ("\n", "bad.csv is empty"),
+        ("a,b\n1,2\n", "bad.csv lacks the columns system, "),
+        (",".join(columns("lambda")) + "\n", "bad.csv has a header and no rows"),
+        (",".join(columns("lambda")) + "\n1,2\n", "bad.csv, row 1 (line 2): 2 values for 7 columns"),
+        (",".join(columns("lambda")) + ",unit\n" + "1," * 7 + "1\n", "bad.csv has the column unit twice"),
+        (",".join(columns("mlperf")) + "\n" + "x," * 15 + "x\n", "lacks the columns system"),
+    ],
+)
+def test_a_bad_file_is_one_line(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "lambda", bad(tmp_path, text)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and said in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["lamda", "x.csv"], "nearest: lambda"),
+        (["lambda", "nowhere.csv"], "cannot read nowhere.csv"),
+        (["lambda", "."], "cannot read ."),
+        (["lambda", "x.csv", "--info", "up_to=x"], "up_to=8"),
+        (["lambda", "x.csv", "--info", "one_nod"], "did you mean one_node?"),
+        (["lambda", "x.csv", "--hold-out", "devices"], "did you mean device?"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and said in err
+
+
+def test_text_in_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.csv", "lambda", [{}, {"throughput": "many"}])
+    assert main(["validate", "lambda", str(path)]) == 2
+    assert "a.csv, row 2 (line 3), column throughput: 'many' is not a number from 0 up" in capsys.readouterr().err
+
+
+def test_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00a,b\n")
+    assert main(["validate", "lambda", str(tmp_path / "a.csv")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def shared(name: str) -> Path:
+    folder = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[2].parent / "shared")) / "data" / "measured"
+    path = folder / f"{FILES[name]}.csv"
+    if not path.exists():
+        pytest.skip("no folder shared/data/measured beside the checkout, and PACELINE_SHARED does not name one")
+    return path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_row_of_the_measured_files_is_read(name: str) -> None:
+    """Every twentieth row: a case or a reason, and never an error."""
+    with shared(name).open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))[::20]
+    assert set(columns(name)) <= set(rows[0])
+    assert values(name).keys() <= rows[0].keys()

@@ -78,7 +78,7 @@ def test_no_unknown_keys(name: str) -> None:
     common = {"name", "kind", "aliases", "note"}
     legal = {
         "devices.toml": common | {"link", "units", "power", "peak_flops", "matmul_flops", "memory", "memory_bandwidth"},
-        "links.toml": common | {"bandwidth", "latency"},
+        "links.toml": common | {"bandwidth", "latency", "reduces"},
     }[name]
     for entry in data["device"] if "device" in data else data["link"]:
         assert set(entry) <= legal, entry["name"]

@@ -198,6 +198,7 @@ def _catalogue_links() -> tuple[Link, ...]:
             latency=_fact(entry["latency"], sources),
             aliases=tuple(entry.get("aliases", ())),
             note=entry.get("note", ""),
+            reduces=entry.get("reduces", False),
         )
         for entry in data["link"]
     )

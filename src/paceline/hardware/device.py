@@ -62,6 +62,7 @@ class Link:
     Attributes:
         bandwidth: bytes/s in one direction, per device (inside a node) or per node (between nodes).
         latency: seconds for an empty message between two ends, software included.
+        reduces: whether its switch adds up what passes through it (NVLink SHARP, SHARP on InfiniBand).
     """
 
     name: str
@@ -70,3 +71,4 @@ class Link:
     latency: Fact
     aliases: tuple[str, ...] = ()
     note: str = ""
+    reduces: bool = False

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from paceline.prediction.protocols import BARE, NCCL, Protocol
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
@@ -30,6 +32,10 @@ class Efficiency:
             pairwise exchange of Thakur et al. 2005 one.
         latency_factor: on the catalogue's latencies.
         codec_cores: cores of a CPU that a rank's codec has; no device says how many it has.
+        protocols: of the engine's collectives on anything but a CPU.
+        overlap_penalty: share of the time in which exchange and compute work at once that is lost to both: the kernels that
+            move messages take multiprocessors and memory bandwidth. 0 hides all of it, 1 none.
+        straggler_spread: standard deviation of the workers' compute times in one step, relative to their mean.
         time_factor: on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation).
     """
 
@@ -45,6 +51,9 @@ class Efficiency:
     latency_factor: float
     time_factor: float = 1.0
     codec_cores: float = 1
+    protocols: tuple[Protocol, ...] = BARE
+    overlap_penalty: float = 0.0
+    straggler_spread: float = 0.0
 
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
@@ -78,7 +87,7 @@ def _launch(gpu: float, cpu: float) -> Mapping[str, float]:
 # too fast for ResNet-50 on the K80 (2x) and for ill-tuned mixed precision on the A100 (1.7x).
 # Links are estimates: TCP/IP over Ethernet carries at most 0.94 of the line (1448 bytes of data in a frame of 1538);
 # 8 H100 on NVLink 4 (450 GB/s) reach a bus bandwidth of 466 GB/s with sums in the switch (NVIDIA dgxc-benchmarking), which
-# bounds HIGH. The other shares are unmeasured.
+# bounds HIGH; gloo reaches 0.94 between four hosts at 1 Gb/s (100 MB in 1.28 s). The other shares are unmeasured.
 LOW = Efficiency(
     matmul_share=0.65,
     vector_share=0.7,
@@ -91,6 +100,7 @@ LOW = Efficiency(
     concurrent_messages=1,
     latency_factor=2.0,
     codec_cores=1,
+    protocols=NCCL,
 )
 TYPICAL = Efficiency(
     matmul_share=0.85,
@@ -100,10 +110,11 @@ TYPICAL = Efficiency(
     half_s=5e-6,
     memory_share=0.62,
     launch_s=_launch(5e-6, 8e-6),
-    link_share=_kinds(pcie=0.7, nvlink=0.8, ethernet=0.85, infiniband=0.85, loopback=0.8),
+    link_share=_kinds(pcie=0.7, nvlink=0.8, ethernet=0.94, infiniband=0.85, loopback=0.8),
     concurrent_messages=8,
     latency_factor=1.0,
     codec_cores=4,
+    protocols=NCCL,
 )
 HIGH = Efficiency(
     matmul_share=0.97,
@@ -117,4 +128,5 @@ HIGH = Efficiency(
     concurrent_messages=32,
     latency_factor=0.6,
     codec_cores=16,
+    protocols=NCCL,
 )

@@ -1,29 +1,38 @@
 """Seconds of one collective on a cluster, by the alpha-beta model: a message of n bytes takes ``alpha + n / bandwidth``.
 
 Two levels: a link inside each node, per device, and the node's network, shared by its devices. Ranks are node-major.
-Nothing else loads the links, all devices are equally fast, and switches do not block.
+Nothing else loads the links, all devices are equally fast, and switches do not block. An engine's own collectives take the
+algorithm (``ALGORITHMS``) and the protocol (``protocols.py``) that are fastest for their size.
 
 Sources: Hockney 1994, The communication challenge for MPP, Parallel Computing 20(3) (alpha-beta); Thakur, Rabenseifner,
 Gropp 2005, Optimization of collective communication operations in MPICH, IJHPCA 19(1) (ring, pairwise exchange); Li et al.
 2018, INCEPTIONN, MICRO, Algorithm 1 (the ring of encoded blocks: 2 (N-1) alpha + 2 (N-1)/N n beta);
 Sanders, Speck, Traeff 2009, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing
-35(12), which NCCL uses for small messages.
+35(12), which NCCL uses for small messages; NVIDIA, NCCL src/graph/tuning.cc (the steps of each level); Goyal et al. 2017,
+Accurate, Large Minibatch SGD, section 4 (hierarchical: reduce in a node, all-reduce between, gather in a node).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
 from paceline.prediction.efficiency import Efficiency
+from paceline.prediction.protocols import BARE
 from paceline.strategy.phase import Phase
 
+Array = NDArray[np.float64]
 Level = Literal["network", "intra-node link"]
+Algorithm = Literal["ring", "tree", "switch", "hierarchical"]
+ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "switch")
+"""What an engine chooses from; ``hierarchical`` is what some frameworks do above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,40 @@ class Load:
     far: int
 
 
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """Phases as numbers for nodes of one size, each array of shape (phases,): what does not depend on how fast links are.
+
+    Attributes:
+        pattern: 0 all-reduce, 1 all-gather or reduce-scatter, 2 push or pull, 3 shift, 4 nothing to send.
+        size: of the buffer of an engine's collective.
+        intra, network: bytes of the others over the busiest link of each level.
+        near, far: their messages a round, or the share of a ring's links that lie in each level; ``rounds``.
+    """
+
+    pattern: NDArray[np.int64]
+    size: Array
+    intra: Array
+    network: Array
+    near: Array
+    far: Array
+    rounds: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One algorithm with one protocol: seconds of each level are ``fixed + size * per_byte``, and bytes of both pass at once.
+
+    ``serial``: the levels follow each other.
+    """
+
+    intra_s: float
+    network_s: float
+    intra_per_byte: float
+    network_per_byte: float
+    serial: bool = False
+
+
 def link_seconds(link: Link, size: float, messages: float, efficiency: Efficiency) -> float:
     """``messages`` latencies and ``size`` bytes over a link, at the bandwidth that collectives get of it."""
     bandwidth = link.bandwidth.value * efficiency.link_share[link.kind]
@@ -56,43 +99,148 @@ def link_seconds(link: Link, size: float, messages: float, efficiency: Efficienc
 
 def phase_cost(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseCost:
     """Seconds of ``phase`` on every device of ``cluster``; 0 where every rank is alone in its group."""
-    if phase.members == 1:
-        return PhaseCost(0.0, "intra-node link")
-    patterns = {"allreduce": _allreduce, "push": _direct, "pull": _direct, "shift": _shift, "gather": _half, "scatter": _half}
-    return patterns[phase.pattern](phase, cluster, efficiency)
+    seconds, network = phase_seconds(loads([phase], cluster.devices_per_node), cluster, efficiency)
+    return PhaseCost(float(seconds[0]), "network" if network[0] else "intra-node link")
 
 
-def _allreduce(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseCost:
-    """Of the whole world: a flat ring through all nodes, or two trees where they are faster (NCCL); a CPU has the ring (gloo).
+def loads(phases: Sequence[Phase], devices_per_node: int) -> Loads:
+    """The phases' numbers. The slow part of their cost; it is worth keeping."""
+    rows = np.array([_row(phase, devices_per_node) for phase in phases], dtype=np.float64).reshape(-1, 7)
+    return Loads(rows[:, 0].astype(np.int64), *rows[:, 1:].T)
 
-    Every rank sends 2 (N-1)/N n bytes in a ring and at most 2 n in two trees, and each node's network carries one rank's
-    worth in each direction, so the slower level sets the bandwidth. A ring chains 2 (N-1) messages, 2 (M-1) of them between
-    the M nodes; two trees chain 2 (R-1) in a node of R devices and 2 log2 M between nodes.
-    """
-    n, nodes, per_node = phase.world_size, cluster.num_nodes, cluster.devices_per_node
+
+def _row(phase: Phase, devices_per_node: int) -> tuple[float, ...]:
     size = max(phase.sizes)
-    ring, tree = 2 * (n - 1) / n * size, 2.0 * size
-    levels: list[Level] = [*(("intra-node link",) if per_node > 1 else ()), *(("network",) if nodes > 1 else ())]
-    links: dict[Level, Link] = {"intra-node link": cluster.intra_link, "network": cluster.network}
-    hops: dict[Level, tuple[int, int]] = {
-        "intra-node link": (2 * (n - nodes), 2 * (per_node - 1)),
-        "network": (2 * (nodes - 1), 2 * ceil(log2(nodes))),
-    }
-
-    def total(sent: float, algorithm: int) -> float:
-        latency = sum(link_seconds(links[x], 0, hops[x][algorithm], efficiency) for x in levels)
-        return latency + max(link_seconds(links[x], sent, 0, efficiency) for x in levels)
-
-    slowest = max(levels, key=lambda x: link_seconds(links[x], ring, hops[x][0], efficiency))
-    seconds = total(ring, 0) if cluster.device.kind == "cpu" else min(total(ring, 0), total(tree, 1))
-    return PhaseCost(seconds, slowest)
+    if phase.members == 1:
+        return (4, 0, 0, 0, 0, 0, 0)
+    if phase.pattern in ("allreduce", "gather", "scatter"):
+        return (0 if phase.ring else 1, size, 0, 0, 0, 0, 0)
+    load = phase_load(phase, devices_per_node)
+    if phase.pattern == "shift":
+        node = phase.groups()[0] // devices_per_node
+        far = float((node != np.roll(node, -1)).mean())
+        return (3, 0, load.intra, load.network, 1 - far, far, phase.rounds)
+    return (2, 0, load.intra, load.network, load.near, load.far, phase.rounds)
 
 
-def _half(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseCost:
-    """An all-gather or a reduce-scatter of the whole world is half of a ring all-reduce (Thakur et al. 2005, section 4)."""
-    whole = Phase("allreduce", phase.sizes, phase.world_size)
-    cost = _allreduce(whole, cluster, efficiency)
-    return PhaseCost(cost.seconds / 2, cost.level)
+def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tuple[Array, NDArray[np.bool_]]:
+    """Seconds of every phase, and whether the network sets them rather than the link inside a node.
+
+    An engine's collective takes its fastest way. Of messages to all (push, pull) both levels work at once and the slower one
+    sets the time; a rank has some messages in flight at once, so latencies add only from round to round (with one at a time
+    this is the pairwise exchange of Thakur et al. 2005). Of a shift a message passes the members in turn, so latencies are
+    those of its way, ``rounds`` of them, as many of each level as the ring has links of it; the slower level sets the
+    bandwidth.
+    """
+    near, far = cluster.intra_link, cluster.network
+    alpha = [link.latency.value * efficiency.latency_factor for link in (near, far)]
+    beta = [1 / (link.bandwidth.value * efficiency.link_share[link.kind]) for link in (near, far)]
+    intra, network = table.intra * beta[0], table.network * beta[1]
+    direct = table.pattern == 2
+    if direct.any():
+        at_once = efficiency.concurrent_messages
+        intra = np.where(direct, intra + table.rounds * np.ceil(table.near / at_once) * alpha[0], intra)
+        network = np.where(direct, network + table.rounds * np.ceil(table.far / at_once) * alpha[1], network)
+    seconds, by_network = np.maximum(intra, network), network >= intra
+    shift = table.pattern == 3
+    if shift.any():
+        seconds = seconds + shift * table.rounds * (table.far * alpha[1] + table.near * alpha[0])
+        by_network &= ~shift | (table.network > 0)
+    for code, halves in ((0, False), (1, True)):
+        own = table.pattern == code
+        if own.any():
+            found, level = collective_seconds(table.size[own], cluster, efficiency, halves=halves)
+            seconds[own], by_network[own] = found, level
+    by_network &= table.pattern != 4
+    return seconds, by_network
+
+
+def collective_seconds(
+    sizes: Array, cluster: Cluster, efficiency: Efficiency, *, halves: bool = False, among: Sequence[Algorithm] = ALGORITHMS
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Seconds of an all-reduce of ``sizes`` bytes among all devices, and whether the network sets them.
+
+    Args:
+        halves: an all-gather or a reduce-scatter instead: half of a ring (Thakur et al. 2005, section 4).
+        among: which algorithms the engine may choose from. A CPU has the ring (gloo).
+    """
+    if cluster.world_size == 1:
+        return np.zeros_like(sizes), np.zeros(len(sizes), dtype=np.bool_)
+    cpu = cluster.device.kind == "cpu"
+    ways = list(_ways(cluster, efficiency, ("ring",) if halves or (cpu and among == ALGORITHMS) else among, 1 if halves else 2))
+    table = np.array([(w.intra_s, w.network_s, w.intra_per_byte, w.network_per_byte, w.serial) for w in ways])
+    some = np.asarray(sizes, dtype=np.float64)[:, None]
+    intra, network = some * table[:, 2], some * table[:, 3]
+    total = table[:, 0] + table[:, 1] + np.where(table[:, 4] > 0, intra + network, np.maximum(intra, network))
+    best, rows = total.argmin(axis=1), np.arange(len(some))
+    level = (network + table[:, 1] > intra + table[:, 0])[rows, best]
+    return total[rows, best], level
+
+
+def _ways(cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2) -> Iterator[Way]:
+    """Every algorithm with every protocol that the cluster's links carry.
+
+    Of n bytes on M nodes of R devices, N = M R. Ring: each rank sends 2 (N-1)/N n, each node's network carries one rank's worth
+    in each direction, and 2 (N-1) messages follow each other, 2 (M-1) of them between nodes. Two trees: at most 2 n, 2 (R-1)
+    messages in a node and 2 log2 M between nodes. Switch: each device sends n and gets its part of the sum, n / R, on the
+    way there and the reverse on the way back; nodes are joined by trees, or by their own switch, which takes n and gives n.
+    Hierarchical: 2 (R-1)/R n inside, then 2 (M-1)/M n between nodes, over all of a node's devices at once. ``turns``: of the
+    ring; one is an all-gather or a reduce-scatter.
+    """
+    n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
+    near, far = cluster.intra_link, cluster.network
+    protocols = BARE if cluster.device.kind == "cpu" else efficiency.protocols
+    depth = 2 * ceil(log2(nodes))
+    ring = turns * (n - 1) / n
+    for p in protocols:
+        if (local > 1 and near.kind not in p.share) or (nodes > 1 and far.kind not in p.share):
+            continue
+        alpha, tree = (
+            [x.latency.value * efficiency.latency_factor * of.get(x.kind, 1.0) for x in (near, far)]
+            for of in (p.latency, p.tree_latency)
+        )
+        beta = [1 / (x.bandwidth.value * efficiency.link_share[x.kind] * p.share.get(x.kind, 1.0)) for x in (near, far)]
+        inside, between = beta[0] * (local > 1), beta[1] * (nodes > 1)
+        base = p.ring_s * efficiency.latency_factor, p.tree_s * efficiency.latency_factor
+        if "ring" in among:
+            hops = turns * (n - nodes), turns * (nodes - 1)
+            yield Way(base[0] + hops[0] * alpha[0], hops[1] * alpha[1], ring * inside, ring * between)
+        if "tree" in among:
+            yield Way(base[1] + 2 * (local - 1) * tree[0], depth * tree[1], 2 * inside, 2 * between)
+        if "hierarchical" in among:
+            yield Way(
+                base[0] + 2 * (local - 1) * alpha[0],
+                2 * (nodes - 1) * alpha[1],
+                2 * (local - 1) / local * inside,
+                2 * (nodes - 1) / nodes * between,
+                serial=True,
+            )
+        if "switch" in among and p.switch_share and local > 1 and near.reduces:
+            up = (1.0, 2 * alpha[1]) if far.reduces else (2.0, depth * tree[1])
+            start = p.switch_s * efficiency.latency_factor + 2 * alpha[0]
+            yield Way(start, up[1] * (nodes > 1), (local + 1) / local * inside / p.switch_share, up[0] * between)
+
+
+def server_seconds(
+    size: float, workers: int, servers: int, link: Link, efficiency: Efficiency, *, beside: bool = False
+) -> float:
+    """Seconds in which every worker sends ``size`` bytes to M servers, each of which has 1/M of them; a pull takes as long.
+
+    Every host has one ``link``: a server's carries N/M of a worker's bytes, and the busier end sets the time.
+
+    Args:
+        beside: the servers are M of the workers' hosts: what stays on a host costs nothing.
+    """
+    part = size / servers
+    into = part * (workers - 1 if beside else workers)
+    out = part * (servers - 1 if beside and servers == workers else servers)
+    rounds = ceil(max(workers, servers) / efficiency.concurrent_messages)
+    return link_seconds(link, max(into, out), rounds, efficiency)
+
+
+def all_to_all(size: int, world_size: int) -> Phase:
+    """Every rank sends ``size`` bytes to every other, such as the tokens of a layer of experts."""
+    return Phase("all_to_all", (size,), world_size, "push")
 
 
 def phase_load(phase: Phase, devices_per_node: int) -> Load:
@@ -126,33 +274,3 @@ def phase_load(phase: Phase, devices_per_node: int) -> Load:
     intra = int(max((sizes * beside).max(), kept.max()))
     # Ranks of a node that has fewer members of the group have more of them elsewhere.
     return Load(intra, int(max(into.max(), out.max())), int(beside.max()), int(phase.members - 1 - beside.min()))
-
-
-def _direct(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseCost:
-    """Everyone to everyone (or to one); both levels work at once and the slower one sets the time.
-
-    A rank has some messages in flight at once, so latencies add only from round to round; with one message at a time this
-    is the pairwise exchange of Thakur et al. 2005.
-    """
-    load, at_once = phase_load(phase, cluster.devices_per_node), efficiency.concurrent_messages
-    intra = network = 0.0
-    if load.near:
-        intra = link_seconds(cluster.intra_link, load.intra, phase.rounds * ceil(load.near / at_once), efficiency)
-    if load.far:
-        network = link_seconds(cluster.network, load.network, phase.rounds * ceil(load.far / at_once), efficiency)
-    return PhaseCost(network, "network") if network >= intra else PhaseCost(intra, "intra-node link")
-
-
-def _shift(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseCost:
-    """Every rank to its right neighbour at once. A message passes the members in turn, so latencies are those of its way:
-    ``rounds`` of them, as many of each level as the ring has links of it; the slower level sets the bandwidth.
-    """
-    load = phase_load(phase, cluster.devices_per_node)
-    node = phase.groups()[0] // cluster.devices_per_node
-    far = float((node != np.roll(node, -1)).mean())
-    latency = link_seconds(cluster.network, 0, phase.rounds * far, efficiency)
-    latency += link_seconds(cluster.intra_link, 0, phase.rounds * (1 - far), efficiency)
-    network = link_seconds(cluster.network, load.network, 0, efficiency) if load.far else 0.0
-    intra = link_seconds(cluster.intra_link, load.intra, 0, efficiency) if load.near else 0.0
-    level: Level = "network" if load.far and network >= intra else "intra-node link"
-    return PhaseCost(latency + max(network, intra), level)

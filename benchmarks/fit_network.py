@@ -3,8 +3,8 @@
     python benchmarks/fit_network.py nccl_allreduce.csv
 
 Of the file (columns nodes, bytes, time_us) only the rows of one node of 8 H100 are fitted: three shares of bandwidth and what
-the switch needs to begin (``prediction/protocols.py``); other latencies are NVIDIA's. The rows of four nodes are held out; their
-fabric is not stated, so its bandwidth is taken from the rows of 1 GiB and more, which are not scored. Data:
+the switch needs to begin (``prediction/protocols.py``); other latencies are NVIDIA's. The rows of four nodes are held out, and
+since their fabric is not stated, its bandwidth is taken from the rows of 1 GiB and more, which are not scored. Data:
 NVIDIA/dgxc-benchmarking @841f546 (MIT) and stas00/ml-engineering @744d01e (CC BY-SA 4.0).
 """
 

@@ -69,9 +69,9 @@ def test_the_readme_names_the_makefile_targets() -> None:
 def test_the_readme_says_the_predictions_that_it_prints(checkout: Path) -> None:
     text = (ROOT / "README.md").read_text()
     dense, terngrad = (run(c, checkout).stdout for c in commands("README.md")[:2])
-    for claimed, output in (("1.08 s", dense), ("689 ms", terngrad)):
+    for claimed, output in (("1.09 s", dense), ("631 ms", terngrad)):
         assert claimed in output
-    assert "1.08 s a step (0.95 to 1.60)" in text and "689 ms (591 to 1190)" in text
+    assert "1.09 s a step (1.06 to 1.76)" in text and "631 ms (591 to 1190)" in text
 
 
 def test_the_demo_leaves_its_files_and_prints_eighty_columns(run_dir: RunDir, checkout: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Fact, Link
 from paceline.prediction.efficiency import Efficiency
-from paceline.workload.layers import Coverage, Layer, Parameter, Workload
+from paceline.workload.layers import Coverage, Layer, Operation, Parameter, Workload
 
 
 def fact(value: float) -> Fact:
@@ -38,19 +40,16 @@ def make_cluster(
 
 def make_workload(layers: int = 4, width: int = 1000, flops: float = 1e9) -> Workload:
     """``layers`` square linear layers; the gradients of the last come first."""
+    shape: Any = {"kind": "matmul", "m": flops / (2.0 * width**2), "n": width, "k": width, "batch": 1.0, "grows": "m"}
     table = tuple(
         Layer(
             name=f"fc{i}",
             kind="Linear",
-            flops_forward=flops,
-            flops_backward=2 * flops,
-            bytes_forward=8e3,
-            bytes_backward=16e3,
-            fixed_bytes_forward=4.0 * width**2,
-            fixed_bytes_backward=8.0 * width**2,
+            operations=(
+                Operation(backward=False, calls=1, flops=flops, bytes=8e3, fixed_bytes=4.0 * width**2, **shape),
+                Operation(backward=True, calls=2, flops=2 * flops, bytes=16e3, fixed_bytes=8.0 * width**2, **shape),
+            ),
             activation_bytes=4.0 * width,
-            ops_forward=1,
-            ops_backward=2,
         )
         for i in range(layers)
     )

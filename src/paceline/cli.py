@@ -224,7 +224,7 @@ def _workload_show(o: argparse.Namespace) -> Answer:
     from paceline.workload import workload
 
     table = workload(o.name)
-    return table.to_json(), workload_text(table)
+    return asdict(table), workload_text(table)
 
 
 def _bench_codec(o: argparse.Namespace) -> Answer:

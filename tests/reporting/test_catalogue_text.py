@@ -10,7 +10,7 @@ from paceline import hardware
 from paceline.reporting.catalogue import WIDTH, device_text, hardware_text, link_text, workload_text, workloads_text
 from paceline.reporting.values import strategy_text
 from paceline.strategy import Strategy
-from paceline.workload import Coverage, Layer, Parameter, Workload, names, workload
+from paceline.workload import Coverage, Layer, Operation, Parameter, Workload, names, workload
 
 DEVICES, LINKS = hardware.devices(), hardware.links()
 
@@ -78,9 +78,8 @@ def test_the_list_of_workloads_is_aligned_and_whole() -> None:
 @given(st.text(min_size=1, max_size=90), st.text(max_size=60), st.integers(1, 10**12))
 def test_long_names_are_cut_with_a_mark(name: str, kind: str, size: int) -> None:
     name, kind = (" ".join("".join(c for c in text if c.isprintable()).split()) or "x" for text in (name, kind))
-    work = {"flops_forward": 1e19, "flops_backward": 2e19, "bytes_forward": 1.0, "bytes_backward": 1.0}
-    rest = {"fixed_bytes_forward": 0.0, "fixed_bytes_backward": 0.0, "activation_bytes": 1e12}
-    layer = Layer(name=name, kind=kind, ops_forward=1, ops_backward=1, **work, **rest)
+    work = (Operation(kind="matmul", backward=back, calls=1, flops=1e19 * (1 + back), bytes=1.0) for back in (False, True))
+    layer = Layer(name=name, kind=kind, operations=tuple(work), activation_bytes=1e12)
     parameter = Parameter(name=f"{name}.weight", shape=(size,), layer=0, ready=0)
     given = {"name": name, "layers": (layer,), "parameters": (parameter,), "input_bytes": 4.0, "sample": kind, "source": name}
     table = Workload(**given, coverage=Coverage(ops=2, known=1, unknown={kind: 1}))

@@ -15,6 +15,7 @@ from paceline.workload import Workload, names, workload
 from paceline.workload.recorder import fused_kernels
 
 GIGA = 1e9
+FIELDS = ("flops", "bytes", "fixed_bytes", "ops")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,32 @@ PUBLISHED = {
     ),
 }  # fmt: skip
 
+# FLOPs, bytes and fixed bytes (each forward, backward), activation bytes, and ATen operations (forward, backward), as
+# counted when a layer was one sum a pass. A convolution's two gradients were one operation.
+SUMS = {
+    "alexnet": (1_448_813_632, 2_686_796_864, 41_937_420, 95_541_460, 243_860_920, 487_679_532, 12_458_420, 36, 59),
+    "bert-base": (28_499_116_032, 57_300_221_952, 264_531_968, 546_354_176, 437_666_336, 1_249_920_532, 95_651_840, 183, 354),
+    "bert-large": (
+        87_189_618_688,
+        175_184_543_744,
+        617_164_800,
+        1_237_414_912,
+        1_340_176_192,
+        3_179_402_036,
+        226_248_704,
+        351,
+        690,
+    ),
+    "cifar10-terngrad": (36_941_568, 68_353_536, 2_062_200, 4_338_760, 4_273_216, 8_543_540, 635_952, 27, 50),
+    "googlenet": (3_165_343_744, 6_094_659_584, 144_360_672, 290_867_336, 27_994_232, 55_955_308, 48_212_584, 155, 192),
+    "gpt2": (291_648_307_200, 602_623_967_232, 2_251_780_096, 4_849_389_568, 504_067_384, 1_615_898_924, 836_595_712, 153, 275),
+    "hdc": (2_794_000, 4_804_000, 43_256, 81_464, 5_598_064, 9_618_052, 13_184, 13, 25),
+    "lenet5": (4_586_000, 8_596_000, 187_896, 269_704, 1_724_344, 3_446_332, 108_224, 9, 14),
+    "resnet-50": (8_178_368_512, 16_120_709_120, 325_168_864, 454_550_792, 102_653_960, 204_770_988, 85_913_512, 229, 179),
+    "vgg-16": (30_940_528_640, 61_707_649_024, 242_065_120, 356_717_832, 553_430_200, 1_106_806_700, 73_234_344, 40, 47),
+    "vgg-a": (15_218_180_096, 30_262_951_936, 144_121_568, 209_802_504, 531_453_368, 1_062_858_924, 48_748_456, 30, 37),
+}
+
 # Szegedy et al., table 1: multiply-adds in millions. Its rows do not follow exactly from its own widths: 5a is 5 % off.
 GOOGLENET_STAGES = {"3a": 128, "3b": 304, "4a": 73, "4b": 88, "4c": 100, "4d": 119, "4e": 170, "5a": 54, "5b": 71}
 
@@ -82,6 +109,26 @@ def test_totals_are_the_published_ones(name: str) -> None:
     table, published = workload(name), PUBLISHED[name]
     assert table.num_parameters == published.parameters, published.citation
     assert table.flops_forward == pytest.approx(published.flops, rel=published.tolerance), published.citation
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_operations_add_up_to_the_sums_counted_before_there_were_any(name: str) -> None:
+    layers = workload(name).layers
+    totals = [sum(getattr(layer, f"{f}_{p}") for layer in layers) for f in FIELDS for p in ("forward", "backward")]
+    kept = sum(layer.activation_bytes for layer in layers)
+    both = sum(o.kind == "conv" and o.backward and o.grows == "m" for layer in layers for o in layer.operations)
+    assert (*totals[:6], kept, totals[6], totals[7] - both) == SUMS[name]
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_shapes_account_for_the_flops(name: str) -> None:
+    for operation in (o for layer in workload(name).layers for o in layer.operations):
+        product = 2 * operation.m * operation.n * operation.k * operation.batch * operation.calls
+        if operation.kind == "attention":
+            assert operation.flops == product * (5 if operation.backward else 2)
+        else:
+            assert operation.flops == pytest.approx(product, rel=1e-12)
+        assert (operation.grows == "") == (operation.kind == "memory")
 
 
 def test_hdc_is_five_hidden_layers_of_500() -> None:
@@ -130,8 +177,10 @@ def test_every_operation_is_known(name: str) -> None:
 @pytest.mark.parametrize("name", REGISTRY)
 def test_quantities_are_not_negative(name: str) -> None:
     for layer in workload(name).layers:
-        numbers = [v for v in (getattr(layer, f) for f in type(layer).__slots__) if not isinstance(v, str)]
-        assert min(numbers) >= 0, layer
+        assert layer.activation_bytes >= 0
+        for operation in layer.operations:
+            numbers = [v for v in (getattr(operation, f) for f in type(operation).__slots__) if not isinstance(v, str)]
+            assert min(numbers) >= 0 and operation.calls > 0, layer
 
 
 def test_json_round_trip_and_size() -> None:

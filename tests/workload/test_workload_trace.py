@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.models import build, model
-from paceline.workload import Layer, Workload, trace
+from paceline.workload import Layer, Operation, Workload, trace
+from paceline.workload.operations import Shape
 from paceline.workload.recorder import Recorder, fused_kernels
 
 
@@ -32,6 +35,17 @@ class Tiny(nn.Module):
 
 def layer(table: Workload, name: str) -> Layer:
     return next(entry for entry in table.layers if entry.name == name)
+
+
+def grown(operation: Operation, batch: int) -> Shape:
+    """The product of one call for ``batch`` samples."""
+    o = replace(operation, **{operation.grows: getattr(operation, operation.grows) * batch})
+    return o.batch, o.m, o.n, o.k
+
+
+def products(table: Workload, name: str) -> list[tuple[float, ...]]:
+    """(batch, m, n, k) and the letter that grows, of every product of a layer."""
+    return [(o.batch, o.m, o.n, o.k, o.grows) for o in layer(table, name).operations if o.kind != "memory"]
 
 
 def observed_order(module: nn.Module, data: Tensor) -> list[str]:
@@ -67,10 +81,17 @@ def test_work_grows_linearly_to_a_third_batch(name: str) -> None:
         recorder.run(lambda: module(data), lambda output: output.mean())
     for entry_ in table.layers:
         work = recorder.work[entry_.name]
-        assert work.flops == [entry_.flops_forward * batch, entry_.flops_backward * batch]
-        assert work.bytes[0] == entry_.fixed_bytes_forward + batch * entry_.bytes_forward
-        assert work.bytes[1] == entry_.fixed_bytes_backward + batch * entry_.bytes_backward
-        assert work.ops == [entry_.ops_forward, entry_.ops_backward]
+        for back, kernels in enumerate(work.kernels):
+            done = [operation for operation in entry_.operations if operation.backward == back]
+            assert sum(o.flops for o in done) * batch == sum(kernel.flops or 0.0 for kernel in kernels)
+            assert sum(o.fixed_bytes + batch * o.bytes for o in done) == sum(kernel.bytes for kernel in kernels)
+            shapes = Counter(kernel.shape for kernel in kernels if kernel.kind != "memory")
+            expected: Counter[Shape] = Counter()
+            for o in done:
+                if o.kind != "memory":
+                    expected[grown(o, batch)] += o.calls
+            assert shapes == expected
+            assert sum(o.calls for o in done) == len(kernels)
 
 
 def test_first_convolution_has_no_input_gradient() -> None:
@@ -238,3 +259,69 @@ def test_the_loss_attribute_is_the_loss() -> None:
 
     table = trace(Own, torch.empty(1, 4))
     assert layer(table, "(model)").ops_forward == 2  # the square and the sum are the model's own
+
+
+def test_products_of_a_linear_layer() -> None:
+    table = trace(lambda: nn.Sequential(nn.Linear(10, 20), nn.Linear(20, 30)), torch.empty(1, 7, 10))
+    forward, of_input, of_weight = (1, 7, 30, 20, "m"), (1, 7, 20, 30, "m"), (1, 30, 20, 7, "k")
+    assert products(table, "1") == [forward, of_input, of_weight]
+    assert products(table, "0") == [(1, 7, 20, 10, "m"), (1, 20, 10, 7, "k")]
+    assert [o.kind for o in layer(table, "1").operations][-1] == "memory"  # the sum of the bias gradients
+
+
+@pytest.mark.parametrize(
+    ("module", "forward", "of_input", "of_weight"),
+    [
+        (nn.Conv2d(4, 6, 3, padding=1), (1, 64, 6, 36, "m"), (1, 64, 4, 54, "m"), (1, 6, 36, 64, "k")),
+        (nn.Conv2d(4, 6, 3, stride=2, padding=1), (1, 16, 6, 36, "m"), (1, 64, 4, 13.5, "m"), (1, 6, 36, 16, "k")),
+        (nn.Conv2d(4, 4, 3, padding=1, groups=4), (4, 64, 1, 9, "m"), (4, 64, 1, 9, "m"), (4, 1, 9, 64, "k")),
+        (nn.ConvTranspose2d(4, 6, 2, stride=2), (1, 256, 6, 4, "m"), (1, 64, 4, 24, "m"), (1, 4, 24, 64, "k")),
+    ],
+)
+def test_products_of_a_convolution(
+    module: nn.Module, forward: tuple[object, ...], of_input: tuple[object, ...], of_weight: tuple[object, ...]
+) -> None:
+    """Worked out by hand for 8x8 images; a stride leaves the input's gradient a part of the window a position."""
+    table = trace(nn.Sequential(nn.Conv2d(3, 4, 1), module), torch.empty(1, 3, 8, 8))
+    assert products(table, "1") == [forward, of_input, of_weight]
+    convolutions = [o for o in layer(table, "1").operations if o.kind == "conv"]
+    assert {o.window for o in convolutions} == {9 if module.kernel_size == (3, 3) else 4}
+    gradient = 4 * prod_of_output(module)
+    assert convolutions[1].bytes == 4 * 4 * 64 + gradient / 2 and convolutions[2].bytes == convolutions[1].bytes
+
+
+def prod_of_output(module: nn.Module) -> int:
+    return int(module(torch.empty(1, 4, 8, 8)).numel())
+
+
+def test_products_of_attention_and_of_steps_in_time() -> None:
+    table = trace(nn.MultiheadAttention(8, 2, batch_first=True), (torch.empty(1, 16, 8),) * 3)
+    assert (2, 16, 16, 4, "batch") in products(table, "(model)")
+    steps = trace(nn.LSTM(4, 5, batch_first=True), torch.empty(1, 7, 4))
+    (recurrent,) = (o for o in steps.layers[0].operations if o.k == 5 and not o.backward)
+    assert (recurrent.calls, recurrent.m, recurrent.n, recurrent.grows) == (7, 1, 20, "m")
+
+
+def test_columns_that_grow_are_the_same_product_the_other_way_round() -> None:
+    class Left(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(5, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.weight @ x.T
+
+    assert products(trace(Left, torch.empty(1, 3)), "(model)") == [(1, 1, 5, 3, "m"), (1, 5, 3, 1, "k")]
+
+
+def test_kernels_launched_sample_by_sample_are_added_up() -> None:
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix = nn.Linear(4, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([self.mix(row) for row in x])
+
+    table = trace(Loop, torch.empty(1, 4, 4))
+    assert layer(table, "mix").flops_forward == 2 * 4 * 4 * 6

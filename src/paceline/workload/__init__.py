@@ -2,7 +2,18 @@
 
 from paceline.workload.catalogue import names, workload
 from paceline.workload.factory import call_factory, load_factory
-from paceline.workload.layers import Coverage, Layer, Parameter, Workload
+from paceline.workload.layers import Coverage, Layer, Operation, Parameter, Workload
 from paceline.workload.trace import trace
 
-__all__ = ["Coverage", "Layer", "Parameter", "Workload", "call_factory", "load_factory", "names", "trace", "workload"]
+__all__ = [
+    "Coverage",
+    "Layer",
+    "Operation",
+    "Parameter",
+    "Workload",
+    "call_factory",
+    "load_factory",
+    "names",
+    "trace",
+    "workload",
+]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+Kind = Literal["matmul", "conv", "attention", "memory"]
+Grows = Literal["m", "k", "batch", ""]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,27 +35,113 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """The work of one module in one training step. Times follow from it by roofline.
+class Operation:
+    """Kernels of one shape in one pass of a layer.
 
     FLOPs and bytes grow with the batch: ``work(b) = fixed + per_sample * b`` (weights are read once a step, activations
-    once a sample). FLOPs count a multiply-add as two.
-    Bytes are those of fp32 tensors that its operations read and write.
-    ``activation_bytes`` is what it keeps for the backward pass, per sample, at fp32.
-    ``ops_*`` is the number of kernels launched.
+    once a sample). FLOPs count a multiply-add as two; bytes are those of fp32 tensors read and written.
+    ``m, n, k, batch`` are the matrix product of one call for one sample: ``batch`` products of (m, k) by (k, n). A
+    convolution is its implicit product (Chetlur et al. 2014, arXiv:1410.0759, section 3): forward and for the input's
+    gradient ``m`` are the positions written, for the weight's gradient ``k`` are the positions summed; ``batch`` are
+    its groups, so that a depthwise one has ``n`` 1. Attention has ``m`` queries, ``n`` keys, ``k`` numbers in a head
+    and ``batch`` heads.
+
+    Attributes:
+        kind: ``memory`` is everything that waits for bytes, and has no shape.
+        backward: whether it runs in the backward pass.
+        calls: kernels launched a step.
+        flops: per sample, all calls together.
+        bytes: per sample at fp32, all calls together.
+        fixed_bytes: once a step at fp32, all calls together.
+        grows: which of the dimensions is multiplied by the micro batch; empty for none.
+        window: kernel positions of a convolution, 9 for 3x3.
+    """
+
+    kind: Kind
+    backward: bool
+    calls: int
+    flops: float = 0.0
+    bytes: float = 0.0
+    fixed_bytes: float = 0.0
+    m: float = 0.0
+    n: float = 0.0
+    k: float = 0.0
+    batch: float = 0.0
+    grows: Grows = ""
+    window: int = 1
+
+    def to_row(self) -> list[Any]:
+        """The fields in order, whole numbers as integers, without those at the end that have their default."""
+        row: list[Any] = [getattr(self, name) for name in _FIELDS]
+        row = [int(value) if not isinstance(value, str) and value == int(value) else value for value in row]
+        while len(row) > 3 and row[-1] == _DEFAULTS[len(row) - 4]:
+            row.pop()
+        return row
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> Operation:
+        """The inverse of ``to_row``."""
+        kind, backward, calls, *rest = row
+        typed = (type(default)(value) for default, value in zip(_DEFAULTS, rest, strict=False))
+        return cls(kind=kind, backward=bool(backward), calls=calls, **dict(zip(_FIELDS[3:], typed, strict=False)))
+
+
+_FIELDS = tuple(entry.name for entry in fields(Operation))
+_DEFAULTS: tuple[Any, ...] = tuple(entry.default for entry in fields(Operation)[3:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """The work of one module in one training step. Times follow from its operations by roofline.
+
+    ``activation_bytes`` is what it keeps for the backward pass, per sample, at fp32. The totals of a pass are sums over
+    its operations: FLOPs and bytes per sample, fixed bytes and ``ops`` (kernels launched) per step.
     """
 
     name: str
     kind: str
-    flops_forward: float
-    flops_backward: float
-    bytes_forward: float
-    bytes_backward: float
-    fixed_bytes_forward: float
-    fixed_bytes_backward: float
+    operations: tuple[Operation, ...]
     activation_bytes: float
-    ops_forward: int
-    ops_backward: int
+
+    @property
+    def flops_forward(self) -> float:
+        """FLOPs of one sample."""
+        return sum((o.flops for o in self.operations if not o.backward), start=0.0)
+
+    @property
+    def flops_backward(self) -> float:
+        """FLOPs of one sample."""
+        return sum((o.flops for o in self.operations if o.backward), start=0.0)
+
+    @property
+    def bytes_forward(self) -> float:
+        """Bytes of one sample at fp32."""
+        return sum((o.bytes for o in self.operations if not o.backward), start=0.0)
+
+    @property
+    def bytes_backward(self) -> float:
+        """Bytes of one sample at fp32."""
+        return sum((o.bytes for o in self.operations if o.backward), start=0.0)
+
+    @property
+    def fixed_bytes_forward(self) -> float:
+        """Bytes once a step at fp32."""
+        return sum((o.fixed_bytes for o in self.operations if not o.backward), start=0.0)
+
+    @property
+    def fixed_bytes_backward(self) -> float:
+        """Bytes once a step at fp32."""
+        return sum((o.fixed_bytes for o in self.operations if o.backward), start=0.0)
+
+    @property
+    def ops_forward(self) -> int:
+        """Kernels launched."""
+        return sum(o.calls for o in self.operations if not o.backward)
+
+    @property
+    def ops_backward(self) -> int:
+        """Kernels launched."""
+        return sum(o.calls for o in self.operations if o.backward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,42 +178,54 @@ class Workload:
     source: str
     coverage: Coverage
 
-    @property
+    @cached_property
     def num_parameters(self) -> int:
         """Trained elements."""
         return sum(p.size for p in self.parameters)
 
-    @property
+    @cached_property
     def flops_forward(self) -> float:
         """FLOPs of the forward pass of one sample."""
         return sum(layer.flops_forward for layer in self.layers)
 
-    @property
+    @cached_property
     def flops_per_sample(self) -> float:
         """FLOPs of forward and backward of one sample."""
         return sum(layer.flops_forward + layer.flops_backward for layer in self.layers)
 
-    @property
+    @cached_property
     def activation_bytes(self) -> float:
         """fp32 bytes kept for the backward pass, per sample."""
         return sum(layer.activation_bytes for layer in self.layers)
 
-    @property
+    @cached_property
     def ready_order(self) -> tuple[Parameter, ...]:
         """Parameters in the order in which their gradients become ready."""
         return tuple(sorted(self.parameters, key=lambda p: p.ready))
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict; ``from_json`` gives an equal Workload back."""
-        return asdict(self)
+        """A plain dict, its operations and parameters as rows; ``from_json`` gives an equal Workload back."""
+        return {
+            "name": self.name,
+            "layers": [[x.name, x.kind, x.activation_bytes, *(o.to_row() for o in x.operations)] for x in self.layers],
+            "parameters": [[p.name, list(p.shape), p.layer, p.ready] for p in self.parameters],
+            **{key: getattr(self, key) for key in ("input_bytes", "sample", "source")},
+            "coverage": asdict(self.coverage),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Workload:
         """The inverse of ``to_json``."""
         return cls(
             **{k: data[k] for k in ("name", "input_bytes", "sample", "source")},
-            layers=tuple(Layer(**layer) for layer in data["layers"]),
-            parameters=tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in data["parameters"]),
+            layers=tuple(
+                Layer(name=name, kind=kind, operations=tuple(map(Operation.from_row, rows)), activation_bytes=kept)
+                for name, kind, kept, *rows in data["layers"]
+            ),
+            parameters=tuple(
+                Parameter(name=name, shape=tuple(shape), layer=layer, ready=ready)
+                for name, shape, layer, ready in data["parameters"]
+            ),
             coverage=Coverage(**data["coverage"]),
         )
 

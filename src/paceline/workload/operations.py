@@ -9,78 +9,74 @@ Nothing here imports torch: tensors are used through ``shape``, ``numel()``, ``d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from paceline.workload.layers import Kind
+
 Tensor = Any  # torch.Tensor; this module does not import torch
-Flops = Callable[[Sequence[Any]], float]
+Shape = tuple[float, float, float, float]  # batch, m, n, k of ``layers.Operation``
 
 
-def _matmul(left: Tensor, right: Tensor) -> float:
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What one call launches. ``flops`` is None where unknown; ``shape`` and ``window`` are those of an Operation."""
+
+    kind: Kind
+    bytes: float
+    flops: float | None = 0.0
+    shape: Shape = (0.0, 0.0, 0.0, 0.0)
+    window: int = 1
+
+
+def _product(left: Tensor, right: Tensor) -> list[tuple[float, Shape]]:
     """(..., m, k) times (..., k, n), or vectors in place of either."""
-    columns = right.shape[-1] if right.dim() > 1 else 1
-    return 2.0 * float(left.numel()) * float(columns)
+    n, k = right.shape[-1] if right.dim() > 1 else 1, left.shape[-1]
+    m, batch = left.shape[-2] if left.dim() > 1 else 1, prod(left.shape[:-2])
+    return [(2.0 * batch * m * n * k, (batch, m, n, k))]
 
 
-def _convolution(args: Sequence[Any]) -> float:
-    """input (N, Ci, *spatial), weight (Co, Ci / groups, *kernel), bias, stride, padding, dilation, transposed, ...
+def _convolution(data: Tensor, weight: Tensor, output: Tensor, transposed: bool, groups: int) -> tuple[float, Shape, int]:
+    """FLOPs, forward shape and window. Data (N, Ci, *spatial), weight (Co, Ci / groups, *kernel), output (N, Co, ...).
 
     Each position of the larger channel layout meets one kernel: outputs in a convolution, inputs in a transposed one.
     """
-    data, weight, _, stride, padding, dilation, transposed = args[:7]
-    if transposed:
-        positions = prod(data.shape)
-    else:
-        settings = (_spread(values, data.dim() - 2) for values in (stride, padding, dilation))
-        window = zip(data.shape[2:], weight.shape[2:], *settings, strict=True)
-        spatial = [(size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in window]
-        positions = data.shape[0] * weight.shape[0] * prod(spatial)
-    return 2.0 * float(positions) * float(prod(weight.shape[1:]))
+    work = 2.0 * prod((data if transposed else output).shape) * prod(weight.shape[1:])
+    return work, _positions(work, output, groups), prod(weight.shape[2:])
 
 
-def _spread(values: Sequence[int], dims: int) -> Sequence[int]:
-    return values if len(values) == dims else [values[0]] * dims
+def _positions(work: float, written: Tensor, groups: int) -> Shape:
+    """The product of ``work`` FLOPs that has a row for each position of ``written`` (N, C, *spatial)."""
+    rows, columns = written.shape[0] * prod(written.shape[2:]), written.shape[1] // groups
+    return groups, rows, columns, work / (2.0 * groups * rows * columns) if rows * columns else 0.0
 
 
-def _convolution_backward(args: Sequence[Any]) -> float:
-    """grad_output, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask.
-
-    The gradients of the input and of the weight take a forward pass's work each; only those asked for are done.
-    """
-    _, data, weight, _, stride, padding, dilation, transposed, _, _, mask = args[:11]
-    forward = _convolution((data, weight, None, stride, padding, dilation, transposed))
-    return forward * (int(mask[0]) + int(mask[1]))
+def _attention(query: Tensor, key: Tensor, value: Tensor, per_query: int, per_value: int) -> list[tuple[float, Shape]]:
+    """query (B, H, S, D), key (B, H, T, D), value (B, H, T, V): that many products by D and by V each, causal or not."""
+    heads, s, t, d = prod(query.shape[:2]), query.shape[2], key.shape[2], query.shape[3]
+    return [(2.0 * heads * s * t * (per_query * d + per_value * value.shape[3]), (heads, s, t, d))]
 
 
-def _attention(args: Sequence[Any]) -> float:
-    """query (B, H, S, D), key (B, H, T, D), value (B, H, T, V): two products, not halved by a causal mask."""
-    query, key, value = args[:3]
-    return 2.0 * float(prod(query.shape[:3])) * float(key.shape[2]) * float(query.shape[3] + value.shape[3])
-
-
-def _attention_backward(args: Sequence[Any]) -> float:
-    """grad_output, query, key, value: four products, and the scores recomputed, as fused kernels do."""
-    _, query, key, value = args[:4]
-    return 2.0 * float(prod(query.shape[:3])) * float(key.shape[2]) * float(3 * query.shape[3] + 2 * value.shape[3])
-
-
-_ATTENTION = (
+_LEFT = ("mm", "bmm", "mv", "dot", "vdot", "_scaled_mm")
+_AFTER_BIAS = ("addmm", "baddbmm", "addmv", "addbmm")
+_FUSED = (
     "flash_attention",
     "efficient_attention",
     "cudnn_attention",
     "flash_attention_for_cpu",
     "fused_attention_overrideable",
 )
-
-FLOPS: dict[str, Flops] = {
-    **{name: lambda a: _matmul(a[0], a[1]) for name in ("aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot")},
-    **{name: lambda a: _matmul(a[1], a[2]) for name in ("aten.addmm", "aten.baddbmm", "aten.addmv", "aten.addbmm")},
-    "aten._scaled_mm": lambda a: _matmul(a[0], a[1]),
-    "aten.convolution": _convolution,
-    "aten.convolution_backward": _convolution_backward,
-    **{f"aten._scaled_dot_product_{kind}": _attention for kind in _ATTENTION},
-    **{f"aten._scaled_dot_product_{kind}_backward": _attention_backward for kind in _ATTENTION},
+_PRODUCTS: dict[str, tuple[Kind, Callable[[Sequence[Any]], list[tuple[float, Shape]]]]] = {
+    **{f"aten.{name}": ("matmul", lambda a: _product(a[0], a[1])) for name in _LEFT},
+    **{f"aten.{name}": ("matmul", lambda a: _product(a[1], a[2])) for name in _AFTER_BIAS},
+    **{f"aten._scaled_dot_product_{name}": ("attention", lambda a: _attention(a[0], a[1], a[2], 1, 1)) for name in _FUSED},
+    # grad_output, query, key, value: four products, and the scores recomputed, as fused kernels do.
+    **{
+        f"aten._scaled_dot_product_{name}_backward": ("attention", lambda a: _attention(a[1], a[2], a[3], 3, 2))
+        for name in _FUSED
+    },
 }
 
 
@@ -127,19 +123,48 @@ _BOUNDED = _aten("""
 """)
 
 
-def flops(name: str, args: Sequence[Any], tensors: Iterable[Tensor], bounded: bool) -> float | None:
-    """FLOPs of one call, 0 for work bounded by memory, None when unknown.
+def kernels(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor], bounded: bool) -> list[Kernel]:
+    """What one call launches: a convolution's backward pass a kernel for each gradient, any other call one.
 
     Args:
         name: ``namespace.operation`` without the overload.
         args: the call's positional arguments.
-        tensors: all tensors among its arguments.
+        inputs: all tensors among its arguments.
+        outputs: all tensors that it returns.
         bounded: whether torch tags the operation as pointwise or reducing.
     """
-    if name in FLOPS:
-        # A complex multiply-add is four real ones or three, as the kernel pleases.
-        return None if any(t.is_complex() for t in tensors) else FLOPS[name](args)
-    return 0.0 if bounded or name in _BOUNDED or name in _FILL or name in _GATHER else None
+    moved = traffic(name, inputs, outputs)
+    convolution = name in ("aten.convolution", "aten.convolution_backward")
+    if (convolution or name in _PRODUCTS) and any(t.is_complex() for t in inputs):
+        return [Kernel("memory", moved, None)]  # a complex multiply-add is four real ones or three, as the kernel pleases
+    if name == "aten.convolution":
+        work, shape, window = _convolution(args[0], args[1], outputs[0], args[6], args[8])
+        return [Kernel("conv", moved, work, shape, window)]
+    if name == "aten.convolution_backward":
+        return _convolution_backward(args, outputs, moved)
+    if name in _PRODUCTS:
+        kind, count = _PRODUCTS[name]
+        return [Kernel(kind, moved, work, shape) for work, shape in count(args)]
+    return [Kernel("memory", moved, 0.0 if bounded or name in _BOUNDED or name in _FILL or name in _GATHER else None)]
+
+
+def _convolution_backward(args: Sequence[Any], outputs: Sequence[Tensor], moved: float) -> list[Kernel]:
+    """grad_output, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask.
+
+    The gradients of the input and of the weight take a forward pass's work each; only those asked for are done. The
+    gradient of the output is counted once, half with each.
+    """
+    gradient, data, weight, transposed, groups, mask = *args[:3], args[7], args[9], args[10]
+    work, (_, positions, _, _), window = _convolution(data, weight, gradient, transposed, groups)
+    if transposed:  # the weight (Ci, Co / groups, *kernel) meets the positions of the input
+        positions = data.shape[0] * prod(data.shape[2:])
+    by_weight = (float(groups), weight.shape[0] / groups, float(prod(weight.shape[1:])), positions)
+    wanted = [shape for shape, asked in ((_positions(work, data, groups), mask[0]), (by_weight, mask[1])) if asked]
+    if not wanted:
+        return [Kernel("memory", moved)]
+    of_input = tensor_bytes(outputs[0]) + tensor_bytes(weight) + tensor_bytes(gradient) / 2 if len(wanted) == 2 else 0.0
+    split = [of_input, moved - of_input] if len(wanted) == 2 else [moved]
+    return [Kernel("conv", part, work, shape, window) for part, shape in zip(split, wanted, strict=True)]
 
 
 def traffic(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
-from paceline.workload.operations import NOTHING, element_bytes, flops, tensors_in, traffic
+from paceline.workload.operations import NOTHING, Kernel, element_bytes, kernels, tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -28,11 +28,9 @@ _ACCUMULATE = 2**63  # AccumulateGrad nodes have sequence number 2**64 - 1
 
 @dataclass
 class Work:
-    """What one module did in one step, as (forward, backward) pairs, and what it kept for the backward pass."""
+    """What one module did in one step: its (forward, backward) kernels in order, and bytes kept for the backward pass."""
 
-    flops: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    bytes: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    ops: list[int] = field(default_factory=lambda: [0, 0])
+    kernels: tuple[list[Kernel], list[Kernel]] = field(default_factory=lambda: ([], []))
     saved: float = 0.0
 
 
@@ -144,14 +142,12 @@ class Recorder:
         inputs, outputs = list(tensors_in([args, kwargs])), list(tensors_in(result))
         owner = self._owner()
         bounded = torch.Tag.pointwise in function.tags or torch.Tag.reduction in function.tags
-        count = flops(name, args, inputs, bounded)
+        launched = kernels(name, args, inputs, outputs, bounded)
+        self.work[owner].kernels[self._phase].extend(launched)
         self.calls[owner, name] += 1
-        work = self.work[owner]
-        work.ops[self._phase] += 1
-        work.bytes[self._phase] += traffic(name, inputs, outputs)
-        if count is not None:
-            self.flops[owner, name] = self.flops.get((owner, name), 0.0) + count
-            work.flops[self._phase] += count
+        counts = [kernel.flops for kernel in launched if kernel.flops is not None]
+        if len(counts) == len(launched):
+            self.flops[owner, name] = self.flops.get((owner, name), 0.0) + sum(counts)
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
         # Parameters are among them; they do not grow with the batch and so drop out of the bytes per sample.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
 from paceline.workload.factory import describe_error
-from paceline.workload.layers import Coverage, Layer, Parameter, Workload
-from paceline.workload.operations import tensors_in
+from paceline.workload.layers import Coverage, Grows, Kind, Layer, Operation, Parameter, Workload
+from paceline.workload.operations import Kernel, Shape, tensors_in
 from paceline.workload.recorder import LOSS, Recorder, Work
 
 if TYPE_CHECKING:
@@ -176,21 +176,56 @@ def _line(small: float, large: float) -> tuple[float, float]:
 
 
 def _layer(path: str, kind: str, small: Work, large: Work) -> Layer:
-    fixed_forward, bytes_forward = _line(small.bytes[0], large.bytes[0])
-    fixed_backward, bytes_backward = _line(small.bytes[1], large.bytes[1])
+    passes = [_operations(small.kernels[i], large.kernels[i], backward=i == 1) for i in (0, 1)]
     return Layer(
         name=path,
         kind=kind,
-        flops_forward=_line(small.flops[0], large.flops[0])[1],
-        flops_backward=_line(small.flops[1], large.flops[1])[1],
-        bytes_forward=bytes_forward,
-        bytes_backward=bytes_backward,
-        fixed_bytes_forward=fixed_forward,
-        fixed_bytes_backward=fixed_backward,
+        operations=tuple(operation for operations in passes for operation in operations),
         activation_bytes=_line(small.saved, large.saved)[1],
-        ops_forward=small.ops[0],
-        ops_backward=small.ops[1],
     )
+
+
+def _operations(small: list[Kernel], large: list[Kernel], *, backward: bool) -> list[Operation]:
+    """One operation for each shape, in the order of first use, then one for all that waits for memory."""
+    if [kernel.kind for kernel in small] == [kernel.kind for kernel in large]:
+        keys = [_key(a, b) for a, b in zip(small, large, strict=True)]
+        sides = keys, keys
+    else:  # kernels launched sample by sample, say: what each kind does in all, as if it were one shape
+        first = {kernel.kind: _key(kernel, kernel) for kernel in reversed(small + large)}
+        sides = [first[kernel.kind] for kernel in small], [first[kernel.kind] for kernel in large]
+    groups: dict[_Key, tuple[list[Kernel], list[Kernel]]] = {}
+    for i, (side, kernels) in enumerate(zip(sides, (small, large), strict=True)):
+        for key, kernel in zip(side, kernels, strict=True):
+            groups.setdefault(key, ([], []))[i].append(kernel)
+    result = []
+    for key in sorted(groups, key=lambda key: key[0] == "memory"):
+        kind, (batch, m, n, k), grows, window = key
+        few, many = groups[key]
+        fixed, moved = _line(sum(kernel.bytes for kernel in few), sum(kernel.bytes for kernel in many))
+        flops = _line(*(sum(kernel.flops or 0.0 for kernel in side) for side in (few, many)))[1]
+        work = {"flops": flops, "bytes": moved, "fixed_bytes": fixed}
+        shape = {"m": m, "n": n, "k": k, "batch": batch}
+        made = Operation(kind=kind, backward=backward, calls=len(few), grows=grows, window=window, **work, **shape)
+        result.append(made)
+    return result
+
+
+_Key = tuple[Kind, Shape, Grows, int]
+
+
+def _key(small: Kernel, large: Kernel) -> _Key:
+    """Kind, shape for one sample, the dimension that grows with the batch, and window.
+
+    What does no work that grows with the batch counts as memory.
+    """
+    if small.kind == "memory" or (small is not large and small.flops == large.flops):
+        return "memory", (0.0, 0.0, 0.0, 0.0), "", 1
+    same = [a == b for a, b in zip(small.shape, large.shape, strict=True)]
+    batch, m, n, k = (float(a) if keeps else b / _LARGE for a, b, keeps in zip(small.shape, large.shape, same, strict=True))
+    if same == [True, True, False, True]:  # columns: the same product the other way round
+        return small.kind, (batch, n, m, k), "m", small.window
+    grows: Grows = "batch" if not same[0] else "m" if not same[1] else "k" if not same[3] else ""
+    return small.kind, (batch, m, n, k), grows, small.window
 
 
 def _parameters(module: nn.Module, record: Recorder, paths: list[str]) -> tuple[Parameter, ...]:

@@ -26,10 +26,12 @@ def test_mlperf() -> None:
     assert not skip("mlperf", global_batch="8").good
 
 
-def test_mlperf_counts_a_tpu_as_one_torus_and_a_batch_by_its_pieces() -> None:
+def test_mlperf_counts_tpus_as_one_torus_and_a_batch_by_its_pieces() -> None:
     one = case("mlperf", accelerator="TPU-v4", num_nodes="16", accel_per_node="4", num_accel="64", global_batch="6400")
-    assert one.settings[0].cluster.num_nodes == 1 and one.settings[0].strategy.precision == "bf16"
-    assert one.keys.nodes == 16
+    torus = one.settings[0].cluster
+    assert (torus.num_nodes, torus.devices_per_node, one.keys.nodes) == (8, 8, 16)
+    assert torus.network.bandwidth.value == 8 * torus.intra_link.bandwidth.value
+    assert one.settings[0].strategy.precision == "bf16"
     split = case("mlperf", grad_accum="2")
     assert split.settings[0].strategy.grad_accum_steps == 2 and split.step_s == pytest.approx(0.1)
 
@@ -106,7 +108,7 @@ def test_text_in_a_number_names_row_and_column(name: str) -> None:
         ("NVIDIA_A100-PCIE-40GB", "A100 PCIe 40GB"),
         ("a100_40gb", "A100 SXM 40GB"),
         ("NVIDIA A100-PCIE-80GB (300W)", "A100 PCIe 80GB"),
-        ("V100-SXM3-32GB", "V100 SXM2 32GB"),
+        ("V100-SXM3-32GB", "V100 SXM3 32GB"),
         ("LambdaCloud 2x V100 16GB", "V100 SXM2 16GB"),
         ("H100-SXM5-80GB", "H100 SXM"),
         ("NVIDIA H100 80GB HBM3", "H100 SXM"),

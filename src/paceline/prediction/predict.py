@@ -11,6 +11,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction import efficiency as levels
 from paceline.prediction.assumptions import assumptions
 from paceline.prediction.calibration import Calibration
+from paceline.prediction.correction import Correction
 from paceline.prediction.costs import StepCosts, calibrated_costs, catalogue_costs, plan_buckets
 from paceline.prediction.efficiency import Efficiency
 from paceline.prediction.explain import explanation
@@ -54,6 +55,7 @@ def predict(
     strategy: Strategy,
     calibration: Calibration | None = None,
     *,
+    correction: Correction | None = None,
     overlap: bool | None = None,
     efficiencies: tuple[Efficiency, Efficiency, Efficiency] = CATALOGUE,
 ) -> Prediction:
@@ -61,6 +63,7 @@ def predict(
 
     Args:
         calibration: measurements of this machine; they replace the catalogue where they speak.
+        correction: what observed steps taught (``fit``); it is applied to the prediction without it.
         overlap: whether the exchange runs beside the backward pass; by default as calibrated, else yes, as in DDP.
         efficiencies: low, typical, high; they make ``low_s`` (everything high), ``step_time_s`` and ``high_s``.
 
@@ -99,7 +102,7 @@ def predict(
     low_s, high_s = schedule(high, few, overlap).step / spread, schedule(low, many, overlap).step * spread
     wire = busiest_sent([phase for bucket in buckets for phase in bucket.phases])
     dense = strategy.uncompressed().wire_bytes_per_device(workload.parameters, workload.ready_order)
-    return Prediction(
+    made = Prediction(
         workload=workload.name,
         strategy=strategy.to_json(),
         step_time_s=placed.step,
@@ -121,6 +124,7 @@ def predict(
         fits=needed <= available,
         exposed={str(name): seconds for name, seconds in exposed.items()},
     )
+    return made if correction is None else correction.applied(made, workload, cluster, strategy)
 
 
 def _lane_seconds(costs: StepCosts, lane: str) -> float:

@@ -98,8 +98,8 @@ def _dimensions(benchmark: str, device: Device, row: Row) -> dict[str, Any]:
 
 
 def _cluster(device: Device, devices: int, nodes: int, per_node: int, row: Row) -> Cluster | None:
-    if device.kind == "tpu":  # one torus, however many hosts drive it
-        return spelling.cluster(device, devices, 1)
+    if device.kind == "tpu":
+        return spelling.torus(device, devices)
     if per_node * nodes != devices:
         if devices % nodes:
             return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 from functools import cache
 
 from paceline.errors import UserError
@@ -72,6 +74,15 @@ def cluster(device: Device, per_node: int, nodes: int, between: Link | str | Non
     if nodes == 1:
         far = intra
     return Cluster(device=device, devices_per_node=per_node, num_nodes=nodes, intra_link=intra, network=far)
+
+
+def torus(device: Device, devices: int) -> Cluster:
+    """Devices in a torus as square as their number allows, however many hosts drive it: rows are nodes of the same link."""
+    rows = next(n for n in range(math.isqrt(devices), 0, -1) if devices % n == 0)
+    row = devices // rows
+    one = cluster(device, row, rows)
+    across = replace(one.intra_link.bandwidth, value=row * one.intra_link.bandwidth.value)
+    return replace(one, network=replace(one.intra_link, name=f"{one.intra_link.name} of a row", bandwidth=across))
 
 
 @cache

@@ -1,0 +1,110 @@
+"""What observations teach: nothing without any, themselves where they are, the model far away; and the range narrows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import samples
+from paceline.errors import UserError
+from paceline.hardware import cluster
+from paceline.prediction import Observation, Prediction, fit, predict
+from paceline.prediction.correction import MOST, WORK
+from paceline.strategy import Strategy
+from paceline.workload import workload
+
+WORKLOAD = "resnet-50"
+
+
+def setting(nodes: int = 1, per_node: int = 8, micro: int = 64, device: str = "V100") -> tuple[object, ...]:
+    machines = cluster(device, per_node, nodes, "InfiniBand EDR")
+    n = machines.world_size
+    return workload(WORKLOAD), machines, Strategy(world_size=n, global_batch_size=micro * n, precision="fp16")
+
+
+def predicted(*given: object, **changes: object) -> Prediction:
+    return predict(*given, **changes)  # type: ignore[arg-type]
+
+
+def observed(factor: float, sync: float | None = None, **where: object) -> Observation:
+    """A step ``factor`` times as long as predicted, its wait ``sync`` times as long."""
+    network, machines, strategy = setting(**where)  # type: ignore[arg-type]
+    made = predicted(network, machines, strategy)
+    if sync is None:
+        return Observation(workload=network, cluster=machines, strategy=strategy, step_s=factor * made.step_time_s)
+    work = factor * (made.step_time_s - made.exposed_comm_s)
+    wait = sync * made.exposed_comm_s
+    return Observation(workload=network, cluster=machines, strategy=strategy, step_s=work + wait, sync_s=wait)
+
+
+def test_without_observations_the_time_stays() -> None:
+    plain, corrected = predicted(*setting()), predicted(*setting(), correction=fit([]))
+    assert corrected.step_time_s == pytest.approx(plain.step_time_s)
+    assert corrected.high_s / corrected.step_time_s > math.exp(WORK.prior)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.5, 2), st.integers(1, 30))
+def test_many_equal_steps_are_believed(factor: float, count: int) -> None:
+    said = predicted(*setting(), correction=fit([observed(factor)] * count))
+    plain = predicted(*setting()).step_time_s
+    assert said.step_time_s == pytest.approx(factor * plain, rel=0.05)
+    once = predicted(*setting(), correction=fit([observed(factor)]))
+    assert said.high_s / said.low_s <= once.high_s / once.low_s + 1e-9
+    assert said.low_s < said.step_time_s < said.high_s
+
+
+def test_what_was_learnt_fades_with_distance() -> None:
+    correction = fit([observed(2.0, micro=64)] * 3)
+
+    def gain(**where: object) -> float:
+        given = setting(**where)  # type: ignore[arg-type]
+        return predicted(*given, correction=correction).step_time_s / predicted(*given).step_time_s
+
+    near, far, other = gain(micro=64), gain(micro=4), gain(micro=64, device="T4")
+    assert near > 1.9 and 1.0 < other < far < near
+
+
+def test_work_and_wait_are_learnt_apart() -> None:
+    where = {"nodes": 4, "micro": 4}
+    given = setting(**where)  # type: ignore[arg-type]
+    plain = predicted(*given)
+    said = predicted(*given, correction=fit([observed(1.0, sync=3.0, **where)] * 5))
+    assert said.exposed_comm_s == pytest.approx(3 * plain.exposed_comm_s, rel=0.15)
+    assert said.step_time_s - said.exposed_comm_s == pytest.approx(plain.step_time_s - plain.exposed_comm_s, rel=0.02)
+    assert sum(said.exposed.values()) == pytest.approx(said.step_time_s)
+    assert said.samples_per_s * said.step_time_s == pytest.approx(plain.samples_per_s * plain.step_time_s)
+    assert said.timeline[-1].end_s == pytest.approx(plain.timeline[-1].end_s * said.step_time_s / plain.step_time_s)
+
+
+def test_it_says_when_it_goes_beyond_what_was_observed() -> None:
+    correction = fit([observed(1.1, per_node=n) for n in (1, 2, 4)])
+    assert "beyond" not in predicted(*setting(per_node=4), correction=correction).assumptions[-1]
+    said = predicted(*setting(nodes=2), correction=correction).assumptions[-1]
+    assert said == "Corrected by 3 observed steps on up to 4 devices; 16 devices are beyond what was observed."
+
+
+def test_of_many_observations_those_of_the_same_workload_and_device_are_taken() -> None:
+    other = [observed(3.0, per_node=1, device="T4")] * (MOST + 50)
+    own = [observed(1.3)] * 5
+    said = predicted(*setting(), correction=fit([*other, *own]))
+    assert said.step_time_s == pytest.approx(1.3 * predicted(*setting()).step_time_s, rel=0.05)
+
+
+def test_a_record_is_an_observation() -> None:
+    _, machines, strategy = setting()
+    record = replace(samples.record("dense"), strategy=strategy.to_json())  # type: ignore[attr-defined]
+    one = Observation.of_record(record, workload(WORKLOAD), machines)  # type: ignore[arg-type]
+    assert (one.step_s, one.sync_s) == (record.step_time_s, record.exposed_comm_s)
+    assert one.strategy == strategy
+
+
+@pytest.mark.parametrize("times", [{"step_s": 0.0}, {"step_s": math.nan}, {"step_s": 1.0, "sync_s": 2.0}])
+def test_impossible_times_are_refused(times: dict[str, float]) -> None:
+    network, machines, strategy = setting()
+    with pytest.raises(UserError):
+        Observation(workload=network, cluster=machines, strategy=strategy, **times)  # type: ignore[arg-type]

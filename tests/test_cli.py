@@ -29,9 +29,15 @@ PREDICT = (
     "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --option"
     " --grad-accum --sharding --recompute"
 )
+PLAN = (
+    "--device --devices-per-node --network --max-nodes --goal --target --epochs --samples --global-batch --precision"
+    " --compression --exchange --sharding --penalty --price --why-not --report"
+)
 COMMANDS = {
     "": "--version --help",
-    "predict": f"WORKLOAD {PREDICT} --json --help",
+    "predict": f"WORKLOAD {PREDICT} --report --json --help",
+    "plan": f"WORKLOAD {PLAN} --json --help",
+    "whatif": f"WORKLOAD {PREDICT} --change --scaling --price --report --json --help",
     "train": f"{TRAIN} --json --help",
     "validate": "NAME FILE.csv --info --hold-out --json --help",
     "hardware": "--help",

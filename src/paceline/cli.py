@@ -67,19 +67,13 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
     predict = _command(commands, "predict", "time, bytes, memory, bottleneck of a training step", PREDICT_EXAMPLE, _predict)
-    predict.add_argument("workload", metavar="WORKLOAD", help="a name (paceline workload list) or module:function")
-    predict.add_argument("--device", metavar="D", required=True, help="a device (paceline hardware list)")
-    predict.add_argument("--devices-per-node", metavar="N", type=int, default=1, help="default 1")
-    predict.add_argument("--nodes", metavar="M", type=int, default=1, help="default 1")
-    predict.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
-    predict.add_argument("--global-batch", metavar="B", type=int, required=True, help="samples a step, over all devices")
-    predict.add_argument("--precision", metavar="P", default="fp32", help="fp32, tf32, bf16 or fp16 (default fp32)")
-    from paceline.training.options import add_arguments, add_exchange_arguments
+    from paceline.planning.options import add_job_arguments, add_plan, add_report_argument, add_whatif
+    from paceline.training.options import add_arguments
 
-    add_exchange_arguments(predict)
-    predict.add_argument("--grad-accum", metavar="A", type=int, default=1, help="micro batches a step (default 1)")
-    predict.add_argument("--sharding", metavar="S", default="ddp", help="ddp, zero1, zero2 or zero3 (default ddp)")
-    predict.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
+    add_job_arguments(predict)
+    add_report_argument(predict)
+    add_plan(commands, _command, _plan)
+    add_whatif(commands, _command, _whatif)
 
     train = _command(commands, "train", "train on local workers, predicted before and measured after", TRAIN_EXAMPLE, _train)
     train.add_argument("--workers", metavar="N", type=int, help="processes on this machine (default 2)")
@@ -150,26 +144,28 @@ def _parser(commands: Any, name: str, text: str, example: str) -> Parser:
 
 
 def _predict(o: argparse.Namespace) -> Answer:
-    from paceline.hardware import cluster
+    from paceline.planning.options import job
     from paceline.prediction import predict
     from paceline.reporting import prediction_text
-    from paceline.strategy import Strategy, parse_options
-    from paceline.workload import workload
 
-    machines = cluster(o.device, o.devices_per_node, o.nodes, o.network)
-    strategy = Strategy(
-        world_size=machines.world_size,
-        global_batch_size=o.global_batch,
-        precision=o.precision,
-        compression=o.compression or "dense",
-        exchange=o.exchange or "",
-        options=parse_options(o.option or ()),
-        grad_accum_steps=o.grad_accum,
-        sharding=o.sharding,
-        recompute=o.recompute,
-    )
-    prediction = predict(workload(o.workload), machines, strategy)
+    prediction = predict(*job(o))
     return prediction.to_json(), prediction_text(prediction)
+
+
+def _plan(o: argparse.Namespace) -> Answer:
+    from paceline.planning.options import plan_answer
+    from paceline.reporting.planning import plan_text
+
+    plan = plan_answer(o)
+    return plan.to_json(), plan_text(plan)
+
+
+def _whatif(o: argparse.Namespace) -> Answer:
+    from paceline.planning.options import whatif_answer
+    from paceline.reporting.planning import whatif_text
+
+    found = whatif_answer(o)
+    return found.to_json(), whatif_text(found)
 
 
 def _train(o: argparse.Namespace) -> Answer:

@@ -38,8 +38,9 @@ def parse_bytes(text: str) -> float:
 
 
 def parse_seconds(text: str) -> float:
-    """``"100us"``, ``"1.5ms"`` or ``"2s"`` as seconds. Raises UserError otherwise."""
-    return _parse(text, {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}, "time", "100us or 1.5ms")
+    """``"100us"``, ``"1.5ms"``, ``"90min"``, ``"6h"`` or ``"2d"`` as seconds. Raises UserError otherwise."""
+    units = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86400.0}
+    return _parse(text, units, "time", "100us, 1.5ms or 6h")
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> str:

@@ -14,7 +14,7 @@ import paceline
 SRC = Path(paceline.__file__).parent
 ORDER = (
     "_native", "errors", "units", "lab", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction",
-    "codecs", "models", "training", "validation", "reporting", "cli", "__init__", "__main__",
+    "codecs", "models", "training", "planning", "validation", "reporting", "cli", "__init__", "__main__",
 )  # fmt: skip
 FORBIDDEN = {
     "models": set(ORDER) - {"errors", "workload", "models"},

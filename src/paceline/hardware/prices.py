@@ -40,16 +40,16 @@ def listings(name: str) -> tuple[Price, ...]:
     """Every listing of a device, the one in use first; empty where nobody lists it. ``name``: as in the catalogue.
 
     Raises:
-        UserError: an unknown device; the file that ``PACELINE_PRICES`` names is not one of prices.
+        UserError: the file that ``PACELINE_PRICES`` names is not one of prices.
     """
-    wanted = device(name).name
+    wanted = _spoken(name)
     own = os.environ.get(VARIABLE, "")
     return tuple(one for one in (*(_read(own) if own else ()), *_read("")) if one.device == wanted)
 
 
 def price(name: str, given: Mapping[str, float] | None = None) -> Price | None:
     """What a device costs: as ``given`` (by device, or for all under the empty name), else as listed, else None."""
-    chosen = device(name).name
+    chosen = _spoken(name)
     for key in (chosen, ""):
         if given and key in given:
             return Price(device=chosen, usd_per_device_hour=given[key], provider="given by the user", date="", source="")
@@ -73,6 +73,14 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
             raise UserError(f"--price {text!r} is not a price", "write dollars for a device and hour: 2.50 or H100=2.50")
         found[device(name).name if equals else ""] = value
     return found
+
+
+def _spoken(name: str) -> str:
+    """The catalogue's name; a device that is not in it, such as one that was probed, keeps its own."""
+    try:
+        return device(name).name
+    except UserError:
+        return name
 
 
 @cache

@@ -1,0 +1,23 @@
+"""Choosing before there is hardware: the best strategy for a goal, what an upgrade gains, and why."""
+
+from paceline.planning.choice import Choice, Plan
+from paceline.planning.goal import Goal, parse_goal
+from paceline.planning.plan import plan
+from paceline.planning.space import Excluded, Space
+from paceline.planning.whatif import Change, WhatIf, parse_change, whatif
+from paceline.planning.work import Work
+
+__all__ = [
+    "Change",
+    "Choice",
+    "Excluded",
+    "Goal",
+    "Plan",
+    "Space",
+    "WhatIf",
+    "Work",
+    "parse_change",
+    "parse_goal",
+    "plan",
+    "whatif",
+]

@@ -1,0 +1,112 @@
+"""What a plan holds: choices, each with its prediction, its time and its money."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.hardware import Cluster
+from paceline.planning.goal import Goal
+from paceline.planning.space import Excluded
+from paceline.planning.why import describe
+from paceline.prediction import Prediction
+from paceline.strategy import Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One strategy with its prediction and what the whole work takes with it.
+
+    Attributes:
+        time_s, usd: of the whole work, with the ends of their 80 % interval; dollars are NaN without a price.
+        reason: why it stands where it stands, against the best.
+    """
+
+    cluster: Cluster
+    strategy: Strategy
+    prediction: Prediction
+    samples: float
+    time_s: float
+    time_low_s: float
+    time_high_s: float
+    usd: float
+    usd_low: float
+    usd_high: float
+    reason: str = ""
+
+    @property
+    def title(self) -> str:
+        """The strategy in words."""
+        return describe(self.cluster, self.strategy)
+
+    @property
+    def exposed(self) -> dict[str, float]:
+        """Seconds of the whole work by the resource that they wait for."""
+        steps = self.samples / self.strategy.global_batch_size
+        return {name: seconds * steps for name, seconds in self.prediction.exposed.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        numbers = ("samples", "time_s", "time_low_s", "time_high_s", "usd", "usd_low", "usd_high", "title", "reason")
+        p = self.prediction
+        step = [
+            "step_time_s",
+            "low_s",
+            "high_s",
+            "samples_per_s",
+            "memory_bytes",
+            "bottleneck",
+            "exposed",
+            "cluster",
+            "strategy",
+        ]
+        return {**{k: getattr(self, k) for k in numbers}, **{k: getattr(p, k) for k in step}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What ``plan`` found.
+
+    Attributes:
+        ranking: the best first; of strategies that differ only in exchange, bucket or micro steps the best one.
+        front: no other strategy is both faster and cheaper, or faster where there are no prices; fastest first.
+        excluded: by reason. ``considered``: legal strategies that were predicted.
+        compression: what compression is worth here, in words.
+        why_not: of the strategy that was asked for, in words; ``asked`` is it, where it exists.
+    """
+
+    workload: str
+    work: str
+    goal: Goal
+    ranking: tuple[Choice, ...]
+    front: tuple[Choice, ...]
+    excluded: tuple[Excluded, ...]
+    considered: int
+    compression: str
+    prices: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    why_not: str = ""
+    asked: Choice | None = None
+
+    @property
+    def best(self) -> Choice:
+        """What to do."""
+        return self.ranking[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        return {
+            "workload": self.workload,
+            "work": self.work,
+            "goal": str(self.goal),
+            "best": self.best.to_json(),
+            "ranking": [one.to_json() for one in self.ranking],
+            "front": [one.to_json() for one in self.front],
+            "excluded": [{"count": x.count, "reason": x.reason, "example": x.example} for x in self.excluded],
+            "considered": self.considered,
+            "compression": self.compression,
+            "prices": list(self.prices),
+            "why_not": self.why_not,
+            "asked": self.asked.to_json() if self.asked else None,
+            "assumptions": list(self.assumptions),
+        }

@@ -1,0 +1,82 @@
+"""What a plan is after: the shortest time, the least money, or one of them within a limit on the other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.errors import UserError, unknown
+from paceline.units import format_seconds, parse_seconds
+
+Array = NDArray[np.float64]
+Kind = Literal["fastest", "cheapest", "deadline", "budget"]
+KINDS: tuple[Kind, ...] = ("fastest", "cheapest", "deadline", "budget")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """``fastest``; ``cheapest``; the cheapest within a ``deadline`` of ``limit`` seconds; the fastest within a ``budget`` of
+    ``limit`` dollars.
+    """
+
+    kind: Kind
+    limit: float = math.inf
+
+    @property
+    def by_cost(self) -> bool:
+        """Whether what meets the goal is ranked by money; else by time."""
+        return self.kind in ("cheapest", "deadline")
+
+    @property
+    def needs_price(self) -> bool:
+        """Whether it cannot be judged without prices."""
+        return self.kind != "fastest"
+
+    def score(self, time_s: Array, usd: Array) -> Array:
+        """What is to be made small, of each candidate."""
+        return usd if self.by_cost else time_s
+
+    def limited(self, time_s: Array, usd: Array) -> Array:
+        """What ``limit`` is a limit on."""
+        return usd if self.kind == "budget" else time_s
+
+    def amount(self, value: float) -> str:
+        """``value`` in the unit of the limit."""
+        return money(value) if self.kind == "budget" else format_seconds(value)
+
+    def __str__(self) -> str:
+        return self.kind if math.isinf(self.limit) else f"{self.kind}={self.amount(self.limit)}"
+
+
+def money(usd: float) -> str:
+    """Dollars as text: cents below a hundred."""
+    if not math.isfinite(usd):
+        return "unknown"
+    return f"${usd:,.0f}" if abs(usd) >= 100 else f"${usd:.2f}" if abs(usd) >= 1 else f"${usd:.3g}"
+
+
+def parse_goal(text: str) -> Goal:
+    """``fastest``, ``cheapest``, ``deadline=6h`` or ``budget=500`` (dollars). Raises UserError for anything else."""
+    name, _, value = text.strip().partition("=")
+    kind = next((k for k in KINDS if k == name), None)
+    if kind is None:
+        raise unknown("goal", name, ["fastest", "cheapest", "deadline=6h", "budget=500"])
+    if kind in ("fastest", "cheapest"):
+        if value:
+            raise UserError(f"goal {name} takes no value, {value!r} was given", "leave it out")
+        return Goal(kind)
+    if kind == "deadline":
+        if not value:
+            raise UserError("goal deadline has no time", "write it as deadline=6h or deadline=90min")
+        return Goal(kind, parse_seconds(value))
+    try:
+        dollars = float(value.strip().removeprefix("$").replace(",", ""))
+    except ValueError:
+        dollars = math.nan
+    if not 0 < dollars < math.inf:
+        raise UserError(f"budget {value!r} is not an amount of dollars", "write it as budget=500")
+    return Goal(kind, dollars)

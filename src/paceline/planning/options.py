@@ -1,0 +1,196 @@
+"""The words of ``predict``, ``plan``, ``whatif`` and ``explain``, and what they mean. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline import hardware
+from paceline.errors import UserError, unknown
+from paceline.hardware import PRECISIONS, Cluster
+from paceline.hardware.prices import parse_prices
+from paceline.planning.choice import Plan
+from paceline.planning.goal import Goal, parse_goal
+from paceline.planning.plan import plan
+from paceline.planning.space import Space, worlds
+from paceline.planning.whatif import WhatIf, parse_change, whatif
+from paceline.planning.why import parse_wanted
+from paceline.planning.work import Work, parse_penalties
+from paceline.prediction import convergence
+from paceline.strategy import COMPRESSIONS, EXCHANGES, SHARDINGS, Strategy, parse_options
+from paceline.training.options import add_exchange_arguments
+from paceline.workload import Workload, workload
+
+PLAN_EXAMPLE = """example:
+  paceline plan resnet-50 --device A100 --devices-per-node 8 --network 100Gb/s --max-nodes 8 --target mlperf"""
+WHATIF_EXAMPLE = """example:
+  paceline whatif resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024 --change network=100Gb/s"""
+EXPLAIN_EXAMPLE = """example:
+  paceline explain resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024"""
+PRICE = "dollars for a device and hour: 2.50, or H100=2.50; may be repeated (default: the listings)"
+REPORT = "also write report.html into DIR, or into FILE.html"
+
+
+def add_job_arguments(parser: argparse.ArgumentParser) -> None:
+    """One network on one cluster in one way."""
+    parser.add_argument("workload", metavar="WORKLOAD", help="a name (paceline workload list) or module:function")
+    parser.add_argument("--device", metavar="D", required=True, help="a device (paceline hardware list)")
+    parser.add_argument("--devices-per-node", metavar="N", type=int, default=1, help="default 1")
+    parser.add_argument("--nodes", metavar="M", type=int, default=1, help="default 1")
+    parser.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
+    parser.add_argument("--global-batch", metavar="B", type=int, required=True, help="samples a step, over all devices")
+    parser.add_argument("--precision", metavar="P", default="fp32", help=f"{', '.join(PRECISIONS)} (default fp32)")
+    add_exchange_arguments(parser)
+    parser.add_argument("--grad-accum", metavar="A", type=int, default=1, help="micro batches a step (default 1)")
+    parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
+    parser.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
+
+
+def add_report_argument(parser: argparse.ArgumentParser) -> None:
+    """Where the page goes."""
+    parser.add_argument("--report", metavar="DIR|FILE", default="", help=REPORT)
+
+
+def job(o: argparse.Namespace) -> tuple[Workload, Cluster, Strategy]:
+    """What ``add_job_arguments`` were given. Raises UserError."""
+    machines = hardware.cluster(o.device, o.devices_per_node, o.nodes, o.network)
+    strategy = Strategy(
+        world_size=machines.world_size,
+        global_batch_size=o.global_batch,
+        precision=o.precision,
+        compression=o.compression or "dense",
+        exchange=o.exchange or "",
+        options=parse_options(o.option or ()),
+        grad_accum_steps=o.grad_accum,
+        sharding=o.sharding,
+        recompute=o.recompute,
+    )
+    return workload(o.workload), machines, strategy
+
+
+def add_plan(group: Any, command: Callable[..., argparse.ArgumentParser], run: Callable[..., Any]) -> None:
+    """Add ``plan`` to the command line's ``group``; ``run`` prints what ``plan_answer`` finds."""
+    p = command(group, "plan", "the best configuration for a goal", PLAN_EXAMPLE, run)
+    p.add_argument("workload", metavar="WORKLOAD", help="a name (paceline workload list) or module:function")
+    p.add_argument("--device", metavar="D", action="append", required=True, help="a device that may be used; may be repeated")
+    each = "once for all devices, or once for each --device"
+    p.add_argument("--devices-per-node", metavar="N", type=int, action="append", help=f"{each} (default 1)")
+    p.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}")
+    p.add_argument("--max-nodes", metavar="M", type=int, required=True, help="nodes of one device that there can be")
+    p.add_argument("--goal", metavar="G", default="fastest", help="fastest, cheapest, deadline=6h or budget=500 (dollars)")
+    p.add_argument("--target", metavar="T", help="train to a quality: mlperf, or a CSV of global_batch,samples_to_target")
+    p.add_argument("--epochs", metavar="E", type=float, help="train so many epochs")
+    p.add_argument("--samples", metavar="S", type=float, help="train so many samples (default one million)")
+    p.add_argument("--global-batch", metavar="B", type=int, action="append", help="only this one; may be repeated")
+    for name, legal in (
+        ("precision", PRECISIONS),
+        ("compression", COMPRESSIONS),
+        ("exchange", EXCHANGES),
+        ("sharding", SHARDINGS),
+    ):
+        p.add_argument(
+            f"--{name}", metavar=name[0].upper(), action="append", help=f"only this one of {', '.join(legal)}; may be repeated"
+        )
+    p.add_argument("--penalty", metavar="C=F", action="append", help="a compression takes F times the samples to the target")
+    p.add_argument("--price", metavar="P", action="append", help=PRICE)
+    p.add_argument("--why-not", metavar="C=V,...", help="set a strategy beside the best: compression=terngrad,sharding=zero3")
+    add_report_argument(p)
+
+
+def plan_answer(o: argparse.Namespace) -> Plan:
+    """The plan that the options ask for. Raises UserError."""
+    goal, network = parse_goal(o.goal), workload(o.workload)
+    space = Space(
+        clusters=_clusters(o),
+        batches=tuple(sorted(set(o.global_batch or ()))),
+        precisions=_only("precision", o.precision, PRECISIONS) if o.precision else (),
+        compressions=_only("compression", o.compression, COMPRESSIONS),
+        exchanges=_only("exchange", o.exchange, EXCHANGES),
+        shardings=_only("sharding", o.sharding, SHARDINGS),
+    )
+    for batch in space.batches:
+        if batch < 1:
+            raise UserError(f"global batch {batch}", "give a whole number from 1 up")
+    wanted = parse_wanted(o.why_not) if o.why_not else None
+    return plan(network, space, goal, _work(o, network, goal), prices=parse_prices(o.price or ()), why_not=wanted)
+
+
+def _only(kind: str, given: Sequence[str] | None, legal: Iterable[str]) -> tuple[str, ...]:
+    """What was given, or everything."""
+    every = tuple(legal)
+    for name in given or ():
+        if name not in every:
+            raise unknown(kind, name, every)
+    return tuple(dict.fromkeys(given)) if given else every
+
+
+def _clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
+    """Every number of nodes of every device."""
+    per_node, networks = _each("devices-per-node", o.devices_per_node or [1], o), _each("network", o.network or [None], o)
+    if o.max_nodes < 1:
+        raise UserError(f"--max-nodes {o.max_nodes}", "give a whole number from 1 up")
+    found = []
+    for name, many, link in zip(o.device, per_node, networks, strict=True):
+        hardware.cluster(name, many, o.max_nodes, link)  # an impossible one is named before any is searched
+        found += [hardware.cluster(name, local, nodes, link) for local, nodes in worlds(many, o.max_nodes)]
+    return tuple(found)
+
+
+def _each(name: str, given: Sequence[Any], o: argparse.Namespace) -> list[Any]:
+    if len(given) not in (1, len(o.device)):
+        raise UserError(
+            f"--{name} is given {len(given)} times for {len(o.device)} devices", "give it once, or once for each --device"
+        )
+    return list(given) * (len(o.device) if len(given) == 1 else 1)
+
+
+def _work(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
+    """How much is to be trained."""
+    given = [name for name in ("target", "epochs", "samples") if getattr(o, name) is not None]
+    if len(given) > 1:
+        raise UserError(f"--{given[0]} and --{given[1]} both say how much is trained", "give one of them")
+    penalties = parse_penalties(o.penalty or [])
+    if o.target is not None:
+        csv = Path(o.target).suffix == ".csv" or Path(o.target).exists()
+        if not csv and o.target != "mlperf":
+            raise UserError(f"target {o.target!r}", "give mlperf, or a CSV file of global_batch,samples_to_target")
+        curve = convergence.read_points(o.target) if csv else convergence.mlperf(network.name)
+        return Work(title=f"to {curve.target}", curve=curve, penalties=penalties, epoch_samples=curve.epoch_samples)
+    epoch = convergence.epoch_samples(network.name)
+    for name in ("epochs", "samples"):
+        value = getattr(o, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"--{name} {value:g}", "give a positive number")
+    if o.epochs is not None:
+        if not epoch:
+            raise UserError(f"how many samples an epoch of {network.name} has is unknown", "give --samples instead of --epochs")
+        return Work(title=f"{o.epochs:g} epochs of {epoch:,} samples", total=o.epochs * epoch, epoch_samples=epoch)
+    if o.samples is not None:
+        return Work(title=f"{o.samples:,.0f} samples", total=o.samples, epoch_samples=epoch)
+    if goal.kind in ("deadline", "budget"):
+        raise UserError(f"{goal} of what", "say how much is trained: --target, --epochs or --samples")
+    return Work(epoch_samples=epoch)
+
+
+def add_whatif(group: Any, command: Callable[..., argparse.ArgumentParser], run: Callable[..., Any]) -> None:
+    """Add ``whatif`` to the command line's ``group``; ``run`` prints what ``whatif_answer`` finds."""
+    p = command(group, "whatif", "what an upgrade gains, in time and in money", WHATIF_EXAMPLE, run)
+    add_job_arguments(p)
+    said = (
+        "nodes+1, nodesx2, devices-per-node=8, network=100Gb/s, device=H100-SXM, or any choice as NAME=VALUE; may be repeated"
+    )
+    p.add_argument("--change", metavar="CHANGE", action="append", required=True, help=said)
+    scaling = "with more devices the global batch stays (strong, default) or grows with them (weak)"
+    p.add_argument("--scaling", metavar="S", default="strong", help=scaling)
+    p.add_argument("--price", metavar="P", action="append", help=PRICE)
+    add_report_argument(p)
+
+
+def whatif_answer(o: argparse.Namespace) -> WhatIf:
+    """What the changes gain. Raises UserError."""
+    if o.scaling not in ("strong", "weak"):
+        raise unknown("scaling", o.scaling, ["strong", "weak"])
+    changes = [parse_change(text) for text in o.change]
+    return whatif(*job(o), changes, scaling=o.scaling, prices=parse_prices(o.price or ()))

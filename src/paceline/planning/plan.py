@@ -1,0 +1,270 @@
+"""``plan(workload, space, goal)``: the best strategy, what comes next, what was left out, and what compression is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.errors import UserError
+from paceline.hardware.prices import Price, listings, price
+from paceline.planning.choice import Choice, Plan
+from paceline.planning.evaluate import Array, Evaluated, evaluate, log_spread
+from paceline.planning.goal import Goal, money
+from paceline.planning.space import Candidate, Space, Tally, candidates
+from paceline.planning.why import Wanted, describe, difference, illegal, matches
+from paceline.planning.work import Work
+from paceline.prediction import predict
+from paceline.prediction.convergence import Z80
+from paceline.strategy import BUCKET_BYTES, Strategy
+from paceline.workload.layers import Workload
+
+SHOWN = 8
+"""Strategies in the ranking."""
+FRONT = 12
+"""Points of the front that are predicted whole; it is thinned evenly where it has more."""
+PLAIN = 0.003
+"""A choice off the plain way (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
+GIB = 2.0**30
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The candidates that fit, with what each takes for the whole work."""
+
+    workload: Workload
+    work: Work
+    prices: Mapping[str, Price | None]
+    made: Sequence[Candidate]
+    step_s: Array
+    time_s: Array
+    usd: Array
+
+    def choice(self, index: int, best: Choice | None = None) -> Choice:
+        """The whole prediction of one; ``best``: what its reason is told against."""
+        cluster, strategy = self.made[index]
+        p = predict(self.workload, cluster, strategy)
+        samples = self.work.samples(strategy)
+        time = p.step_time_s * samples / strategy.global_batch_size
+        spread = math.hypot(log_spread(p.low_s, p.high_s), self.work.spread)
+        low, high = p.low_s / p.step_time_s, p.high_s / p.step_time_s
+        if self.work.spread:
+            low, high = math.exp(-Z80 * spread), math.exp(Z80 * spread)
+        one = self.prices[cluster.device.name]
+        usd = one.usd(cluster.world_size, time) if one else math.nan
+        found = Choice(
+            cluster=cluster, strategy=strategy, prediction=p, samples=samples, time_s=time, time_low_s=time * low,
+            time_high_s=time * high, usd=usd, usd_low=usd * low, usd_high=usd * high,
+        )  # fmt: skip
+        reason = difference(found, best) if best else f"waits for {p.bottleneck} most"
+        return replace(found, reason=reason)
+
+
+def plan(
+    workload: Workload,
+    space: Space,
+    goal: Goal,
+    work: Work | None = None,
+    *,
+    prices: Mapping[str, float] | None = None,
+    why_not: Wanted | None = None,
+) -> Plan:
+    """The best way to train ``work`` of ``workload`` within ``space``.
+
+    Args:
+        prices: dollars a device and hour by device, or for all under the empty name; else the listings.
+        why_not: choices of a strategy that is to be set beside the best.
+
+    Raises:
+        UserError: nothing legal; nothing fits, with the least number of GiB that are missing; no price where the goal needs
+            one; a deadline or budget that nothing meets, with the nearest that does.
+    """
+    work = work or Work()
+    space = space.with_batches(work)
+    listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
+    if goal.needs_price and (unknown := [name for name, one in listed.items() if one is None]):
+        raise UserError(f"no price of {unknown[0]} is known, which goal {goal} needs", f"give --price {unknown[0]!r}=DOLLARS")
+    left_out = Tally()
+    made = candidates(space, work, left_out)
+    if not made:
+        raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
+    found = evaluate(workload, made, left_out)
+    fitting = _fitting(workload, made, found, left_out)
+    table = _table(workload, work, listed, [made[i] for i in fitting], found.step_s[fitting])
+    order = _ranked(goal, table, left_out)
+    best = table.choice(order[0])
+    said, asked = _why_not(why_not, table, best, goal, left_out)
+    ranking = (best, *(table.choice(i, best) for i in _distinct(order, table.made)[1:SHOWN]))
+    return Plan(
+        workload=workload.name,
+        work=work.title,
+        goal=goal,
+        ranking=ranking,
+        front=tuple(table.choice(i) for i in _thin(_front(table), FRONT)),
+        excluded=tuple(left_out.excluded()),
+        considered=len(made),
+        compression=_compression(table, order, goal),
+        prices=_price_notes(listed),
+        assumptions=(*work.notes(best.strategy), *best.prediction.assumptions),
+        why_not=said,
+        asked=asked,
+    )
+
+
+def _fitting(workload: Workload, made: Sequence[Candidate], found: Evaluated, left_out: Tally) -> NDArray[np.intp]:
+    """Indices of the candidates that fit their device."""
+    too_large = found.missing > 0
+    if too_large.any():
+        where = np.flatnonzero(too_large)
+        least = int(where[found.missing[where].argmin()])
+        missing, title = float(found.missing[least]) / GIB, describe(*made[least])
+        if too_large.all():
+            raise UserError(
+                f"{workload.name} fits nowhere here: {missing:.3g} GiB are missing at least, with {title}",
+                "give a device with more memory, more nodes, a smaller --global-batch, or let --sharding be zero3",
+            )
+        left_out.add("does not fit the device's memory", len(where), f"least missing {missing:.3g} GiB, with {title}")
+    return np.flatnonzero(~too_large & np.isfinite(found.step_s))
+
+
+def _table(
+    workload: Workload, work: Work, prices: Mapping[str, Price | None], made: Sequence[Candidate], step_s: Array
+) -> _Table:
+    steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])
+    rate = {name: one.usd_per_device_hour / 3600 if one else math.nan for name, one in prices.items()}
+    dollars = np.array([rate[c.device.name] * c.world_size for c, _ in made])
+    return _Table(workload, work, prices, made, step_s, step_s * steps, step_s * steps * dollars)
+
+
+def _ranked(goal: Goal, table: _Table, left_out: Tally) -> list[int]:
+    """Indices, the best first, of what meets the goal with a known number of samples.
+
+    Raises:
+        UserError: nothing meets the limit; the nearest, and by how much it misses.
+    """
+    known = np.array([table.work.known(s.compression) for _, s in table.made])
+    unknown = "how many more samples the compression takes to the target is unknown"
+    left_out.add(unknown, int((~known).sum()), "--penalty says it")
+    limited = goal.limited(table.time_s, table.usd)
+    allowed = np.flatnonzero(known & (limited <= goal.limit))
+    if not len(allowed):
+        near = int(np.flatnonzero(known)[limited[known].argmin()])
+        over = float(limited[near])
+        raise UserError(
+            f"no strategy meets {goal}: the nearest takes {goal.amount(over)}, {over / goal.limit - 1:.0%} more, with "
+            f"{describe(*table.made[near])}",
+            f"give {goal.kind}={_wide(goal, over)} or more, or more nodes",
+        )
+    plain = np.array([1 + PLAIN * _detours(table.made[i][1]) for i in allowed.tolist()])
+    score = goal.score(table.time_s, table.usd)[allowed] * plain
+    other = (table.time_s if goal.by_cost else table.usd)[allowed]
+    order = np.lexsort((np.nan_to_num(other), score))
+    return [int(i) for i in allowed[order]]
+
+
+def _wide(goal: Goal, value: float) -> str:
+    """A limit that holds ``value``, as it is typed."""
+    if goal.kind == "budget":
+        return f"{math.ceil(value)}"
+    return f"{math.ceil(value / 3600 * 10) / 10:g}h" if value > 3600 else f"{math.ceil(value)}s"
+
+
+def _detours(s: Strategy) -> int:
+    """Choices that are off the plain way."""
+    others = (s.exchange != "allreduce" and s.compression == "dense", s.bucket_bytes != BUCKET_BYTES, s.grad_accum_steps > 1)
+    return sum((s.compression != "dense", s.sharding != "ddp", s.recompute, *others))
+
+
+def _distinct(order: Sequence[int], made: Sequence[Candidate]) -> list[int]:
+    """Of strategies that differ only in exchange, bucket, recomputation or micro steps, the first."""
+    first: dict[tuple[object, ...], int] = {}
+    for i in order:
+        c, s = made[i]
+        first.setdefault((c.device.name, c.world_size, s.global_batch_size, s.precision, s.compression, s.sharding), i)
+    return list(first.values())
+
+
+def _front(table: _Table) -> list[int]:
+    """Pareto front of time against money, among strategies whose samples are known; by time alone without prices."""
+    known = np.flatnonzero([table.work.known(s.compression) for _, s in table.made])
+    usd = np.nan_to_num(table.usd[known], nan=0.0)
+    order = known[np.lexsort((usd, table.time_s[known]))]
+    costs = np.nan_to_num(table.usd[order], nan=0.0)
+    before = np.concatenate(([math.inf], np.minimum.accumulate(costs)[:-1]))
+    return [int(i) for i in order[costs < before * (1 - 1e-9)]]
+
+
+def _thin(found: Sequence[int], most: int) -> list[int]:
+    """At most ``most`` of them, both ends kept."""
+    if len(found) <= most:
+        return list(found)
+    return [found[i] for i in sorted({round(x) for x in np.linspace(0, len(found) - 1, most)})]
+
+
+def _compression(table: _Table, order: Sequence[int], goal: Goal) -> str:
+    """What compression is worth: the best with it against the best without."""
+    score = goal.score(table.time_s, table.usd)
+    lossy = np.array([s.compression != "dense" for _, s in table.made])
+    limited = goal.limited(table.time_s, table.usd) <= goal.limit
+    if not lossy.any():
+        return "Compression was not tried."
+    dense = next((i for i in order if not lossy[i]), None)
+    if dense is None:
+        return f"Nothing without compression meets {goal}."
+    with_it = np.flatnonzero(lossy & limited)
+    if not len(with_it):
+        return f"Compression does not pay: no strategy with it meets {goal}."
+    other = int(with_it[score[with_it].argmin()])
+    gain = float(score[dense] / score[other])
+    name = f"{table.made[other][1].compression} over {table.made[other][1].exchange}"
+    what = "costs" if goal.by_cost else "takes"
+    if abs(gain - 1) < PLAIN:
+        return f"Compression does not pay: the best with it ({name}) gains nothing over dense."
+    if gain < 1:
+        waits = _network_share(table, dense)
+        return (
+            f"Compression does not pay: the best with it ({name}) {what} {1 / gain - 1:.1%} more than dense, "
+            f"whose steps wait {waits:.1%} of the time for links."
+        )
+    if not table.work.known(table.made[other][1].compression):
+        return (
+            f"Compression pays only if its penalty is small: {name} {what} {1 - 1 / gain:.1%} less than dense for equal "
+            f"samples, so it breaks even at {gain - 1:.1%} more samples to the target. How many it needs is unknown; "
+            "--penalty says it."
+        )
+    return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best without it."
+
+
+def _network_share(table: _Table, index: int) -> float:
+    p = predict(table.workload, *table.made[index])
+    return sum(p.exposed.get(name, 0.0) for name in ("network", "intra-node link")) / p.step_time_s
+
+
+def _why_not(wanted: Wanted | None, table: _Table, best: Choice, goal: Goal, left_out: Tally) -> tuple[str, Choice | None]:
+    """What speaks against the strategy that was asked for, and it."""
+    if not wanted:
+        return "", None
+    there = [i for i, one in enumerate(table.made) if matches(one, wanted)]
+    if not there:
+        return illegal(wanted, best, table.workload, left_out), None
+    scores = goal.score(table.time_s, table.usd)
+    asked = table.choice(min(there, key=lambda i: scores[i]), best)
+    said = f"{asked.title}: {asked.reason}."
+    if goal.limited(np.array([asked.time_s]), np.array([asked.usd]))[0] > goal.limit:
+        said += f" It does not meet {goal}."
+    if not table.work.known(asked.strategy.compression):
+        said += " This is for equal samples: how many more it takes to the target is unknown."
+    return said, asked
+
+
+def _price_notes(listed: Mapping[str, Price | None]) -> tuple[str, ...]:
+    """What each device was taken to cost, and how far apart its listings lie."""
+    said = []
+    for name, one in listed.items():
+        others = [x.usd_per_device_hour for x in listings(name)]
+        apart = f" Listed from {money(min(others))} to {money(max(others))}." if len(others) > 1 else ""
+        said.append(f"{one}.{apart}" if one else f"{name}: no price is known; --price {name!r}=DOLLARS gives one.")
+    return tuple(said)

@@ -1,0 +1,164 @@
+"""Every legal strategy, and why the others are not: counted by reason, since there are thousands of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from paceline.errors import UserError
+from paceline.hardware import PRECISIONS, Cluster
+from paceline.planning.work import Work
+from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, Strategy
+
+Candidate = tuple[Cluster, Strategy]
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """Strategies that were left out: how many, why, and one of them in words."""
+
+    count: int
+    reason: str
+    example: str = ""
+
+
+class Tally:
+    """Counts what is left out, by reason, with the first example of each."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+
+    def add(self, reason: str, count: int = 1, example: str = "") -> None:
+        """``count`` more for that reason."""
+        if count:
+            self.counts[reason] += count
+            self.examples.setdefault(reason, example)
+
+    def excluded(self) -> list[Excluded]:
+        """Most frequent first."""
+        return [Excluded(count, reason, self.examples[reason]) for reason, count in self.counts.most_common()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """The values of every choice that a plan tries. Empty ``batches`` are taken from the work to be done.
+
+    Attributes:
+        clusters: kinds and numbers of devices.
+        precisions: those that a device lacks are left out for it. Empty: all but fp16 where a device has bf16, which is as fast
+            and needs no loss scaling.
+    """
+
+    clusters: tuple[Cluster, ...]
+    batches: tuple[int, ...] = ()
+    precisions: tuple[str, ...] = ()
+    compressions: tuple[str, ...] = tuple(COMPRESSIONS)
+    exchanges: tuple[str, ...] = tuple(EXCHANGES)
+    shardings: tuple[str, ...] = tuple(SHARDINGS)
+    accumulations: tuple[int, ...] = (1, 2, 4, 8)
+    recomputes: tuple[bool, ...] = (False, True)
+    buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
+    optimizer: str = "momentum"
+
+    def with_batches(self, work: Work) -> Space:
+        """The same with batches: powers of two up to the largest that is known to reach the target.
+
+        Raises:
+            UserError: neither batches nor a target: a larger batch always trains more samples a second, so that the best of
+                them cannot be told by speed.
+        """
+        if self.batches:
+            return self
+        if work.curve is None:
+            raise UserError(
+                "a larger batch always trains more samples a second, but not in the same number of epochs",
+                "give --global-batch, or --target mlperf where the network has one",
+            )
+        low, high = work.curve.low_batch, work.curve.high_batch
+        powers = {2**n for n in range(24) if low <= 2**n <= high}
+        return replace(self, batches=tuple(sorted(powers | {int(low), int(high)})))
+
+
+def worlds(devices_per_node: int, max_nodes: int) -> tuple[tuple[int, int], ...]:
+    """(devices a node, nodes) to try: powers of two inside one node, then whole nodes up to ``max_nodes``."""
+    inside = [(2**n, 1) for n in range(devices_per_node.bit_length()) if 2**n < devices_per_node]
+    steps = {n for n in range(1, max_nodes + 1) if n <= 8 or n % (1 << (n.bit_length() - 2)) == 0} | {max_nodes}
+    return (*inside, *((devices_per_node, n) for n in sorted(steps)))
+
+
+def candidates(space: Space, work: Work, left_out: Tally) -> list[Candidate]:
+    """Every legal strategy on every cluster; the others are counted in ``left_out``."""
+    ways = list(_ways(space, left_out, len(space.clusters) * len(space.batches) * len(space.accumulations)))
+    return [one for cluster in space.clusters for one in _on(cluster, space, work, ways, left_out)]
+
+
+def _ways(space: Space, left_out: Tally, times: int) -> Iterator[Strategy]:
+    """Legal combinations of what does not depend on the cluster or the batch, as strategies of one worker.
+
+    A bucket's size matters only where DDP's buckets or FSDP's units are cut by it.
+    """
+    tried = space.precisions or PRECISIONS
+    made = product(space.compressions, space.exchanges, space.shardings, space.recomputes, tried, space.buckets)
+    for compression, exchange, sharding, recompute, precision, bucket in made:
+        if bucket != space.buckets[0] and exchange != "allreduce":
+            left_out.add("the size of a bucket matters only to allreduce", times)
+            continue
+        try:
+            yield Strategy(
+                world_size=1, global_batch_size=1, compression=compression, exchange=exchange, sharding=sharding,
+                recompute=recompute, precision=precision, bucket_bytes=bucket, optimizer=space.optimizer,
+            )  # fmt: skip
+        except UserError as error:
+            left_out.add(_illegal(compression, exchange, sharding), times, error.message)
+
+
+def _illegal(compression: str, exchange: str, sharding: str) -> str:
+    """The kind of a combination that does not exist; its own words are the example."""
+    if exchange not in COMPRESSIONS[compression].exchanges:
+        return "the exchange cannot carry the compression"
+    if sharding != "ddp" and compression != "dense":
+        return "a sharded optimizer does not go with compressed gradients"
+    return "a sharded optimizer has its own collectives"
+
+
+def _on(cluster: Cluster, space: Space, work: Work, ways: Sequence[Strategy], left_out: Tally) -> Iterator[Candidate]:
+    n = cluster.world_size
+    here = []
+    for way in ways:
+        why = _excluded_on(cluster, way, not space.precisions)
+        if why:
+            left_out.add(why, len(space.batches) * len(space.accumulations))
+        else:
+            here.append(way)
+    for batch, times in product(space.batches, space.accumulations):
+        why = _batch(batch, times, n, work)
+        if why:
+            left_out.add(why, len(here), f"batch {batch} on {n} workers, {times} micro steps")
+            continue
+        for way in here:
+            yield cluster, replace(way, world_size=n, global_batch_size=batch, grad_accum_steps=times)
+
+
+def _batch(batch: int, times: int, workers: int, work: Work) -> str:
+    if batch > work.largest_batch and work.curve:
+        return f"a global batch above {work.curve.high_batch:g} was never seen to reach {work.curve.target}"
+    if batch % (workers * times):
+        return "the global batch does not divide among the workers and their micro steps"
+    return ""
+
+
+def _excluded_on(cluster: Cluster, way: Strategy, choose: bool) -> str:
+    """Why not on this cluster; a single worker exchanges nothing, so that only the plain way makes sense there."""
+    if way.precision not in cluster.device.peak_flops:
+        return f"{cluster.device.name} has no {way.precision}"
+    if choose and way.precision == "fp16" and "bf16" in cluster.device.peak_flops:
+        return "fp16 where bf16 is as fast (--precision fp16 tries it)"
+    plain = way.compression == "dense" and way.exchange == "allreduce" and way.sharding == "ddp"
+    if cluster.world_size == 1 and not plain:
+        return "one worker has nobody to exchange with"
+    if way.exchange == "hierarchical" and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):
+        return "a hierarchical exchange needs several nodes of several devices"
+    return ""

@@ -1,0 +1,240 @@
+"""``whatif(...)``: what a change gains, in time and in money: each change by itself, then all of them together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from paceline import hardware
+from paceline.errors import UserError, unknown
+from paceline.hardware import Cluster
+from paceline.hardware.prices import price
+from paceline.planning.evaluate import log_spread
+from paceline.planning.work import MILLION
+from paceline.prediction import Prediction, predict
+from paceline.prediction.convergence import Z80, epoch_samples
+from paceline.strategy import Strategy
+from paceline.units import parse_bytes
+from paceline.workload.layers import Workload
+
+Scaling = Literal["strong", "weak"]
+OF_CLUSTER = ("nodes", "devices-per-node", "network", "device")
+OF_STRATEGY = {
+    "precision": "precision",
+    "compression": "compression",
+    "exchange": "exchange",
+    "sharding": "sharding",
+    "global-batch": "global_batch_size",
+    "accumulation": "grad_accum_steps",
+    "bucket": "bucket_bytes",
+    "recompute": "recompute",
+}
+SHARED = 0.7
+"""Correlation that is taken between the errors of two predictions on one device: what the model gets wrong of a network there
+it gets wrong before and after. Between two devices half of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change: ``nodes+1``, ``network=100Gb/s``. ``operator`` is ``=``, ``+``, ``-`` or ``x``."""
+
+    name: str
+    operator: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.operator}{self.value}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One cluster and strategy, predicted, beside the base.
+
+    Attributes:
+        speedup: samples/s over those of the base, with the ends of its 80 % interval.
+        usd_per_hour, usd: of the cluster an hour, and of ``Whatif.amount`` samples; NaN without a price.
+        price: where the dollars come from.
+        scaling: ``strong`` where the global batch stayed, ``weak`` where it grew with the devices, empty where their number
+            stayed.
+    """
+
+    title: str
+    cluster: Cluster
+    strategy: Strategy
+    prediction: Prediction
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    usd_per_hour: float
+    usd: float
+    price: str
+    scaling: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        numbers = ("title", "speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "price", "scaling")
+        return {**{k: getattr(self, k) for k in numbers}, **self.prediction.to_json()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIf:
+    """The base, each change by itself, and all of them together where there are several.
+
+    Attributes:
+        amount: samples that ``usd`` is for: an epoch where the data is known, else a million.
+    """
+
+    base: Outcome
+    changes: tuple[Outcome, ...]
+    together: Outcome | None
+    amount: int
+    unit: str
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The base, the changes, all together."""
+        return (self.base, *self.changes, *((self.together,) if self.together else ()))
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        return {
+            "base": self.base.to_json(),
+            "changes": [one.to_json() for one in self.changes],
+            "together": self.together.to_json() if self.together else None,
+            "amount": self.amount,
+            "unit": self.unit,
+        }
+
+
+def parse_change(text: str) -> Change:
+    """``nodes+1``, ``nodes=4``, ``nodesx2``, ``network=100Gb/s``, ``device=H100-SXM``. Raises UserError for anything else."""
+    names = sorted((*OF_CLUSTER, *OF_STRATEGY), key=len, reverse=True)
+    for name in names:
+        rest = text[len(name) :]
+        if text.startswith(name) and rest[:1] in ("=", "+", "-", "x") and len(rest) > 1:
+            if rest[0] != "=" and name not in ("nodes", "devices-per-node", "global-batch"):
+                raise UserError(f"{name} is not a number that {rest!r} changes", f"write it as {name}=VALUE")
+            return Change(name, rest[0], rest[1:].strip())
+    given = text.rstrip("0123456789").partition("=")[0].rstrip("+-x")
+    raise unknown("change", given, sorted(names), "write it as nodes+1 or network=100Gb/s")
+
+
+def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scaling: Scaling) -> tuple[Cluster, Strategy, str]:
+    """Cluster, strategy and kind of scaling after the changes.
+
+    Raises:
+        UserError: a value that is none, or a combination that is not legal, with the nearest that is.
+    """
+    before = cluster.world_size
+    fields: dict[str, Any] = {}
+    for change in changes:
+        if change.name in OF_CLUSTER:
+            cluster = _cluster(change, cluster)
+        else:
+            fields |= _fields(change, strategy)
+    n = cluster.world_size
+    scaled = ""
+    if n != before:
+        scaled = "global batch given" if "global_batch_size" in fields else scaling
+        if scaled == "weak":
+            fields["global_batch_size"] = strategy.global_batch_size * n // before
+    if strategy.exchange == "hierarchical" and "exchange" not in fields:
+        fields["ranks_per_node"] = cluster.devices_per_node
+    return cluster, replace(strategy, world_size=n, **fields), scaled
+
+
+def _number(change: Change, before: int) -> int:
+    try:
+        value = int(change.value)
+    except ValueError:
+        raise UserError(f"{change.value!r} in {change} is not a whole number", f"write it as {change.name}+1") from None
+    after = {"=": value, "+": before + value, "-": before - value, "x": before * value}[change.operator]
+    if after < 1:
+        raise UserError(f"{change} leaves {after} of {before} {change.name}", "at least 1 must stay")
+    return after
+
+
+def _cluster(change: Change, cluster: Cluster) -> Cluster:
+    if change.name == "nodes":
+        many = _number(change, cluster.num_nodes)
+        if many > 1 and cluster.num_nodes == 1 and cluster.network == cluster.intra_link:
+            raise UserError(f"{many} nodes have no network", "name one with --network")
+        return replace(cluster, num_nodes=many)
+    if change.name == "devices-per-node":
+        return replace(cluster, devices_per_node=_number(change, cluster.devices_per_node))
+    if change.name == "network":
+        return replace(cluster, network=hardware.network(change.value))
+    one = hardware.device(change.value)
+    return replace(cluster, device=one, intra_link=hardware.link(one.link))
+
+
+def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
+    """What a change sets in the strategy; another compression goes by its own exchange and options."""
+    field, value = OF_STRATEGY[change.name], change.value
+    if change.name == "global-batch":
+        return {field: _number(change, strategy.global_batch_size)}
+    if change.name == "accumulation":
+        return {field: _number(change, strategy.grad_accum_steps)}
+    if change.name == "bucket":
+        return {field: int(parse_bytes(value))}
+    if change.name == "recompute":
+        if value not in ("yes", "no"):
+            raise unknown("recompute", value, ["yes", "no"])
+        return {field: value == "yes"}
+    return {field: value, **({"exchange": "", "options": ()} if change.name == "compression" else {})}
+
+
+def whatif(
+    workload: Workload,
+    cluster: Cluster,
+    strategy: Strategy,
+    changes: Sequence[Change],
+    *,
+    scaling: Scaling = "strong",
+    prices: Mapping[str, float] | None = None,
+    predictor: Any = predict,
+) -> WhatIf:
+    """Predict the base, each change by itself, and all together.
+
+    Args:
+        scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
+        prices: dollars a device and hour by device, or for all under the empty name; else the listings.
+
+    Raises:
+        UserError: no change; or as ``apply`` and ``predict``.
+    """
+    if not changes:
+        raise UserError("nothing is changed", "give --change nodes+1 or --change network=100Gb/s")
+    epoch = epoch_samples(workload.name)
+    amount = epoch or MILLION
+    base = predictor(workload, cluster, strategy)
+
+    def outcome(title: str, some: Sequence[Change]) -> Outcome:
+        c, s, scaled = apply(some, cluster, strategy, scaling)
+        p = predictor(workload, c, s) if some else base
+        one = price(c.device.name, prices)
+        hourly = one.usd_per_device_hour * c.world_size if one else math.nan
+        ratio = p.samples_per_s / base.samples_per_s
+        factor = math.exp(Z80 * _ratio_spread(base, p, c.device == cluster.device)) if some else 1.0
+        return Outcome(
+            title=title, cluster=c, strategy=s, prediction=p, speedup=ratio, speedup_low=ratio / factor,
+            speedup_high=ratio * factor, usd_per_hour=hourly, usd=hourly * amount / p.samples_per_s / 3600,
+            price=str(one) if one else f"no price of {c.device.name} is known", scaling=scaled,
+        )  # fmt: skip
+
+    return WhatIf(
+        base=outcome("as it is", ()),
+        changes=tuple(outcome(str(change), [change]) for change in changes),
+        together=outcome("all together", changes) if len(changes) > 1 else None,
+        amount=amount,
+        unit="epoch" if epoch else "1M samples",
+    )
+
+
+def _ratio_spread(before: Prediction, after: Prediction, same_device: bool) -> float:
+    """Standard deviation of log(speed-up): errors that both share cancel in a ratio."""
+    a, b = (log_spread(p.low_s, p.high_s) for p in (before, after))
+    shared = SHARED if same_device else SHARED / 2
+    return math.sqrt(max(0.0, a * a + b * b - 2 * shared * a * b))

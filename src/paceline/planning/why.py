@@ -1,0 +1,131 @@
+"""Strategies in words: what one is, how it differs from another, and why one that was asked for is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paceline.errors import UserError, unknown
+from paceline.hardware import Cluster, device
+from paceline.planning.space import Candidate, Tally
+from paceline.prediction import predict
+from paceline.strategy import BUCKET_BYTES, Strategy
+from paceline.units import format_bytes, format_seconds, parse_bytes
+from paceline.workload.layers import Workload
+
+if TYPE_CHECKING:
+    from paceline.planning.choice import Choice
+
+Wanted = Mapping[str, object]
+"""Choices by name: ``compression``, ``sharding``, ``nodes``, ``device`` and the rest of ``NAMES``."""
+
+_FIELDS = {
+    "precision": "precision",
+    "compression": "compression",
+    "exchange": "exchange",
+    "sharding": "sharding",
+    "recompute": "recompute",
+    "global-batch": "global_batch_size",
+    "accumulation": "grad_accum_steps",
+    "bucket": "bucket_bytes",
+    "workers": "world_size",
+}
+NAMES = (*_FIELDS, "device", "nodes")
+
+
+def parse_wanted(text: str) -> dict[str, object]:
+    """``compression=terngrad,sharding=zero3,nodes=4`` as choices. Raises UserError for an unknown one."""
+    found: dict[str, object] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, equals, value = part.partition("=")
+        if name not in NAMES or not equals:
+            raise unknown("choice", name, NAMES, "write it as compression=terngrad,sharding=zero3")
+        found[name] = choice_value(name, value)
+    return found
+
+
+def choice_value(name: str, text: str) -> object:
+    """The value of one choice. Raises UserError where it is none."""
+    if name in ("global-batch", "accumulation", "workers", "nodes"):
+        try:
+            number = int(text)
+        except ValueError:
+            number = 0
+        if number < 1:
+            raise UserError(f"{name} {text!r} is not a whole number from 1 up", f"write it as {name}=8")
+        return number
+    if name == "recompute":
+        if text not in ("yes", "no"):
+            raise unknown("recompute", text, ["yes", "no"])
+        return text == "yes"
+    if name == "bucket":
+        return int(parse_bytes(text))
+    return device(text).name if name == "device" else text
+
+
+def matches(one: Candidate, wanted: Wanted) -> bool:
+    """Whether a candidate has every choice that is wanted."""
+    cluster, strategy = one
+    here = {"device": cluster.device.name, "nodes": cluster.num_nodes}
+    return all((here[k] if k in here else getattr(strategy, _FIELDS[k])) == v for k, v in wanted.items())
+
+
+def describe(cluster: Cluster, s: Strategy) -> str:
+    """``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and whatever is not usual."""
+    many = f"{cluster.num_nodes} x {cluster.devices_per_node}" if cluster.num_nodes > 1 else f"{cluster.devices_per_node}"
+    parts = [f"{many} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
+    if s.world_size > 1:
+        parts.append(s.sharding if s.sharding != "ddp" else f"{s.compression} over {s.exchange}")
+    if s.grad_accum_steps > 1:
+        parts.append(f"{s.grad_accum_steps} micro steps")
+    if s.recompute:
+        parts.append("recomputing")
+    if s.bucket_bytes != BUCKET_BYTES:
+        parts.append(f"buckets of {format_bytes(s.bucket_bytes)}")
+    return ", ".join(parts)
+
+
+def difference(one: Choice, best: Choice) -> str:
+    """How much longer and dearer it is than the best, and on which resource it loses most."""
+    parts = [_more(one.time_s / best.time_s, "slower", "faster")]
+    if one.usd == one.usd and best.usd == best.usd and best.usd > 0:
+        parts.append(_more(one.usd / best.usd, "dearer", "cheaper"))
+    lost = {k: one.exposed.get(k, 0.0) - best.exposed.get(k, 0.0) for k in {**one.exposed, **best.exposed}}
+    worst = max(lost, key=lambda k: lost[k])
+    gained = min(lost, key=lambda k: lost[k])
+    if lost[worst] > 0.002 * best.time_s:
+        parts.append(f"loses {format_seconds(lost[worst])} on {worst}")
+    if -lost[gained] > 0.002 * best.time_s:
+        parts.append(f"gains {format_seconds(-lost[gained])} on {gained}")
+    return ", ".join(filter(None, parts)) or "as good"
+
+
+def _more(ratio: float, more: str, less: str) -> str:
+    if abs(ratio - 1) < 0.0005:
+        return ""
+    return f"{ratio - 1:.1%} {more}" if ratio > 1 else f"{1 - ratio:.1%} {less}"
+
+
+def illegal(wanted: Wanted, best: Choice, workload: Workload, left_out: Tally) -> str:
+    """Why no candidate has these choices: the best with them is not legal, does not fit, or was not asked to be tried."""
+    fields = {_FIELDS[k]: v for k, v in wanted.items() if k in _FIELDS}
+    if fields.get("compression", best.strategy.compression) != best.strategy.compression and "exchange" not in fields:
+        fields["exchange"] = ""
+    cluster = best.cluster
+    if "nodes" in wanted:
+        cluster = replace(cluster, num_nodes=int(str(wanted["nodes"])))
+        fields["world_size"] = cluster.world_size
+    if "workers" not in wanted:
+        fields["world_size"] = cluster.world_size
+    title = ", ".join(f"{k} {v}" for k, v in wanted.items())
+    try:
+        strategy = replace(best.strategy, **fields)  # type: ignore[arg-type]
+        p = predict(workload, cluster, strategy)
+    except UserError as error:
+        return f"{title} does not exist: {error}."
+    if not p.fits:
+        missing = (p.memory_bytes - cluster.device.memory.value) / 2**30
+        return f"{title} does not fit: {missing:.3g} GiB are missing with {describe(cluster, strategy)}."
+    tried = "; ".join(x.reason for x in left_out.excluded()[:2])
+    return f"{title} is outside of what was tried ({tried})." if tried else f"{title} is outside of what was tried."

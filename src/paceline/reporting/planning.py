@@ -1,0 +1,135 @@
+"""Plans and upgrades as text of at most 80 columns, each with one table to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
+
+from paceline.planning.choice import Choice, Plan
+from paceline.planning.goal import money
+from paceline.planning.whatif import Outcome, WhatIf
+from paceline.reporting.table import WIDTH
+from paceline.reporting.values import clean, number, rate, seconds, time_range
+from paceline.units import format_memory
+
+SENTENCES = 300
+
+
+def plan_text(plan: Plan) -> str:
+    """The best, the ranking as a table, the front, what was left out, and what it rests on."""
+    return "\n".join(_plan(plan)) + "\n"
+
+
+def _plan(plan: Plan) -> Iterator[str]:
+    best = plan.best
+    yield from wrap(f"{clean(plan.workload)}, {plan.work}; goal {plan.goal}", WIDTH)
+    yield ""
+    yield from _said("best", best.title)
+    yield from _said("time", f"{seconds(best.time_s)} ({time_range(best.time_low_s, best.time_high_s, best.time_s)})")
+    yield from _said("cost", cost(best))
+    p = best.prediction
+    yield from _said(
+        "step", f"{seconds(p.step_time_s)} ({time_range(p.low_s, p.high_s, p.step_time_s)}), {rate(p.samples_per_s)} samples/s"
+    )
+    yield from _said("memory", f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device")
+    yield from _said("", f"{best.reason}")
+    yield ""
+    yield f"Ranking, of {plan.considered:,} strategies that were predicted (80 % ranges are in --json):"
+    yield f"{'':>3}{'time':>14}{'cost':>10}  strategy and what it loses"
+    for place, one in enumerate(plan.ranking, start=1):
+        yield from _row(f"{place:>2}.", one)
+    yield ""
+    yield "No other is both faster and cheaper than these:"
+    yield from (line for one in plan.front for line in _row("", one, reason=False))
+    yield ""
+    yield from wrap(plan.compression, WIDTH)
+    if plan.why_not:
+        yield from wrap(f"Why not: {plan.why_not}", WIDTH)
+    if plan.excluded:
+        yield ""
+        yield "Left out:"
+        for some in plan.excluded:
+            example = f" ({clean(some.example, 120)})" if some.example else ""
+            yield from wrap(f"{some.count:>9,}  {some.reason}{example}", WIDTH, subsequent_indent=" " * 11)
+    yield ""
+    yield "Prices:"
+    yield from _list(plan.prices)
+    yield "It rests on:"
+    yield from _list(plan.assumptions)
+
+
+def _row(head: str, one: Choice, reason: bool = True) -> Iterator[str]:
+    start = f"{head:<3}{seconds(one.time_s):>14}{money(one.usd) if one.usd == one.usd else '-':>10}  "
+    yield from wrap(one.title, WIDTH, initial_indent=start, subsequent_indent=" " * 29)
+    if reason and one.reason and not one.reason.startswith("waits"):
+        yield from wrap(one.reason, WIDTH, initial_indent=" " * 29, subsequent_indent=" " * 29)
+
+
+def cost(one: Choice) -> str:
+    """Dollars with their range; in words where there is no price."""
+    if one.usd != one.usd:
+        return f"unknown: no price of {one.cluster.device.name}"
+    return f"{money(one.usd)} ({money(one.usd_low)} to {money(one.usd_high)})"
+
+
+def whatif_text(found: WhatIf) -> str:
+    """Before and after, one line a change, and what each rests on."""
+    return "\n".join(_whatif(found)) + "\n"
+
+
+def _whatif(found: WhatIf) -> Iterator[str]:
+    base = found.base
+    yield from wrap(f"{clean(base.prediction.workload)}: what each change gains", WIDTH)
+    yield ""
+    yield f"{'':<20}{'step':>10}  {'range':<15}{'speed-up':>9}  {'range':<11}{'$/h':>5}{'$':>6}"
+    yield from (whatif_row(one) for one in found.outcomes)
+    yield ""
+    yield from wrap(f"$ is the price of {found.unit} ({found.amount:,} samples); ranges hold 80 %.", WIDTH)
+    for one in found.outcomes[1:]:
+        yield from wrap(f"{one.title}: {verdict(one, base)}", WIDTH, subsequent_indent="  ")
+    yield ""
+    yield "Prices:"
+    yield from _list(dict.fromkeys(one.price for one in found.outcomes))
+    yield "It rests on:"
+    yield from _list(dict.fromkeys(said for one in found.outcomes for said in one.prediction.assumptions))
+
+
+def whatif_row(one: Outcome) -> str:
+    """One line of the table: at most 80 columns."""
+    p = one.prediction
+    span = time_range(p.low_s, p.high_s, p.step_time_s).rpartition(" ")[0]
+    gained = f"{number(one.speedup)}x" if one.speedup_low != one.speedup_high else ""
+    between = f"{number(one.speedup_low)}-{number(one.speedup_high)}" if gained else ""
+    hourly = f"{one.usd_per_hour:.0f}" if one.usd_per_hour == one.usd_per_hour else "-"
+    usd = number(one.usd) if one.usd == one.usd else "-"
+    title = one.title if len(one.title) <= 20 else f"{one.title[:19]}…"
+    return f"{title:<20}{seconds(p.step_time_s):>10}  {span:<15}{gained:>9}  {between:<11}{hourly:>5}{usd:>6}"[:WIDTH].rstrip()
+
+
+def verdict(one: Outcome, base: Outcome) -> str:
+    """Time, money, fit and scaling in one sentence."""
+    said = [f"{number(one.speedup)}x the samples/s ({number(one.speedup_low)} to {number(one.speedup_high)})"]
+    if one.usd == one.usd and base.usd == base.usd:
+        change = one.usd / base.usd - 1 if base.usd else 0.0
+        paid = "the same money" if abs(change) < 0.0005 else f"{abs(change):.1%} {'more' if change > 0 else 'less'} money"
+        said.append(f"{paid} for the same samples ({money(base.usd)} to {money(one.usd)})")
+    if one.scaling == "strong":
+        said.append(f"strong scaling: the global batch stays {one.strategy.global_batch_size}")
+    elif one.scaling == "weak":
+        said.append(f"weak scaling: the global batch grows to {one.strategy.global_batch_size}, which may need more epochs")
+    elif one.scaling:
+        said.append(f"the global batch is {one.strategy.global_batch_size}, as given")
+    if not one.prediction.fits:
+        said.append("it does not fit the device's memory")
+    if one.prediction.bottleneck != base.prediction.bottleneck:
+        said.append(f"then {one.prediction.bottleneck} is the bottleneck")
+    return "; ".join(said) + "."
+
+
+def _said(head: str, text: str) -> list[str]:
+    return wrap(text, WIDTH, initial_indent=f"{head:<10}", subsequent_indent=" " * 10)
+
+
+def _list(items: Iterable[str] | Sequence[str]) -> Iterator[str]:
+    for item in items:
+        yield from wrap(clean(item, 1000), WIDTH, initial_indent="  - ", subsequent_indent="    ")

@@ -1,0 +1,217 @@
+"""The best is the best of all, nothing is left out without a reason, and a goal that nothing meets says by how much."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from math import prod
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.planning import Goal, Space, Work, parse_goal, plan
+from paceline.planning.space import Tally, candidates, worlds
+from paceline.planning.why import matches, parse_wanted
+from paceline.prediction import predict
+from paceline.prediction.convergence import Point, fit
+from paceline.workload import Workload
+
+PRICES = {"toy": 1.0, "fast": 2.5}
+
+
+def by_hand(toy: Workload, space: Space, work: Work) -> list[tuple[float, float]]:
+    """Time and dollars of every legal strategy, one predict after the other."""
+    found = []
+    for cluster, strategy in candidates(space, work, Tally()):
+        p = predict(toy, cluster, strategy)
+        time = p.step_time_s * work.samples(strategy) / strategy.global_batch_size
+        if p.fits:
+            found.append((time, time / 3600 * PRICES[cluster.device.name] * cluster.world_size))
+    return found
+
+
+@pytest.mark.parametrize("text", ["fastest", "cheapest"])
+def test_the_best_is_the_best_of_all(text: str, toy: Workload, space: Space) -> None:
+    work = Work(total=1e7)
+    goal = parse_goal(text)
+    found = plan(toy, space, goal, work, prices=PRICES)
+    every = by_hand(toy, space, work)
+    column = 1 if goal.by_cost else 0
+    best = found.best.usd if goal.by_cost else found.best.time_s
+    assert best <= min(one[column] for one in every) * 1.01
+    assert found.considered == len(every)
+
+
+def test_the_front_is_what_no_other_beats(toy: Workload, space: Space) -> None:
+    work = Work(total=1e7)
+    front = plan(toy, space, Goal("fastest"), work, prices=PRICES).front
+    every = by_hand(toy, space, work)
+    assert len(front) > 1
+    for one in front:
+        assert not any(t < one.time_s * (1 - 1e-9) and d < one.usd * (1 - 1e-9) for t, d in every)
+    assert [one.time_s for one in front] == sorted(one.time_s for one in front)
+    assert [one.usd for one in front] == sorted((one.usd for one in front), reverse=True)
+
+
+def test_every_combination_is_predicted_or_has_its_reason(toy: Workload, space: Space) -> None:
+    space = replace(
+        space, batches=(250, 256), shardings=("ddp", "zero3"), precisions=("fp32", "bf16"), recomputes=(False, True)
+    )
+    left_out = Tally()
+    made = candidates(space, Work(), left_out)
+    sizes = (
+        space.clusters, space.batches, space.precisions, space.compressions, space.exchanges, space.shardings,
+        space.accumulations, space.recomputes, space.buckets,
+    )  # fmt: skip
+    assert len(made) + sum(x.count for x in left_out.excluded()) == prod(map(len, sizes))
+    reasons = {x.reason for x in left_out.excluded()}
+    assert {"toy has no bf16", "the exchange cannot carry the compression"} <= reasons
+    assert any("does not divide" in reason for reason in reasons)
+
+
+def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
+    work = Work(total=1e7)
+    fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
+    cheapest = plan(toy, space, Goal("cheapest"), work, prices=PRICES).best
+    assert fastest.time_s < cheapest.time_s and fastest.usd > cheapest.usd
+    between = (fastest.time_s + cheapest.time_s) / 2
+    late = plan(toy, space, Goal("deadline", between), work, prices=PRICES).best
+    assert late.time_s <= between and cheapest.usd <= late.usd <= fastest.usd * 1.01
+    loose = plan(toy, space, Goal("budget", fastest.usd * 1.01), work, prices=PRICES).best
+    assert loose.time_s == pytest.approx(fastest.time_s, rel=0.01)
+
+
+def test_a_limit_that_nothing_meets_names_the_nearest(toy: Workload, space: Space) -> None:
+    work = Work(total=1e7)
+    fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
+    with pytest.raises(UserError, match=r"no strategy meets deadline=.*: the nearest takes .*, 100% more, with 4 x 1 fast"):
+        plan(toy, space, Goal("deadline", fastest.time_s / 2), work, prices=PRICES)
+    cheapest = plan(toy, space, Goal("cheapest"), work, prices=PRICES).best
+    with pytest.raises(UserError, match=r"no strategy meets budget=\$.*: the nearest takes \$.*, 300% more"):
+        plan(toy, space, Goal("budget", cheapest.usd / 4), work, prices=PRICES)
+
+
+def test_what_fits_nowhere_says_how_much_is_missing(toy: Workload, space: Space) -> None:
+    small = replace(
+        space,
+        clusters=tuple(
+            replace(c, device=replace(c.device, memory=replace(c.device.memory, value=1e7))) for c in space.clusters
+        ),
+    )
+    least = min(predict(toy, *one).memory_bytes for one in candidates(small, Work(), Tally()))
+    with pytest.raises(UserError, match=rf"fits nowhere here: {(least - 1e7) / 2**30:.3g} GiB are missing at least"):
+        plan(toy, small, Goal("fastest"), prices=PRICES)
+
+
+def test_without_a_price_only_the_fastest_can_be_told(toy: Workload, space: Space) -> None:
+    found = plan(toy, space, Goal("fastest"))
+    assert math.isnan(found.best.usd) and any("no price is known" in one for one in found.prices)
+    with pytest.raises(UserError, match="no price of toy is known"):
+        plan(toy, space, Goal("cheapest"))
+
+
+def test_it_says_whether_compression_pays(toy: Workload, space: Space) -> None:
+    swift = replace(
+        space,
+        clusters=tuple(
+            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e12))) for c in space.clusters
+        ),
+    )
+    slow = replace(
+        space,
+        clusters=tuple(
+            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
+            for c in space.clusters[1:3]
+        ),
+    )
+    assert plan(toy, swift, Goal("fastest")).compression.startswith("Compression does not pay")
+    found = plan(toy, slow, Goal("fastest"))
+    assert found.compression.startswith("Compression pays: terngrad") and found.best.strategy.compression == "terngrad"
+
+
+def test_a_penalty_is_never_taken_for_none(toy: Workload, space: Space) -> None:
+    """To a target a compression competes only with a penalty that somebody measured; else its break-even is told."""
+    slow = replace(
+        space,
+        clusters=tuple(
+            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
+            for c in space.clusters[1:3]
+        ),
+    )
+    curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
+    unknown = plan(toy, slow, Goal("fastest"), Work(title="to 99 %", curve=curve))
+    assert unknown.best.strategy.compression == "dense" and "breaks even at" in unknown.compression
+    assert any("unknown" in x.reason for x in unknown.excluded)
+    known = plan(toy, slow, Goal("fastest"), Work(title="to 99 %", curve=curve, penalties={"terngrad": 1.1}))
+    assert known.best.strategy.compression == "terngrad"
+    assert known.best.samples == pytest.approx(1.1 * curve.samples(known.best.strategy.global_batch_size))
+
+
+def test_batches_come_from_the_target_and_never_go_beyond_it(toy: Workload, space: Space) -> None:
+    curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
+    work = Work(curve=curve)
+    assert replace(space, batches=()).with_batches(work).batches == (64, 128, 256, 512, 1024)
+    found = plan(toy, replace(space, batches=(512, 4096)), Goal("fastest"), work)
+    assert found.best.strategy.global_batch_size == 512
+    assert any("above 1024 was never seen to reach 99 %" in x.reason for x in found.excluded)
+    with pytest.raises(UserError, match="a larger batch always trains more"):
+        plan(toy, replace(space, batches=()), Goal("fastest"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("compression=terngrad,nodes=2", "slower"),
+        ("compression=terngrad,sharding=zero3", "does not exist: zero3 does not go with terngrad"),
+        ("nodes=3", "does not exist: global batch"),
+        ("nodes=8", "outside of what was tried"),
+    ],
+)
+def test_why_not(asked: str, said: str, toy: Workload, space: Space) -> None:
+    found = plan(toy, space, Goal("fastest"), prices=PRICES, why_not=parse_wanted(asked))
+    assert said in found.why_not
+    assert (found.asked is not None) == ("slower" in said)
+    if found.asked:
+        assert matches((found.asked.cluster, found.asked.strategy), parse_wanted(asked))
+
+
+def test_ranges_hold_the_middle_and_json_is_plain(toy: Workload, space: Space) -> None:
+    found = plan(toy, space, Goal("fastest"), prices=PRICES)
+    for one in (*found.ranking, *found.front):
+        assert one.time_low_s <= one.time_s <= one.time_high_s and one.usd_low <= one.usd <= one.usd_high
+    assert json.loads(json.dumps(found.to_json()))["best"]["cluster"]["device"] == "fast"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("quickest", "unknown goal 'quickest'"),
+        ("deadline", "has no time"),
+        ("deadline=soon", "is not a time"),
+        ("budget=much", "not an amount of dollars"),
+        ("budget=-3", "not an amount of dollars"),
+        ("fastest=3", "takes no value"),
+    ],
+)
+def test_a_goal_that_is_none(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parse_goal(text)
+
+
+def test_goals() -> None:
+    assert parse_goal("deadline=6h") == Goal("deadline", 6 * 3600) and parse_goal("deadline=90min").limit == 5400
+    assert parse_goal("budget=$1,500") == Goal("budget", 1500)
+
+
+@pytest.mark.parametrize("text", ["colour=red", "compression", "nodes=many", "recompute=maybe", "device=H1000"])
+def test_a_choice_that_is_none(text: str) -> None:
+    with pytest.raises(UserError):
+        parse_wanted(text)
+
+
+def test_worlds() -> None:
+    assert worlds(8, 3) == ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (8, 3))
+    assert worlds(1, 1) == ((1, 1),)
+    nodes = [n for _, n in worlds(8, 100)]
+    assert nodes[-1] == 100 and 64 in nodes and len(nodes) < 25

@@ -77,7 +77,8 @@ def test_no_unknown_keys(name: str) -> None:
     data = read(name)
     common = {"name", "kind", "aliases", "note"}
     legal = {
-        "devices.toml": common | {"link", "units", "power", "peak_flops", "matmul_flops", "memory", "memory_bandwidth"},
+        "devices.toml": common
+        | {"link", "units", "power", "architecture", "peak_flops", "matmul_flops", "memory", "memory_bandwidth"},
         "links.toml": common | {"bandwidth", "latency", "reduces"},
     }[name]
     for entry in data["device"] if "device" in data else data["link"]:

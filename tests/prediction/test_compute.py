@@ -2,62 +2,119 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline import hardware
 from paceline.errors import UserError
-from paceline.prediction.compute import layer_seconds, optimizer_seconds, peak_rate, work
-from paceline.prediction.efficiency import HIGH, LOW, TYPICAL
+from paceline.hardware import Device
+from paceline.prediction import compute
+from paceline.prediction.compute import (
+    Seconds,
+    layer_seconds,
+    operation_table,
+    optimizer_seconds,
+    peak_rate,
+    shape_efficiency,
+)
+from paceline.prediction.efficiency import LEVELS, TYPICAL, Efficiency, efficiency
 from paceline.strategy.optimizer import OPTIMIZERS
-from prediction_toys import IDEAL, fact, make_cluster, make_workload
+from paceline.workload import catalogue
+from paceline.workload.layers import Operation, Workload
+from prediction_toys import fact, make_cluster, make_workload
+
+
+def one(kind: str = "matmul", flops: float = 2e9, moved: float = 8e3, calls: int = 1, **shape: Any) -> Workload:
+    """A workload of one forward operation."""
+    only = Operation(kind=kind, backward=False, calls=calls, flops=flops, bytes=moved, **shape)
+    layer = replace(make_workload(layers=1).layers[0], operations=(only,))
+    return replace(make_workload(layers=1), layers=(layer,))
+
+
+def forward(workload: Workload, device: Device, efficiency: Efficiency, precision: str = "fp32", batch: int = 1) -> Seconds:
+    return layer_seconds(workload, batch, precision, device, efficiency)[0]
 
 
 def test_roofline_takes_the_slower_of_flops_and_bytes(ideal):
     device = make_cluster(1, 1).device
-    forward, backward = work(make_workload(layers=1), 1, "fp32")
+    shape = {"m": 1024, "n": 1024, "k": 1024, "batch": 1, "grows": "m"}
+    quick = forward(one(flops=1e9, moved=4.008e6, **shape), device, ideal)
     # 1e9 FLOPs at 1e13 FLOP/s are 100 us; 4.008 MB at 500 GB/s only 8 us.
-    assert layer_seconds(forward, device, "fp32", ideal).total.tolist() == pytest.approx([1e-4])
-    assert layer_seconds(backward, device, "fp32", ideal).total.tolist() == pytest.approx([2e-4])
-    slow_memory = replace(device, memory_bandwidth=fact(1e9))
-    seconds = layer_seconds(forward, slow_memory, "fp32", ideal)
-    assert seconds.flops.tolist() == [0.0]
-    assert seconds.bytes.tolist() == pytest.approx([4.008e-3])
+    assert quick.total.tolist() == quick.flops.tolist() == pytest.approx([1e-4])
+    slow = forward(one(flops=1e9, moved=4.008e6, **shape), replace(device, memory_bandwidth=fact(1e9)), ideal)
+    assert slow.flops.tolist() == [0.0]
+    assert slow.bytes.tolist() == pytest.approx([4.008e-3])
 
 
-def test_half_saturation_halves_the_rate():
-    efficiency = replace(IDEAL, half_s=1e-4)
-    forward, _ = work(make_workload(layers=1), 1, "fp32")
-    assert layer_seconds(forward, make_cluster(1, 1).device, "fp32", efficiency).total.tolist() == pytest.approx([2e-4])
+def test_forward_and_backward_are_apart(ideal):
+    forward_s, backward_s = layer_seconds(make_workload(layers=3, width=1024), 64, "fp32", make_cluster(1, 1).device, ideal)
+    assert backward_s.total.tolist() == pytest.approx((2 * forward_s.total).tolist())
 
 
-def test_launches_add(ideal):
+@pytest.mark.parametrize(
+    ("m", "n", "batch", "units", "share"),
+    [
+        (128, 128, 1, 1, 1.0),
+        (129, 128, 1, 1, 129 / 192),  # three tiles of 64 rows
+        (128, 128, 6, 4, 0.75),  # six tiles on four units: two waves of which half of one is empty
+        (1, 1, 1, 1, 1 / (64 * 32)),
+        (0, 0, 0, 1, 1.0),
+    ],
+)
+def test_tiles_and_waves_are_quantised(m, n, batch, units, share):
+    sizes = [np.array([float(x)]) for x in (m, n, 100, batch)]
+    found = shape_efficiency(*sizes, units, 0.0, 1.0)[0]
+    if (m, batch) == (128, 6):  # smaller tiles fill the waves better: 24 of 64 x 64 on 4 units leave none empty
+        assert found == pytest.approx(1.0)
+        assert shape_efficiency(*sizes, units, 0.0, 0.5)[0] == pytest.approx(share)
+    else:
+        assert found == pytest.approx(share)
+
+
+def test_a_short_depth_costs_and_a_long_one_is_split():
+    few, many = np.array([128.0]), np.array([65536.0])
+    assert shape_efficiency(few, few, np.array([50.0]), np.array([1.0]), 1, 50.0, 1.0)[0] == pytest.approx(0.5)
+    alone = shape_efficiency(few, few, many, np.array([1.0]), 100, 0.0, 0.1)[0]
+    assert alone == pytest.approx(1.0)  # one tile, in a hundred parts
+
+
+def test_launches_are_a_floor(ideal):
     efficiency = replace(ideal, launch_s={**ideal.launch_s, "gpu": 1e-5})
-    _, backward = work(make_workload(layers=1), 1, "fp32")
-    seconds = layer_seconds(backward, make_cluster(1, 1).device, "fp32", efficiency)
-    assert seconds.launch.tolist() == pytest.approx([2e-5])
+    device = make_cluster(1, 1).device
+    tiny = forward(one("memory", flops=0.0, moved=5e5, calls=2), device, efficiency)  # 1 us of traffic, two kernels
+    assert tiny.total.tolist() == pytest.approx([2e-5])
+    assert tiny.launch.tolist() == pytest.approx([1.9e-5])
+    big = forward(one("memory", flops=0.0, moved=5e9, calls=2), device, efficiency)
+    assert big.launch.tolist() == [0.0]
 
 
-def test_bytes_scale_with_precision_and_batch():
-    at_fp32, _ = work(make_workload(layers=1), 3, "fp32")
-    at_bf16, _ = work(make_workload(layers=1), 3, "bf16")
-    assert at_fp32.bytes.tolist() == [4e6 + 3 * 8e3]
-    assert at_bf16.bytes.tolist() == [(4e6 + 3 * 8e3) / 2]
-    assert at_bf16.flops.tolist() == at_fp32.flops.tolist() == [3e9]
+def test_bytes_scale_with_precision_and_batch(ideal):
+    device = replace(make_cluster(1, 1).device, peak_flops={"fp32": fact(1e13), "bf16": fact(2e13)})
+    workload = one("memory", flops=0.0, moved=5e6, fixed_bytes=5e6)
+    assert forward(workload, device, ideal, batch=3).bytes.tolist() == pytest.approx([4e-5])
+    assert forward(workload, device, ideal, "bf16", 3).bytes.tolist() == pytest.approx([2e-5])
+    assert forward(workload, device, replace(ideal, kept_share=0.5), batch=3).bytes.tolist() == pytest.approx([2e-5])
 
 
 def test_winograd_speeds_up_3x3_on_ordinary_cores_only(ideal):
-    workload = make_workload(layers=1)
-    conv = replace(workload, parameters=(replace(workload.parameters[0], shape=(8, 8, 3, 3)),))
-    fast = replace(ideal, winograd=2.0)
-    device = make_cluster(1, 1).device
-    forward, _ = work(conv, 1, "fp32")
-    assert layer_seconds(forward, device, "fp32", fast).total.tolist() == pytest.approx([5e-5])
+    conv = one("conv", flops=1e9, m=128, n=128, k=576, batch=1, window=9)
+    fast, device = replace(ideal, winograd=2.0), make_cluster(1, 1).device
+    assert forward(conv, device, fast).total.tolist() == pytest.approx([5e-5])
     with_matrix = replace(device, peak_flops={"fp32": fact(1e12), "fp16": fact(1e13)})
-    half, _ = work(conv, 1, "fp16")
-    assert layer_seconds(half, with_matrix, "fp16", fast).total.tolist() == pytest.approx([1e-4])
+    assert forward(conv, with_matrix, fast, "fp16").total.tolist() == pytest.approx([1e-4])
+
+
+def test_a_board_gets_no_more_than_its_power_allows(ideal):
+    device = replace(make_cluster(1, 1).device, architecture="A", power=fact(100.0), peak_flops={"fp32": fact(1e13)})
+    assert peak_rate(device, "fp32", replace(ideal, joules={"A": 5e10})) == 5e12
+    assert peak_rate(device, "fp32", replace(ideal, joules={"A": 5e11})) == 1e13
+    assert peak_rate(device, "fp32", replace(ideal, joules={"B": 1.0})) == 1e13
 
 
 def test_measured_matmul_replaces_the_peak():
@@ -66,9 +123,8 @@ def test_measured_matmul_replaces_the_peak():
 
 
 def test_unknown_precision_is_an_error():
-    forward, _ = work(make_workload(), 1, "bf16")
     with pytest.raises(UserError, match="bf16"):
-        layer_seconds(forward, make_cluster(1, 1).device, "bf16", TYPICAL)
+        layer_seconds(make_workload(), 1, "bf16", make_cluster(1, 1).device, TYPICAL)
 
 
 def test_optimizer_moves_words(ideal):
@@ -76,20 +132,45 @@ def test_optimizer_moves_words(ideal):
     assert (memory, launch) == (pytest.approx(7 * 4e6 / 5e11), 0.0)
 
 
-@given(st.floats(1e3, 1e12), st.floats(1.0, 10.0))
-def test_more_flops_are_never_faster(flops, factor):
-    device = make_cluster(1, 1).device
-    times = [
-        layer_seconds(work(make_workload(layers=1, flops=f), 1, "fp32")[0], device, "fp32", TYPICAL).total[0]
-        for f in (flops, flops * factor)
-    ]
-    assert times[0] <= times[1]
+@given(st.integers(1, 512), st.integers(1, 512), st.sampled_from(["fp32", "tf32", "bf16"]))
+def test_a_bigger_batch_is_never_faster_and_never_worse_than_in_proportion(batch, more, precision):
+    workload, device = catalogue.workload("resnet-50"), hardware.device("A100")
+    few, many = (
+        sum(float(x.total.sum()) for x in layer_seconds(workload, b, precision, device, TYPICAL)) for b in (batch, batch + more)
+    )
+    assert few <= many * 1.1  # a size may fit the tiles worse than a larger one
+    assert many / (batch + more) <= few / batch * 1.1
 
 
-def test_levels_are_ordered():
-    for name in ("matmul_share", "vector_share", "matrix_share", "winograd", "memory_share", "concurrent_messages"):
-        assert getattr(LOW, name) <= getattr(TYPICAL, name) <= getattr(HIGH, name), name
-    for name in ("half_s", "latency_factor"):
-        assert getattr(LOW, name) >= getattr(TYPICAL, name) >= getattr(HIGH, name), name
-    assert all(LOW.link_share[k] <= TYPICAL.link_share[k] <= HIGH.link_share[k] for k in LOW.link_share)
-    assert all(LOW.launch_s[k] >= TYPICAL.launch_s[k] >= HIGH.launch_s[k] for k in LOW.launch_s)
+@pytest.mark.parametrize("level", LEVELS)
+def test_constants_lie_where_physics_lets_them(level):
+    e = efficiency(level)
+    for name in ("matmul_share", "vector_share", "matrix_share", "conv_share", "matrix_conv_share", "attention_share"):
+        assert 0.2 < getattr(e, name) <= 1, name
+    assert 0.3 < e.memory_share <= 1
+    assert 0 < e.kept_share <= 1 < e.winograd <= 2.25
+    assert 1e-6 < e.launch_s["gpu"] < 5e-5
+
+
+def test_tuned_software_is_faster():
+    workload, device = catalogue.workload("resnet-50"), hardware.device("V100")
+    slow, fast = (
+        sum(float(x.total.sum()) for x in layer_seconds(workload, 64, "fp16", device, efficiency(level))) for level in LEVELS
+    )
+    assert fast < slow
+
+
+def test_unknown_level_names_the_levels():
+    with pytest.raises(UserError, match="software level 'tune'"):
+        efficiency("tune")  # type: ignore[arg-type]
+
+
+def test_a_table_is_made_once_and_goes_with_its_workload():
+    workload = make_workload()
+    assert operation_table(workload) is operation_table(workload)
+    assert len(operation_table(workload).kind) == 2  # equal layers once
+    key = id(workload)
+    assert key in compute._TABLES
+    del workload
+    gc.collect()
+    assert key not in compute._TABLES

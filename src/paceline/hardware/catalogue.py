@@ -179,6 +179,7 @@ def _catalogue_devices() -> tuple[Device, ...]:
             link=entry["link"],
             units=_fact(entry["units"], sources) if "units" in entry else None,
             power=_fact(entry["power"], sources) if "power" in entry else None,
+            architecture=entry.get("architecture", ""),
             aliases=tuple(entry.get("aliases", ())),
             note=entry.get("note", ""),
         )

@@ -34,6 +34,7 @@ class Device:
         link: name of the link to the other devices of its node (see ``paceline hardware list``).
         units: multiprocessors, compute units or cores, where they are known.
         power: the board's limit in watts, where it is known.
+        architecture: the vendor's name for the design, such as ``Turing``; devices of one share how they throttle.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Device:
     matmul_flops: Mapping[str, Fact] = field(default_factory=dict)
     units: Fact | None = None
     power: Fact | None = None
+    architecture: str = ""
     aliases: tuple[str, ...] = ()
     note: str = ""
 

@@ -68,7 +68,8 @@ def _catalogue(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
     )
     yield (
         f"Layers by roofline: of that memory bandwidth {TYPICAL.memory_share:.0%}, of the matmul rate "
-        f"{TYPICAL.vector_share:.0%} on ordinary cores and {TYPICAL.matrix_share:.0%} on matrix units, "
+        f"{TYPICAL.vector_share:.0%} on ordinary cores and {TYPICAL.matrix_share:.0%} on matrix units for big products, "
+        "less for what fills the device badly, "
         f"{format_seconds(TYPICAL.launch_s[device.kind])} to launch a kernel; "
         "activations move at the width of the precision."
     )

@@ -1,13 +1,15 @@
 """Seconds of layers, optimizer and codec on one device, by roofline.
 
-A kernel takes ``max(FLOPs / achievable rate, bytes / achievable bandwidth)`` (Williams, Waterman, Patterson 2009,
-Roofline, CACM 52(4)) plus the time to launch it.
+A kernel takes ``max(FLOPs / (rate x e), bytes / bandwidth)`` (Williams, Waterman, Patterson 2009, Roofline, CACM 52(4)), at
+least the time to launch it. Its efficiency e follows from its shape: products are worked through in tiles, the tiles in
+waves over the device's units, so what a tile or the last wave leaves empty is lost; and a short depth k is lost in filling
+and emptying the pipeline (NVIDIA, Deep Learning Performance guide, Matrix multiplication background, sections 3 and 4).
 """
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,40 +17,47 @@ from numpy.typing import NDArray
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
 from paceline.prediction.efficiency import Efficiency
 from paceline.strategy.optimizer import Optimizer
-from paceline.workload.layers import Workload
+from paceline.workload.layers import Operation, Workload
 
 Array = NDArray[np.float64]
 
-_COLUMNS = attrgetter(
-    "flops_forward",
-    "flops_backward",
-    "bytes_forward",
-    "bytes_backward",
-    "fixed_bytes_forward",
-    "fixed_bytes_backward",
-    "ops_forward",
-    "ops_backward",
-)
+TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
+"""Rows and columns of the products that libraries work through at a time."""
+SPLIT = 512.0
+"""Least depth of a part where a product of few tiles is split along its depth."""
+MATMUL, CONV, ATTENTION, MEMORY = range(4)
+_KINDS = {"matmul": MATMUL, "conv": CONV, "attention": ATTENTION, "memory": MEMORY}
+_SIZES = ("m", "n", "k", "batch")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What one pass does, per layer, for one micro batch: FLOPs, bytes at the precision in use, operations.
+class Table:
+    """The operations of a workload as arrays, equal ones once.
 
-    ``conv3x3`` marks the layers with a 3x3 kernel, for which libraries know an algorithm of fewer multiplications.
+    ``sizes`` and ``grows`` are (operation, [m, n, k, batch]); ``grows`` is 1 for what the micro batch multiplies. ``row``,
+    ``layer`` and ``backward`` say where each operation of the workload is found: its row, its layer, its pass.
     """
 
+    kind: NDArray[np.int64]
+    calls: Array
     flops: Array
     bytes: Array
-    ops: Array
-    conv3x3: NDArray[np.bool_]
+    fixed_bytes: Array
+    sizes: Array
+    grows: Array
+    window: Array
+    row: NDArray[np.int64]
+    layer: NDArray[np.int64]
+    backward: NDArray[np.bool_]
+    layers: int
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
     """Seconds per layer by what they wait for; ``total`` is their sum.
 
-    ``flops`` and ``bytes`` never both: a kernel waits for the slower of the two.
+    ``flops`` and ``bytes`` never both for one kernel, which waits for the slower of the two; ``launch`` is what a kernel
+    takes beyond either.
     """
 
     flops: Array
@@ -65,31 +74,69 @@ class Seconds:
         return Seconds(self.flops * factor, self.bytes * factor, self.launch * factor)
 
 
-def work(workload: Workload, micro_batch_size: int, precision: str) -> tuple[Work, Work]:
-    """Forward and backward work of each layer, in forward order."""
-    table = np.array([_COLUMNS(layer) for layer in workload.layers], dtype=np.float64).reshape(-1, 8)
-    scale = BYTES_PER_ELEMENT[precision] / BYTES_PER_ELEMENT["fp32"]
-    flops = table[:, 0:2] * micro_batch_size
-    moved = (table[:, 2:4] * micro_batch_size + table[:, 4:6]) * scale
-    conv3x3 = np.zeros(len(table), dtype=np.bool_)
-    conv3x3[[p.layer for p in workload.parameters if len(p.shape) == 4 and p.shape[2:] == (3, 3)]] = True
-    forward, backward = (Work(flops[:, i], moved[:, i], table[:, 6 + i], conv3x3) for i in (0, 1))
-    return forward, backward
+_TABLES: dict[int, tuple[weakref.ref[Workload], Table]] = {}
+
+
+def operation_table(workload: Workload) -> Table:
+    """The operations of ``workload``; made once, kept as long as it."""
+    key = id(workload)
+    kept = _TABLES.get(key)
+    if kept is None or kept[0]() is not workload:
+        kept = (weakref.ref(workload, lambda _: _TABLES.pop(key, None)), tabulate(workload))
+        _TABLES[key] = kept
+    return kept[1]
+
+
+def tabulate(workload: Workload) -> Table:
+    """The operations of all layers as arrays."""
+    found = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
+    unique: dict[Operation, int] = {}
+    row = np.array([unique.setdefault(o, len(unique)) for _, o in found], dtype=np.int64)
+
+    def column(name: str) -> Array:
+        return np.array([getattr(o, name) for o in unique], dtype=np.float64)
+
+    return Table(
+        kind=np.array([_KINDS[o.kind] for o in unique], dtype=np.int64),
+        **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window")},
+        sizes=np.stack([column(name) for name in _SIZES], axis=1),
+        grows=np.array([[float(o.grows == name) for name in _SIZES] for o in unique]).reshape(-1, 4),
+        row=row,
+        layer=np.array([i for i, _ in found], dtype=np.int64),
+        backward=np.array([o.backward for _, o in found], dtype=np.bool_),
+        layers=len(workload.layers),
+    )
 
 
 def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
     """FLOP/s of the best dense matmul: measured where the catalogue has it, else a share of the datasheet's peak.
 
+    Where only another precision of the matrix units was measured, its share of the peak is taken. A board that nobody
+    measured gets no more than its power allows: FLOP/s <= power x FLOP/J of its architecture.
+
     Raises:
         UserError: the device does not have that precision.
     """
     peak = device.peak(precision).value
-    measured = device.matmul_flops.get(precision)
-    return measured.value if measured else peak * efficiency.matmul_share
+    if precision in device.matmul_flops:
+        return device.matmul_flops[precision].value
+    matrix = on_matrix_units(device, precision)
+    if matrix:
+        for other, fact in device.matmul_flops.items():
+            if other != "fp32":
+                return peak * fact.value / device.peak(other).value
+    rate = peak * efficiency.matmul_share
+    per_joule = (efficiency.matrix_joules if matrix else efficiency.joules).get(device.architecture)
+    if per_joule is None or device.power is None:
+        return rate
+    half = device.peak_flops.get("fp16", device.peak(precision)).value
+    return min(rate, per_joule * device.power.value * (peak / half if matrix else 1.0))
 
 
 def on_matrix_units(device: Device, precision: str) -> bool:
-    """Whether ``precision`` runs on matrix units: it is more than twice as fast as fp32, or there is no fp32."""
+    """Whether ``precision`` runs on matrix units: tf32 and bf16 do, fp16 where it is more than twice as fast as fp32."""
+    if precision in ("tf32", "bf16"):
+        return True
     full = device.peak_flops.get("fp32")
     return full is None or device.peak(precision).value > 2.1 * full.value
 
@@ -99,21 +146,70 @@ def memory_rate(device: Device, efficiency: Efficiency) -> float:
     return device.memory_bandwidth.value * efficiency.memory_share
 
 
-def layer_seconds(todo: Work, device: Device, precision: str, efficiency: Efficiency) -> Seconds:
-    """Seconds of each layer's pass on ``device``. Raises UserError for a precision it does not have."""
-    rate = peak_rate(device, precision, efficiency)
-    half = efficiency.half_s * rate * todo.ops  # FLOPs at which the kernels of a layer reach half their efficiency
-    if on_matrix_units(device, precision):
-        best = np.full_like(todo.flops, efficiency.matrix_share)
-    else:
-        best = efficiency.vector_share * np.where(todo.conv3x3, efficiency.winograd, 1.0)
-    share = best * todo.flops / np.maximum(todo.flops + half, 1.0)
-    flops = np.divide(todo.flops, rate * share, out=np.zeros_like(todo.flops), where=todo.flops > 0)
-    moved = todo.bytes / memory_rate(device, efficiency)
-    bound = flops >= moved
-    zero = np.zeros_like(flops)
-    launch = todo.ops * efficiency.launch_s[device.kind]
-    return Seconds(np.where(bound, flops, zero), np.where(bound, zero, moved), launch).scaled(efficiency.time_factor)
+def shape_efficiency(m: Array, n: Array, k: Array, batch: Array, units: float, depth: float, small: float) -> Array:
+    """Share of the rate that ``batch`` products of (m, k) by (k, n) get on ``units`` units, 0 to 1; 1 where m is 0.
+
+    The best of ``TILES``; a tile reaches ``small`` of the rate for every halving of its area below the largest. Few tiles
+    of a great depth are split along it.
+    """
+    best = np.zeros_like(m)
+    true = batch * m * n
+    for rows, columns in TILES:
+        tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
+        parts = np.clip(np.floor(units / np.maximum(tiles, 1.0)), 1.0, np.maximum(np.floor(k / SPLIT), 1.0))
+        work = tiles * parts
+        waves = np.where(work > 4 * units, work / units, np.ceil(work / units))
+        share = small ** (np.log2(TILES[0][0] * TILES[0][1] / (rows * columns)))
+        filled = true * parts / np.maximum(waves * units * rows * columns, 1.0)
+        deep = k / parts
+        best = np.maximum(best, share * filled * deep / np.maximum(deep + depth, 1e-30))
+    return np.where(true > 0, np.minimum(best, 1.0), 1.0)
+
+
+def layer_seconds(
+    workload: Workload, micro_batch_size: int, precision: str, device: Device, efficiency: Efficiency
+) -> tuple[Seconds, Seconds]:
+    """Seconds of each layer's forward and backward pass for one micro batch.
+
+    Raises:
+        UserError: the device does not have that precision.
+    """
+    table = operation_table(workload)
+    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency)
+    parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.time_factor
+
+    def summed(chosen: NDArray[np.bool_]) -> Seconds:
+        layer = table.layer[chosen]
+        sums = [np.bincount(layer, weights=part[chosen], minlength=table.layers).astype(np.float64) for part in parts]
+        return Seconds(*sums)
+
+    return summed(~table.backward), summed(table.backward)
+
+
+def operation_seconds(table: Table, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
+    """Seconds of each row of the table, all its calls together."""
+    e = efficiency
+    matrix = on_matrix_units(device, precision)
+    rate = peak_rate(device, precision, e)
+    units = device.units.value if device.units else e.units
+    m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
+    shape = shape_efficiency(m, n, k, batch, units, e.matrix_depth if matrix else e.depth, e.small_tile)
+    winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
+    of_kind = (
+        np.array([e.matrix_share, e.matrix_conv_share, e.attention_share, 1.0])
+        if matrix
+        else np.array([e.vector_share, e.conv_share, e.vector_share, 1.0])
+    )
+    work = table.flops * micro_batch_size
+    busy = np.maximum(rate * shape * of_kind[table.kind] * winograd, 1e-30)
+    scale = BYTES_PER_ELEMENT[precision] / BYTES_PER_ELEMENT["fp32"]
+    moved = (table.bytes * micro_batch_size + table.fixed_bytes) * scale
+    moved = moved * np.where(table.kind == MEMORY, e.kept_share, 1.0)
+    flops, streamed = work / busy, moved / memory_rate(device, e)
+    bound = np.maximum(flops, streamed)
+    launch = np.maximum(table.calls * e.launch_s[device.kind] - bound, 0.0)
+    computing = flops >= streamed
+    return Seconds(np.where(computing, flops, 0.0), np.where(computing, 0.0, streamed), launch)
 
 
 def optimizer_seconds(

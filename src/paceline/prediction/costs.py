@@ -13,7 +13,7 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.calibration import Calibration, Line
-from paceline.prediction.compute import Seconds, layer_seconds, memory_rate, optimizer_seconds, work
+from paceline.prediction.compute import Seconds, layer_seconds, memory_rate, optimizer_seconds
 from paceline.prediction.efficiency import Efficiency
 from paceline.prediction.network import phase_cost
 from paceline.strategy.buckets import BucketPlan
@@ -116,10 +116,7 @@ def catalogue_costs(
     workload: Workload, cluster: Cluster, strategy: Strategy, buckets: tuple[Bucket, ...], efficiency: Efficiency
 ) -> StepCosts:
     """Costs from datasheet numbers. Raises UserError for a precision that the device does not have."""
-    forward, backward = (
-        layer_seconds(todo, cluster.device, strategy.precision, efficiency)
-        for todo in work(workload, strategy.micro_batch_size, strategy.precision)
-    )
+    forward, backward = layer_seconds(workload, strategy.micro_batch_size, strategy.precision, cluster.device, efficiency)
     optimizer = optimizer_seconds(
         OPTIMIZERS[strategy.optimizer], workload.num_parameters, len(workload.parameters), cluster.device, efficiency
     )

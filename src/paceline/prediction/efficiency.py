@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from types import MappingProxyType
+from typing import Any, Literal
 
+from paceline.errors import unknown
 from paceline.prediction.protocols import BARE, NCCL, Protocol
+
+SoftwareLevel = Literal["ordinary", "tuned"]
+LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,16 +24,22 @@ class Efficiency:
     """Shares of what a resource could do at best, and the fixed costs.
 
     Attributes:
+        level: ``ordinary``, framework code as people write it, or ``tuned``, as for a benchmark: kernels queued ahead or
+            replayed as graphs, element-wise work fused into its neighbours, layouts that convolutions like.
         matmul_share: best dense matmul / datasheet peak, where nobody measured it. Measured ones of the catalogue lie
             between 0.51 (MI300X) and 0.97 (Gaudi 2).
-        vector_share: what a big layer gets of that rate on ordinary cores (fp32, and any precision no faster than it).
-        matrix_share: the same on matrix units, which starve sooner: operands arrive slower than they are eaten.
+        joules, matrix_joules: FLOP/J that a board of an architecture sustains in fp32 and in fp16 with matrix units.
+        vector_share, conv_share: what a big, well-shaped product, or convolution, gets of the best rate on ordinary cores.
+        matrix_share, matrix_conv_share, attention_share: the same on matrix units, which starve sooner: operands arrive
+            slower than they are eaten. Fused attention computes its exponentials in between.
         winograd: FLOPs of a 3x3 convolution / multiplications really done on ordinary cores; at most 2.25 with
             F(2x2, 3x3) (Lavin and Gray 2016, Fast Algorithms for Convolutional Neural Networks).
-        half_s: seconds at the full rate at which a kernel reaches half its efficiency: F_half = half_s x rate, so
-            ``e(F) = share x F / (F + F_half)``: a kernel of few FLOPs does not fill the device.
+        depth, matrix_depth: depth k of a product that would take as long as filling and emptying a unit's pipeline.
+        small_tile: share of the rate that is left for every halving of the tile.
+        units: of a device whose number is not known.
         memory_share: bandwidth that a streaming kernel gets of the datasheet's.
-        launch_s: seconds from one kernel to the next when the kernels do nothing, by kind of device.
+        kept_share: bytes of memory-bound kernels that are still moved; the rest is fused away.
+        launch_s: seconds from one kernel to the next at least, by kind of device.
         link_share: bandwidth that a collective gets of a link's, by kind of link; protocol headers included.
         concurrent_messages: messages of one rank in flight at once in a push or pull; NCCL posts 8 a round, the
             pairwise exchange of Thakur et al. 2005 one.
@@ -39,12 +52,22 @@ class Efficiency:
         time_factor: on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation).
     """
 
+    level: SoftwareLevel = "ordinary"
     matmul_share: float
+    joules: Mapping[str, float]
+    matrix_joules: Mapping[str, float]
     vector_share: float
+    conv_share: float
     matrix_share: float
+    matrix_conv_share: float
+    attention_share: float
     winograd: float
-    half_s: float
+    depth: float
+    matrix_depth: float
+    small_tile: float
+    units: float
     memory_share: float
+    kept_share: float
     launch_s: Mapping[str, float]
     link_share: Mapping[str, float]
     concurrent_messages: int
@@ -76,57 +99,65 @@ def _kinds(pcie: float, nvlink: float, ethernet: float, infiniband: float, loopb
     )
 
 
-def _launch(gpu: float, cpu: float) -> Mapping[str, float]:
-    """Seconds per operation; a TPU or accelerator runs a compiled program, still counted as a GPU's launches."""
-    return MappingProxyType({"gpu": gpu, "tpu": gpu, "accelerator": gpu, "cpu": cpu})
+@cache
+def _constants() -> dict[str, Any]:
+    """``constants.toml``; what reads it is imported only here."""
+    import tomllib
+
+    return tomllib.loads(files("paceline.prediction").joinpath("constants.toml").read_text(encoding="utf-8"))
 
 
-# Compute and memory were chosen by hand, few round numbers, on 43 published single-GPU training rates (ResNet-50, VGG-16,
-# AlexNet, BERT large at 128 tokens; K80, P100, V100, RTX 3090, A100; TensorFlow benchmarks 2017, Lambda, NVIDIA
-# DeepLearningExamples). TYPICAL misses them by 17 % in the median; 32 lie within 30 %, 40 between LOW and HIGH. It is
-# too fast for ResNet-50 on the K80 (2x) and for ill-tuned mixed precision on the A100 (1.7x).
+@cache
+def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficiency:
+    """The fitted efficiencies of a software level.
+
+    Args:
+        without: a device or a model, by its name here, whose measurements the constants must not have seen; constants
+            that were fitted without it are in the file, for what it saw.
+
+    Raises:
+        UserError: no such level.
+    """
+    if level not in LEVELS:
+        raise unknown("software level", level, LEVELS)
+    data = _constants()
+    found: dict[str, Any] = {**data["shared"], **data[level]}
+    for part in ("shared", level):
+        found.update(data.get("without", {}).get(without, {}).get(part, {}))
+    joules, matrix_joules = (MappingProxyType(found.pop(name)) for name in ("joules", "matrix_joules"))
+    gpu, cpu = found.pop("launch_s"), found.pop("launch_cpu_s")
+    launch = MappingProxyType({"gpu": gpu, "tpu": gpu, "accelerator": gpu, "cpu": cpu})
+    return Efficiency(
+        level=level,
+        joules=joules,
+        matrix_joules=matrix_joules,
+        launch_s=launch,
+        link_share=_kinds(pcie=0.7, nvlink=0.8, ethernet=0.94, infiniband=0.85, loopback=0.8),
+        concurrent_messages=8,
+        latency_factor=1.0,
+        codec_cores=4,
+        protocols=NCCL,
+        **found,
+    )
+
+
 # Links are estimates: TCP/IP over Ethernet carries at most 0.94 of the line (1448 bytes of data in a frame of 1538);
 # 8 H100 on NVLink 4 (450 GB/s) reach a bus bandwidth of 466 GB/s with sums in the switch (NVIDIA dgxc-benchmarking), which
 # bounds HIGH; gloo reaches 0.94 between four hosts at 1 Gb/s (100 MB in 1.28 s). The other shares are unmeasured.
-LOW = Efficiency(
-    matmul_share=0.65,
-    vector_share=0.7,
-    matrix_share=0.4,
-    winograd=1.0,
-    half_s=20e-6,
-    memory_share=0.36,
-    launch_s=_launch(10e-6, 20e-6),
+TYPICAL = efficiency()
+LOW = replace(
+    TYPICAL,
+    time_factor=1.5,
     link_share=_kinds(pcie=0.45, nvlink=0.55, ethernet=0.6, infiniband=0.6, loopback=0.5),
     concurrent_messages=1,
     latency_factor=2.0,
     codec_cores=1,
-    protocols=NCCL,
 )
-TYPICAL = Efficiency(
-    matmul_share=0.85,
-    vector_share=0.9,
-    matrix_share=0.65,
-    winograd=1.5,
-    half_s=5e-6,
-    memory_share=0.62,
-    launch_s=_launch(5e-6, 8e-6),
-    link_share=_kinds(pcie=0.7, nvlink=0.8, ethernet=0.94, infiniband=0.85, loopback=0.8),
-    concurrent_messages=8,
-    latency_factor=1.0,
-    codec_cores=4,
-    protocols=NCCL,
-)
-HIGH = Efficiency(
-    matmul_share=0.97,
-    vector_share=0.97,
-    matrix_share=0.9,
-    winograd=2.25,
-    half_s=2e-6,
-    memory_share=0.92,
-    launch_s=_launch(2e-6, 3e-6),
+HIGH = replace(
+    TYPICAL,
+    time_factor=0.7,
     link_share=_kinds(pcie=0.85, nvlink=1.0, ethernet=0.94, infiniband=0.97, loopback=1.0),
     concurrent_messages=32,
     latency_factor=0.6,
     codec_cores=16,
-    protocols=NCCL,
 )

@@ -38,12 +38,13 @@ def make_cluster(
     )
 
 
-def make_workload(layers: int = 4, width: int = 1000, flops: float = 1e9) -> Workload:
-    """``layers`` square linear layers; the gradients of the last come first."""
+def make_workload(layers: int = 4, width: int = 1000, flops: float = 1e9, blocks: int = 0) -> Workload:
+    """``layers`` square linear layers, in blocks of ``blocks``; the gradients of the last come first."""
+    names = [f"b.{i // blocks}.fc{i}" if blocks else f"fc{i}" for i in range(layers)]
     shape: Any = {"kind": "matmul", "m": flops / (2.0 * width**2), "n": width, "k": width, "batch": 1.0, "grows": "m"}
     table = tuple(
         Layer(
-            name=f"fc{i}",
+            name=names[i],
             kind="Linear",
             operations=(
                 Operation(backward=False, calls=1, flops=flops, bytes=8e3, fixed_bytes=4.0 * width**2, **shape),
@@ -54,7 +55,7 @@ def make_workload(layers: int = 4, width: int = 1000, flops: float = 1e9) -> Wor
         for i in range(layers)
     )
     parameters = tuple(
-        Parameter(name=f"fc{i}.weight", shape=(width, width), layer=i, ready=layers - 1 - i) for i in range(layers)
+        Parameter(name=f"{names[i]}.weight", shape=(width, width), layer=i, ready=layers - 1 - i) for i in range(layers)
     )
     return Workload(
         name="toy",

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Calibration, Line, Prediction, predict
-from paceline.prediction.costs import RESOURCES, ExchangeCost, Stage, catalogue_costs, codec_seconds, plan_buckets
+from paceline.prediction.costs import RESOURCES, ExchangeCost, Stage, codec_seconds, slowest
 from paceline.prediction.efficiency import TYPICAL
-from paceline.prediction.timeline import events, exposed_seconds, schedule
-from paceline.strategy import COMPRESSIONS, Strategy
+from paceline.prediction.timeline import Pieces, _placed_stages, place
+from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Coverage, workload
 from prediction_toys import IDEAL, fact, make_cluster, make_workload
 
@@ -27,24 +27,47 @@ def strategy(n: int, **kw) -> Strategy:
     return Strategy(world_size=n, global_batch_size=n * kw.pop("micro", 4), **kw)
 
 
-COMBINATIONS = st.sampled_from([(c.name, exchange) for c in COMPRESSIONS.values() for exchange in c.exchanges])
-STEPS = st.tuples(st.integers(1, 3), st.integers(1, 4), COMBINATIONS, st.floats(1e7, 1e11), st.integers(1, 6))
+COMBINATIONS = st.sampled_from(
+    [(c.name, exchange, "ddp") for c in COMPRESSIONS.values() for exchange in c.exchanges]
+    + [("dense", "allreduce", zero) for zero in SHARDINGS] * 8
+)
+STEPS = st.tuples(
+    st.integers(1, 3), st.integers(1, 4), COMBINATIONS, st.floats(1e7, 1e11), st.integers(1, 6), st.integers(1, 3),
+    st.booleans(),
+)
+UNEVEN = replace(TYPICAL, overlap_penalty=0.2, straggler_spread=0.02)
 
 
-def step_of(drawn) -> Prediction:
-    per_node, nodes, (compression, exchange), network, layers = drawn
+def step_of(drawn, efficiency=None, **changes) -> Prediction:
+    per_node, nodes, (compression, exchange, sharding), network, layers, times, recompute = drawn
+    how = {"efficiencies": (efficiency,) * 3} if efficiency else {}
     return predict(
-        make_workload(layers),
+        make_workload(layers, blocks=2),
         make_cluster(per_node, nodes, network=network),
-        strategy(per_node * nodes, compression=compression, exchange=exchange),
+        strategy(
+            per_node * nodes,
+            micro=12,
+            compression=compression,
+            exchange=exchange,
+            sharding=sharding,
+            grad_accum_steps=times,
+            recompute=recompute,
+            bucket_bytes=4_000_000,
+        ),
+        **how,
+        **changes,
     )
 
 
 @given(STEPS)
 def test_identities(drawn):
-    p = step_of(drawn)
+    hold_together(step_of(drawn))
+    hold_together(step_of(drawn, UNEVEN, loader_samples_per_s=1000))
+
+
+def hold_together(p: Prediction) -> None:
     assert p.step_time_s == pytest.approx(p.compute_s + p.exposed_comm_s, abs=TIGHT, rel=1e-12)
-    assert p.step_time_s == max(event.end_s for event in p.timeline)
+    assert p.step_time_s == pytest.approx(max(event.end_s for event in p.timeline), rel=1e-12)
     assert p.low_s <= p.step_time_s <= p.high_s
     assert sum(p.exposed.values()) == pytest.approx(p.step_time_s, rel=1e-9)
     assert set(p.exposed) == set(RESOURCES)
@@ -54,9 +77,9 @@ def test_identities(drawn):
     assert p.exposed_comm_s <= p.comm_s + p.codec_s + TIGHT
 
 
-@given(STEPS)
-def test_events_of_a_lane_never_overlap(drawn):
-    p = step_of(drawn)
+@given(STEPS, st.sampled_from([None, UNEVEN]))
+def test_events_of_a_lane_never_overlap(drawn, efficiency):
+    p = step_of(drawn, efficiency)
     for lane in ("compute", "codec", "network"):
         events = sorted((e for e in p.timeline if e.lane == lane), key=lambda e: e.start_s)
         assert all(a.end_s <= b.start_s + TIGHT for a, b in itertools.pairwise(events))
@@ -66,6 +89,8 @@ def test_events_of_a_lane_never_overlap(drawn):
 
 @given(st.integers(1, 6), COMBINATIONS)
 def test_an_exchange_waits_for_its_gradients(layers, how):
+    if how[2] != "ddp":
+        return
     # Each layer's 4.41 MB closes the first bucket and fills a group; the 25 MiB of the second hold the rest.
     toy = make_workload(layers, width=1050)
     p = predict(toy, make_cluster(2, 2), strategy(4, compression=how[0], exchange=how[1]))
@@ -82,11 +107,138 @@ def test_an_exchange_waits_for_its_gradients(layers, how):
 @settings(max_examples=50)
 @given(STEPS, st.floats(1, 100))
 def test_a_faster_network_never_slows_the_step(drawn, factor):
-    per_node, nodes, how, network, layers = drawn
-    fast = step_of((per_node, nodes, how, network * factor, layers))
-    slow = step_of(drawn)
+    per_node, nodes, how, network, *rest = drawn
+    fast, slow = step_of((per_node, nodes, how, network * factor, *rest)), step_of(drawn)
     assert fast.step_time_s <= slow.step_time_s + TIGHT
     assert fast.high_s <= slow.high_s + TIGHT
+
+
+DURATIONS = st.floats(0, 10)
+
+
+@st.composite
+def durations(draw):
+    """The pieces of a step of FSDP, or of DDP, with two micro steps."""
+    n = draw(st.integers(1, 5))
+    some = st.lists(DURATIONS, min_size=n, max_size=n)
+    forward, backward = draw(some), draw(some)
+    backs = draw(st.sampled_from(["zero2", "zero3", ""]))
+    return {
+        "micro_steps": draw(st.integers(1, 3)),
+        "forward_units": forward,
+        "backward_units": backward,
+        "exchange": draw(some),
+        "gather_forward": draw(some) if backs else [],
+        "gather_backward": draw(some) if backs == "zero3" else [],
+        "after": draw(DURATIONS),
+        "update": draw(DURATIONS),
+        "feed": draw(st.floats(0, 100)),
+        "penalty": draw(st.floats(0, 1)),
+    }
+
+
+def end_of(d, overlap) -> float:
+    forward, backward = sum(d["forward_units"]), sum(d["backward_units"])
+    ready = list(itertools.accumulate(reversed(d["backward_units"])))
+    return place(Pieces(forward=forward, backward=backward, ready=ready, **d), overlap, bool(d["gather_forward"])).step
+
+
+@settings(max_examples=300)
+@given(durations(), st.data())
+def test_no_cost_that_shrinks_lengthens_the_step(before, data):
+    name = data.draw(st.sampled_from([k for k in before if k not in ("micro_steps", "penalty") and before[k] != []]))
+    factor, overlap = data.draw(st.floats(0, 1)), data.draw(st.booleans())
+    old = before[name]
+    if isinstance(old, list):
+        at = data.draw(st.integers(0, len(old) - 1))
+        less = {**before, name: [x * (factor if i == at else 1) for i, x in enumerate(old)]}
+    else:
+        less = {**before, name: old * factor}
+    assert end_of(less, overlap) <= end_of(before, overlap) + 1e-9
+    assert end_of(before, True) <= end_of(before, False) + 1e-9
+
+
+@given(durations())
+def test_everything_in_turn_without_overlap(d):
+    times = d["micro_steps"]
+    compute = times * (sum(d["forward_units"]) + sum(d["backward_units"]))
+    moved = sum(d["exchange"]) + sum(d["gather_forward"]) + sum(d["gather_backward"])
+    serial = compute + moved * (times if d["gather_forward"] else 1) + d["update"] + d["after"]
+    assert end_of(d, False) == pytest.approx(max(serial, d["feed"]))
+
+
+def test_fsdp_hides_a_gather_behind_the_unit_before_it():
+    # Two units: gather 3, 3; forward 4, 4; backward 5, 5; scatter 2, 2. Forward: 3 + max(4, 3) + 4 = 11. Backward, zero2:
+    # 5 and 5, of which the first scatter hides; the second is waited for. zero3 waits 3 for its first gather too.
+    d = {
+        "micro_steps": 1, "forward_units": [4, 4], "backward_units": [5, 5], "exchange": [2, 2], "gather_forward": [3, 3],
+        "gather_backward": [], "after": 0, "update": 1, "feed": 0,
+    }  # fmt: skip
+    assert end_of(d, True) == 11 + 10 + 2 + 1
+    assert end_of({**d, "gather_backward": [3, 3]}, True) == 11 + 3 + 10 + 2 + 1
+    assert end_of({**d, "micro_steps": 2}, True) == 2 * (11 + 10 + 2) + 1
+
+
+def test_micro_steps_exchange_once_under_ddp_and_each_time_under_fsdp():
+    place, net = make_cluster(1, 4), make_workload()
+    one = predict(net, place, strategy(4, micro=4))
+    two = predict(net, place, strategy(4, micro=8, grad_accum_steps=2))
+    assert two.step_time_s == pytest.approx(2 * one.compute_s - one.timeline[-1].duration_s + one.exposed_comm_s)
+    assert two.wire_bytes_per_device == one.wire_bytes_per_device
+    first, second = (
+        predict(net, place, strategy(4, micro=4 * n, grad_accum_steps=n, sharding="zero3")) for n in (1, 2)
+    )
+    assert second.wire_bytes_per_device == 2 * first.wire_bytes_per_device
+    assert second.comm_s == pytest.approx(2 * first.comm_s)
+
+
+def test_recomputation_runs_the_blocks_again_and_keeps_their_inputs():
+    net, place = make_workload(6, blocks=2), make_cluster(1, 1)
+    plain, again = (predict(net, place, strategy(1, micro=8, recompute=x)) for x in (False, True))
+    forward = sum(e.duration_s for e in plain.timeline if e.name.startswith("forward"))
+    assert again.step_time_s == pytest.approx(plain.step_time_s + forward)
+    said = [e.name for e in again.timeline if e.name.startswith("recompute")]
+    assert said == ["recompute b.2", "recompute b.1", "recompute b.0"]
+    assert plain.memory["activations"] == 8 * 6 * 4000
+    assert again.memory["activations"] == 8 * (3 * 4000 + 2 * 4000)  # three inputs, and one block of two layers
+
+
+def test_stragglers_grow_with_the_number_of_workers():
+    # The expected largest of 2, 10 and 100 standard normal values: 0.564, 1.539 and 2.508 (Harter 1961, table 1).
+    uneven = replace(IDEAL, straggler_spread=0.01)
+    for workers, largest in ((2, 0.564), (10, 1.539), (100, 2.508)):
+        assert slowest(workers, uneven) - 1 == pytest.approx(0.01 * largest, rel=0.05)
+    p = predict(make_workload(), make_cluster(1, 4), strategy(4), efficiencies=(uneven,) * 3)
+    even = predict(make_workload(), make_cluster(1, 4), strategy(4), efficiencies=(IDEAL,) * 3)
+    assert p.exposed["stragglers"] > 0 == even.exposed["stragglers"]
+    assert p.step_time_s > even.step_time_s
+
+
+def test_a_slow_loader_sets_the_step():
+    free = predict(make_workload(), make_cluster(1, 1), strategy(1, micro=8))
+    p = predict(make_workload(), make_cluster(1, 1), strategy(1, micro=8), loader_samples_per_s=8)
+    assert p.step_time_s == 1 and p.bottleneck == "input pipeline"
+    assert p.exposed["input pipeline"] == pytest.approx(1 - free.step_time_s)
+    assert any("8 samples/s" in a for a in p.assumptions) and any("taken to keep up" in a for a in free.assumptions)
+    fast = predict(make_workload(), make_cluster(1, 1), strategy(1, micro=8), loader_samples_per_s=1e9)
+    assert fast.step_time_s == free.step_time_s
+    with pytest.raises(UserError, match="a loader of -1 samples/s"):
+        predict(make_workload(), make_cluster(1, 1), strategy(1), loader_samples_per_s=-1)
+
+
+def test_memory_of_zero():
+    """Rajbhandari et al. 2020, figure 1: each level shares out one thing more."""
+    weights, n = 4 * 4_000_000, 4
+    shares = {
+        name: predict(make_workload(), make_cluster(1, n), strategy(n, sharding=name, optimizer="adam", bucket_bytes=1)).memory
+        for name in SHARDINGS
+    }
+    assert [m["optimizer state"] for m in shares.values()] == [2 * weights, *[2 * weights / n] * 3]
+    assert [m["gradients"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
+    assert [m["weights"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
+    unit = 4_000_000
+    assert [m["gathered"] for m in shares.values()] == [0, 0, 2 * unit + weights, 4 * unit]
+    assert [m["buckets"] for m in shares.values()] == [weights, weights, 0, 0]
 
 
 def test_one_worker_exchanges_nothing():
@@ -123,6 +275,7 @@ def test_memory_of_a_dense_allreduce():
         "optimizer state": 2 * weights,
         "activations": 3 * 4 * 4000,
         "inputs": 3 * 4000,
+        "gathered": 0,
         "buckets": weights,
         "error feedback": 0,
         "codec buffers": 0,
@@ -207,18 +360,12 @@ def test_a_cheaper_stage_never_slows_an_exchange(codec, network, chunks, which, 
 
 @given(*COSTS, st.integers(1, 50))
 def test_bars_of_a_pipeline_fit_into_its_time(codec, network, chunks):
-    toy, plan = make_workload(1), strategy(2, exchange="sharded")
-    groups = plan_buckets(toy, plan)
-    base = catalogue_costs(toy, make_cluster(1, 2), plan, groups, TYPICAL)
-    costs = replace(base, exchanges=(ExchangeCost((), stages(codec, network), (), 1 / chunks),))
-    placed = schedule(costs, groups, True)
-    bars = [e for e in events(costs, placed, ("fc0",)) if e.name.endswith("bucket 0")]
-    start, end = placed.exchange_starts[0], placed.exchange_starts[0] + costs.exchanges[0].seconds
-    assert all(start - 1e-9 <= e.start_s and e.end_s <= end + 1e-9 for e in bars)
+    cost = ExchangeCost((), stages(codec, network), (), 1 / chunks)
+    bars = [(stage.lane, at, at + stage.seconds) for stage, at in _placed_stages(1.0, cost)]
+    assert all(start >= 1 - 1e-9 and end <= 1 + cost.seconds + 1e-9 for _, start, end in bars)
     for lane in ("codec", "network"):
-        some = sorted((e.start_s, e.end_s) for e in bars if e.lane == lane)
+        some = sorted((start, end) for own, start, end in bars if own == lane and end > start + 1e-9)
         assert all(a[1] <= b[0] + 1e-9 for a, b in itertools.pairwise(some))
-    assert sum(exposed_seconds(costs, placed).values()) == pytest.approx(placed.step)
 
 
 def test_the_range_covers_what_the_gradients_decide():

@@ -6,16 +6,25 @@ from collections.abc import Iterator
 
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.calibration import Calibration
+from paceline.prediction.costs import slowest
 from paceline.prediction.efficiency import HIGH, LOW, TYPICAL
+from paceline.prediction.plans import blocks
 from paceline.strategy.exchange import CHUNK_ELEMENTS
 from paceline.strategy.formats import INCEPTIONN_BITS
+from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
 from paceline.units import format_bandwidth, format_byte_rate, format_bytes, format_flops, format_memory, format_seconds
 from paceline.workload.layers import Workload
 
 
 def assumptions(
-    workload: Workload, cluster: Cluster, strategy: Strategy, calibration: Calibration | None, needed: float, overlap: bool
+    workload: Workload,
+    cluster: Cluster,
+    strategy: Strategy,
+    calibration: Calibration | None,
+    needed: float,
+    overlap: bool,
+    loader_samples_per_s: float = 0.0,
 ) -> tuple[str, ...]:
     """Every assumption behind a prediction. ``needed``: bytes of memory on one device."""
     return (
@@ -23,8 +32,45 @@ def assumptions(
         *_coverage(workload),
         *(_measured(strategy, calibration) if calibration else _catalogue(cluster, strategy)),
         *(_exchange(cluster, strategy, calibration, overlap) if strategy.world_size > 1 else ()),
-        "Not counted: input pipeline, stragglers, the framework's own memory and workspaces.",
+        *_step(workload, strategy),
+        *_feed(loader_samples_per_s),
+        f"Not counted: {'' if calibration or TYPICAL.straggler_spread else 'stragglers, '}the framework's own memory and "
+        "workspaces.",
     )
+
+
+def _step(workload: Workload, strategy: Strategy) -> Iterator[str]:
+    """Micro steps, what is shared out, what is run again."""
+    level, times = SHARDINGS[strategy.sharding], strategy.grad_accum_steps
+    if times > 1:
+        when = "after each of them, which keeps the gradients shared out" if level.gradients else "after the last"
+        yield f"{times} micro steps of {strategy.micro_batch_size} samples a worker; gradients are exchanged {when}."
+    if level.weights:
+        yield (
+            f"{strategy.sharding} as in FSDP: weights are gathered one unit ahead at the width of {strategy.precision}, "
+            "gradients reduce-scattered likewise; a unit is a block, or blocks joined up to the bucket's size."
+        )
+    elif level.optimizer:
+        yield f"{strategy.sharding} as ZeroRedundancyOptimizer: gradients are all-reduced, updated weights gathered as fp32."
+    if strategy.recompute:
+        found = blocks(workload).names
+        yield (
+            f"{len(found)} blocks are run again in the backward pass and keep their inputs."
+            if found
+            else "Recomputation changes nothing: no layer's name says that it is part of a block."
+        )
+    if strategy.world_size > 1 and TYPICAL.straggler_spread:
+        yield (
+            f"Workers' compute times vary by {TYPICAL.straggler_spread:.1%}; a step waits for the slowest of "
+            f"{strategy.world_size}, {slowest(strategy.world_size, TYPICAL) - 1:.1%} above the mean."
+        )
+
+
+def _feed(loader_samples_per_s: float) -> Iterator[str]:
+    if loader_samples_per_s:
+        yield f"The input pipeline delivers {loader_samples_per_s:.4g} samples/s to all workers together, beside the step."
+    else:
+        yield "The input pipeline is taken to keep up: how much it delivers is not known."
 
 
 def _fit(cluster: Cluster, needed: float) -> Iterator[str]:

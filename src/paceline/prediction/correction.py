@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
+from paceline.prediction.lazy import lazy
 from paceline.record import Event, RunRecord
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
@@ -36,7 +37,7 @@ Z80 = 1.2816
 """Standard deviations on either side of the median that hold 80 % of a normal distribution."""
 HIDDEN = 0.01
 """Share of the step below which a wait cannot be told from none."""
-WORKING = ("compute", "memory bandwidth", "launch overhead")
+WORKING = ("compute", "memory bandwidth", "launch overhead", "stragglers", "input pipeline")
 """Resources of ``Prediction.exposed`` that the device itself works with; the others are waited for."""
 LEAST_WORK = 0.3
 """Share of a measured step that is taken for work at least, where nobody measured the wait."""
@@ -265,8 +266,8 @@ def _scaled(made: Prediction, working: float, waiting: float, spread: float, sai
         exposed_comm_s=waiting,
         comm_s=max(made.comm_s, waiting),
         exposed=exposed,
-        timeline=tuple(_stretched(event, step / before) for event in made.timeline),
-        assumptions=(*made.assumptions, said),
+        timeline=lazy(lambda: tuple(_stretched(event, step / before) for event in made.timeline)),
+        assumptions=lazy(lambda: (*made.assumptions, said)),
     )
 
 

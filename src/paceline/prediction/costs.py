@@ -5,47 +5,43 @@ Costs come from the catalogue by roofline and alpha-beta, or from a calibration 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import ceil
+from statistics import NormalDist
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.calibration import Calibration, Line
+from paceline.prediction.calibration import Calibration
 from paceline.prediction.compute import Seconds, layer_seconds, memory_rate, optimizer_seconds
 from paceline.prediction.efficiency import Efficiency
-from paceline.prediction.network import phase_cost
-from paceline.strategy.buckets import BucketPlan
+from paceline.prediction.network import phase_seconds
+from paceline.prediction.plans import Array, ExchangePlan, Job, Work, blocks
 from paceline.strategy.compression import COMPRESSIONS, Compression
-from paceline.strategy.exchange import Traffic
-from paceline.strategy.formats import FP32, Level
+from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
-from paceline.strategy.phase import Phase, busiest_sent
+from paceline.strategy.phase import Phase
+from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 
-Resource = Literal["compute", "memory bandwidth", "launch overhead", "network", "intra-node link", "codec"]
-RESOURCES: tuple[Resource, ...] = ("compute", "memory bandwidth", "launch overhead", "network", "intra-node link", "codec")
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Gradients exchanged together: ``layers`` are those whose backward passes make them."""
-
-    layers: tuple[int, ...]
-    plan: BucketPlan
-    traffic: Traffic
-
-    @property
-    def elements(self) -> int:
-        """Elements of all its gradients."""
-        return self.plan.elements
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """All its collectives, in order."""
-        return self.traffic.phases
+Resource = Literal[
+    "compute", "memory bandwidth", "launch overhead", "network", "intra-node link", "codec", "stragglers", "input pipeline"
+]
+RESOURCES: tuple[Resource, ...] = (
+    "compute",
+    "memory bandwidth",
+    "launch overhead",
+    "network",
+    "intra-node link",
+    "codec",
+    "stragglers",
+    "input pipeline",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,80 +91,149 @@ class ExchangeCost:
 
 
 @dataclass(frozen=True, slots=True)
+class ExchangeSeconds:
+    """What a step exchanges, priced. Arrays of shape (pieces,), (buckets,) or (gathers, buckets).
+
+    Attributes:
+        pieces: seconds that each piece's resource is busy; ``network``: whether that is the network between nodes.
+        waited: seconds that the exchange waits for each piece (``ExchangeCost``); ``buckets``: those of each bucket.
+        gathers: seconds of each all-gather of weights, ``gathers_network`` whether the network sets them.
+    """
+
+    plan: ExchangePlan
+    pieces: Array
+    network: NDArray[np.bool_]
+    waited: Array
+    buckets: Array
+    gathers: Array
+    gathers_network: NDArray[np.bool_]
+
+    def busy(self, lane: Literal["network", "codec"]) -> float:
+        """Seconds that a lane works in one step."""
+        times = self.plan.strategy.exchanges_per_step
+        own = float(self.pieces[self.plan.codec == (lane == "codec")].sum())
+        return times * (own + (float(self.gathers.sum()) if lane == "network" else 0.0))
+
+    def cost(self, index: int) -> ExchangeCost:
+        """The stages of one bucket."""
+        parts: dict[str, list[Stage]] = {"before": [], "chunked": [], "after": []}
+        for i in np.flatnonzero(self.plan.bucket == index):
+            piece, codec = self.plan.pieces[i], bool(self.plan.codec[i])
+            resource: Resource = "codec" if codec else "network" if self.network[i] else "intra-node link"
+            lane: Literal["codec", "network"] = "codec" if codec else "network"
+            parts[piece.part].append(Stage(piece.name, lane, float(self.pieces[i]), resource))
+        before, chunked, after = (tuple(some) for some in parts.values())
+        return ExchangeCost(before, chunked, after, float(self.plan.largest[index]))
+
+
+@dataclass(frozen=True, slots=True)
 class StepCosts:
-    """Seconds of a step: per layer forward and backward (forward order), optimizer (memory, launches), buckets."""
+    """Seconds of a step on one device.
+
+    Attributes:
+        forward, backward: of one micro step, per layer in forward order.
+        again: of each layer, what is run again in front of its backward pass.
+        again_share: of each layer's forward pass, 1 where it is run again.
+        slowest: what the slowest of all workers takes of the time of an average one, at least 1.
+        optimizer: memory and launches, of one step.
+        overlap_penalty: share of the time in which both work that is lost.
+    """
 
     forward: Seconds
     backward: Seconds
+    again: Array
+    again_share: Array
+    slowest: float
     optimizer: tuple[float, float]
-    exchanges: tuple[ExchangeCost, ...]
-
-
-def plan_buckets(workload: Workload, strategy: Strategy, level: Level = "expected") -> tuple[Bucket, ...]:
-    """What is exchanged in one step; nothing for one worker. ``level``: of lengths that depend on values."""
-    if strategy.world_size == 1:
-        return ()
-    groups = strategy.groups(workload.parameters, workload.ready_order, level)
-    return tuple(Bucket(tuple({p.layer for p in g.tensors}), g.plan, g.traffic) for g in groups)
+    exchange: ExchangeSeconds
+    overlap_penalty: float = 0.0
 
 
 def catalogue_costs(
-    workload: Workload, cluster: Cluster, strategy: Strategy, buckets: tuple[Bucket, ...], efficiency: Efficiency
+    workload: Workload, cluster: Cluster, strategy: Strategy, plan: ExchangePlan, efficiency: Efficiency
 ) -> StepCosts:
     """Costs from datasheet numbers. Raises UserError for a precision that the device does not have."""
     forward, backward = layer_seconds(workload, strategy.micro_batch_size, strategy.precision, cluster.device, efficiency)
-    optimizer = optimizer_seconds(
-        OPTIMIZERS[strategy.optimizer], workload.num_parameters, len(workload.parameters), cluster.device, efficiency
+    again, share = run_again(workload, strategy.recompute, forward.total)
+    return StepCosts(
+        forward,
+        backward,
+        again,
+        share,
+        slowest(strategy.world_size, efficiency),
+        update_seconds(workload, strategy, plan, cluster.device, efficiency),
+        exchange_seconds(plan, cluster, efficiency),
+        efficiency.overlap_penalty,
     )
-    exchanges = tuple(_catalogue_exchange(bucket, cluster, strategy, efficiency) for bucket in buckets)
-    return StepCosts(forward, backward, optimizer, exchanges)
 
 
-def _catalogue_exchange(bucket: Bucket, cluster: Cluster, strategy: Strategy, efficiency: Efficiency) -> ExchangeCost:
-    """Encode, collectives, decode; behind the first collective of the chunks what was received is added."""
-    traffic, device = bucket.traffic, cluster.device
-    calls = max([traffic.chunks, *(phase.rounds for phase in traffic.chunked if phase.pattern == "shift")])
-    packed, dense = strategy.description, COMPRESSIONS["dense"]
-
-    def network(phase: Phase) -> Stage:
-        cost = phase_cost(phase, cluster, efficiency)
-        return Stage(phase.name, "network", cost.seconds, cost.level)
-
-    def codec(work: Literal["encode", "reduce", "decode"]) -> Iterator[Stage]:
-        parts = [(packed, getattr(traffic.compressed, work)), (dense, getattr(traffic.dense, work))]
-        seconds = sum(codec_seconds(one, work, count, device, efficiency) for one, count in parts)
-        if seconds:
-            yield Stage(work, "codec", calls * efficiency.launch_s[device.kind] + seconds, "codec")
-
-    before: list[Stage] = []
-    for phase in traffic.before:
-        before.append(network(phase))
-        if traffic.inner.reduce and phase.name == "inner_reduce":
-            added = codec_seconds(dense, "reduce", traffic.inner.reduce, device, efficiency)
-            before.append(Stage("inner_add", "codec", efficiency.launch_s[device.kind] + added, "codec"))
-    chunked = _in_order(traffic, network, codec)
-    return ExchangeCost(tuple(before), chunked, tuple(map(network, traffic.after)), traffic.largest)
+def run_again(workload: Workload, recompute: bool, forward: Array) -> tuple[Array, Array]:
+    """Seconds in front of each layer's backward pass, and which layers are run again: a block's all at once, in front of its
+    last layer's."""
+    if not recompute:
+        return np.zeros_like(forward), np.zeros_like(forward)
+    found = blocks(workload)
+    again = np.zeros_like(forward)
+    np.add.at(again, found.last, found.inside * forward)
+    return again, found.inside
 
 
-def _in_order(
-    traffic: Traffic,
-    network: Callable[[Phase], Stage],
-    codec: Callable[[Literal["encode", "reduce", "decode"]], Iterable[Stage]],
-) -> tuple[Stage, ...]:
-    """The stages of the chunks: what is received in the first collective that carries data is added behind it."""
-    stages = list(codec("encode"))
-    added = False
-    for phase in traffic.chunked:
-        stages.append(network(phase))
-        if not added and phase.name != "sizes" and not phase.ring:
-            stages += codec("reduce")
-            added = True
-    return (*stages, *codec("decode"))
+def slowest(workers: int, efficiency: Efficiency) -> float:
+    """What the slowest of N workers takes of the mean: 1 + s times the expected largest of N normal values (Blom 1958)."""
+    if workers == 1 or not efficiency.straggler_spread:
+        return 1.0
+    return 1 + efficiency.straggler_spread * NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
 
 
-def codec_seconds(
-    compression: Compression, work: Literal["encode", "reduce", "decode"], count: int, device: Device, efficiency: Efficiency
-) -> float:
+def update_seconds(
+    workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, efficiency: Efficiency
+) -> tuple[float, float]:
+    """Seconds of the update on one worker, memory and launches: of its share of the weights, flat in each unit under FSDP."""
+    level, workers = SHARDINGS[strategy.sharding], strategy.world_size if SHARDINGS[strategy.sharding].optimizer else 1
+    tensors = len(plan.buckets) if level.weights else ceil(len(workload.parameters) / workers)
+    own = ceil(workload.num_parameters / workers)
+    return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
+
+
+def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> ExchangeSeconds:
+    """The exchange of a step, priced from the catalogue."""
+    seconds, network = phase_seconds(plan.loads, cluster, efficiency)
+    collectives = int((~plan.codec).sum())
+    pieces, by_network = np.empty(len(plan.codec)), np.zeros(len(plan.codec), dtype=np.bool_)
+    pieces[~plan.codec], by_network[~plan.codec] = seconds[:collectives], network[:collectives]
+    if len(plan.jobs):
+        pieces[plan.codec] = _job_seconds(plan, cluster.device, efficiency)
+    shape = (len(plan.gathers), len(plan.buckets))
+    gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
+    return _waited(plan, pieces, by_network, *gathers)
+
+
+def _waited(
+    plan: ExchangePlan, pieces: Array, network: NDArray[np.bool_], gathers: Array, gathers_network: NDArray[np.bool_]
+) -> ExchangeSeconds:
+    """The seconds of ``ExchangeCost.path``, of all buckets at once."""
+    waited = pieces
+    if plan.codec.any():
+        chunks = np.where(plan.chunked, pieces, 0.0)
+        codec = np.add.reduceat(np.where(plan.codec, chunks, 0.0), plan.begin)
+        wire = np.add.reduceat(np.where(plan.codec, 0.0, chunks), plan.begin)
+        hidden = plan.chunked & (plan.codec == (wire >= codec)[plan.bucket])
+        waited = np.where(hidden, pieces * plan.largest[plan.bucket], pieces)
+    buckets = np.add.reduceat(waited, plan.begin) if len(waited) else np.zeros(len(plan.buckets))
+    return ExchangeSeconds(plan, pieces, network, waited, buckets, gathers, gathers_network)
+
+
+def _job_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
+    """Of every pass of the codec: launches, and the streams of both formats."""
+    encodes, calls, packed, dense = plan.jobs.T
+    seconds: Array = calls * efficiency.launch_s[device.kind]
+    for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
+        rates = [codec_seconds(compression, w, 1, device, efficiency) for w in ("decode", "encode")]
+        seconds = seconds + count * np.where(encodes > 0, rates[1], rates[0])
+    return seconds
+
+
+def codec_seconds(compression: Compression, work: Work, count: int, device: Device, efficiency: Efficiency) -> float:
     """Seconds of a codec over ``count`` elements on one device.
 
     It streams through memory; on a CPU the cores' rate (``strategy/rates.py``) may be what limits it.
@@ -182,11 +247,15 @@ def codec_seconds(
 
 
 def calibrated_costs(
-    base: StepCosts, workload: Workload, strategy: Strategy, buckets: tuple[Bucket, ...], calibration: Calibration
+    base: StepCosts, workload: Workload, strategy: Strategy, plan: ExchangePlan, calibration: Calibration
 ) -> StepCosts:
     """Costs from measurements: the catalogue's shares of the layers, scaled so that the totals are the measured ones.
 
-    Forward and backward grow in proportion to the micro batch where it differs from the calibration's.
+    Forward and backward grow in proportion to the micro batch where it differs from the calibration's. Stragglers are in
+    what was measured.
+
+    Args:
+        plan: one that was made for measured costs.
 
     Raises:
         UserError: the calibration is of another workload or compression.
@@ -198,36 +267,42 @@ def calibrated_costs(
         if given != wanted:
             raise UserError(f"the calibration is of {name} {given!r}, not {wanted!r}", "calibrate again for this one")
     grown = strategy.micro_batch_size / calibration.micro_batch_size
-    optimizer = sum(base.optimizer)
-    return StepCosts(
-        base.forward.scaled(calibration.forward_s * grown / base.forward.total.sum()),
-        base.backward.scaled(calibration.backward_s * grown / base.backward.total.sum()),
-        (base.optimizer[0] * calibration.optimizer_s / optimizer, base.optimizer[1] * calibration.optimizer_s / optimizer),
-        tuple(_calibrated_exchange(bucket, cost, calibration) for bucket, cost in zip(buckets, base.exchanges, strict=True)),
+    forward = calibration.forward_s * grown / base.forward.total.sum()
+    backward = calibration.backward_s * grown / base.backward.total.sum()
+    workers = strategy.world_size if SHARDINGS[strategy.sharding].optimizer else 1
+    update = calibration.optimizer_s / workers / sum(base.optimizer)
+    return replace(
+        base,
+        forward=base.forward.scaled(forward),
+        backward=base.backward.scaled(backward),
+        again=base.again * forward,
+        slowest=1.0,
+        optimizer=(base.optimizer[0] * update, base.optimizer[1] * update),
+        exchange=_calibrated_exchange(plan, base.exchange, calibration),
     )
 
 
-def _calibrated_exchange(bucket: Bucket, base: ExchangeCost, calibration: Calibration) -> ExchangeCost:
-    """The stages with measured lines, the fixed part of each once a chunk.
+def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration: Calibration) -> ExchangeSeconds:
+    """The pieces with measured lines, the fixed part of each once a chunk.
 
-    Even a dense gradient is divided by the number of workers and checked. Where exchange and backward pass share their cores,
-    codec and network share them too, and nothing is pipelined.
+    Where exchange and backward pass share their cores, codec and network share them too, and nothing is pipelined.
     """
-    traffic, chunks = bucket.traffic, max(1, bucket.traffic.chunks)
-    levels = {stage.name: stage.resource for stage in base.stages}
+    levels = {piece.name: by for piece, by in zip(base.plan.pieces, base.network.tolist(), strict=True)}
+    seconds, sent = [], iter(plan.sent.tolist())
+    for piece in plan.pieces:
+        if isinstance(piece.what, Job):
+            line, size = getattr(calibration, piece.what.work), piece.what.packed
+        else:
+            line, size = calibration.allreduce if _summed(piece.what) else calibration.direct, next(sent)
+        seconds.append(piece.times * line.fixed_s + line.per_unit_s * size)
+    largest = plan.largest if calibration.overlap else np.ones_like(plan.largest)
+    flat = replace(plan, largest=largest)
+    network = np.array([levels.get(piece.name, False) for piece in plan.pieces], dtype=np.bool_)
+    gathers = np.array([[calibration.allreduce(phase.sent(0)) for phase in bucket.gathers] for bucket in plan.buckets])
+    gathers = gathers.reshape(len(plan.buckets), len(plan.gathers)).T
+    return _waited(flat, np.array(seconds), network, gathers, base.gathers_network)
 
-    def line(cost: Line, size: float, times: int = chunks) -> float:
-        return times * cost.fixed_s + cost.per_unit_s * size
 
-    def network(phase: Phase, times: int = chunks) -> Stage:
-        measured = calibration.allreduce if phase.ring else calibration.direct
-        return Stage(phase.name, "network", line(measured, busiest_sent([phase]), times), levels[phase.name])
-
-    def codec(work: Literal["encode", "reduce", "decode"]) -> Iterator[Stage]:
-        added = traffic.compressed.reduce + traffic.dense.reduce + traffic.inner.reduce
-        size = added if work == "reduce" else bucket.elements
-        cost: Line = getattr(calibration, work)
-        yield Stage(work, "codec", line(cost, size), "codec")
-
-    before, after = (tuple(network(phase, 1) for phase in some) for some in (traffic.before, traffic.after))
-    return ExchangeCost(before, _in_order(traffic, network, codec), after, traffic.largest if calibration.overlap else 1.0)
+def _summed(phase: Phase) -> bool:
+    """Whether the engine's own collectives do it, which were measured by an all-reduce."""
+    return phase.pattern in ("allreduce", "gather", "scatter")

@@ -1,52 +1,63 @@
-"""Bytes that training needs on one device."""
+"""Bytes that training needs on one device.
+
+What ZeRO shares out follows Rajbhandari et al. 2020, ZeRO, SC, section 5; what FSDP holds while it computes, Zhao et al. 2023,
+PyTorch FSDP, VLDB 16(12), section 3.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-
 from paceline.hardware.device import BYTES_PER_ELEMENT
-from paceline.prediction.costs import Bucket
-from paceline.strategy.formats import FP32
+from paceline.prediction.plans import ExchangePlan, blocks
 from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 
-IN_FLIGHT = 2  # chunks: one at the codec, one on the network
+GATHERED = 2  # units of weights, or of gradients, that are whole at once: one at work, one on the network
 
 
-def memory_breakdown(workload: Workload, strategy: Strategy, buckets: tuple[Bucket, ...]) -> dict[str, float]:
-    """Bytes by purpose on the device that needs most.
+def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:
+    """Bytes by purpose on the device that needs most: ``fixed_bytes`` and ``sample_bytes`` of a micro batch."""
+    micro = strategy.micro_batch_size
+    return fixed_bytes(workload, strategy, plan) | {
+        name: size * micro for name, size in sample_bytes(workload, strategy.precision, strategy.recompute).items()
+    }
+
+
+def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:
+    """What does not grow with the batch.
 
     Weights, gradients and optimizer state are fp32 (a 16-bit precision keeps a 16-bit copy of the weights beside them, as
-    autocast does); activations and inputs are in the precision of the strategy. DDP holds the gradients a second time in its
-    buckets. Error feedback keeps 4 bytes a parameter. An exchange of messages holds one group and the chunks on their way.
+    autocast does). DDP holds the gradients a second time in its buckets. Error feedback keeps 4 bytes a parameter. An exchange
+    of messages holds one group and the chunks on their way. Under ``zero2`` the weights are whole from forward to the end of
+    backward, under ``zero3`` two units of them, at the width of the precision; so are two units' gradients.
     """
-    weights = 4 * workload.num_parameters
+    level, workers, whole = SHARDINGS[strategy.sharding], strategy.world_size, 4.0 * workload.num_parameters
     width = BYTES_PER_ELEMENT[strategy.precision]
-    breakdown = {
-        "weights": weights + (width * workload.num_parameters if width < 4 else 0),
-        "gradients": weights,
-        "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * weights,
-        "activations": workload.activation_bytes * strategy.micro_batch_size * width / 4,
-        "inputs": workload.input_bytes * strategy.micro_batch_size,
-        "buckets": weights if buckets else 0,
-        "error feedback": weights if buckets and strategy.description.error_feedback else 0,
-        "codec buffers": max((_codec_bytes(bucket, strategy) for bucket in buckets), default=0),
+    buckets = plan.buckets
+    weights = whole + (width * workload.num_parameters if width < 4 else 0)
+    gathered = 0.0
+    if level.weights:
+        units = sorted((width * bucket.elements for bucket in buckets), reverse=True)
+        weights = whole / workers
+        gathered = sum(units[:GATHERED]) + sum(units if strategy.sharding == "zero2" else units[:GATHERED])
+    ddp = bool(buckets) and not level.weights
+    return {
+        "weights": weights,
+        "gathered": gathered,
+        "gradients": whole / workers if level.gradients else whole,
+        "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
+        "buckets": whole if ddp else 0.0,
+        "error feedback": whole if ddp and strategy.description.error_feedback else 0.0,
+        "codec buffers": float(plan.codec_bytes),
     }
-    return {name: float(size) for name, size in breakdown.items()}
 
 
-def _codec_bytes(bucket: Bucket, strategy: Strategy) -> int:
-    """A plain all-reduce works in the bucket itself; else a group is copied together, and chunks are on their way.
+def sample_bytes(workload: Workload, precision: str, recompute: bool) -> dict[str, float]:
+    """What one sample of a micro batch takes: activations in the precision of the strategy, and the input.
 
-    A chunk holds what the busiest rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has
-    room for its worst case.
+    Recomputed, a block keeps its input, which is taken to be what its first layer keeps; the largest block is whole while it
+    is run again.
     """
-    if strategy.exchange == "allreduce":
-        sent = sum(max(phase.sizes) for phase in bucket.phases)
-        return sent if sent != FP32.push_bytes(bucket.elements) else 0
-    chunks = -(-bucket.traffic.chunks // IN_FLIGHT) or 1
-    worst = strategy.traffic(bucket.plan, "most").chunked
-    moved = int(np.sum([phase.sent_by_rank() + phase.received_by_rank() for phase in worst], axis=0).max()) if worst else 0
-    inner = sum(int(phase.received_by_rank().max()) for phase in bucket.traffic.before if not phase.ring)
-    return FP32.push_bytes(bucket.elements) + moved // chunks + inner
+    kept = blocks(workload).kept_bytes if recompute else workload.activation_bytes
+    return {"activations": kept * BYTES_PER_ELEMENT[precision] / 4, "inputs": float(workload.input_bytes)}

@@ -12,19 +12,21 @@ from paceline.prediction import efficiency as levels
 from paceline.prediction.assumptions import assumptions
 from paceline.prediction.calibration import Calibration
 from paceline.prediction.correction import Correction
-from paceline.prediction.costs import StepCosts, calibrated_costs, catalogue_costs, plan_buckets
+from paceline.prediction.costs import StepCosts, calibrated_costs, catalogue_costs
 from paceline.prediction.efficiency import Efficiency
 from paceline.prediction.explain import explanation
+from paceline.prediction.lazy import lazy
 from paceline.prediction.memory import memory_breakdown
-from paceline.prediction.timeline import events, exposed_seconds, schedule
+from paceline.prediction.plans import ExchangePlan, blocks, exchange_plan
+from paceline.prediction.timeline import Pieces, Schedule, events, exposed_seconds, pieces, place
 from paceline.record import Metrics
 from paceline.strategy.formats import Level
-from paceline.strategy.phase import busiest_sent
+from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 
 CATALOGUE = (levels.LOW, levels.TYPICAL, levels.HIGH)
-LEVELS: tuple[Level, Level] = ("low", "high")
+LENGTHS: tuple[Level, Level, Level] = ("high", "expected", "low")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +39,17 @@ class Prediction(Metrics):
         fits: whether they fit the device's memory.
         exposed: seconds of the step by the resource it waits for; they sum to ``step_time_s``, the largest is the
             ``bottleneck``.
+        assumptions, timeline: worked out when they are read.
     """
 
     cluster: Mapping[str, Any] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
     fits: bool = True
     exposed: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict with ``schema`` and without the timeline (that goes to a trace file)."""
+        return super(Prediction, replace(self, assumptions=tuple(self.assumptions), timeline=())).to_json()
 
     def explain(self) -> str:
         """Where the time goes, the critical path, the reasons of the range and the assumptions; 80 columns."""
@@ -57,6 +64,7 @@ def predict(
     *,
     correction: Correction | None = None,
     overlap: bool | None = None,
+    loader_samples_per_s: float = 0.0,
     efficiencies: tuple[Efficiency, Efficiency, Efficiency] = CATALOGUE,
 ) -> Prediction:
     """Predict one training step of ``workload`` on every device of ``cluster`` under ``strategy``.
@@ -65,60 +73,61 @@ def predict(
         calibration: measurements of this machine; they replace the catalogue where they speak.
         correction: what observed steps taught (``fit``); it is applied to the prediction without it.
         overlap: whether the exchange runs beside the backward pass; by default as calibrated, else yes, as in DDP.
+        loader_samples_per_s: what the input pipeline delivers to all workers together; 0: it is not known and never waited for.
         efficiencies: low, typical, high; they make ``low_s`` (everything high), ``step_time_s`` and ``high_s``.
 
     Raises:
         UserError: the strategy has another number of workers than the cluster has devices; the device lacks the
-            precision; the calibration is of another workload or compression.
+            precision; the calibration is of another workload or compression; a loader slower than nothing.
     """
-    if strategy.world_size != cluster.world_size:
-        raise UserError(
-            f"the strategy has {strategy.world_size} workers and the cluster {cluster.world_size} devices",
-            "give both the same number",
-        )
-    if strategy.sharding != "ddp" or strategy.recompute or strategy.grad_accum_steps > 1:
-        raise UserError("sharding, recomputation and micro steps are not predicted yet", "leave them out")
-    strategy = _on(cluster, strategy)
+    check_fits_together(cluster, strategy, loader_samples_per_s)
+    strategy = on_nodes(cluster, strategy)
     planned = _measured_ratio(strategy, calibration)
-    varies = strategy.description.format.spread is not None
-    buckets = plan_buckets(workload, planned)
-    few, many = (plan_buckets(workload, planned, level) for level in LEVELS) if varies else (buckets, buckets)
-    low, typical, high = (
-        catalogue_costs(workload, cluster, strategy, some, e)
-        for some, e in zip((many, buckets, few), efficiencies, strict=True)
-    )
+    feed = strategy.global_batch_size / loader_samples_per_s if loader_samples_per_s else 0.0
     if overlap is None:
         overlap = calibration is None or calibration.overlap
-    if calibration is not None:
-        low, typical, high = (
-            calibrated_costs(costs, workload, strategy, some, calibration)
-            for costs, some in ((low, many), (typical, buckets), (high, few))
-        )
-    placed = schedule(typical, buckets, overlap)
-    exposed = exposed_seconds(typical, placed)
-    memory = memory_breakdown(workload, strategy, buckets)
+
+    def step(efficiency: Efficiency, level: Level) -> _Step:
+        plan = exchange_plan(workload, planned, cluster.devices_per_node, level)
+        costs = catalogue_costs(workload, cluster, strategy, plan, efficiency)
+        if calibration is not None:
+            plan = exchange_plan(workload, planned, cluster.devices_per_node, level, measured=True)
+            costs = calibrated_costs(costs, workload, strategy, plan, calibration)
+        shared = SHARDINGS[strategy.sharding].weights
+        parts = pieces(costs, strategy.grad_accum_steps, shared, feed)
+        return _Step(plan, costs, parts, place(parts, overlap, shared))
+
+    low, typical, high = (step(e, level) for e, level in zip(efficiencies, LENGTHS, strict=True))
+    plan, costs, parts, placed = typical.plan, typical.costs, typical.parts, typical.placed
+    exposed = exposed_seconds(costs, parts, placed)
+    memory = memory_breakdown(workload, strategy, plan)
     needed, available = sum(memory.values()), cluster.device.memory.value
     spread = 1.0 if calibration is None else 1 + calibration.spread
-    low_s, high_s = schedule(high, few, overlap).step / spread, schedule(low, many, overlap).step * spread
-    wire = busiest_sent([phase for bucket in buckets for phase in bucket.phases])
-    dense = strategy.uncompressed().wire_bytes_per_device(workload.parameters, workload.ready_order)
+    wire = plan.wire_bytes
+    plain = strategy if strategy.compression == "dense" and strategy.compress_pull else strategy.uncompressed()
+    dense = wire if plain is strategy else exchange_plan(workload, plain, cluster.devices_per_node).wire_bytes
+    waited = placed.update_start - parts.micro_steps * (parts.forward + parts.backward) + parts.after
     made = Prediction(
         workload=workload.name,
         strategy=strategy.to_json(),
         step_time_s=placed.step,
-        low_s=low_s,
-        high_s=high_s,
+        low_s=high.placed.step / spread,
+        high_s=low.placed.step * spread,
         samples_per_s=strategy.global_batch_size / placed.step,
-        compute_s=placed.backward_end + sum(typical.optimizer),
-        comm_s=_lane_seconds(typical, "network"),
-        codec_s=_lane_seconds(typical, "codec"),
-        exposed_comm_s=placed.exposed,
+        compute_s=placed.step - waited,
+        comm_s=costs.exchange.busy("network"),
+        codec_s=costs.exchange.busy("codec"),
+        exposed_comm_s=waited,
         wire_bytes_per_device=wire,
         compression_ratio=max(1.0, dense / wire) if wire else 1.0,
         memory_bytes=needed,
         bottleneck=max(exposed, key=lambda name: exposed[name]),
-        assumptions=assumptions(workload, cluster, planned, calibration, needed, overlap),
-        timeline=events(typical, placed, tuple(layer.name for layer in workload.layers)),
+        assumptions=lazy(
+            lambda: assumptions(workload, cluster, planned, calibration, needed, overlap, loader_samples_per_s)
+        ),
+        timeline=lazy(
+            lambda: tuple(events(costs, parts, placed, [layer.name for layer in workload.layers], blocks(workload).names))
+        ),
         cluster=_describe(cluster),
         memory=memory,
         fits=needed <= available,
@@ -127,11 +136,26 @@ def predict(
     return made if correction is None else correction.applied(made, workload, cluster, strategy)
 
 
-def _lane_seconds(costs: StepCosts, lane: str) -> float:
-    return sum(exchange.busy(lane) for exchange in costs.exchanges)
+@dataclass(frozen=True, slots=True)
+class _Step:
+    plan: ExchangePlan
+    costs: StepCosts
+    parts: Pieces
+    placed: Schedule
 
 
-def _on(cluster: Cluster, strategy: Strategy) -> Strategy:
+def check_fits_together(cluster: Cluster, strategy: Strategy, loader_samples_per_s: float = 0.0) -> None:
+    """Refuse a strategy with another number of workers than the cluster has devices, and an impossible loader."""
+    if strategy.world_size != cluster.world_size:
+        raise UserError(
+            f"the strategy has {strategy.world_size} workers and the cluster {cluster.world_size} devices",
+            "give both the same number",
+        )
+    if not 0 <= loader_samples_per_s < float("inf"):
+        raise UserError(f"a loader of {loader_samples_per_s:g} samples/s", "give a positive number, or 0 where it is not known")
+
+
+def on_nodes(cluster: Cluster, strategy: Strategy) -> Strategy:
     """The strategy with the ranks of a node, which the cluster knows where it does not say them."""
     if strategy.exchange == "hierarchical" and strategy.ranks_per_node == 1:
         return replace(strategy, ranks_per_node=cluster.devices_per_node)

@@ -2,73 +2,256 @@
 
 The backward pass runs the layers in reverse. A bucket's exchange starts when its last gradient is ready and the exchange
 of the bucket before it has ended (DDP issues them in order; Li et al. 2020, PyTorch Distributed, VLDB, section 3.2). Its
-chunks are pipelined (``costs.ExchangeCost``). The optimizer waits for everything. Every start is a maximum of sums of
-costs, so a step never gets slower when a cost shrinks.
+chunks are pipelined (``costs.ExchangeCost``). Micro steps follow each other; gradients are exchanged in the last one.
+
+Where weights are shared out (FSDP; Zhao et al. 2023, VLDB 16(12), section 3.3) a unit is gathered while the one before it
+computes, in both passes, one ahead; its gradients are scattered behind its backward pass, in every micro step, on the same
+network. The optimizer waits for everything. Every start is a maximum of sums of costs, so a step never gets slower when a cost
+shrinks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paceline.prediction.costs import RESOURCES, Bucket, ExchangeCost, Resource, Stage, StepCosts
+from paceline.prediction.costs import RESOURCES, ExchangeCost, Resource, Stage, StepCosts
+from paceline.prediction.plans import Array, ExchangePlan, Ints
 from paceline.record import Event
+
+if TYPE_CHECKING:
+    Number = float
+else:
+    Number = Any  # or an array of them, one for each candidate
+
+Maximum = Callable[[Number, Number], Number]
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Durations in one micro step, in seconds; each a number, or an array with one entry for each candidate.
+
+    Attributes:
+        micro_steps: how many a step has.
+        forward, backward: of the whole pass; backward with what is run again.
+        forward_units, backward_units: of each unit in model order; only where weights are shared out.
+        ready: of each bucket, seconds after the backward pass began until its gradients are there.
+        exchange: of each bucket.
+        gather_forward, gather_backward: of each bucket's weights, in bucket order; empty where there is none.
+        after: gathers behind the update. ``update``: the optimizer. ``feed``: what the loader needs for a step's samples.
+        penalty: share of the time in which both work that is lost.
+    """
+
+    micro_steps: Number
+    forward: Number
+    backward: Number
+    forward_units: Sequence[Number]
+    backward_units: Sequence[Number]
+    ready: Sequence[Number]
+    exchange: Sequence[Number]
+    gather_forward: Sequence[Number]
+    gather_backward: Sequence[Number]
+    after: Number
+    update: Number
+    feed: Number
+    penalty: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When things happen in one step, in seconds after it began.
+    """When things happen, in seconds.
 
     Attributes:
-        backward_ends: of each layer, in forward order.
-        exchange_starts: of each bucket.
-        update_start: of the optimizer.
+        forward_starts, backward_starts: of each unit in model order, after its micro step began; empty where none waits.
+        gather_forward_starts, gather_backward_starts: of each bucket, likewise.
+        exchange_starts: of each bucket, after the step began; where gradients are exchanged in every micro step, after that.
+        micro_step: from the start of one micro step to the start of the next.
+        backward_end: of the last micro step. ``update_start``: of the optimizer.
+        gather_start: of what is gathered behind it. ``step``: the end.
+        penalty: seconds that are lost because exchange and compute share the device.
     """
 
-    backward_ends: tuple[float, ...]
-    exchange_starts: tuple[float, ...]
-    backward_end: float
-    update_start: float
-    step: float
-
-    @property
-    def exposed(self) -> float:
-        """Seconds in which only the exchange works."""
-        return self.update_start - self.backward_end
-
-
-def schedule(costs: StepCosts, buckets: tuple[Bucket, ...], overlap: bool) -> Schedule:
-    """Place the pieces of a step. Without ``overlap`` the exchange begins when the backward pass has ended."""
-    forward = float(costs.forward.total.sum())
-    ends = (forward + np.cumsum(costs.backward.total[::-1]))[::-1].tolist()
-    backward_end = ends[0] if ends else forward
-    free, starts = 0.0, []
-    for bucket, exchange in zip(buckets, costs.exchanges, strict=True):
-        ready = max(ends[layer] for layer in bucket.layers) if overlap else backward_end
-        starts.append(max(ready, free))
-        free = starts[-1] + exchange.seconds
-    update = max(backward_end, free)
-    return Schedule(tuple(ends), tuple(starts), backward_end, update, update + sum(costs.optimizer))
+    forward_starts: tuple[Number, ...]
+    backward_starts: tuple[Number, ...]
+    gather_forward_starts: tuple[Number, ...]
+    gather_backward_starts: tuple[Number, ...]
+    exchange_starts: tuple[Number, ...]
+    micro_step: Number
+    backward_end: Number
+    update_start: Number
+    gather_start: Number
+    step: Number
+    penalty: Number
 
 
-def events(costs: StepCosts, placed: Schedule, layer_names: tuple[str, ...]) -> tuple[Event, ...]:
-    """The schedule as bars: lanes ``compute``, ``codec`` and ``network``."""
-    bars: list[Event] = []
-    clock = 0.0
-    for name, seconds in zip(layer_names, costs.forward.total.tolist(), strict=True):
-        bars.append(Event(name=f"forward {name}", lane="compute", start_s=clock, duration_s=seconds))
+def place(p: Pieces, overlap: bool, shared: bool, top: Maximum = max) -> Schedule:
+    """Place the pieces of a step. Without ``overlap`` nothing is exchanged while the device computes.
+
+    Args:
+        shared: whether weights are shared out.
+        top: the larger of two; ``np.maximum`` where the pieces are arrays.
+    """
+    compute = p.micro_steps * (p.forward + p.backward)
+    if shared:
+        found = _units(p, overlap, top)
+        micro, end = found[5], (p.micro_steps - 1) * found[5] + found[6]
+        free, starts = p.micro_steps * found[5], found[:5]
+        moved = p.micro_steps * (sum(p.exchange) + sum(p.gather_forward) + sum(p.gather_backward))
+    else:
+        micro, end = p.forward + p.backward, compute
+        begin, free, at = compute - p.backward, 0.0, []
+        for ready, seconds in zip(p.ready, p.exchange, strict=True):
+            at.append(top(begin + ready if overlap else end, free))
+            free = at[-1] + seconds
+        free, moved, starts = top(free, end), sum(p.exchange), ((), (), (), (), tuple(at))
+    penalty = p.penalty * (compute + moved - free) if overlap else 0.0 * free
+    update = free + penalty
+    gather = update + p.update
+    return Schedule(*starts, micro, end, update, gather, top(gather + p.after, p.feed), penalty)
+
+
+def _units(
+    p: Pieces, overlap: bool, top: Maximum
+) -> tuple[tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], Number, Number]:
+    """One micro step of FSDP: starts, the end of its last exchange, and of its backward pass.
+
+    ``free`` is when the network is; the next micro step waits for it, since its first gather does.
+    """
+    count = len(p.forward_units)
+    gathered = list(reversed(p.gather_forward)) or [0.0] * count  # model order
+    forward: list[Number] = []
+    fetched: list[Number] = []
+    clock: Number = 0.0
+    for unit, seconds in enumerate(gathered):
+        if not unit:
+            fetched.append(clock)
+            clock = clock + seconds
+        else:  # the unit before began when its own weights were there: from then on the network is free
+            fetched.append(forward[-1] if overlap else clock)
+            clock = top(clock, fetched[-1] + seconds)
+        forward.append(clock)
+        clock = clock + p.forward_units[unit]
+    backward: list[Number] = []
+    again: list[Number] = []
+    scattered: list[Number] = []
+    free: Number = clock
+    for index, seconds in enumerate(p.exchange):  # bucket order: the last unit first
+        unit = count - 1 - index
+        if p.gather_backward and not index:
+            again.append(clock)
+            free = clock + p.gather_backward[0]
+            clock = free
+        backward.append(clock)
+        end = clock + p.backward_units[unit]
+        there = clock
+        if p.gather_backward and unit:
+            again.append(top(clock if overlap else end, free))
+            there = free = again[-1] + p.gather_backward[index + 1]
+        scattered.append(top(end, free))
+        free = scattered[-1] + seconds
+        clock = top(end, there)
+        if not overlap:
+            clock = top(clock, free)
+    last = backward[-1] + p.backward_units[0] if backward else clock
+    back = tuple(reversed(backward))
+    return tuple(forward), back, tuple(reversed(fetched)), tuple(again), tuple(scattered), top(last, free), last
+
+
+def unit_bounds(plan: ExchangePlan, layers: int) -> Ints:
+    """Where each unit's layers begin, in model order, and where the last one's end."""
+    return np.array([0, *np.maximum.accumulate(plan.first[::-1])[1:].tolist(), layers], dtype=np.int64)
+
+
+def pieces(costs: StepCosts, micro_steps: int, shared: bool, feed: float) -> Pieces:
+    """The durations of a step, on its slowest worker."""
+    plan, x = costs.exchange.plan, costs.exchange
+    forward = _sums(costs.forward.total) * costs.slowest
+    backward = _sums(costs.backward.total + costs.again) * costs.slowest
+    gathers = dict(zip(plan.gathers, x.gathers.tolist(), strict=True))
+    bounds = unit_bounds(plan, len(forward) - 1) if shared else np.zeros(0, dtype=np.int64)
+    return Pieces(
+        micro_steps,
+        float(forward[-1]),
+        float(backward[-1]),
+        np.diff(forward[bounds]).tolist(),
+        np.diff(backward[bounds]).tolist(),
+        [] if shared else (backward[-1] - backward[plan.first]).tolist(),
+        x.buckets.tolist(),
+        gathers.get("gather_forward", ()),
+        gathers.get("gather_backward", ()),
+        sum(gathers.get("gather_update", ())),
+        sum(costs.optimizer),
+        feed,
+        costs.overlap_penalty,
+    )
+
+
+def _sums(values: Array) -> Array:
+    """Sums of the first 0, 1, ... values."""
+    out = np.zeros(len(values) + 1)
+    np.cumsum(values, out=out[1:])
+    return out
+
+
+def events(
+    costs: StepCosts, parts: Pieces, placed: Schedule, names: Sequence[str], blocks: Sequence[tuple[int, str]] = ()
+) -> Iterator[Event]:
+    """The schedule as bars: lanes ``compute``, ``codec``, ``network`` and ``input``.
+
+    Args:
+        names: of the layers. ``blocks``: those that are run again, each with its last layer.
+    """
+    plan, shared = costs.exchange.plan, bool(placed.forward_starts)
+    last = int(parts.micro_steps) - 1
+    forward = (costs.forward.total * costs.slowest).tolist()
+    backward = (costs.backward.total * costs.slowest).tolist()
+    again = (costs.again * costs.slowest).tolist()
+    blocks_of = dict(blocks)
+    bounds = unit_bounds(plan, len(names)).tolist() if shared else [0, len(names)]
+    at = placed.forward_starts or (0.0,), placed.backward_starts or (parts.forward,)
+    spans = list(zip(bounds, bounds[1:], *at, strict=False))
+    for micro in range(last + 1):
+        begin, said = micro * placed.micro_step, f", micro step {micro + 1}" if last else ""
+        for start, stop, after, _ in spans:
+            clock = begin + after
+            for layer in range(start, stop):
+                yield Event(name=f"forward {names[layer]}{said}", lane="compute", start_s=clock, duration_s=forward[layer])
+                clock += forward[layer]
+        for start, stop, _, after in reversed(spans):
+            clock = begin + after
+            for layer in reversed(range(start, stop)):
+                if again[layer]:
+                    name = f"recompute {blocks_of[layer]}{said}"
+                    yield Event(name=name, lane="compute", start_s=clock, duration_s=again[layer])
+                    clock += again[layer]
+                yield Event(name=f"backward {names[layer]}{said}", lane="compute", start_s=clock, duration_s=backward[layer])
+                clock += backward[layer]
+        if shared or micro == last:
+            yield from _exchanged(costs, placed, begin if shared else 0.0, said if shared else "")
+    yield Event(name="optimizer", lane="compute", start_s=placed.update_start, duration_s=sum(costs.optimizer))
+    clock = placed.gather_start
+    for index, seconds in enumerate(costs.exchange.gathers[0].tolist() if plan.gathers == ("gather_update",) else ()):
+        yield Event(name=f"gather_update bucket {index}", lane="network", start_s=clock, duration_s=seconds)
         clock += seconds
-    backward = list(zip(layer_names, placed.backward_ends, costs.backward.total.tolist(), strict=True))
-    for name, end, seconds in reversed(backward):
-        bars.append(Event(name=f"backward {name}", lane="compute", start_s=clock, duration_s=seconds))
-        clock = end
-    for index, (start, exchange) in enumerate(zip(placed.exchange_starts, costs.exchanges, strict=True)):
-        for stage, at in _placed_stages(start, exchange):
-            bars.append(Event(name=f"{stage.name} bucket {index}", lane=stage.lane, start_s=at, duration_s=stage.seconds))
-    update = Event(name="optimizer", lane="compute", start_s=placed.update_start, duration_s=sum(costs.optimizer))
-    return (*bars, update)
+    if parts.feed:
+        yield Event(name="input", lane="input", start_s=0.0, duration_s=parts.feed)
+
+
+def _exchanged(costs: StepCosts, placed: Schedule, begin: float, said: str) -> Iterator[Event]:
+    """The gathers and the exchange of one micro step."""
+    gathers = dict(zip(costs.exchange.plan.gathers, costs.exchange.gathers.tolist(), strict=True))
+    for name, starts in (
+        ("gather_forward", placed.gather_forward_starts),
+        ("gather_backward", placed.gather_backward_starts),
+    ):
+        for index, (at, seconds) in enumerate(zip(starts, gathers.get(name, ()), strict=bool(gathers.get(name)))):
+            yield Event(name=f"{name} bucket {index}{said}", lane="network", start_s=begin + at, duration_s=seconds)
+    for index, start in enumerate(placed.exchange_starts):
+        for stage, at in _placed_stages(begin + start, costs.exchange.cost(index)):
+            yield Event(name=f"{stage.name} bucket {index}{said}", lane=stage.lane, start_s=at, duration_s=stage.seconds)
 
 
 def _placed_stages(start: float, exchange: ExchangeCost) -> Iterator[tuple[Stage, float]]:
@@ -102,23 +285,46 @@ def _placed_stages(start: float, exchange: ExchangeCost) -> Iterator[tuple[Stage
         end += stage.seconds
 
 
-def exposed_seconds(costs: StepCosts, placed: Schedule) -> dict[Resource, float]:
+def exposed_seconds(costs: StepCosts, parts: Pieces, placed: Schedule) -> dict[Resource, float]:
     """Seconds of the step by the resource it waits for; they sum to the step.
 
     Compute counts in full; of an exchange, what lies between the end of the backward pass and the optimizer. From there
     on one stage always runs, because every bucket is ready. Where codec and network work at once, the slower one is waited for.
+    Where weights are shared out, the device waits for gathers too: each level of the network has the share of that wait
+    that it has of the network's work. So it is with what is lost because both share the device.
     """
     spent = dict.fromkeys(RESOURCES, 0.0)
-    for part in (costs.forward, costs.backward):
-        spent["compute"] += float(part.flops.sum())
-        spent["memory bandwidth"] += float(part.bytes.sum())
-        spent["launch overhead"] += float(part.launch.sum())
+    x, plan, times = costs.exchange, costs.exchange.plan, parts.micro_steps
+    for part, share in ((costs.forward, 1 + costs.again_share), (costs.backward, 1.0)):
+        spent["compute"] += times * float((part.flops * share).sum())
+        spent["memory bandwidth"] += times * float((part.bytes * share).sum())
+        spent["launch overhead"] += times * float((part.launch * share).sum())
+    compute = times * (parts.forward + parts.backward)
+    spent["stragglers"] = compute * (1 - 1 / costs.slowest)
     spent["memory bandwidth"] += costs.optimizer[0]
     spent["launch overhead"] += costs.optimizer[1]
-    for start, exchange in zip(placed.exchange_starts, costs.exchanges, strict=True):
-        clock = start
-        for stage in exchange.path():
-            end = clock + stage.seconds
-            spent[stage.resource] += max(0.0, end - max(clock, placed.backward_end))
-            clock = end
+    spent["input pipeline"] = placed.step - placed.gather_start - parts.after
+    stages = x.waited
+    if placed.forward_starts:
+        _share(spent, costs, placed.update_start - compute)
+    elif len(stages):
+        ends = np.cumsum(stages)
+        begins = ends - stages - (ends - stages)[plan.begin][plan.bucket] + np.array(placed.exchange_starts)[plan.bucket]
+        waits = np.maximum(0.0, begins + stages - np.maximum(begins, placed.backward_end))
+        spent["codec"] += float(waits[plan.codec].sum())
+        spent["network"] += float(waits[~plan.codec & x.network].sum())
+        spent["intra-node link"] += float(waits[~plan.codec & ~x.network].sum())
+        _share(spent, costs, placed.penalty)
+    if parts.after:
+        spent["network"] += float(x.gathers[x.gathers_network].sum())
+        spent["intra-node link"] += float(x.gathers[~x.gathers_network].sum())
     return spent
+
+
+def _share(spent: dict[Resource, float], costs: StepCosts, seconds: float) -> None:
+    """Add a wait to the levels of the network by the work that each has."""
+    x, wire = costs.exchange, ~costs.exchange.plan.codec
+    far = float(x.pieces[wire & x.network].sum() + x.gathers[x.gathers_network].sum())
+    whole = float(x.pieces[wire].sum() + x.gathers.sum())
+    spent["network"] += seconds * (far / whole if whole else 0.0)
+    spent["intra-node link"] += seconds * (1 - far / whole if whole else 1.0)

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from paceline.models import REGISTRY, build, model
 from paceline.models.tables import ZOO, fresh, main, render
 from paceline.workload import Workload, names, workload
+from paceline.workload.catalogue import traced
 from paceline.workload.recorder import fused_kernels
 
 GIGA = 1e9
@@ -91,7 +92,7 @@ def test_table_is_that_of_the_module(name: str) -> None:
 
 
 def test_every_name_has_a_model_and_a_table() -> None:
-    assert set(names()) == set(REGISTRY)
+    assert set(traced()) == set(REGISTRY) <= set(names())
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -184,7 +185,7 @@ def test_quantities_are_not_negative(name: str) -> None:
 
 
 def test_json_round_trip_and_size() -> None:
-    for name in names():
+    for name in traced():
         table = workload(name)
         assert Workload.from_json(table.to_json()) == table
         assert (ZOO / f"{name}.json").stat().st_size < 300_000

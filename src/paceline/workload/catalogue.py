@@ -6,33 +6,53 @@ import json
 from functools import cache
 from importlib.resources import files
 
-from paceline.errors import unknown
+from paceline.errors import UserError, unknown
 from paceline.workload.factory import load_factory
 from paceline.workload.layers import Workload
+from paceline.workload.shapes import SHAPES
 from paceline.workload.trace import trace
 
 _ZOO = files("paceline.workload") / "zoo"
 
 
 @cache
-def names() -> tuple[str, ...]:
-    """The names that come with the package, sorted."""
+def traced() -> tuple[str, ...]:
+    """The names of networks whose module comes with the package too, sorted."""
     return tuple(sorted(entry.name.removesuffix(".json") for entry in _ZOO.iterdir() if entry.name.endswith(".json")))
 
 
-def workload(name: str) -> Workload:
+@cache
+def names() -> tuple[str, ...]:
+    """The names that come with the package, sorted."""
+    return tuple(sorted({*traced(), *SHAPES}))
+
+
+def workload(name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> Workload:
     """The layer table of a named network, or of the one that ``module:function`` returns (this needs torch).
 
+    Args:
+        seq_len: tokens of one sample, for a transformer; its own length when None.
+        fused_attention: of a transformer: scores are not written to memory. Else as eager PyTorch without FlashAttention.
+
     Raises:
-        UserError: an unknown name, with the nearest ones; or what ``load_factory`` and ``trace`` raise.
+        UserError: an unknown name, with the nearest ones; a length for a network that has none, or more than it can
+            take; or what ``load_factory`` and ``trace`` raise.
     """
+    own = seq_len is None and fused_attention
+    if not own and name not in SHAPES and (":" in name or name in names()):
+        raise UserError(f"{name} has no sequence length to choose", f"one of {', '.join(SHAPES)} has")
     if ":" in name:
         return trace(load_factory(name), name=name, source=name)
     if name not in names():
         raise unknown("workload", name, names(), "a network of your own is module:function")
-    return _table(name)
+    return _table(name) if own and name in traced() else _shaped(name, seq_len, fused_attention)
 
 
 @cache
 def _table(name: str) -> Workload:
     return Workload.from_json(json.loads((_ZOO / f"{name}.json").read_text(encoding="utf-8")))
+
+
+@cache
+def _shaped(name: str, seq_len: int | None, fused_attention: bool) -> Workload:
+    return SHAPES[name].table(name, seq_len, fused_attention)

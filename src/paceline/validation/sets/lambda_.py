@@ -14,8 +14,8 @@ TEXTS = ("system", "model", "precision", "unit")
 NUMBERS = ("num_gpus", "batch_per_gpu_listed", "throughput")
 WORKLOADS = {
     "resnet50": ("resnet-50", "momentum"),
-    "bert_base_squad": ("bert-base", "adam"),
-    "bert_large_squad": ("bert-large", "adam"),
+    "bert_base_squad": ("bert-base-squad", "adam"),
+    "bert_large_squad": ("bert-large-squad", "adam"),
 }
 
 

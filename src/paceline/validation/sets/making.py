@@ -12,6 +12,7 @@ from paceline.validation.case import Setting
 from paceline.validation.sets.spelling import cluster
 from paceline.workload.catalogue import workload
 from paceline.workload.layers import Workload
+from paceline.workload.transformer import TransformerShape, transformer
 
 NO_DEVICE = "device not in the catalogue"
 NO_WORKLOAD = "model not among the workloads"
@@ -38,7 +39,11 @@ def half(device: Device) -> str:
 
 def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocabulary: int) -> Workload | None:
     """GPT of these dimensions."""
-    return named("gpt", layers=layers, hidden=hidden, heads=heads, seq_len=seq_len, vocabulary=vocabulary)
+    try:
+        shape = TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary)
+        return transformer(shape, seq_len, name=f"gpt-{layers}x{hidden}")
+    except UserError:
+        return None
 
 
 def setting(

@@ -28,12 +28,12 @@ WORKLOADS = {
     "ssd": "ssd-resnet34",
     "retinanet": "retinanet",
     "maskrcnn": "mask-rcnn",
-    "bert": "bert-large",
+    "bert": "bert-large-mlm",
     "transformer": "transformer",
     "gnmt": "gnmt",
     "unet3d": "unet3d",
     "ncf": "ncf",
-    "gpt3": "gpt-3-175b",
+    "gpt3": "gpt3-175b",
     "llama2_70b_lora": "llama-2-70b",
 }
 OPTIMIZERS = {"bert": "adam", "transformer": "adam", "gnmt": "adam", "gpt3": "adam"}

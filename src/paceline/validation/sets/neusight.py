@@ -23,8 +23,8 @@ PUBLISHED = {
 WORKLOADS = {
     "bert_large": "bert-large",
     "gpt2_large": "gpt2-large",
-    "gpt3_xl": "gpt-3-xl",
-    "gpt3_27": "gpt-3-2.7b",
+    "gpt3_xl": "gpt3-1.3b",
+    "gpt3_27": "gpt3-2.7b",
     "opt_13": "opt-1.3b",
     "switchxl4": "switch-xl-4",
 }

@@ -17,7 +17,7 @@ from paceline.validation.sets import making, spelling
 TEXTS = ("framework_dir", "model_dir", "model", "section", "gpu", "precision", "unit")
 NUMBERS = ("num_nodes", "num_gpus", "batch_per_gpu", "grad_accum", "seq_len", "throughput")
 WORKLOADS = {
-    "LanguageModeling/BERT": ("bert-large", "adam"),
+    "LanguageModeling/BERT": ("bert-large-mlm", "adam"),
     "Classification/RN50v1.5": ("resnet-50", "momentum"),
     "Classification/ConvNets/resnet50v1.5": ("resnet-50", "momentum"),
     "Segmentation/MaskRCNN": ("mask-rcnn", "momentum"),

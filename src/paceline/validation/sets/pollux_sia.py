@@ -17,7 +17,7 @@ NUMBERS = ("num_nodes", "num_gpus", "local_batch", "step_time_s", "sync_time_s")
 WORKLOADS = {
     "cifar10": ("resnet-18-cifar", "momentum"),
     "imagenet": ("resnet-50", "momentum"),
-    "bert": ("bert-base", "adam"),
+    "bert": ("bert-base-squad", "adam"),
     "yolov3": ("yolov3", "momentum"),
     "deepspeech2": ("deepspeech2", "momentum"),
     "ncf": ("ncf", "adam"),

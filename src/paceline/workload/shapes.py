@@ -1,0 +1,105 @@
+"""Published transformers by name: dimensions, the length that they are trained at, and where both are said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from paceline.workload.layers import Workload
+from paceline.workload.transformer import TransformerShape, encoder_decoder, transformer
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A published shape. ``seq_len`` is the length taken where none is given."""
+
+    shape: TransformerShape
+    seq_len: int
+    source: str
+    pairs: bool = False
+
+    def table(self, name: str, seq_len: int | None, fused_attention: bool) -> Workload:
+        """Its layer table. Raises UserError as ``transformer`` does."""
+        build = encoder_decoder if self.pairs else transformer
+        length = self.seq_len if seq_len is None else seq_len
+        return build(self.shape, length, name=name, source=self.source, fused_attention=fused_attention)
+
+
+_GPT2 = "Radford et al. 2019 (GPT-2), table 2, and the released weights"
+_GPT3 = "Brown et al. 2020 (GPT-3), arXiv:2005.14165, table 2.1; heads of the XL such that they divide its width"
+_OPT = "Zhang et al. 2022 (OPT), arXiv:2205.01068, table 1, and the released weights"
+_MPT = "mosaicml/llm-foundry, scripts/train/yamls/pretrain: a learned place for each token of the sequence, biases"
+_LLAMA2 = "Touvron et al. 2023 (Llama 2), arXiv:2307.09288, section 2.2, and the released weights"
+_LLAMA3 = "Llama team 2024, arXiv:2407.21783, table 3, and the released weights"
+_BERT = "Devlin et al. 2018 (BERT), arXiv:1810.04805, section 3, and the released weights"
+_VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, table 3 (big); MLPerf Training v0.6: normalised before, 33,708 tokens"
+
+
+def _gpt(layers: int, hidden: int, heads: int, context: int) -> TransformerShape:
+    return TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=50257, context=context)
+
+
+def _opt(layers: int, hidden: int, heads: int) -> TransformerShape:
+    # Two places more than tokens: an offset that the released weights have. Queries, keys and values are apart.
+    return TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=50272, context=2050, fused_qkv=False)
+
+
+def _mpt(layers: int, hidden: int, heads: int) -> TransformerShape:
+    return TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=50368, dropout=False)
+
+
+def _llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocabulary: int) -> TransformerShape:
+    return TransformerShape(
+        layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, ffn=ffn, vocabulary=vocabulary,
+        gated=True, norm="rms", bias=False, tied=False, fused_qkv=False, positions="rotary", dropout=False,
+    )  # fmt: skip
+
+
+def _bert(layers: int, hidden: int, heads: int, head: Literal["dense", "masked", "span"]) -> TransformerShape:
+    return TransformerShape(
+        layers=layers, hidden=hidden, heads=heads, vocabulary=30522, context=512, segments=2,
+        causal=False, post_norm=True, fused_qkv=False, head=head,
+    )  # fmt: skip
+
+
+SHAPES: Mapping[str, Named] = {
+    "gpt2": Named(_gpt(12, 768, 12, 1024), 1024, _GPT2),
+    "gpt2-medium": Named(_gpt(24, 1024, 16, 1024), 1024, _GPT2),
+    "gpt2-large": Named(_gpt(36, 1280, 20, 1024), 1024, _GPT2),
+    "gpt2-xl": Named(_gpt(48, 1600, 25, 1024), 1024, _GPT2),
+    "gpt3-125m": Named(_gpt(12, 768, 12, 2048), 2048, _GPT3),
+    "gpt3-350m": Named(_gpt(24, 1024, 16, 2048), 2048, _GPT3),
+    "gpt3-760m": Named(_gpt(24, 1536, 16, 2048), 2048, _GPT3),
+    "gpt3-1.3b": Named(_gpt(24, 2048, 16, 2048), 2048, _GPT3),
+    "gpt3-2.7b": Named(_gpt(32, 2560, 32, 2048), 2048, _GPT3),
+    "gpt3-6.7b": Named(_gpt(32, 4096, 32, 2048), 2048, _GPT3),
+    "gpt3-13b": Named(_gpt(40, 5120, 40, 2048), 2048, _GPT3),
+    "gpt3-175b": Named(_gpt(96, 12288, 96, 2048), 2048, _GPT3),
+    "opt-125m": Named(_opt(12, 768, 12), 2048, _OPT),
+    "opt-1.3b": Named(_opt(24, 2048, 32), 2048, _OPT),
+    "opt-13b": Named(_opt(40, 5120, 40), 2048, _OPT),
+    "mpt-125m": Named(_mpt(12, 768, 12), 2048, _MPT),
+    "mpt-350m": Named(_mpt(24, 1024, 16), 2048, _MPT),
+    "mpt-760m": Named(_mpt(24, 1536, 12), 2048, _MPT),
+    "mpt-1b": Named(_mpt(24, 2048, 16), 2048, _MPT),
+    "mpt-3b": Named(_mpt(32, 2560, 20), 2048, _MPT),
+    "mpt-7b": Named(_mpt(32, 4096, 32), 2048, _MPT),
+    "mpt-13b": Named(_mpt(40, 5120, 40), 2048, _MPT),
+    "mpt-30b": Named(_mpt(48, 7168, 56), 2048, _MPT),
+    "mpt-70b": Named(_mpt(80, 8192, 64), 2048, _MPT),
+    "llama-2-7b": Named(_llama(32, 4096, 32, 32, 11008, 32000), 4096, _LLAMA2),
+    "llama-2-13b": Named(_llama(40, 5120, 40, 40, 13824, 32000), 4096, _LLAMA2),
+    "llama-2-70b": Named(_llama(80, 8192, 64, 8, 28672, 32000), 4096, _LLAMA2),
+    "llama-3-8b": Named(_llama(32, 4096, 32, 8, 14336, 128256), 8192, _LLAMA3),
+    "llama-3-70b": Named(_llama(80, 8192, 64, 8, 28672, 128256), 8192, _LLAMA3),
+    "bert-base": Named(_bert(12, 768, 12, "dense"), 128, _BERT),
+    "bert-base-mlm": Named(_bert(12, 768, 12, "masked"), 128, _BERT),
+    "bert-base-squad": Named(_bert(12, 768, 12, "span"), 384, _BERT),
+    "bert-large": Named(_bert(24, 1024, 16, "dense"), 128, _BERT),
+    "bert-large-mlm": Named(_bert(24, 1024, 16, "masked"), 128, _BERT),
+    "bert-large-squad": Named(_bert(24, 1024, 16, "span"), 384, _BERT),
+    "transformer": Named(
+        TransformerShape(layers=6, hidden=1024, heads=16, vocabulary=33708, fused_qkv=False), 27, _VASWANI, pairs=True
+    ),
+}  # fmt: skip

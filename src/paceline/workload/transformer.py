@@ -1,0 +1,246 @@
+"""Transformers from their dimensions, without torch: the layer table of one training step for any sequence length.
+
+FLOPs are those of the products: 24 h^2 + 4 s h forward for a token and a layer of width h without gate or shared heads
+(Narayanan et al. 2021, arXiv:2104.04473, section 3, whose 72 counts forward and twice that backward); fused attention
+adds the scores that it computes again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from paceline.errors import UserError
+from paceline.workload.layers import Coverage, Workload
+from paceline.workload.parts import (
+    INDEX,
+    WORD,
+    Part,
+    attention,
+    cross_entropy,
+    dropout,
+    elementwise,
+    embedding,
+    linear,
+    normalisation,
+    place,
+    positions,
+)
+
+MASKED_SHARE = 0.15  # of the tokens are to be found by BERT (Devlin et al. 2018, arXiv:1810.04805, section 3.1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerShape:
+    """Dimensions of a transformer that is all encoder or all decoder.
+
+    Attributes:
+        kv_heads: heads of keys and values, as many as ``heads`` when 0.
+        ffn: width inside the feed-forward network, four times ``hidden`` when 0.
+        gated: the feed-forward network has a second product as wide, its gate.
+        norm: LayerNorm, or RMSNorm without bias.
+        bias: of the linear layers in the blocks.
+        tied: the output has the weights of the token embedding.
+        causal: a decoder; this alone changes no cost, fused kernels that skip the masked half are rated at the whole.
+        post_norm: the sums are normalised, as in BERT, and not what enters attention and feed-forward network.
+        fused_qkv: queries, keys and values are one product.
+        positions: a learned vector for each of ``context`` places (the sequence length when 0), rotation of queries
+            and keys, or a bias of the scores, which costs nothing in a fused kernel.
+        segments: token types, embedded as the tokens are.
+        dropout: after attention, feed-forward network and embedding, and of the attention weights.
+        head: ``tokens`` says a token for each place; ``dense`` the same after a dense layer, as BERT; ``masked`` that
+            for 15 % of the places, with a pooler and the next-sentence head; ``span`` two numbers for each place.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    vocabulary: int
+    kv_heads: int = 0
+    ffn: int = 0
+    gated: bool = False
+    norm: Literal["layer", "rms"] = "layer"
+    bias: bool = True
+    tied: bool = True
+    causal: bool = True
+    post_norm: bool = False
+    fused_qkv: bool = True
+    positions: Literal["learned", "rotary", "alibi"] = "learned"
+    context: int = 0
+    segments: int = 0
+    dropout: bool = True
+    head: Literal["tokens", "dense", "masked", "span"] = "tokens"
+
+    def __post_init__(self) -> None:
+        kv = self.kv_heads or self.heads
+        least = min(self.layers, self.hidden, self.heads, self.vocabulary)
+        if least < 1 or self.hidden % self.heads or self.heads % kv:
+            raise UserError(
+                f"no transformer has {self.layers} layers of width {self.hidden}, {self.heads} heads ({kv} of keys) and "
+                f"{self.vocabulary} tokens",
+                "each is at least 1; the width is a multiple of the heads, they are one of the heads of keys",
+            )
+
+    @property
+    def kv_width(self) -> int:
+        """Width of keys, and of values."""
+        return self.hidden // self.heads * (self.kv_heads or self.heads)
+
+
+def transformer(
+    shape: TransformerShape, seq_len: int, *, name: str = "", source: str = "", fused_attention: bool = True
+) -> Workload:
+    """The layer table of one training step on sequences of ``seq_len`` tokens.
+
+    Args:
+        fused_attention: scores are not written to memory (FlashAttention); else as eager PyTorch does without it.
+
+    Raises:
+        UserError: fewer than one token, or more than the learned positions.
+    """
+    if seq_len < 1 or (shape.positions == "learned" and 0 < shape.context < seq_len):
+        raise UserError(
+            f"{name or 'the transformer'} has no sequences of {seq_len} tokens",
+            f"give 1 to {shape.context}" if shape.context and shape.positions == "learned" else "give at least 1",
+        )
+    block = blocks(shape, seq_len, fused_attention)
+    parts = _start(shape, seq_len)
+    parts += [part.named(f"blocks.{i}.") for i in range(shape.layers) for part in block]
+    parts += _end(shape, seq_len)
+    name = name or f"transformer-{shape.layers}x{shape.hidden}"
+    return _workload(parts, name, source, f"sequence of {seq_len} tokens", seq_len)
+
+
+def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: float) -> Workload:
+    layers, parameters = place(parts)
+    ops = sum(operation.calls for layer in layers for operation in layer.operations)
+    return Workload(
+        name=name,
+        layers=layers,
+        parameters=parameters,
+        input_bytes=INDEX * tokens,
+        sample=sample,
+        source=source,
+        coverage=Coverage(ops=ops, known=ops),
+    )
+
+
+def _start(shape: TransformerShape, s: int) -> list[Part]:
+    h, x = shape.hidden, WORD * s * shape.hidden
+    parts = [embedding("tokens", s, shape.vocabulary, h, tied=shape.tied and shape.head != "span")]
+    if shape.segments:
+        added = elementwise("segment_sum", "Add", (1, 3 * x), (0, 0.0))
+        parts += [embedding("segments", s, shape.segments, h), added]
+    if shape.positions == "learned":
+        parts.append(positions("positions", s, shape.context or s, h))
+    if shape.post_norm:
+        parts.append(normalisation("norm", s, h, rms=shape.norm == "rms", kept=False))
+    return [*parts, dropout("drop", s * h)] if shape.dropout else parts
+
+
+def blocks(shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False) -> list[Part]:
+    """The layers of one block over ``s`` tokens; with ``cross``, it attends also to ``keys`` tokens of an encoder."""
+    parts = _residual("attention", shape, s, _attend(shape, s, s, "attention.", fused))
+    if cross:
+        parts += _residual("cross", shape, s, _attend(shape, s, keys, "cross.", fused))
+    return parts + _residual("mlp", shape, s, _feed_forward(shape, s))
+
+
+def _residual(name: str, shape: TransformerShape, s: int, inner: list[Part]) -> list[Part]:
+    """``inner`` around a shortcut: the sum forward; backward the gradient of the shortcut is added to that of its input."""
+    h, x = shape.hidden, WORD * s * shape.hidden
+    drop = [dropout(f"{name}_drop", s * h)] if shape.dropout else []
+    added = elementwise(f"{name}_sum", "Add", (1, 3 * x), (0, 0.0))
+    norm = normalisation(f"{name}_norm", s, h, rms=shape.norm == "rms", sums=0 if shape.post_norm else 1, kept=True)
+    if shape.post_norm:
+        shortcut = elementwise(f"{name}_shortcut", "Add", (0, 0.0), (1, 3 * x))
+        return [shortcut, *inner, *drop, added, norm]
+    return [norm, *inner, *drop, added]
+
+
+def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool) -> list[Part]:
+    h, kv, bias = shape.hidden, shape.kv_width, shape.bias
+    heads, kv_heads, x = shape.heads, shape.kv_heads or shape.heads, WORD * s * shape.hidden
+    mixed = attention("mix", s, keys, heads, kv_heads, h // heads, fused=fused, drop=shape.dropout)
+    parts = []
+    if prefix == "cross.":
+        # The keys' product is the first reader of the encoder's output; its gradients meet there.
+        parts = [linear("query", s, h, h, bias=bias), linear("key_value", keys, h, 2 * kv, bias=bias, kept=False, sums=1)]
+    elif shape.fused_qkv:
+        whole = WORD * s * (h + 2 * kv)
+        parts = [linear("qkv", s, h, h + 2 * kv, bias=bias), elementwise("split", "Split", (0, 0.0), (2, 4 * whole))]
+    else:
+        wide = [("query", h, 1), ("key", kv, 1), ("value", kv, 0)]
+        parts = [linear(n, s, h, width, bias=bias, kept=n == "query", sums=sums) for n, width, sums in wide]
+    if shape.positions == "rotary":
+        turned = 2 * (x + WORD * s * kv)
+        parts.append(elementwise("rotate", "Rotary", (1, turned), (1, turned)))
+    return [part.named(prefix) for part in (*parts, mixed, linear("project", s, h, h, bias=bias, kept=False))]
+
+
+def _feed_forward(shape: TransformerShape, s: int) -> list[Part]:
+    h, ffn, bias = shape.hidden, shape.ffn or 4 * shape.hidden, shape.bias
+    f = WORD * s * ffn
+    parts = [
+        linear("expand", s, h, ffn, bias=bias, sums=int(shape.gated)),
+        elementwise("act", "GELU", (1, 2 * f), (1, 3 * f), f),
+    ]
+    if shape.gated:
+        parts.append(linear("gate", s, h, ffn, bias=bias, kept=False))
+        parts.append(elementwise("multiply", "Mul", (1, 3 * f), (2, 6 * f), 2 * f))  # keeps both factors
+    return [*parts, linear("contract", s, ffn, h, bias=bias)]
+
+
+def _end(shape: TransformerShape, s: int) -> list[Part]:
+    h, v, rms = shape.hidden, shape.vocabulary, shape.norm == "rms"
+    first = [] if shape.post_norm else [normalisation("norm", s, h, rms=rms)]
+    if shape.head == "tokens":
+        return [*first, _logits(shape, s, bias=False), cross_entropy("loss", s, v)]
+    if shape.head == "span":
+        return [*first, linear("head", s, h, 2), cross_entropy("loss", 2, s)]
+    rows = max(1, round(MASKED_SHARE * s)) if shape.head == "masked" else s
+    x = WORD * rows * h
+    dense = [
+        linear("head.dense", rows, h, h),
+        elementwise("head.act", "GELU", (1, 2 * x), (1, 3 * x), x),
+        normalisation("head.norm", rows, h),
+        _logits(shape, rows, bias=True),
+        cross_entropy("loss", rows, v),
+    ]
+    if shape.head == "dense":
+        return [*first, *dense]
+    chosen = elementwise("head.chosen", "Gather", (1, 2 * x + INDEX * rows), (2, WORD * s * h * 4 + x))
+    pooler = [linear("pooler", 1, h, h), linear("next_sentence", 1, h, 2), cross_entropy("sentence_loss", 1, 2)]
+    return [*first, chosen, *pooler, *dense]
+
+
+def _logits(shape: TransformerShape, rows: float, *, bias: bool) -> Part:
+    """The output over the vocabulary; tied weights are the embedding's, which is where their gradient is complete."""
+    whole = linear("head.logits", rows, shape.hidden, shape.vocabulary, bias=bias)
+    kept = tuple(weight for weight in whole.weights if weight[0] == "bias") if shape.tied else whole.weights
+    return Part(whole.name, whole.kind, whole.operations, whole.kept, kept)
+
+
+def encoder_decoder(
+    shape: TransformerShape, seq_len: int, *, name: str, source: str = "", fused_attention: bool = True
+) -> Workload:
+    """``shape.layers`` blocks of encoder and of decoder over ``seq_len`` tokens each (Vaswani et al. 2017, arXiv:1706.03762).
+
+    Both read one table of tokens, which is the output's too where tied; places are added as fixed waves.
+    """
+    s, h, fused = seq_len, shape.hidden, fused_attention
+    table = embedding("tokens", s, shape.vocabulary, h, tied=shape.tied)
+    again = embedding("target_tokens", s, shape.vocabulary, h, tied=True)
+    parts = [table, *_wave(shape, s, "source_")]
+    parts += [part.named(f"encoder.{i}.") for i in range(shape.layers) for part in blocks(shape, s, fused)]
+    parts += [] if shape.post_norm else [normalisation("encoder_norm", s, h, rms=shape.norm == "rms")]
+    parts += [Part(again.name, again.kind, again.operations, again.kept), *_wave(shape, s, "target_")]
+    decoder = blocks(shape, s, fused, keys=s, cross=True)
+    parts += [part.named(f"decoder.{i}.") for i in range(shape.layers) for part in decoder]
+    return _workload([*parts, *_end(shape, s)], name, source, f"sentences of {s} tokens", 2 * s)
+
+
+def _wave(shape: TransformerShape, s: int, prefix: str) -> list[Part]:
+    x = WORD * s * shape.hidden
+    parts = [elementwise("positions", "Add", (1, 2 * x), (0, 0.0), fixed=x)]
+    return [part.named(prefix) for part in [*parts, *([dropout("drop", s * shape.hidden)] if shape.dropout else [])]]

@@ -1,0 +1,211 @@
+"""Tables from dimensions: equal to those of the modules, and to what was published about the networks."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from paceline.errors import UserError
+from paceline.models.bert import Bert
+from paceline.models.gpt2 import Gpt2
+from paceline.workload import Workload, trace, workload
+from paceline.workload.shapes import SHAPES
+from paceline.workload.transformer import TransformerShape, transformer
+
+FIELDS = ("flops", "bytes", "fixed_bytes", "ops")
+# Parameters of the released weights (Hugging Face), where no other source is said.
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "opt-125m": 125_239_296,
+    "opt-1.3b": 1_315_758_080,
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3-70b": 70_553_706_496,
+    "bert-base-mlm": 110_106_428,  # BertForPreTraining
+    "bert-large-mlm": 336_226_108,
+    "bert-base-squad": 108_893_186,  # BertForQuestionAnswering, which has no pooler
+    "bert-large-squad": 334_094_338,
+}
+ROUNDED = {
+    "gpt3-125m": 125e6, "gpt3-350m": 356e6, "gpt3-760m": 760e6, "gpt3-1.3b": 1.3e9, "gpt3-2.7b": 2.65e9, "gpt3-6.7b": 6.7e9,
+    "gpt3-13b": 13e9, "gpt3-175b": 175e9, "opt-13b": 13e9, "transformer": 213e6,
+}  # fmt: skip
+
+
+def totals(table: Workload) -> dict[str, float]:
+    keys = [f"{field}_{way}" for field in FIELDS for way in ("forward", "backward")]
+    return {key: sum(getattr(layer, key) for layer in table.layers) for key in (*keys, "activation_bytes")}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert-base", "bert-large"])
+def test_dimensions_give_the_table_of_the_module(name: str) -> None:
+    """FLOPs, gradients and their order exactly; bytes, activations and kernels within 1.2 %: arange, masks, seeds."""
+    table, module = SHAPES[name].table(name, None, True), workload(name)
+    mine, its = totals(table), totals(module)
+    assert (mine["flops_forward"], mine["flops_backward"]) == (its["flops_forward"], its["flops_backward"])
+    assert mine == pytest.approx(its, rel=0.012)
+    assert [p.shape for p in table.ready_order] == [p.shape for p in module.ready_order]
+    shapes = [
+        sorted(
+            (o.kind, o.backward, o.m, o.n, o.k, o.batch, o.grows, o.flops, o.calls)
+            for layer in t.layers
+            for o in layer.operations
+            if o.kind != "memory"
+        )
+        for t in (table, module)
+    ]
+    assert shapes[0] == shapes[1]
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.integers(1, 3), st.sampled_from([1, 2, 4]), st.sampled_from([8, 24]), st.sampled_from([4, 7, 64]), st.booleans())
+def test_any_dimensions_give_the_flops_of_the_module(layers: int, heads: int, head: int, length: int, decoder: bool) -> None:
+    width = heads * head
+    build = Gpt2 if decoder else Bert
+    module = trace(lambda: build(layers, width, heads), torch.zeros((1, length), dtype=torch.int64), loss="cross_entropy")
+    rest = (
+        {"vocabulary": 50257, "context": 1024}
+        if decoder
+        else {"vocabulary": 30522, "context": 512, "segments": 2, "post_norm": True, "fused_qkv": False, "head": "dense"}
+    )
+    table = transformer(TransformerShape(layers=layers, hidden=width, heads=heads, **rest), length)  # type: ignore[arg-type]
+    mine, its = totals(table), totals(module)
+    assert (mine["flops_forward"], mine["flops_backward"]) == (its["flops_forward"], its["flops_backward"])
+    assert mine["bytes_backward"] == pytest.approx(its["bytes_backward"], rel=0.012)
+    assert table.num_parameters == module.num_parameters
+
+
+class Eager(nn.Module):
+    """Attention with the scores written, shared heads, rotation left out; then a gated feed-forward network."""
+
+    def __init__(self, width: int, heads: int, ffn: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.project = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.gate, self.expand = nn.Linear(width, ffn, bias=False), nn.Linear(width, ffn, bias=False)
+        self.contract, self.drop = nn.Linear(ffn, width, bias=False), nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        q, k, v = (f(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.query, self.key, self.value))
+        scores = (q @ k.transpose(-1, -2)) / 4.0
+        length = x.shape[1]
+        scores = torch.where(torch.ones(length, length, dtype=torch.bool).tril(), scores, -1e9)
+        mixed = (self.drop(scores.softmax(-1)) @ v).transpose(1, 2).flatten(-2)
+        x = x + self.drop(self.project(mixed))
+        y = self.mlp_norm(x)
+        return x + self.drop(self.contract(nn.functional.silu(self.expand(y)) * self.gate(y)))
+
+
+def test_written_scores_and_gates_are_those_of_the_module() -> None:
+    width, heads, ffn, length = 64, 4, 160, 128
+    module = trace(lambda: nn.Sequential(nn.LayerNorm(width), Eager(width, heads, ffn)), torch.empty(1, length, width))
+    shape = TransformerShape(
+        layers=1, hidden=width, heads=heads, ffn=ffn, vocabulary=10, gated=True, bias=False, fused_qkv=False
+    )
+    table = transformer(shape, length, fused_attention=False)
+    block = [layer for layer in table.layers if layer.name.startswith("blocks.0.")]
+    its = [layer for layer in module.layers if layer.name.startswith("1")]
+    for key in ("flops_forward", "flops_backward"):
+        assert sum(getattr(layer, key) for layer in block) == sum(getattr(layer, key) for layer in its)
+    # The module copies heads into place and turns its mask; a table leaves out what another eager form would not do.
+    for key in ("bytes_forward", "bytes_backward", "activation_bytes"):
+        mine, theirs = (sum(getattr(layer, key) for layer in layers) for layers in (block, its))
+        assert mine == pytest.approx(theirs, rel=0.1), key
+    fused = transformer(shape, length)
+    assert fused.activation_bytes < table.activation_bytes
+    assert totals(fused)["bytes_backward"] < totals(table)["bytes_backward"]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_those_of_the_released_weights(name: str) -> None:
+    assert workload(name).num_parameters == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_parameters_are_those_of_the_papers(name: str) -> None:
+    assert workload(name).num_parameters == pytest.approx(ROUNDED[name], rel=0.02)
+
+
+def test_flops_of_gpt3_are_those_of_its_paper() -> None:
+    """Brown et al. 2020, table D.1: 3.14e23 FLOPs for 300e9 tokens, six for each parameter and token; attention left out."""
+    table = workload("gpt3-175b")
+    linear = sum(o.flops for layer in table.layers for o in layer.operations if o.kind == "matmul")
+    assert linear / 2048 * 300e9 == pytest.approx(3.14e23, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["gpt2-xl", "gpt3-175b"])
+def test_flops_are_those_of_the_formula(name: str) -> None:
+    """Narayanan et al. 2021, section 3: 72 B s l h^2 (1 + s / 6h + V / 12lh), less what a recomputation would add."""
+    shape, s = SHAPES[name].shape, SHAPES[name].seq_len
+    layers, h, v = shape.layers, shape.hidden, shape.vocabulary
+    formula = 72 * s * layers * h**2 * (1 + s / (6 * h) + v / (12 * layers * h))
+    again = layers * 2 * s**2 * h  # fused attention computes the scores once more
+    assert workload(name).flops_per_sample == pytest.approx(formula + again, rel=1e-9)
+
+
+SHARED = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[3] / "shared"))
+MEASURED = SHARED / "data/measured/llmfoundry_mpt_fsdp.csv"
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason="the measurements of llm-foundry are not here")
+def test_parameters_are_those_that_llm_foundry_prints() -> None:
+    with MEASURED.open() as file:
+        printed = {(row["model"].lower(), int(row["seq_len"])): int(row["params"]) for row in csv.DictReader(file)}
+    assert len(printed) > 50
+    for (name, length), parameters in printed.items():
+        assert workload(name, seq_len=length).num_parameters == parameters, (name, length)
+
+
+@given(st.sampled_from(sorted(SHAPES)), st.integers(1, 512), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_a_length_changes_the_sample_and_not_the_weights(name: str, length: int, fused: bool) -> None:
+    table = workload(name, length, fused_attention=fused)
+    assert table.name == name and str(length) in table.sample
+    assert table.input_bytes == 8 * length * (2 if SHAPES[name].pairs else 1)
+    if not name.startswith("mpt"):  # whose places are as many as the sequence has
+        assert table.num_parameters == workload(name).num_parameters
+    assert sorted(p.ready for p in table.parameters) == list(range(len(table.parameters)))
+    assert all(p.layer < len(table.layers) for p in table.parameters)
+    assert Workload.from_json(table.to_json()) == table
+
+
+def test_attention_grows_with_the_square_of_the_length() -> None:
+    def attention(length: int) -> float:
+        table = workload("llama-3-8b", length)
+        return sum(o.flops for layer in table.layers for o in layer.operations if o.kind == "attention")
+
+    assert attention(4096) == 4 * attention(2048) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "message"),
+    [
+        ("gpt2", 2000, "gpt2 has no sequences of 2000 tokens; give 1 to 1024"),
+        ("llama-2-7b", 0, "no sequences of 0 tokens; give at least 1"),
+        ("resnet-50", 128, "resnet-50 has no sequence length to choose"),
+        ("lama-2-7b", 128, "unknown workload 'lama-2-7b'; nearest: llama-2-7b"),
+    ],
+)
+def test_lengths_that_cannot_be_are_errors(name: str, length: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        workload(name, length)
+
+
+@pytest.mark.parametrize("wrong", [{"heads": 7}, {"kv_heads": 5}, {"layers": 0}, {"vocabulary": -1}])
+def test_dimensions_that_cannot_be_are_errors(wrong: dict[str, int]) -> None:
+    with pytest.raises(UserError, match="no transformer has"):
+        TransformerShape(**{"layers": 2, "hidden": 64, "heads": 8, "vocabulary": 100, **wrong})  # type: ignore[arg-type]

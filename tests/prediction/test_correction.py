@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import samples
 from paceline.errors import UserError
-from paceline.hardware import cluster
+from paceline.hardware import Cluster, cluster
 from paceline.prediction import Observation, Prediction, fit, predict
 from paceline.prediction.correction import MOST, WORK
+from paceline.prediction.links import ObservedLinks, slower
 from paceline.strategy import Strategy
 from paceline.workload import workload
 
@@ -108,3 +109,31 @@ def test_impossible_times_are_refused(times: dict[str, float]) -> None:
     network, machines, strategy = setting()
     with pytest.raises(UserError):
         Observation(workload=network, cluster=machines, strategy=strategy, **times)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("slow", [4.0, 10.0])
+def test_slow_links_are_found_from_the_waits_on_them(slow: float) -> None:
+    """Waits that were made with a slower network give that network back, and with it waits at another scale."""
+
+    def on(nodes: int, micro: int, factor: float) -> tuple[object, ...]:
+        network, machines, strategy = setting(nodes=nodes, micro=micro, per_node=2)
+        assert isinstance(machines, Cluster)
+        link = slower(machines.network, (math.log(factor), 0.0))
+        return network, replace(machines, network=link), strategy
+
+    seen = []
+    for nodes in (2, 3, 4):
+        for micro in (2, 4, 16):
+            made = predicted(*on(nodes, micro, slow))
+            network, machines, strategy = on(nodes, micro, 1.0)
+            seen.append(
+                Observation(
+                    workload=network, cluster=machines, strategy=strategy,  # type: ignore[arg-type]
+                    step_s=made.step_time_s, sync_s=made.exposed_comm_s,
+                )
+            )  # fmt: skip
+    found = ObservedLinks(seen, predict).of(seen[-1].cluster)
+    assert found.network.bandwidth.value == pytest.approx(seen[-1].cluster.network.bandwidth.value / slow, rel=0.25)
+    assert found.intra_link == seen[-1].cluster.intra_link
+    big = predicted(*on(16, 2, slow))
+    assert predicted(*on(16, 2, 1.0), correction=fit(seen)).step_time_s == pytest.approx(big.step_time_s, rel=0.1)

@@ -81,6 +81,7 @@ def predict(
             precision; the calibration is of another workload or compression; a loader slower than nothing.
     """
     check_fits_together(cluster, strategy, loader_samples_per_s)
+    given, cluster = cluster, cluster if correction is None else correction.cluster(cluster)
     strategy = on_nodes(cluster, strategy)
     planned = _measured_ratio(strategy, calibration)
     feed = strategy.global_batch_size / loader_samples_per_s if loader_samples_per_s else 0.0
@@ -133,7 +134,7 @@ def predict(
         fits=needed <= available,
         exposed={str(name): seconds for name, seconds in exposed.items()},
     )
-    return made if correction is None else correction.applied(made, workload, cluster, strategy)
+    return made if correction is None else correction.applied(made, workload, given, strategy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} --report --json --help",
     "plan": f"WORKLOAD {PLAN} --json --help",
+    "explain": f"WORKLOAD {PREDICT} --run --trace --report --json --help",
     "whatif": f"WORKLOAD {PREDICT} --change --scaling --price --report --json --help",
     "train": f"{TRAIN} --json --help",
     "validate": "NAME FILE.csv --info --hold-out --json --help",

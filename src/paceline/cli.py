@@ -67,13 +67,14 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
     predict = _command(commands, "predict", "time, bytes, memory, bottleneck of a training step", PREDICT_EXAMPLE, _predict)
-    from paceline.planning.options import add_job_arguments, add_plan, add_report_argument, add_whatif
+    from paceline.planning.options import add_explain, add_job_arguments, add_plan, add_report_argument, add_whatif
     from paceline.training.options import add_arguments
 
     add_job_arguments(predict)
     add_report_argument(predict)
     add_plan(commands, _command, _plan)
     add_whatif(commands, _command, _whatif)
+    add_explain(commands, _command, _explain)
 
     train = _command(commands, "train", "train on local workers, predicted before and measured after", TRAIN_EXAMPLE, _train)
     train.add_argument("--workers", metavar="N", type=int, help="processes on this machine (default 2)")
@@ -144,12 +145,15 @@ def _parser(commands: Any, name: str, text: str, example: str) -> Parser:
 
 
 def _predict(o: argparse.Namespace) -> Answer:
+    from paceline.planning import explain
     from paceline.planning.options import job
     from paceline.prediction import predict
     from paceline.reporting import prediction_text
 
-    prediction = predict(*job(o))
-    return prediction.to_json(), prediction_text(prediction)
+    asked = job(o)
+    prediction = predict(*asked)
+    text = prediction_text(prediction)
+    return prediction.to_json(), _reported(o.report, "explained_page", lambda: explain(*asked), text, "prediction")
 
 
 def _plan(o: argparse.Namespace) -> Answer:
@@ -157,7 +161,7 @@ def _plan(o: argparse.Namespace) -> Answer:
     from paceline.reporting.planning import plan_text
 
     plan = plan_answer(o)
-    return plan.to_json(), plan_text(plan)
+    return plan.to_json(), _reported(o.report, "plan_page", lambda: plan, plan_text(plan))
 
 
 def _whatif(o: argparse.Namespace) -> Answer:
@@ -165,7 +169,24 @@ def _whatif(o: argparse.Namespace) -> Answer:
     from paceline.reporting.planning import whatif_text
 
     found = whatif_answer(o)
-    return found.to_json(), whatif_text(found)
+    return found.to_json(), _reported(o.report, "whatif_page", lambda: found, whatif_text(found))
+
+
+def _explain(o: argparse.Namespace) -> Answer:
+    from paceline.planning.options import explain_answer
+    from paceline.reporting.planning import explain_text
+
+    found = explain_answer(o)
+    return found.to_json(), _reported(o.report, "explained_page", lambda: found, explain_text(found))
+
+
+def _reported(where: str, page: str, answer: Callable[[], Any], text: str, *more: str) -> str:
+    """The text; where a report is asked for, it is written, and its place stands below."""
+    if not where:
+        return text
+    from paceline.reporting import answers
+
+    return f"{text.rstrip()}\nreport: {answers.write(getattr(answers, page)(answer(), *more), where)}"
 
 
 def _train(o: argparse.Namespace) -> Answer:

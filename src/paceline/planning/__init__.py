@@ -1,6 +1,7 @@
 """Choosing before there is hardware: the best strategy for a goal, what an upgrade gains, and why."""
 
 from paceline.planning.choice import Choice, Plan
+from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import Goal, parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import Excluded, Space
@@ -11,11 +12,13 @@ __all__ = [
     "Change",
     "Choice",
     "Excluded",
+    "Explained",
     "Goal",
     "Plan",
     "Space",
     "WhatIf",
     "Work",
+    "explain",
     "parse_change",
     "parse_goal",
     "plan",

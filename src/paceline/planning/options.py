@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.prices import parse_prices
 from paceline.planning.choice import Plan
+from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import Goal, parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import Space, worlds
@@ -194,3 +196,24 @@ def whatif_answer(o: argparse.Namespace) -> WhatIf:
         raise unknown("scaling", o.scaling, ["strong", "weak"])
     changes = [parse_change(text) for text in o.change]
     return whatif(*job(o), changes, scaling=o.scaling, prices=parse_prices(o.price or ()))
+
+
+def add_explain(group: Any, command: Callable[..., argparse.ArgumentParser], run: Callable[..., Any]) -> None:
+    """Add ``explain`` to the command line's ``group``; ``run`` prints what ``explain_answer`` finds."""
+    p = command(group, "explain", "what holds a training step back", EXPLAIN_EXAMPLE, run)
+    add_job_arguments(p)
+    p.add_argument("--run", dest="beside", metavar="DIR", default="", help="a run directory, whose measured step is set beside")
+    p.add_argument("--trace", metavar="FILE", default="", help="write the timeline as a Chrome trace, which Perfetto opens")
+    add_report_argument(p)
+
+
+def explain_answer(o: argparse.Namespace) -> Explained:
+    """What holds it back; writes the trace where one is asked for. Raises UserError."""
+    found = explain(*job(o), o.beside)
+    if o.trace:
+        try:
+            Path(o.trace).parent.mkdir(parents=True, exist_ok=True)
+            Path(o.trace).write_text(json.dumps(found.trace()), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot write {o.trace}: {error.strerror or error}", "choose another file with --trace") from error
+    return found

@@ -28,6 +28,8 @@ FRONT = 12
 """Points of the front that are predicted whole; it is thinned evenly where it has more."""
 PLAIN = 0.003
 """A choice off the plain way (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
+TIE = 0.01
+"""Strategies this near to the best are told apart by the other quantity: the same money for less time, and the reverse."""
 GIB = 2.0**30
 
 
@@ -160,8 +162,9 @@ def _ranked(goal: Goal, table: _Table, left_out: Tally) -> list[int]:
         )
     plain = np.array([1 + PLAIN * _detours(table.made[i][1]) for i in allowed.tolist()])
     score = goal.score(table.time_s, table.usd)[allowed] * plain
-    other = (table.time_s if goal.by_cost else table.usd)[allowed]
-    order = np.lexsort((np.nan_to_num(other), score))
+    other = np.nan_to_num((table.time_s if goal.by_cost else table.usd)[allowed]) * plain
+    near = score <= score.min() * (1 + TIE)
+    order = np.lexsort((score, np.where(near, other, score), ~near))
     return [int(i) for i in allowed[order]]
 
 

@@ -205,10 +205,10 @@ def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficienc
         pieces[plan.codec] = _job_seconds(plan, cluster.device, efficiency)
     shape = (len(plan.gathers), len(plan.buckets))
     gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
-    return _waited(plan, pieces, by_network, *gathers)
+    return priced(plan, pieces, by_network, *gathers)
 
 
-def _waited(
+def priced(
     plan: ExchangePlan, pieces: Array, network: NDArray[np.bool_], gathers: Array, gathers_network: NDArray[np.bool_]
 ) -> ExchangeSeconds:
     """The seconds of ``ExchangeCost.path``, of all buckets at once."""
@@ -300,7 +300,7 @@ def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration:
     network = np.array([levels.get(piece.name, False) for piece in plan.pieces], dtype=np.bool_)
     gathers = np.array([[calibration.allreduce(phase.sent(0)) for phase in bucket.gathers] for bucket in plan.buckets])
     gathers = gathers.reshape(len(plan.buckets), len(plan.gathers)).T
-    return _waited(flat, np.array(seconds), network, gathers, base.gathers_network)
+    return priced(flat, np.array(seconds), network, gathers, base.gathers_network)
 
 
 def _summed(phase: Phase) -> bool:

@@ -31,7 +31,7 @@ def _lines(p: Prediction) -> Iterator[str]:
         if seconds > 0:
             yield f"  {name:<18}{format_seconds(seconds):>12}{seconds / p.step_time_s:>7.1%}"
     yield ""
-    yield from wrap(f"Critical path: {_path(p)}", WIDTH)
+    yield from wrap(f"Critical path: {critical_path(p)}", WIDTH)
     yield from wrap(f"Range: {_range(p)}", WIDTH)
     yield ""
     yield f"Memory on one device: {format_memory(p.memory_bytes)}" + ("" if p.fits else ", which does not fit")
@@ -44,7 +44,7 @@ def _lines(p: Prediction) -> Iterator[str]:
         yield from wrap(sentence, WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=True)
 
 
-def _path(p: Prediction) -> str:
+def critical_path(p: Prediction) -> str:
     """The chain of events that sets the step, in one sentence."""
     update = next(event for event in p.timeline if event.name == "optimizer")
     backward = max((e.end_s for e in p.timeline if e.name.startswith("backward")), default=0.0)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from paceline.planning.choice import Choice, Plan
+from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.whatif import Outcome, WhatIf
 from paceline.reporting.table import WIDTH
@@ -35,9 +36,7 @@ def _plan(plan: Plan) -> Iterator[str]:
     yield from _said("", f"{best.reason}")
     yield ""
     yield f"Ranking, of {plan.considered:,} strategies that were predicted (80 % ranges are in --json):"
-    yield f"{'':>3}{'time':>14}{'cost':>10}  strategy and what it loses"
-    for place, one in enumerate(plan.ranking, start=1):
-        yield from _row(f"{place:>2}.", one)
+    yield plan_table(plan)
     yield ""
     yield "No other is both faster and cheaper than these:"
     yield from (line for one in plan.front for line in _row("", one, reason=False))
@@ -56,6 +55,14 @@ def _plan(plan: Plan) -> Iterator[str]:
     yield from _list(plan.prices)
     yield "It rests on:"
     yield from _list(plan.assumptions)
+
+
+def plan_table(plan: Plan) -> str:
+    """The ranking."""
+    lines = [f"{'':>3}{'time':>14}{'cost':>10}  strategy and what it loses"]
+    for place, one in enumerate(plan.ranking, start=1):
+        lines += _row(f"{place:>2}.", one)
+    return "\n".join(lines)
 
 
 def _row(head: str, one: Choice, reason: bool = True) -> Iterator[str]:
@@ -81,10 +88,8 @@ def _whatif(found: WhatIf) -> Iterator[str]:
     base = found.base
     yield from wrap(f"{clean(base.prediction.workload)}: what each change gains", WIDTH)
     yield ""
-    yield f"{'':<20}{'step':>10}  {'range':<15}{'speed-up':>9}  {'range':<11}{'$/h':>5}{'$':>6}"
-    yield from (whatif_row(one) for one in found.outcomes)
+    yield whatif_table(found)
     yield ""
-    yield from wrap(f"$ is the price of {found.unit} ({found.amount:,} samples); ranges hold 80 %.", WIDTH)
     for one in found.outcomes[1:]:
         yield from wrap(f"{one.title}: {verdict(one, base)}", WIDTH, subsequent_indent="  ")
     yield ""
@@ -92,6 +97,13 @@ def _whatif(found: WhatIf) -> Iterator[str]:
     yield from _list(dict.fromkeys(one.price for one in found.outcomes))
     yield "It rests on:"
     yield from _list(dict.fromkeys(said for one in found.outcomes for said in one.prediction.assumptions))
+
+
+def whatif_table(found: WhatIf) -> str:
+    """Before and after."""
+    head = f"{'':<20}{'step':>10}  {'range':<15}{'speed-up':>9}  {'range':<11}{'$/h':>5}{'$':>6}"
+    said = wrap(f"$ is the price of {found.unit} ({found.amount:,} samples); ranges hold 80 %.", WIDTH)
+    return "\n".join([head, *(whatif_row(one) for one in found.outcomes), *said])
 
 
 def whatif_row(one: Outcome) -> str:
@@ -124,6 +136,54 @@ def verdict(one: Outcome, base: Outcome) -> str:
     if one.prediction.bottleneck != base.prediction.bottleneck:
         said.append(f"then {one.prediction.bottleneck} is the bottleneck")
     return "; ".join(said) + "."
+
+
+def explain_text(found: Explained) -> str:
+    """What the step waits for, the critical path, what would be next, how it scales, and what it rests on."""
+    return "\n".join(_explain(found)) + "\n"
+
+
+def _explain(found: Explained) -> Iterator[str]:
+    p = found.prediction
+    yield from wrap(f"{clean(p.workload)}: {found.sentence}", WIDTH)
+    yield ""
+    yield explain_table(found)
+    yield ""
+    yield from wrap(f"Critical path: {found.path}", WIDTH)
+    if found.measured:
+        m = found.measured
+        off = m.step_time_s and p.step_time_s / m.step_time_s - 1
+        yield from wrap(
+            f"Measured: {seconds(m.step_time_s)} ({time_range(m.low_s, m.high_s, m.step_time_s)}), the prediction is off by "
+            f"{off:+.1%}; {seconds(m.exposed_comm_s)} of it exchange, {seconds(p.exposed_comm_s)} predicted.",
+            WIDTH,
+        )
+    for title, line in found.scaling.items():
+        base = line[0]
+        yield from wrap(
+            f"Scaling, {title}: "
+            + ", ".join(
+                f"{q.strategy['world_size']} {q.samples_per_s / base.samples_per_s * base.strategy['world_size']:.3g}x"
+                for q in line
+            ),
+            WIDTH,
+            subsequent_indent="  ",
+        )
+    yield ""
+    yield "It rests on:"
+    yield from _list(p.assumptions)
+
+
+def explain_table(found: Explained) -> str:
+    """One line a resource."""
+    p = found.prediction
+    step = f"{seconds(p.step_time_s)} ({time_range(p.low_s, p.high_s, p.step_time_s)})"
+    lines = [f"{'resource':<18}{'the step waits':>15}{'share':>8}  if it took no time", f"{'all: one step':<18}{step:>23}"]
+    lines += [
+        f"{name:<18}{seconds(waited):>15}{waited / p.step_time_s:>8.1%}  {found.relief_text(name)}"
+        for name, waited in found.waits
+    ]
+    return "\n".join(lines)
 
 
 def _said(head: str, text: str) -> list[str]:

@@ -34,6 +34,38 @@ def one_rank(events: Sequence[Event]) -> tuple[Event, ...]:
     return tuple(e for e in events if e.rank == rank)
 
 
+def merged(events: Sequence[Event], most: int = 60) -> tuple[Event, ...]:
+    """At most about ``most`` bars in a row: neighbours that do the same (``forward``, ``backward``) become one bar.
+
+    Nothing is cut off at the end of a step of many layers; the name says which layers a bar is.
+    """
+    kept: list[Event] = []
+    for lane in dict.fromkeys(e.lane for e in events):
+        bars = sorted((e for e in events if e.lane == lane), key=lambda e: e.start_s)
+        together = -(-len(bars) // most)
+        run: list[Event] = []
+        for event in bars:
+            if run and (len(run) >= together or _verb(event) != _verb(run[0])):
+                kept.append(_one(run))
+                run = []
+            run.append(event)
+        kept += [_one(run)] if run else []
+    return tuple(kept)
+
+
+def _verb(event: Event) -> str:
+    return event.name.partition(" ")[0]
+
+
+def _one(run: Sequence[Event]) -> Event:
+    """A bar from the first to the last of ``run``."""
+    first, last = run[0], run[-1]
+    if len(run) == 1:
+        return first
+    name = f"{first.name} to {last.name.removeprefix(f'{_verb(first)} ')}"
+    return Event(name=name, lane=first.lane, start_s=first.start_s, duration_s=last.end_s - first.start_s, rank=first.rank)
+
+
 def unit_of(longest: float) -> tuple[float, str]:
     """The unit in which ``longest`` seconds has one to three digits before the point: (seconds of it, name)."""
     return next(((s, u) for s, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")) if longest >= s), (1e-6, "µs"))

@@ -1,0 +1,124 @@
+"""``explain(...)``: what holds a step back, what would next, how it scales, and a measured run beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.planning.scaling import scaling
+from paceline.prediction import Prediction, predict
+from paceline.prediction.explain import critical_path
+from paceline.prediction.relief import Relief, reliefs
+from paceline.record import Event, RunRecord
+from paceline.rundir import RunDir
+from paceline.strategy import Strategy
+from paceline.trace import chrome_trace
+from paceline.units import format_seconds
+from paceline.workload.layers import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """A prediction and what it waits for.
+
+    Attributes:
+        reliefs: what would follow if each resource took no time, the one that is waited for most first.
+        scaling: predictions of the same strategy on other numbers of devices, by kind of scaling.
+        available: bytes of memory on a device.
+        measured, measured_timeline: a run of the same network and compression, where one was named.
+    """
+
+    prediction: Prediction
+    reliefs: tuple[Relief, ...]
+    scaling: Mapping[str, Sequence[Prediction]]
+    available: float
+    measured: RunRecord | None = None
+    measured_timeline: tuple[Event, ...] = field(default=(), repr=False)
+
+    @property
+    def waits(self) -> list[tuple[str, float]]:
+        """Seconds of the step by resource, most first; they sum to the step."""
+        return sorted(((k, v) for k, v in self.prediction.exposed.items() if v > 0), key=lambda item: -item[1])
+
+    @property
+    def path(self) -> str:
+        """The critical path in words."""
+        return critical_path(self.prediction)
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one or two sentences."""
+        p, worst = self.prediction, self.reliefs[0]
+        share = p.exposed.get(worst.resource, 0.0) / p.step_time_s
+        return (
+            f"{worst.resource} holds it back: {share:.0%} of the step waits for it. If it took no time, a step would take "
+            f"{format_seconds(worst.step_time_s)}, {worst.speedup:.3g} times less, and {worst.bottleneck} would be next."
+        )
+
+    def relief_text(self, resource: str) -> str:
+        """``1.8x, then network``; empty for a resource that is not waited for."""
+        one = next((r for r in self.reliefs if r.resource == resource), None)
+        return f"{one.speedup:.3g}x, then {one.bottleneck}" if one else ""
+
+    def trace(self) -> dict[str, Any]:
+        """The predicted step, and the measured one beside it, as a Chrome trace."""
+        timelines = {"predicted": self.prediction.timeline}
+        return chrome_trace({**timelines, **({"measured": self.measured_timeline} if self.measured_timeline else {})})
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict: the prediction with what was found of it."""
+        kinds = {title.partition(":")[0]: line for title, line in self.scaling.items()}
+        curves = {
+            kind: [{"devices": p.strategy["world_size"], **{k: getattr(p, k) for k in _CURVE}} for p in line]
+            for kind, line in kinds.items()
+        }
+        return {
+            **self.prediction.to_json(),
+            "critical_path": self.path,
+            "if_gone": [
+                {"resource": r.resource, "step_time_s": r.step_time_s, "speedup": r.speedup, "bottleneck": r.bottleneck}
+                for r in self.reliefs
+            ],
+            "scaling": curves,
+            "measured": self.measured.to_json() if self.measured else None,
+        }
+
+
+_CURVE = ("step_time_s", "low_s", "high_s", "samples_per_s")
+
+
+def explain(workload: Workload, cluster: Cluster, strategy: Strategy, run: str = "", *, scale: bool = True) -> Explained:
+    """Predict, and find what it waits for.
+
+    Args:
+        run: a run directory whose measured step is set beside the predicted one.
+        scale: whether other numbers of devices are predicted too.
+
+    Raises:
+        UserError: as ``predict``; no such run, or none of this network.
+    """
+    measured, timeline = _measured(run, workload, strategy) if run else (None, ())
+    return Explained(
+        prediction=predict(workload, cluster, strategy),
+        reliefs=reliefs(workload, cluster, strategy),
+        scaling=scaling(workload, cluster, strategy) if scale else {},
+        available=cluster.device.memory.value,
+        measured=measured,
+        measured_timeline=timeline,
+    )
+
+
+def _measured(run: str, workload: Workload, strategy: Strategy) -> tuple[RunRecord, tuple[Event, ...]]:
+    """The run of this network with this compression, or with another where there is only one."""
+    contents = RunDir(Path(run)).read(partial=True)
+    own = {label: r for label, r in contents.records.items() if r.workload == workload.name}
+    if not own:
+        there = ", ".join(sorted({r.workload for r in contents.records.values()})) or "no run"
+        raise UserError(f"{run} has no run of {workload.name}; it has {there}", "name the network as it was trained")
+    same = [label for label, r in own.items() if r.strategy.get("compression") == strategy.compression]
+    label = (same or list(own))[0]
+    return own[label], contents.measured.get(label, own[label].timeline)

@@ -1,0 +1,57 @@
+"""Speed against the number of devices: what a strategy does on more and fewer of the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.planning.space import worlds
+from paceline.prediction import Prediction, predict
+from paceline.strategy import Strategy
+from paceline.workload.layers import Workload
+
+LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
+
+
+def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Any = predict) -> dict[str, list[Prediction]]:
+    """Predictions from one device to twice those of ``cluster``: with the micro batch kept, and with the global batch kept.
+
+    A line of fewer than two points is left out, as where the global batch does not divide.
+    """
+    nodes = max(2 * cluster.num_nodes, 2) if cluster.num_nodes > 1 or cluster.network != cluster.intra_link else 1
+    places = worlds(cluster.devices_per_node, nodes)
+    found = {}
+    for title, kind in LINES.items():
+        line = [p for local, n in places if (p := _at(workload, cluster, strategy, local, n, kind, predictor))]
+        if len(line) > 1:
+            found[title] = line
+    return found
+
+
+def _at(
+    workload: Workload, cluster: Cluster, strategy: Strategy, local: int, nodes: int, kind: str, predictor: Any
+) -> Prediction | None:
+    """The same strategy there; on one device nothing is exchanged. None where it is not legal."""
+    n = local * nodes
+    batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size
+    some = replace(cluster, devices_per_node=local, num_nodes=nodes)
+    for way in _ways(strategy, local, nodes):
+        try:
+            p: Prediction = predictor(workload, some, replace(way, world_size=n, global_batch_size=batch))
+        except UserError:
+            continue
+        return p
+    return None
+
+
+def _ways(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
+    """The strategy, or without what makes no sense on so few."""
+    if strategy.exchange == "hierarchical":
+        if local > 1 and nodes > 1:
+            yield replace(strategy, ranks_per_node=local)
+        yield replace(strategy, exchange="", ranks_per_node=1)
+    else:
+        yield strategy

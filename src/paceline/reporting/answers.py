@@ -1,0 +1,217 @@
+"""The page of an answer, as one HTML file: prediction, explanation, plan or upgrade."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.planning.choice import Choice, Plan
+from paceline.planning.explain import Explained
+from paceline.planning.goal import money
+from paceline.planning.whatif import WhatIf
+from paceline.record import Event, Metrics
+from paceline.reporting.curves import Speed, front, gains, scaling
+from paceline.reporting.planning import cost, explain_table, plan_table, verdict, whatif_table
+from paceline.reporting.timeline import Group, draw, merged, one_rank
+from paceline.reporting.values import clean, memory, number, rate_bounds, seconds, strategy_text, time_range
+
+NAME = "report.html"
+
+
+@dataclass
+class Section:
+    """One part of a page: any of text, pictures (SVG), a table, text to paste, and a list."""
+
+    title: str
+    text: str = ""
+    pictures: Sequence[Any] = ()
+    wide: bool = False
+    lanes: bool = False
+    heads: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    pre: str = ""
+    items: Sequence[str] = ()
+
+
+@dataclass
+class Page:
+    """What the template shows."""
+
+    kind: str
+    title: str
+    subtitle: str
+    findings: Sequence[str] = ()
+    cards: list[dict[str, str]] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+
+    def card(self, name: str, value: str, note: str) -> None:
+        """One more number at the top."""
+        self.cards.append({"name": name, "value": value, "note": note})
+
+
+def write(page: Page, where: str) -> Path:
+    """Put the page into the directory ``where``, or into that file where it ends in ``.html``. Raises UserError."""
+    path = Path(where) if where.endswith(".html") else Path(where) / NAME
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render(page), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}", "choose another place with --report") from error
+    return path
+
+
+def render(page: Page) -> str:
+    """The page as HTML text; the same answer gives the same bytes."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    for section in page.sections:
+        section.pictures = [Markup(svg) for svg in section.pictures]  # drawn here, their texts escaped
+    env = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return env.get_template("answer.html.j2").render(**vars(page))
+
+
+def explained_page(found: Explained, kind: str = "explanation") -> Page:
+    """A prediction: its timeline, what each resource holds up, how it scales; and a measured run beside it."""
+    p = found.prediction
+    page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings=[found.sentence])
+    page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
+    slow, fast = rate_bounds(p)
+    page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
+    fits = "" if p.fits else "; it does not fit"
+    page.card("memory of a device", memory(p.memory_bytes), f"{memory(found.available)} are there{fits}")
+    rows = [[name, seconds(s), f"{s / p.step_time_s:.1%}", found.relief_text(name)] for name, s in found.waits]
+    heads = ["resource", "the step waits", "share", "if it vanished"]
+    page.sections += [
+        Section("Where the time goes", found.path, heads=heads, rows=rows),
+        _timeline({"predicted": p, **({"measured": found.measured} if found.measured else {})}, found.measured_timeline),
+        *_scaling(found.scaling, int(p.strategy["world_size"])),
+        Section("To paste", pre=explain_table(found)),
+        Section("It rests on", items=[clean(a, 1000) for a in p.assumptions]),
+    ]
+    return page
+
+
+def plan_page(plan: Plan) -> Page:
+    """The best, the front of time against money, the ranking, what was left out."""
+    best = plan.best
+    page = Page("plan", clean(plan.workload), f"{plan.work}; goal {plan.goal}")
+    page.findings = [f"Best: {best.title}.", plan.compression, *([f"Why not: {plan.why_not}"] if plan.why_not else [])]
+    page.card("time", seconds(best.time_s), time_range(best.time_low_s, best.time_high_s, best.time_s))
+    page.card(
+        "cost", money(best.usd), f"{money(best.usd_low)} to {money(best.usd_high)}" if best.usd == best.usd else cost(best)
+    )
+    p = best.prediction
+    page.card(
+        "one step",
+        seconds(p.step_time_s),
+        f"{time_range(p.low_s, p.high_s, p.step_time_s)}; {number(p.samples_per_s)} samples/s",
+    )
+    rows = [[one.title, seconds(one.time_s), cost(one), one.reason] for one in plan.ranking]
+    page.sections += [
+        *_front(plan),
+        Section("Ranking", heads=["strategy", "time", "cost", "against the best"], rows=rows),
+        _timeline({best.title: p}, ()),
+        Section(
+            "Left out",
+            f"{plan.considered:,} strategies were predicted.",
+            heads=["reason", "strategies", "one of them"],
+            rows=[[x.reason, f"{x.count:,}", clean(x.example)] for x in plan.excluded],
+        ),
+        Section("To paste", pre=plan_table(plan)),
+        Section("Prices", items=plan.prices),
+        Section("It rests on", items=[clean(a, 1000) for a in plan.assumptions]),
+    ]
+    return page
+
+
+def whatif_page(found: WhatIf) -> Page:
+    """What each change gains: bars with ranges, steps before and after, money."""
+    base = found.base.prediction
+    page = Page("what if", clean(base.workload), strategy_text(base.strategy))
+    page.findings = [f"{one.title}: {verdict(one, found.base)}" for one in found.outcomes[1:]]
+    page.card("today", seconds(base.step_time_s), f"one step; {time_range(base.low_s, base.high_s, base.step_time_s)}")
+    for one in found.outcomes[1:]:
+        p = one.prediction
+        page.card(
+            one.title,
+            f"{number(one.speedup)}x",
+            f"{number(one.speedup_low)} to {number(one.speedup_high)}; {seconds(p.step_time_s)}",
+        )
+    bars = [(one.title, one.speedup, one.speedup_low, one.speedup_high) for one in found.outcomes[1:]]
+    timelines = {one.title: one.prediction for one in found.outcomes}
+    page.sections += [
+        Section("What each change gains", pictures=[gains(bars, "gains")], wide=True),
+        _timeline(timelines, ()),
+        Section("To paste", pre=whatif_table(found)),
+        Section("Prices", items=list(dict.fromkeys(one.price for one in found.outcomes))),
+        Section("It rests on", items=list(dict.fromkeys(a for one in found.outcomes for a in one.prediction.assumptions))),
+    ]
+    return page
+
+
+def _front(plan: Plan) -> list[Section]:
+    """Time against money, where there are prices."""
+    points: list[Choice] = [one for one in plan.front if one.usd == one.usd]
+    if len(points) < 2:
+        return []
+    same = [n for n, one in enumerate(points) if (one.cluster, one.strategy) == (plan.best.cluster, plan.best.strategy)]
+    svg = front([(one.time_s, one.usd, one.title) for one in points], "front", same[0] if same else -1)
+    rows = [[one.title, seconds(one.time_s), cost(one)] for one in points]
+    title = "Time against money"
+    return [
+        Section(
+            title,
+            "No other strategy is both faster and cheaper than these.",
+            [svg],
+            wide=True,
+            heads=["strategy", "time", "cost"],
+            rows=rows,
+        )
+    ]
+
+
+def _scaling(lines: Mapping[str, Sequence[Metrics]], here: int) -> list[Section]:
+    """Speed against devices."""
+    if not lines:
+        return []
+    drawn = {
+        title: [Speed(int(p.strategy["world_size"]), p.samples_per_s, *rate_bounds(p)) for p in line]
+        for title, line in lines.items()
+    }
+    rows = [
+        [
+            f"{s.devices}",
+            title,
+            number(s.rate),
+            f"{number(s.low)} to {number(s.high)}",
+            f"{s.rate / s.devices / line[0].rate * line[0].devices:.0%}",
+        ]
+        for title, line in drawn.items()
+        for s in line
+    ]
+    heads = ["devices", "batch", "samples/s", "80 % range", "of ideal"]
+    return [Section("How it scales", pictures=[scaling(drawn, "scaling", here)], wide=True, heads=heads, rows=rows)]
+
+
+def _timeline(runs: Mapping[str, Metrics], measured: Sequence[Event]) -> Section:
+    """One step of each, bar by bar."""
+    groups = []
+    for title, run in runs.items():
+        events = merged(one_rank(measured if title == "measured" else run.timeline))
+        if events:
+            groups.append(Group(f"{clean(title, 60)}: {seconds(run.step_time_s)}", events, run.step_time_s))
+    if not groups:
+        return Section("One step, bar by bar", "No timeline was kept.")
+    label = "Timeline of one training step: " + "; ".join(g.title for g in groups)
+    said = "Hover over a bar for its times. paceline explain --trace writes them for Perfetto."
+    return Section("One step, bar by bar", said, [draw(groups, "timeline", label)], wide=True, lanes=True)

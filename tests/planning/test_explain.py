@@ -1,0 +1,84 @@
+"""What holds a step back: relief never makes it longer, what was hidden comes to light, and runs stand beside."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import samples
+from paceline.errors import UserError
+from paceline.hardware import cluster
+from paceline.planning import explain
+from paceline.prediction import predict
+from paceline.prediction.relief import reliefs
+from paceline.rundir import RunDir
+from paceline.strategy import Strategy
+from paceline.trace import read_chrome_trace
+from paceline.workload import workload
+
+RESNET = workload("resnet-50")
+LINKS = ("1Gb/s", "100Gb/s")
+WAYS = [
+    Strategy(world_size=16, global_batch_size=1024),
+    Strategy(world_size=16, global_batch_size=1024, compression="int8"),
+    Strategy(world_size=16, global_batch_size=1024, sharding="zero3", recompute=True, grad_accum_steps=2),
+    Strategy(world_size=16, global_batch_size=1024, compression="terngrad", exchange="hierarchical"),
+]
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("way", WAYS, ids=lambda s: f"{s.compression}-{s.sharding}-{s.exchange}")
+def test_relief(way: Strategy, link: str) -> None:
+    machines = cluster("V100", 8, 2, link)
+    p = predict(RESNET, machines, way)
+    found = reliefs(RESNET, machines, way)
+    assert {r.resource for r in found} == {name for name, seconds in p.exposed.items() if seconds > 0}
+    assert found[0].resource == p.bottleneck
+    for r in found:
+        assert r.before_s == pytest.approx(p.step_time_s)
+        assert r.step_time_s <= r.before_s * (1 + 1e-9) and r.speedup >= 1 - 1e-9
+        assert r.bottleneck != r.resource
+        if (
+            way.sharding == "ddp" and way.compression == "dense"
+        ):  # what was hidden comes to light, so no more is gained than was waited
+            assert r.before_s - r.step_time_s <= p.exposed[r.resource] * (1 + 1e-6) + 1e-9
+
+
+def test_without_the_network_a_step_is_that_of_an_endless_one() -> None:
+    """The closed form: a link of no latency and no end of bandwidth."""
+    way = WAYS[0]
+    machines = cluster("V100", 8, 2, "1Gb/s")
+    gone = next(r for r in reliefs(RESNET, machines, way) if r.resource == "network")
+    endless = replace(
+        machines.network,
+        bandwidth=replace(machines.network.bandwidth, value=1e30),
+        latency=replace(machines.network.latency, value=0.0),
+    )
+    assert gone.step_time_s == pytest.approx(predict(RESNET, replace(machines, network=endless), way).step_time_s, rel=0.02)
+
+
+def test_it_says_what_and_what_next() -> None:
+    found = explain(RESNET, cluster("V100", 8, 2, "1Gb/s"), WAYS[0])
+    assert found.sentence.startswith("network holds it back") and "would be next" in found.sentence
+    assert sum(seconds for _, seconds in found.waits) == pytest.approx(found.prediction.step_time_s)
+    data = json.loads(json.dumps(found.to_json()))
+    assert data["if_gone"][0]["resource"] == data["bottleneck"] == "network"
+    weak = data["scaling"]["weak"]
+    assert [p["devices"] for p in weak] == sorted(p["devices"] for p in weak) and weak[0]["devices"] == 1
+    assert 16 in [p["devices"] for p in weak]
+
+
+def test_a_measured_run_stands_beside(tmp_path: Path) -> None:
+    record = replace(samples.record("terngrad"), workload="resnet-50")
+    RunDir(tmp_path).add_record("terngrad", record)
+    found = explain(RESNET, cluster("V100", 8, 2, "1Gb/s"), WAYS[3], str(tmp_path))
+    assert found.measured and found.measured.step_time_s == record.step_time_s
+    timelines = read_chrome_trace(found.trace())
+    assert set(timelines) == {"predicted", "measured"} and len(timelines["measured"]) == len(record.timeline)
+    with pytest.raises(UserError, match="has no run of vgg-16; it has resnet-50"):
+        explain(workload("vgg-16"), cluster("V100", 8, 2, "1Gb/s"), WAYS[0], str(tmp_path))
+    with pytest.raises(UserError, match="no run directory"):
+        explain(RESNET, cluster("V100", 8, 2, "1Gb/s"), WAYS[0], str(tmp_path / "none"))

@@ -1,0 +1,108 @@
+"""Answers as text of eighty columns and as pages that need nothing else."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.hardware import cluster
+from paceline.planning import Goal, Space, Work, explain, parse_change, plan, whatif
+from paceline.planning.space import worlds
+from paceline.record import Event
+from paceline.reporting.answers import Page, explained_page, plan_page, render, whatif_page, write
+from paceline.reporting.planning import explain_table, explain_text, plan_table, plan_text, whatif_table, whatif_text
+from paceline.reporting.timeline import merged
+from paceline.strategy import Strategy
+from paceline.workload import workload
+
+RESNET = workload("resnet-50")
+TWO = cluster("V100", 8, 2, "10Gb/s")
+PLAIN = Strategy(world_size=16, global_batch_size=1024, precision="fp16")
+VOID = {"meta", "br", "path", "use", "rect", "input", "img", "link", "circle", "line"}
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, tuple[str, str, Page]]:
+    """Text, table and page of each question."""
+    space = Space(
+        clusters=tuple(cluster("A100", local, n, "25Gb/s") for local, n in worlds(4, 2)),
+        batches=(1024,),
+        compressions=("dense", "terngrad"),
+    )
+    planned = plan(RESNET, space, Goal("cheapest"), Work(total=1e8), why_not={"compression": "terngrad"})
+    gained = whatif(RESNET, TWO, PLAIN, [parse_change("network=100Gb/s"), parse_change("nodes+2")])
+    said = explain(RESNET, TWO, PLAIN)
+    return {
+        "plan": (plan_text(planned), plan_table(planned), plan_page(planned)),
+        "whatif": (whatif_text(gained), whatif_table(gained), whatif_page(gained)),
+        "explain": (explain_text(said), explain_table(said), explained_page(said)),
+        "predict": (explain_text(said), explain_table(said), explained_page(said, "prediction")),
+    }
+
+
+KINDS = ("plan", "whatif", "explain", "predict")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_and_table_fit_eighty_columns(kind: str, answers: dict[str, tuple[str, str, Page]]) -> None:
+    text, table, _ = answers[kind]
+    assert max(map(len, text.splitlines())) <= 80 and max(map(len, table.splitlines())) <= 80
+    assert len(table.splitlines()) >= 3
+
+
+class Tags(HTMLParser):
+    """Every tag is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_is_whole_and_needs_nothing_else(kind: str, answers: dict[str, tuple[str, str, Page]]) -> None:
+    _, table, page = answers[kind]
+    html = render(page)
+    tags = Tags()
+    tags.feed(html)
+    assert tags.open == []
+    assert "http://" not in re.sub(r"<li class=\"note\">.*?</li>", "", html, flags=re.DOTALL).replace("http://www.w3.org", "")
+    assert "<svg" in html and 'role="img"' in html
+    assert table.splitlines()[-1].strip()[:12].replace("&", "&amp;") in html
+    assert render(page) == html
+    wanted = {"plan": "Time against money", "whatif": "What each change gains"}.get(kind, "How it scales")
+    assert wanted in html
+
+
+def test_it_goes_into_a_directory_or_a_file(tmp_path: Path) -> None:
+    page = Page("plan", "a", "b")
+    assert write(page, str(tmp_path / "new")) == tmp_path / "new" / "report.html"
+    assert write(page, str(tmp_path / "mine.html")).read_text().startswith("<!DOCTYPE html>")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write"):
+        write(page, str(tmp_path / "file"))
+
+
+def test_names_are_escaped() -> None:
+    assert "<script>alert" not in render(Page("plan", "<script>alert(1)</script>", "b"))
+
+
+def test_merged_bars_end_where_the_step_ends() -> None:
+    events = [Event(name=f"forward l{n}", lane="compute", start_s=n, duration_s=1.0) for n in range(500)]
+    events += [Event(name=f"backward l{n}", lane="compute", start_s=1000.0 - n, duration_s=1.0) for n in range(500)]
+    few = merged(events, 50)
+    assert 40 <= len(few) <= 52
+    assert few[-1].end_s == max(e.end_s for e in events)
+    assert few[0].name == "forward l0 to l19"
+    assert all(e.name.startswith(("forward", "backward")) for e in few)

@@ -196,7 +196,7 @@ def test_recomputation_runs_the_blocks_again_and_keeps_their_inputs():
     net, place = make_workload(6, blocks=2), make_cluster(1, 1)
     plain, again = (predict(net, place, strategy(1, micro=8, recompute=x)) for x in (False, True))
     forward = sum(e.duration_s for e in plain.timeline if e.name.startswith("forward"))
-    assert again.step_time_s == pytest.approx(plain.step_time_s + forward)
+    assert again.step_time_s == pytest.approx(plain.step_time_s + forward / 2)  # a block's last layer kept only its input
     said = [e.name for e in again.timeline if e.name.startswith("recompute")]
     assert said == ["recompute b.2", "recompute b.1", "recompute b.0"]
     assert plain.memory["activations"] == 8 * 6 * 4000

@@ -146,7 +146,7 @@ def memory_rate(device: Device, efficiency: Efficiency) -> float:
     return device.memory_bandwidth.value * efficiency.memory_share
 
 
-def shape_efficiency(m: Array, n: Array, k: Array, batch: Array, units: float, depth: float, small: float) -> Array:
+def shape_efficiency(m: Array, n: Array, k: Array, batch: Array, units: float, depth: float | Array, small: float) -> Array:
     """Share of the rate that ``batch`` products of (m, k) by (k, n) get on ``units`` units, 0 to 1; 1 where m is 0.
 
     The best of ``TILES``; a tile reaches ``small`` of the rate for every halving of its area below the largest. Few tiles
@@ -193,7 +193,9 @@ def operation_seconds(table: Table, micro_batch_size: float, precision: str, dev
     rate = peak_rate(device, precision, e)
     units = device.units.value if device.units else e.units
     m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
-    shape = shape_efficiency(m, n, k, batch, units, e.matrix_depth if matrix else e.depth, e.small_tile)
+    # fused attention goes along the keys with its tile of scores at hand: heads of 64 and of 128 run at one rate
+    depth = np.where(table.kind == ATTENTION, 0.0, e.matrix_depth if matrix else e.depth)
+    shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
     of_kind = (
         np.array([e.matrix_share, e.matrix_conv_share, e.attention_share, 1.0])

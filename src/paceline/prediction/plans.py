@@ -242,7 +242,8 @@ class Blocks:
     """The blocks that are run again where activations are recomputed.
 
     Attributes:
-        inside: of each layer, 1 in a block and 0 outside.
+        inside: of each layer, 1 where it is run again: in a block, up to the layer that kept the block's last input; what
+            comes behind computes nothing that the backward pass needs (``early_stop`` of ``torch.utils.checkpoint``).
         last: of each layer in a block, the block's last layer, before whose backward pass the block is run again.
         kept_bytes: fp32 bytes of one sample that are kept: blocks' inputs, what lies outside, and one block while it is run
             again.
@@ -275,4 +276,6 @@ def _blocks(workload: Workload) -> Blocks:
         kept_bytes += next((sizes[i] for i in own if sizes[i]), 0.0)
         largest = max(largest, sum(sizes[i] for i in own))
     inside = np.array([float(bool(name)) for name in names])
+    for own in members.values():
+        inside[next((i for i in reversed(own) if sizes[i]), own[-1]) : own[-1] + 1] = 0.0
     return Blocks(inside, last, kept_bytes + largest, tuple((own[-1], name) for name, own in members.items()))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Protocol
 
-from paceline.prediction import Correction, Observation, fit, predict
+from paceline.hardware.cluster import Cluster
+from paceline.prediction import Correction, Observation, Prediction, fit, predict
+from paceline.prediction.efficiency import Efficiency, SoftwareLevel, efficiency
+from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Case, HoldOut
 from paceline.validation.score import Estimate
+from paceline.workload.layers import Workload
 
 
 class Predictor(Protocol):
@@ -18,7 +23,7 @@ class Predictor(Protocol):
 
 
 class Model:
-    """``predict`` corrected by visible rows.
+    """``predict`` with constants that were fitted without what is held out, corrected by visible rows.
 
     Args:
         visible: the rows that may be seen for a case; the same object for cases that see the same.
@@ -27,13 +32,14 @@ class Model:
 
     def __init__(self, visible: Callable[[Case], Sequence[Case]], hold_out: HoldOut) -> None:
         self._visible, self._hold_out = visible, hold_out
-        self._corrections: dict[int, tuple[Sequence[Case], Correction | None]] = {}
+        self._corrections: dict[tuple[int, str, str], tuple[Sequence[Case], Correction | None]] = {}
 
     def __call__(self, case: Case) -> Estimate:
         """The estimate of each setting, averaged by weight."""
-        correction = self._correction(case)
+        without, correction = self._held_out(case), self._correction(case)
         found = [
-            (s.weight, predict(case.workload, s.cluster, s.strategy, correction=correction)) for s in case.settings
+            (one.weight, _predict(case.workload, one.cluster, one.strategy, case.software, without, correction))
+            for one in case.settings
         ]
         return Estimate(
             step_s=sum(w * p.step_time_s for w, p in found),
@@ -42,12 +48,39 @@ class Model:
             sync_s=sum(w * p.exposed_comm_s for w, p in found),
         )
 
+    def _held_out(self, case: Case) -> str:
+        """The device or the workload that the constants must not have seen."""
+        return {"device": case.settings[0].cluster.device.name, "model": case.workload.name}.get(self._hold_out, "")
+
     def _correction(self, case: Case) -> Correction | None:
-        rows = self._visible(case)
-        if id(rows) not in self._corrections:
+        rows, without = self._visible(case), self._held_out(case)
+        key = (id(rows), case.software, without)
+        if key not in self._corrections:
             seen = [_observation(row) for row in rows if len(row.settings) == 1]
-            self._corrections[id(rows)] = (rows, fit(seen) if seen else None)  # rows stay alive, so that no id is used twice
-        return self._corrections[id(rows)][1]
+
+            def made(workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
+                return _predict(workload, cluster, strategy, case.software, without)
+
+            self._corrections[key] = (rows, fit(seen, made) if seen else None)  # rows stay alive: no id is used twice
+        return self._corrections[key][1]
+
+
+@cache
+def _levels(software: SoftwareLevel, without: str) -> tuple[Efficiency, Efficiency, Efficiency]:
+    """Low, typical and high of the constants that did not see ``without``."""
+    typical = efficiency(software, without)
+    return typical.timed(1.5), typical, typical.timed(0.7)
+
+
+def _predict(
+    workload: Workload,
+    cluster: Cluster,
+    strategy: Strategy,
+    software: SoftwareLevel,
+    without: str,
+    correction: Correction | None = None,
+) -> Prediction:
+    return predict(workload, cluster, strategy, correction=correction, efficiencies=_levels(software, without))
 
 
 def _observation(row: Case) -> Observation:

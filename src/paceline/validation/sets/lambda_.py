@@ -32,7 +32,7 @@ def case(row: Row) -> Case | Skip:
     if found is None:
         return Skip(keys, making.NO_DEVICE)
     name, optimizer = WORKLOADS.get(model, ("", ""))
-    network = making.named(name, **({"seq_len": 384} if model.startswith("bert") else {}))
+    network = making.named(name, **({"seq_len": 384, "fused_attention": False} if model.startswith("bert") else {}))
     if network is None:
         return Skip(keys, making.NO_WORKLOAD)
     full = "tf32" if "tf32" in found.peak_flops else "fp32"

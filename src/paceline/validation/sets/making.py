@@ -38,10 +38,10 @@ def half(device: Device) -> str:
 
 
 def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocabulary: int) -> Workload | None:
-    """GPT of these dimensions."""
+    """GPT of these dimensions, as before fused attention."""
     try:
         shape = TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary)
-        return transformer(shape, seq_len, name=f"gpt-{layers}x{hidden}")
+        return transformer(shape, seq_len, name=f"gpt-{layers}x{hidden}", fused_attention=False)
     except UserError:
         return None
 

@@ -64,7 +64,7 @@ def case(row: Row) -> Case | Skip:
 
 def _length(row: Row, length: int | None) -> dict[str, Any]:
     """BERT fine-tuning on SQuAD has 384 tokens where the table does not say it."""
-    return {"seq_len": length or 384} if row.text("model_dir") == "LanguageModeling/BERT" else {}
+    return {"seq_len": length or 384, "fused_attention": False} if row.text("model_dir") == "LanguageModeling/BERT" else {}
 
 
 def _precision(text: str, device: Device) -> str | None:

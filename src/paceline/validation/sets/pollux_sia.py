@@ -42,7 +42,7 @@ def case(row: Row) -> Case | Skip:
     if found is None:
         return Skip(keys, making.NO_DEVICE)
     name, optimizer = WORKLOADS.get(model, ("", ""))
-    network = making.named(name, **({"seq_len": 384} if model == "bert" else {}))
+    network = making.named(name, **({"seq_len": 384, "fused_attention": False} if model == "bert" else {}))
     if network is None:
         return Skip(keys, making.NO_WORKLOAD)
     between = spelling.network_named(NETWORKS.get(where, UNKNOWN_NETWORK)) if nodes > 1 else None

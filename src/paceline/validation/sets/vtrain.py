@@ -45,4 +45,4 @@ def case(row: Row) -> Case | Skip:
         one = making.setting(machines, micro, making.half(found), "adam", grad_accum_steps=batch // (micro * devices))
     except UserError:
         return Skip(keys, making.NO_BATCH)
-    return Case(keys=keys, workload=network, settings=(one,), software="tuned", step_s=measured / 1e3)
+    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=measured / 1e3)

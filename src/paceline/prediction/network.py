@@ -252,6 +252,8 @@ def phase_load(phase: Phase, devices_per_node: int) -> Load:
     """
     if phase.members == 1:
         return Load(0, 0, 0, 0)
+    if phase.members == phase.world_size and phase.pattern != "shift":
+        return _flat_load(phase, devices_per_node)
     groups = phase.groups()
     sizes, node = phase.by_rank()[groups], groups // devices_per_node
     nodes = phase.world_size // devices_per_node
@@ -274,3 +276,13 @@ def phase_load(phase: Phase, devices_per_node: int) -> Load:
     intra = int(max((sizes * beside).max(), kept.max()))
     # Ranks of a node that has fewer members of the group have more of them elsewhere.
     return Load(intra, int(max(into.max(), out.max())), int(beside.max()), int(phase.members - 1 - beside.min()))
+
+
+def _flat_load(phase: Phase, local: int) -> Load:
+    """The same where all ranks are one group and every node has ``local`` of them."""
+    n = phase.world_size
+    sizes = phase.by_rank().reshape(-1, local)
+    held = sizes.sum(axis=1)
+    network = max(int(held.max()) * (n - local), (int(held.sum()) - int(held.min())) * local)
+    kept = int((held[:, None] - sizes).max())
+    return Load(max(int(sizes.max()) * (local - 1), kept), network, local - 1, n - local)

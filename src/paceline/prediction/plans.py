@@ -231,7 +231,8 @@ def _codec_bytes(bucket: Bucket, strategy: Strategy) -> int:
         sent = sum(max(phase.sizes) for phase in bucket.phases)
         return sent if sent != FP32.push_bytes(bucket.elements) else 0
     chunks = -(-bucket.traffic.chunks // IN_FLIGHT) or 1
-    worst = strategy.traffic(bucket.plan, "most").chunked
+    known = strategy.description.format.spread is None
+    worst = bucket.traffic.chunked if known else strategy.traffic(bucket.plan, "most").chunked
     moved = int(np.sum([phase.sent_by_rank() + phase.received_by_rank() for phase in worst], axis=0).max()) if worst else 0
     inner = sum(int(phase.received_by_rank().max()) for phase in bucket.traffic.before if not phase.ring)
     return FP32.push_bytes(bucket.elements) + moved // chunks + inner

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +22,8 @@ from paceline.prediction.costs import RESOURCES, ExchangeCost, Resource, Stage, 
 from paceline.prediction.plans import Array, ExchangePlan, Ints
 from paceline.record import Event
 
-if TYPE_CHECKING:
-    Number = float
-else:
-    Number = Any  # or an array of them, one for each candidate
+Number = Any
+"""A float, or an array of them with one entry for each candidate."""
 
 Maximum = Callable[[Number, Number], Number]
 
@@ -168,8 +166,8 @@ def unit_bounds(plan: ExchangePlan, layers: int) -> Ints:
 def pieces(costs: StepCosts, micro_steps: int, shared: bool, feed: float) -> Pieces:
     """The durations of a step, on its slowest worker."""
     plan, x = costs.exchange.plan, costs.exchange
-    forward = _sums(costs.forward.total) * costs.slowest
-    backward = _sums(costs.backward.total + costs.again) * costs.slowest
+    forward = sums(costs.forward.total) * costs.slowest
+    backward = sums(costs.backward.total + costs.again) * costs.slowest
     gathers = dict(zip(plan.gathers, x.gathers.tolist(), strict=True))
     bounds = unit_bounds(plan, len(forward) - 1) if shared else np.zeros(0, dtype=np.int64)
     return Pieces(
@@ -189,7 +187,7 @@ def pieces(costs: StepCosts, micro_steps: int, shared: bool, feed: float) -> Pie
     )
 
 
-def _sums(values: Array) -> Array:
+def sums(values: Array) -> Array:
     """Sums of the first 0, 1, ... values."""
     out = np.zeros(len(values) + 1)
     np.cumsum(values, out=out[1:])

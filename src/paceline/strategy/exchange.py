@@ -228,14 +228,25 @@ def _lanes(name: str, pattern: Pattern, sizes: Iterable[int], messages: Iterable
     return [_Lane("sizes", pattern, told, rounds), *made]
 
 
+def _messages(sizes: Iterable[int], fmt: Format, contributions: int = 1) -> list[int]:
+    """Message bytes of each size; most sizes are equal, and each is worked out once."""
+    known: dict[int, int] = {}
+    made = []
+    for size in sizes:
+        if size not in known:
+            known[size] = fmt.message_bytes(size, contributions)
+        made.append(known[size])
+    return made
+
+
 def _push_pull(count: int, fmt: Format, exchange: str, n: int, compress_pull: bool) -> _Made:
     """To the owners and back. An owner's own part stays with it."""
     owned = [stop - start for start, stop in shard_bounds(count, exchange, n)]
     back = fmt if compress_pull else FP32
     some = [int(size > 0) for size in owned]
     lanes = [
-        *_lanes("push", "push", map(fmt.message_bytes, owned), some, fmt, 1),
-        *_lanes("pull", "pull", (back.message_bytes(size, n) for size in owned), some, back, 1),
+        *_lanes("push", "push", _messages(owned, fmt), some, fmt, 1),
+        *_lanes("pull", "pull", _messages(owned, back, n), some, back, 1),
     ]
     out, into = Passes(encode=count, reduce=owned[0] * n), Passes(encode=owned[0], decode=count)
     return (lanes, out.plus(into), Passes()) if compress_pull else (lanes, out, into)
@@ -270,7 +281,7 @@ def _lengths(
     def of(k: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
         width = fmt.pull_bits(k)
         if width not in known:
-            known[width] = np.array([fmt.message_bytes(int(size), k) for size in blocks], dtype=np.int64)
+            known[width] = np.array(_messages(blocks.tolist(), fmt, k), dtype=np.int64)
         return known[width]
 
     return of

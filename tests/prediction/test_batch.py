@@ -1,0 +1,81 @@
+"""Very many strategies at once: the numbers of one at a time, and quickly."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.hardware import cluster as named_cluster
+from paceline.prediction import predict
+from paceline.prediction.batch import step_seconds
+from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
+from paceline.workload import workload
+
+PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in c.exchanges]
+PLACES = [named_cluster(device, *shape, "25Gb/s") for device in ("V100", "H100", "Xeon") for shape in ((1, 1), (4, 1), (4, 3))]
+
+
+@st.composite
+def candidates(draw):
+    place = draw(st.sampled_from(PLACES))
+    sharding = draw(st.sampled_from(["ddp", *SHARDINGS]))
+    compression, exchange = draw(st.sampled_from(PAIRS)) if sharding == "ddp" else ("dense", "allreduce")
+    times, micro = draw(st.sampled_from([1, 2, 5])), draw(st.integers(1, 40))
+    return place, Strategy(
+        world_size=place.world_size,
+        global_batch_size=place.world_size * times * micro,
+        grad_accum_steps=times,
+        precision=draw(st.sampled_from(["fp32", "fp16"])) if place.device.kind == "gpu" else "fp32",
+        compression=compression,
+        exchange=exchange,
+        sharding=sharding,
+        recompute=draw(st.booleans()),
+        optimizer=draw(st.sampled_from(list(OPTIMIZERS))),
+        bucket_bytes=draw(st.sampled_from([1 << 20, 25 << 20])),
+    )
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(candidates(), min_size=1, max_size=12),
+    st.sampled_from(["resnet-50", "bert-base", "lenet5"]),
+    st.booleans(),
+    st.sampled_from([0.0, 1000.0]),
+)
+def test_the_numbers_are_those_of_predict(some, name, overlap, loader):
+    net = workload(name)
+    found = step_seconds(net, some, overlap=overlap, loader_samples_per_s=loader)
+    for index, (place, strategy) in enumerate(some):
+        p = predict(net, place, strategy, overlap=overlap, loader_samples_per_s=loader)
+        assert found.step_s[index] == pytest.approx(p.step_time_s, rel=1e-9)
+        assert found.memory_bytes[index] == pytest.approx(p.memory_bytes, rel=1e-12)
+        assert found.fits[index] == p.fits
+    assert not found.refused
+
+
+def test_what_cannot_be_predicted_says_why_and_spoils_nothing():
+    net, place = workload("lenet5"), named_cluster("V100", 2, 1)
+    good = Strategy(world_size=2, global_batch_size=8)
+    wrong = [Strategy(world_size=2, global_batch_size=8, precision="bf16"), Strategy(world_size=4, global_batch_size=8)]
+    found = step_seconds(net, [(place, s) for s in (good, *wrong)])
+    assert found.step_s[0] == pytest.approx(predict(net, place, good).step_time_s)
+    assert [math.isnan(x) for x in found.step_s] == [False, True, True]
+    assert "precision for V100" in found.refused[1] and "4 workers and the cluster 2" in found.refused[2]
+    assert len(step_seconds(net, []).step_s) == 0
+
+
+def test_ten_thousand_take_seconds():
+    net, place = workload("resnet-50"), named_cluster("A100", 8, 4, "100Gb/s")
+    some = [
+        (place, Strategy(world_size=32, global_batch_size=32 * a * b, grad_accum_steps=a, precision=p, sharding=z))
+        for a in range(1, 26) for b in range(1, 51) for p in ("fp32", "bf16") for z in SHARDINGS
+    ]  # fmt: skip
+    start = time.perf_counter()
+    found = step_seconds(net, some)
+    assert time.perf_counter() - start < 5
+    assert len(some) == 10_000 and np.isfinite(found.step_s).all()

@@ -128,7 +128,8 @@ class ExchangePlan:
     @cached_property
     def codec_bytes(self) -> int:
         """Bytes of the codec's buffers for the bucket that needs most."""
-        return max((_codec_bytes(bucket, self.strategy) for bucket in self.buckets), default=0)
+        unlike = {bucket.plan: bucket for bucket in self.buckets}
+        return max((_codec_bytes(bucket, self.strategy) for bucket in unlike.values()), default=0)
 
 
 def exchange_plan(
@@ -158,13 +159,28 @@ def plan_buckets(workload: Workload, strategy: Strategy, level: Level = "expecte
     """What is exchanged in one step, in order; nothing for one worker whose weights are not shared out."""
     if strategy.world_size == 1 and not SHARDINGS[strategy.sharding].weights:
         return ()
-    groups = strategy.groups(workload.parameters, workload.ready_order, level)
-    return tuple(Bucket(tuple({p.layer for p in g.tensors}), g.plan, g.traffic, g.gathers) for g in groups)
+    parts = kept(workload, _partition_key(strategy), lambda: _partition(workload, strategy))
+    alike = {plan: (strategy.traffic(plan, level), strategy.gathers(plan)) for plan in {plan for _, plan in parts}}
+    return tuple(Bucket(layers, plan, *alike[plan]) for layers, plan in parts)
+
+
+def _partition_key(s: Strategy) -> Hashable:
+    """What decides which gradients travel together."""
+    sized = s.first_bucket_bytes, s.bucket_bytes
+    return "partition", SHARDINGS[s.sharding].weights, s.compression, s.options, s.exchange == "allreduce", sized
+
+
+def _partition(workload: Workload, strategy: Strategy) -> list[tuple[tuple[int, ...], BucketPlan]]:
+    """The layers of each group, and its elements."""
+    made = strategy.partition(workload.parameters, workload.ready_order)
+    return [(tuple({p.layer for p in members}), plan) for members, plan in made]
 
 
 def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: Level, measured: bool) -> ExchangePlan:
     buckets = plan_buckets(workload, strategy, level)
-    pieces = [list(_pieces(bucket, measured)) for bucket in buckets]
+    unlike = {bucket.plan: bucket for bucket in buckets}
+    made = {plan: _pieces(bucket, measured) for plan, bucket in unlike.items()}
+    pieces = [made[bucket.plan] for bucket in buckets]
     flat = [piece for some in pieces for piece in some]
     names = SHARDINGS[strategy.sharding].gathers if buckets else ()
     gathers = [bucket.gathers[i] for i in range(len(names)) for bucket in buckets]

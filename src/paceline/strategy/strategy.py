@@ -152,35 +152,40 @@ class Strategy:
         return replace(self, compression="dense", options=(), compress_pull=True)
 
     def groups(self, parameters: Sequence[T], ready: Sequence[T], level: Level = "expected") -> list[Group[T]]:
-        """What is exchanged together, in order, and how.
+        """What is exchanged together, in order, and how. See ``partition``; ``level``: which end of the range where lengths
+        depend on values.
+        """
+        plans = self.partition(parameters, ready)
+        alike = {plan: (self.traffic(plan, level), self.gathers(plan)) for plan in {plan for _, plan in plans}}
+        return [Group(members, plan, *alike[plan]) for members, plan in plans]  # networks repeat themselves
+
+    def partition(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], BucketPlan]]:
+        """What is exchanged together, in order; the number of workers does not change it.
 
         DDP's buckets for ``allreduce``, which works in a bucket itself; else groups of their size that follow from the model
         alone, the last tensors first, and small ones fused. FSDP's units likewise, the last first.
 
         Args:
             parameters: in model order; ``ready`` in gradient order.
-            level: which end of the range where lengths depend on values.
         """
+        compression = self.description
         if SHARDINGS[self.sharding].weights:
-            return [self._unit(unit) for unit in reversed(units(parameters, self.bucket_bytes))]
-        compression = self.description.configured(self.options, level)
+            return [(unit, plan_bucket(unit, compression, ())) for unit in reversed(units(parameters, self.bucket_bytes))]
         dense = set(compression.dense(parameters))
         in_place = self.exchange == "allreduce" and not compression.low_rank
         made = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
-        plans = [(b, plan_bucket(b, compression, dense)) for b in (made if self.exchange == "allreduce" else fuse(made))]
-        return [Group(members, plan, self.traffic(plan, level), self._gathers(plan)) for members, plan in plans]
-
-    def _unit(self, tensors: list[T]) -> Group[T]:
-        plan = plan_bucket(tensors, COMPRESSIONS["dense"], ())
-        return Group(tensors, plan, scatter(plan.elements, self.precision, self.world_size), self._gathers(plan))
-
-    def _gathers(self, plan: BucketPlan) -> tuple[Phase, ...]:
-        return gathers(plan, self.sharding, self.precision, self.world_size)
+        return [(b, plan_bucket(b, compression, dense)) for b in (made if self.exchange == "allreduce" else fuse(made))]
 
     def traffic(self, plan: BucketPlan, level: Level = "expected") -> Traffic:
-        """How one group is exchanged."""
+        """How the gradients of one group are exchanged."""
+        if SHARDINGS[self.sharding].weights:
+            return scatter(plan.elements, self.precision, self.world_size)
         compression = self.description.configured(self.options, level)
         return describe(plan, compression, self.exchange, self.world_size, self.ranks_per_node, self.compress_pull)
+
+    def gathers(self, plan: BucketPlan) -> tuple[Phase, ...]:
+        """The all-gathers of one group's weights."""
+        return gathers(plan, self.sharding, self.precision, self.world_size)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
         """The groups' tensors with all collectives of each in one step. ``parameters`` in model order, ``ready`` in gradient

@@ -16,14 +16,21 @@ from paceline.models.alexnet import alexnet
 from paceline.models.bert import VOCABULARY as BERT_VOCABULARY
 from paceline.models.bert import bert_base, bert_large
 from paceline.models.cifar import cifar10_terngrad
+from paceline.models.detection import mask_rcnn, retinanet, ssd_resnet34
 from paceline.models.googlenet import googlenet
 from paceline.models.gpt2 import CONTEXT as GPT2_CONTEXT
 from paceline.models.gpt2 import VOCABULARY as GPT2_VOCABULARY
 from paceline.models.gpt2 import gpt2
 from paceline.models.hdc import hdc
+from paceline.models.inception import inception_v3
 from paceline.models.lenet import lenet5
-from paceline.models.resnet import resnet50
+from paceline.models.ncf import ITEMS, ncf
+from paceline.models.recurrent import BINS, deepspeech2, gnmt
+from paceline.models.recurrent import VOCABULARY as GNMT_VOCABULARY
+from paceline.models.resnet import resnet18, resnet18_cifar, resnet34, resnet50, resnet101, resnet152
+from paceline.models.unet3d import unet3d
 from paceline.models.vgg import vgg_16, vgg_a
+from paceline.models.yolov3 import yolov3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,11 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A named network. ``loss`` is over logits: ``cross_entropy`` against a class index for each row of logits."""
+    """A named network.
+
+    ``loss`` is over logits: ``cross_entropy`` against a class index for each row of logits, or ``mean`` of all outputs
+    where a loss of its own is not among what is counted.
+    """
 
     function: Callable[[], nn.Module]
     input: InputSpec
@@ -52,6 +63,7 @@ class Model:
 
 
 _MNIST, _IMAGENET = InputSpec((1, 28, 28)), InputSpec((3, 224, 224))
+_RESNET = "He et al. 2015, arXiv:1512.03385, table 1; strides as in v1.5"
 _BERT = InputSpec((128,), tokens=BERT_VOCABULARY)
 
 REGISTRY: dict[str, Model] = {
@@ -69,11 +81,54 @@ REGISTRY: dict[str, Model] = {
     "vgg-a": Model(vgg_a, _IMAGENET, "image 3x224x224", "Simonyan, Zisserman 2014, arXiv:1409.1556"),
     "vgg-16": Model(vgg_16, _IMAGENET, "image 3x224x224", "Simonyan, Zisserman 2014, arXiv:1409.1556"),
     "googlenet": Model(googlenet, _IMAGENET, "image 3x224x224", "Szegedy et al. 2014, arXiv:1409.4842"),
+    "inception-v3": Model(
+        inception_v3, InputSpec((3, 299, 299)), "image 3x299x299", "Szegedy et al. 2015, arXiv:1512.00567; no auxiliary head"
+    ),
+    "resnet-18-cifar": Model(
+        resnet18_cifar, InputSpec((3, 32, 32)), "image 3x32x32", "He et al. 2015, arXiv:1512.03385; kuangliu/pytorch-cifar"
+    ),
+    "resnet-18": Model(resnet18, _IMAGENET, "image 3x224x224", _RESNET),
+    "resnet-34": Model(resnet34, _IMAGENET, "image 3x224x224", _RESNET),
     "resnet-50": Model(
         resnet50,
         _IMAGENET,
         "image 3x224x224",
         "He et al. 2015, arXiv:1512.03385; v1.5 as Goyal et al. 2017, arXiv:1706.02677",
+    ),
+    "resnet-101": Model(resnet101, _IMAGENET, "image 3x224x224", _RESNET),
+    "resnet-152": Model(resnet152, _IMAGENET, "image 3x224x224", _RESNET),
+    "ssd-resnet34": Model(
+        ssd_resnet34, InputSpec((3, 300, 300)), "image 3x300x300", "Liu et al. 2016, arXiv:1512.02325; MLPerf v1.1", "mean"
+    ),
+    "retinanet": Model(
+        retinanet, InputSpec((3, 800, 800)), "image 3x800x800", "Lin et al. 2017, arXiv:1708.02002; MLPerf v2.0", "mean"
+    ),
+    "mask-rcnn": Model(
+        mask_rcnn, InputSpec((3, 800, 1344)), "image 3x800x1344", "He et al. 2017, arXiv:1703.06870; MLPerf v1.1", "mean"
+    ),
+    "unet3d": Model(
+        unet3d,
+        InputSpec((1, 128, 128, 128)),
+        "volume 128x128x128",
+        "Isensee et al. 2018, arXiv:1809.10486; MLPerf v1.1 (KiTS19)",
+        "mean",
+    ),
+    "yolov3": Model(
+        yolov3, InputSpec((3, 448, 448)), "image 3x448x448", "Redmon, Farhadi 2018, arXiv:1804.02767; Pascal VOC", "mean"
+    ),
+    "ncf": Model(ncf, InputSpec((2,), tokens=ITEMS), "user and item", "He et al. 2017, arXiv:1708.05031; MovieLens-1M", "mean"),
+    "deepspeech2": Model(
+        deepspeech2,
+        InputSpec((1, BINS, 400)),
+        "speech of 4 s",
+        "Amodei et al. 2015, arXiv:1512.02595; petuum/adaptdl benchmark",
+        "mean",
+    ),
+    "gnmt": Model(
+        gnmt,
+        InputSpec((2, 27), tokens=GNMT_VOCABULARY),
+        "sentences of 27 tokens",
+        "Wu et al. 2016, arXiv:1609.08144; MLPerf v0.7",
     ),
     "bert-base": Model(bert_base, _BERT, "sequence of 128 tokens", "Devlin et al. 2018, arXiv:1810.04805"),
     "bert-large": Model(bert_large, _BERT, "sequence of 128 tokens", "Devlin et al. 2018, arXiv:1810.04805"),

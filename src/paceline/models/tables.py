@@ -1,4 +1,7 @@
-"""Write the layer tables of ``paceline.workload`` from the modules: ``python -m paceline.models.tables [--check]``."""
+"""Write the layer tables of ``paceline.workload`` from the modules.
+
+``python -m paceline.models.tables [NAME ...] [--check]``
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Write every table, or with ``--check`` name those that differ. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when a table is out of date")
-    check = parser.parse_args(arguments).check
-    stale = []
-    for name in REGISTRY:
+    parser.add_argument("names", nargs="*", help="the networks; all of them when none is named")
+    options = parser.parse_args(arguments)
+    check, stale = options.check, []
+    for name in options.names or REGISTRY:
         path, text = ZOO / f"{name}.json", render(fresh(name))
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)

@@ -1,4 +1,4 @@
-"""What one ATen operation costs: its FLOPs, when a formula for it is known, and the bytes it must move.
+"""What one ATen operation costs: its kernels, their FLOPs, when a formula for them is known, and the bytes they must move.
 
 A FLOP here is half a multiply-add of a matrix product, a convolution or attention: what publications count and what a
 device's peak is quoted for. Every other known operation does a bounded amount of arithmetic per element, takes as long
@@ -118,8 +118,9 @@ _BOUNDED = _aten("""
     slice_backward diagonal_backward select_scatter slice_scatter cat stack copy_ _to_copy clone constant_pad_nd
     repeat flip roll tril triu im2col col2im pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d
     reflection_pad2d_backward replication_pad2d replication_pad2d_backward native_dropout native_dropout_backward glu
-    glu_backward _prelu_kernel _prelu_kernel_backward mean sum var var_mean std amax amin max min argmax argmin any
-    all prod logsumexp linalg_vector_norm norm cumsum masked_fill masked_fill_ where
+    leaky_relu_backward hardtanh_backward hardswish_backward hardsigmoid_backward elu_backward softplus_backward
+    mish_backward glu_backward _prelu_kernel _prelu_kernel_backward mean sum var var_mean std amax amin max min argmax
+    argmin any all prod logsumexp linalg_vector_norm norm cumsum masked_fill masked_fill_ where
 """)
 
 
@@ -142,6 +143,8 @@ def kernels(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: S
         return [Kernel("conv", moved, work, shape, window)]
     if name == "aten.convolution_backward":
         return _convolution_backward(args, outputs, moved)
+    if name in ("aten._cudnn_rnn", "aten._cudnn_rnn_backward"):
+        return _recurrent(args, backward=name.endswith("backward"))
     if name in _PRODUCTS:
         kind, count = _PRODUCTS[name]
         return [Kernel(kind, moved, work, shape) for work, shape in count(args)]
@@ -165,6 +168,38 @@ def _convolution_backward(args: Sequence[Any], outputs: Sequence[Tensor], moved:
     of_input = tensor_bytes(outputs[0]) + tensor_bytes(weight) + tensor_bytes(gradient) / 2 if len(wanted) == 2 else 0.0
     split = [of_input, moved - of_input] if len(wanted) == 2 else [moved]
     return [Kernel("conv", part, work, shape, window) for part, shape in zip(split, wanted, strict=True)]
+
+
+GATES = (1, 1, 4, 3)  # of cuDNN's modes: plain, twice; LSTM; GRU
+
+
+def _recurrent(args: Sequence[Any], *, backward: bool) -> list[Kernel]:
+    """A recurrent layer as cuDNN runs it (Appleyard et al. 2016, arXiv:1604.01946, section 3).
+
+    What does not wait for the step before is one product over all steps: that of the input, and both gradients of
+    weights. The product of the state, and the arithmetic of the gates after it, is a kernel each step.
+    """
+    mode, hidden, _, layers, batch_first = args[10:15] if backward else args[6:11]
+    both, mask = (args[17], args[21]) if backward else (args[13], [False] * 4)
+    data = args[0]
+    batch, steps = (data.shape[0], data.shape[1]) if batch_first else (data.shape[1], data.shape[0])
+    wide, rows, ways = GATES[mode] * hidden, batch * steps, 1 + both
+
+    def product(m: int, n: int, k: int) -> Kernel:
+        return Kernel("matmul", 4.0 * (m * k + k * n + m * n), 2.0 * m * n * k, (1.0, m, n, k))
+
+    found: list[Kernel] = []
+    for layer in range(layers):
+        width = hidden * ways if layer else data.shape[-1]
+        gates = Kernel("memory", 4.0 * batch * (2 * wide + 4 * hidden))
+        if backward:
+            state = [product(batch, hidden, wide)] * (steps if mask[1] else steps - 1)
+            inputs = [product(rows, width, wide)] if layer or mask[0] else []
+            weights = [product(wide, width, rows), product(wide, hidden, rows)] if mask[3] else []
+            found += (state + [gates] * steps + inputs + weights) * ways
+        else:
+            found += ([product(rows, wide, width)] + [product(batch, wide, hidden), gates] * steps) * ways
+    return found
 
 
 def traffic(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
+from paceline.workload.fused import fused_kernels
 from paceline.workload.operations import NOTHING, Kernel, element_bytes, kernels, tensors_in
 
 if TYPE_CHECKING:
@@ -174,43 +175,4 @@ def _observe(record: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
             return result
 
     with Observer():  # type: ignore[no-untyped-call]
-        yield
-
-
-@contextmanager
-def fused_kernels() -> Iterator[None]:
-    """Meta tensors take the attention and dropout kernels that a GPU takes, not the fallback that torch gives them.
-
-    The fallback writes out the (S, T) score matrix and the random numbers of dropout, which no GPU does.
-    """
-    import torch
-
-    aten = torch.ops.aten
-
-    def attention(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        *,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> Any:
-        if query.dim() != 4:  # the fused kernels take (B, H, S, D) only
-            return aten._scaled_dot_product_attention_math(
-                query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-            )[0]
-        if attn_mask is None:
-            return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
-        mask = attn_mask.to(query.dtype)
-        return aten._scaled_dot_product_efficient_attention(query, key, value, mask, True, dropout_p, is_causal, scale=scale)[0]
-
-    def dropout(data: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-        return torch.native_dropout(data, p, True)[0] if train and p > 0 else data
-
-    with torch.library._scoped_library("aten", "IMPL") as library:
-        library.impl("scaled_dot_product_attention", attention, "AutogradMeta")
-        library.impl("dropout", dropout, "AutogradMeta")
         yield

@@ -1,0 +1,110 @@
+"""The kernels of a GPU on the meta device: fused attention, dropout, and recurrent layers as cuDNN runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from paceline.workload.operations import GATES
+
+if TYPE_CHECKING:
+    import torch
+
+
+@contextmanager
+def fused_kernels() -> Iterator[None]:
+    """Meta tensors take the kernels that a GPU takes, not the fallback that torch gives them.
+
+    The fallback of attention writes out the (S, T) score matrix, that of dropout its random numbers, and that of a
+    recurrent layer runs and differentiates step by step what cuDNN does at once where it can.
+    """
+    import torch
+
+    aten = torch.ops.aten
+
+    def attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        if query.dim() != 4:  # the fused kernels take (B, H, S, D) only
+            return aten._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+            )[0]
+        if attn_mask is None:
+            return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        mask = attn_mask.to(query.dtype)
+        return aten._scaled_dot_product_efficient_attention(query, key, value, mask, True, dropout_p, is_causal, scale=scale)[0]
+
+    def dropout(data: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+        return torch.native_dropout(data, p, True)[0] if train and p > 0 else data
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("scaled_dot_product_attention", attention, "AutogradMeta")
+        library.impl("dropout", dropout, "AutogradMeta")
+        library.impl("lstm.input", _lstm, "AutogradMeta")
+        library.impl("gru.input", _gru, "AutogradMeta")
+        library.impl("_cudnn_rnn", _recurrent, "Meta", allow_override=True)
+        library.impl("_cudnn_rnn_backward", _recurrent_backward, "Meta")
+        yield
+
+
+_LSTM, _GRU = 2, 3  # cuDNN's modes
+
+
+def _lstm(
+    data: torch.Tensor, hx: Sequence[torch.Tensor], weights: Sequence[torch.Tensor], biases: bool, layers: int,
+    dropout: float, train: bool, both: bool, batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    output, hy, cy = _cudnn(_LSTM, data, hx[0], hx[1], weights, biases, layers, dropout, train, both, batch_first)
+    return output, hy, cy
+
+
+def _gru(
+    data: torch.Tensor, hx: torch.Tensor, weights: Sequence[torch.Tensor], biases: bool, layers: int,
+    dropout: float, train: bool, both: bool, batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    output, hy, _ = _cudnn(_GRU, data, hx, None, weights, biases, layers, dropout, train, both, batch_first)
+    return output, hy
+
+
+def _cudnn(
+    mode: int, data: torch.Tensor, hx: torch.Tensor, cx: torch.Tensor | None, weights: Sequence[torch.Tensor],
+    biases: bool, layers: int, dropout: float, train: bool, both: bool, batch_first: bool,
+) -> Any:  # fmt: skip
+    import torch
+
+    each = 4 if biases else 2  # tensors of a layer
+    hidden = weights[1].shape[1]
+    return torch.ops.aten._cudnn_rnn(
+        data, weights, each, None, hx, cx, mode, hidden, 0, layers, batch_first, dropout, train, both, [], None
+    )[:3]
+
+
+def _recurrent(
+    data: torch.Tensor, weights: Sequence[torch.Tensor], each: int, buffer: Any, hx: torch.Tensor, cx: torch.Tensor | None,
+    mode: int, hidden: int, projected: int, layers: int, batch_first: bool, dropout: float, train: bool, both: bool,
+    batch_sizes: Sequence[int], state: Any,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """The last but one result is what cuDNN keeps: the gates of every step, its state and what that came from."""
+    ways, places = 1 + both, data.shape[0] * data.shape[1]
+    output = data.new_empty((*data.shape[:2], hidden * ways))
+    kept = data.new_empty(places * ways * layers * hidden * (GATES[mode] + 2))
+    return output, hx.new_empty(hx.shape), hx.new_empty(0 if cx is None else cx.shape), kept, data.new_empty(0)
+
+
+def _recurrent_backward(
+    data: torch.Tensor, weights: Sequence[torch.Tensor], each: int, buffer: Any, hx: torch.Tensor, cx: torch.Tensor | None,
+    *rest: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    return (
+        data.new_empty(data.shape), hx.new_empty(hx.shape), None if cx is None else cx.new_empty(cx.shape),
+        [w.new_empty(w.shape) for w in weights],
+    )  # fmt: skip

@@ -134,3 +134,11 @@ def test_every_result_names_its_date_commit_and_environment() -> None:
 def test_the_scaled_default_keeps_99_percent_of_every_gradient_measured() -> None:
     kept = [r for r in rows(RESULTS / "inceptionn_ratio.csv") if r["codec"] == "inceptionn-scaled" and r["bound"] == "2^-6"]
     assert len({r["gradient"] for r in kept}) >= 6 and all(float(r["lost"]) < 0.01 for r in kept)
+
+
+def test_prediction_speed_benchmark_short(tmp_path: Path) -> None:
+    out = tmp_path / "s.csv"
+    run("predict_speed.py", "--strategies", "300", "--calls", "10", "--workloads", "lenet5", "--out", str(out))
+    predict, rank = rows(out)
+    assert (predict["what"], rank["what"], rank["strategies"]) == ("predict", "rank", "300")
+    assert float(predict["ms_each"]) < 20 and float(rank["ms_each"]) < 20

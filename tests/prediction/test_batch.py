@@ -40,7 +40,7 @@ def candidates(draw):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(candidates(), min_size=1, max_size=12),
     st.sampled_from(["resnet-50", "bert-base", "lenet5"]),

@@ -176,7 +176,7 @@ def _place(workload: Workload, group: _Group, passes: _Passes, overlap: bool, lo
         np.array([some[row][columns] for row in group.rows]) * slow for some in (passes.forward, passes.backward)
     )
     by_unit = [np.diff(some).T if shared else () for some in (forward, backward)]
-    ready = () if shared else (backward[:, -1:] - backward[:, :-1]).T
+    ready, exchange = ((), x.buckets.tolist()) if shared else _as_one(backward[:, -1:] - backward[:, :-1], x.buckets)
     updates: dict[str, float] = {}
     for s in group.strategies:
         if s.optimizer not in updates:
@@ -189,8 +189,8 @@ def _place(workload: Workload, group: _Group, passes: _Passes, overlap: bool, lo
         backward[:, -1],
         list(by_unit[0]),
         list(by_unit[1]),
-        list(ready),
-        x.buckets.tolist(),
+        ready,
+        exchange,
         gathers.get("gather_forward", ()),
         gathers.get("gather_backward", ()),
         sum(gathers.get("gather_update", ())),
@@ -200,6 +200,17 @@ def _place(workload: Workload, group: _Group, passes: _Passes, overlap: bool, lo
     )
     found: Array = place(parts, overlap, shared, np.maximum).step
     return found
+
+
+def _as_one(ready: Array, seconds: Array) -> tuple[list[Array], list[float]]:
+    """Buckets that follow each other as one that ends when they do: at the latest of ``ready`` (candidates, buckets) and all
+    that is exchanged from there on.
+    """
+    if not len(seconds):
+        return [], []
+    total = float(seconds.sum())
+    rest = np.cumsum(seconds[::-1])[::-1]
+    return [(ready + rest).max(axis=1) - total], [total]
 
 
 def _memory(workload: Workload, group: _Group) -> Array:

@@ -44,6 +44,10 @@ RESOURCES: tuple[Resource, ...] = (
 )
 
 
+PRICES = 64
+"""How many prices a plan remembers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One piece of a bucket's exchange. ``lane`` is ``network`` or ``codec``."""
@@ -190,20 +194,32 @@ def update_seconds(
 ) -> tuple[float, float]:
     """Seconds of the update on one worker, memory and launches: of its share of the weights, flat in each unit under FSDP."""
     level, workers = SHARDINGS[strategy.sharding], strategy.world_size if SHARDINGS[strategy.sharding].optimizer else 1
-    tensors = len(plan.buckets) if level.weights else ceil(len(workload.parameters) / workers)
+    tensors = plan.count if level.weights else ceil(len(workload.parameters) / workers)
     own = ceil(workload.num_parameters / workers)
     return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
 
 
 def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> ExchangeSeconds:
-    """The exchange of a step, priced from the catalogue."""
+    """The exchange of a step, priced from the catalogue; the plan remembers the last prices, which no batch changes."""
+    parts = cluster.device, cluster.intra_link, cluster.network, efficiency
+    key = cluster.num_nodes, *map(id, parts)
+    found = plan.prices.get(key)
+    if found is None:
+        if len(plan.prices) >= PRICES:
+            plan.prices.clear()
+        found = plan.prices[key] = (parts, _priced(plan, cluster, efficiency))  # parts stay alive, so no id is used twice
+    made: ExchangeSeconds = found[1]
+    return made
+
+
+def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> ExchangeSeconds:
     seconds, network = phase_seconds(plan.loads, cluster, efficiency)
     collectives = int((~plan.codec).sum())
     pieces, by_network = np.empty(len(plan.codec)), np.zeros(len(plan.codec), dtype=np.bool_)
     pieces[~plan.codec], by_network[~plan.codec] = seconds[:collectives], network[:collectives]
     if len(plan.jobs):
         pieces[plan.codec] = _job_seconds(plan, cluster.device, efficiency)
-    shape = (len(plan.gathers), len(plan.buckets))
+    shape = (len(plan.gathers), plan.count)
     gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
     return priced(plan, pieces, by_network, *gathers)
 
@@ -219,7 +235,7 @@ def priced(
         wire = np.add.reduceat(np.where(plan.codec, 0.0, chunks), plan.begin)
         hidden = plan.chunked & (plan.codec == (wire >= codec)[plan.bucket])
         waited = np.where(hidden, pieces * plan.largest[plan.bucket], pieces)
-    buckets = np.add.reduceat(waited, plan.begin) if len(waited) else np.zeros(len(plan.buckets))
+    buckets = np.add.reduceat(waited, plan.begin) if len(waited) else np.zeros(plan.count)
     return ExchangeSeconds(plan, pieces, network, waited, buckets, gathers, gathers_network)
 
 
@@ -298,8 +314,8 @@ def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration:
     largest = plan.largest if calibration.overlap else np.ones_like(plan.largest)
     flat = replace(plan, largest=largest)
     network = np.array([levels.get(piece.name, False) for piece in plan.pieces], dtype=np.bool_)
-    gathers = np.array([[calibration.allreduce(phase.sent(0)) for phase in bucket.gathers] for bucket in plan.buckets])
-    gathers = gathers.reshape(len(plan.buckets), len(plan.gathers)).T
+    each = np.array([[calibration.allreduce(phase.sent(0)) for phase in some] for some in plan.gathering])
+    gathers = each.reshape(len(plan.gathering), len(plan.gathers))[plan.partition.index].T
     return priced(flat, np.array(seconds), network, gathers, base.gathers_network)
 
 

@@ -34,14 +34,13 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     """
     level, workers, whole = SHARDINGS[strategy.sharding], strategy.world_size, 4.0 * workload.num_parameters
     width = BYTES_PER_ELEMENT[strategy.precision]
-    buckets = plan.buckets
     weights = whole + (width * workload.num_parameters if width < 4 else 0)
     gathered = 0.0
     if level.weights:
-        units = sorted((width * bucket.elements for bucket in buckets), reverse=True)
+        units = sorted((width * plan.elements).tolist(), reverse=True)
         weights = whole / workers
         gathered = sum(units[:GATHERED]) + sum(units if strategy.sharding == "zero2" else units[:GATHERED])
-    ddp = bool(buckets) and not level.weights
+    ddp = plan.count > 0 and not level.weights
     return {
         "weights": weights,
         "gathered": gathered,

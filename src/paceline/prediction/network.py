@@ -33,6 +33,8 @@ Level = Literal["network", "intra-node link"]
 Algorithm = Literal["ring", "tree", "switch", "hierarchical"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "switch")
 """What an engine chooses from; ``hierarchical`` is what some frameworks do above it."""
+NOTHING = (4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""The row of a phase in which every rank is alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,11 @@ class Loads:
     far: Array
     rounds: Array
 
+    @classmethod
+    def of(cls, rows: Array) -> Loads:
+        """From ``load_rows``, or some of them."""
+        return cls(rows[:, 0].astype(np.int64), *rows[:, 1:].T)
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -105,15 +112,19 @@ def phase_cost(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseC
 
 def loads(phases: Sequence[Phase], devices_per_node: int) -> Loads:
     """The phases' numbers. The slow part of their cost; it is worth keeping."""
-    known = {id(phase): _row(phase, devices_per_node) for phase in {id(phase): phase for phase in phases}.values()}
-    rows = np.array([known[id(phase)] for phase in phases], dtype=np.float64).reshape(-1, 7)
-    return Loads(rows[:, 0].astype(np.int64), *rows[:, 1:].T)
+    return Loads.of(load_rows(phases, devices_per_node))
+
+
+def load_rows(phases: Sequence[Phase | None], devices_per_node: int) -> Array:
+    """A row of ``Loads`` for each phase (phases, 7); nothing is sent in one that is None."""
+    rows = [NOTHING if phase is None else _row(phase, devices_per_node) for phase in phases]
+    return np.array(rows, dtype=np.float64).reshape(-1, 7)
 
 
 def _row(phase: Phase, devices_per_node: int) -> tuple[float, ...]:
     size = max(phase.sizes)
     if phase.members == 1:
-        return (4, 0, 0, 0, 0, 0, 0)
+        return NOTHING
     if phase.pattern in ("allreduce", "gather", "scatter"):
         return (0 if phase.ring else 1, size, 0, 0, 0, 0, 0)
     load = phase_load(phase, devices_per_node)

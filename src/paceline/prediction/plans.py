@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.prediction.network import Loads, loads
+from paceline.prediction.network import Loads, load_rows
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.exchange import Traffic
 from paceline.strategy.formats import FP32, Level
@@ -45,26 +45,6 @@ def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
-    """Gradients exchanged together: ``layers`` are those whose backward passes make them."""
-
-    layers: tuple[int, ...]
-    plan: BucketPlan
-    traffic: Traffic
-    gathers: tuple[Phase, ...] = ()
-
-    @property
-    def elements(self) -> int:
-        """Elements of all its gradients."""
-        return self.plan.elements
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """All collectives of its gradients, in order."""
-        return self.traffic.phases
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """One pass of the codec over a bucket: elements of the compression's format and of fp32."""
 
@@ -87,49 +67,97 @@ class Piece:
     times: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """What travels together, whatever the number of workers: layers and elements of each bucket in order.
+
+    ``unlike``: every different plan once, and ``index`` which of them each bucket has; networks repeat themselves. ``first``:
+    the lowest layer of each, whose backward pass comes last.
+    """
+
+    layers: tuple[tuple[int, ...], ...]
+    unlike: tuple[BucketPlan, ...]
+    index: Ints
+    first: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class ExchangePlan:
     """All buckets of a step, and their stages as arrays.
 
     Attributes:
         strategy: whose exchange it is.
-        pieces: of each bucket in turn, in the order in which they follow each other; ``bucket``, ``codec`` and ``chunked`` of
-            each, ``begin`` of each bucket.
-        first: the lowest layer of each bucket, whose backward pass comes last. ``largest``: its share of the largest chunk.
+        traffic, gathering: of each unlike bucket: the exchange of its gradients, the all-gathers of its weights.
+        unlike_pieces: of all unlike buckets in turn; ``order`` says which of them each piece of the step is.
+        bucket, codec, chunked: of each piece: its bucket, whether the codec does it, whether it is chunked; ``begin``: the
+            first of each bucket. They are in the order in which they follow each other.
+        largest: of each bucket, its share of the largest chunk.
         loads: of the pieces that are collectives, then of the gathers, bucket by bucket for each name.
         jobs: of the pieces that are the codec's: whether it encodes, calls, packed and dense elements.
         gathers: names of the all-gathers of each bucket.
+        prices: what it cost on a cluster (``costs``).
     """
 
     strategy: Strategy
-    buckets: tuple[Bucket, ...]
-    pieces: tuple[Piece, ...]
+    partition: Partition
+    traffic: tuple[Traffic, ...]
+    gathering: tuple[tuple[Phase, ...], ...]
+    unlike_pieces: tuple[Piece, ...]
+    order: Ints
     bucket: Ints
     codec: NDArray[np.bool_]
     chunked: NDArray[np.bool_]
     begin: Ints
-    first: Ints
     largest: Array
     loads: Loads
     jobs: Array
     gathers: tuple[str, ...]
+    prices: dict[Hashable, Any] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Number of buckets."""
+        return len(self.partition.index)
+
+    @property
+    def first(self) -> Ints:
+        """The lowest layer of each bucket."""
+        return self.partition.first
+
+    @cached_property
+    def elements(self) -> Ints:
+        """Of each bucket."""
+        return np.array([plan.elements for plan in self.partition.unlike], dtype=np.int64)[self.partition.index]
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Of each bucket in turn."""
+        return tuple(self.unlike_pieces[i] for i in self.order)
 
     @cached_property
     def wire_bytes(self) -> int:
         """Bytes sent in one step by the rank that sends most."""
-        phases = [phase for bucket in self.buckets for phase in (*bucket.gathers, *bucket.phases)]
-        return busiest_sent(phases) * self.strategy.exchanges_per_step
+        if not self.count:
+            return 0
+        often = np.bincount(self.partition.index, minlength=len(self.traffic))
+        sent = [
+            times * phase.sent_by_rank()
+            for times, traffic, gathers in zip(often.tolist(), self.traffic, self.gathering, strict=True)
+            for phase in (*gathers, *traffic.phases)
+        ]
+        return int(np.sum(sent, axis=0).max()) * self.strategy.exchanges_per_step if sent else 0
 
     @cached_property
     def sent(self) -> Array:
         """Bytes that the busiest rank sends in each piece that is a collective."""
-        return np.array([busiest_sent([p.what]) for p in self.pieces if isinstance(p.what, Phase)], dtype=np.float64)
+        of = [busiest_sent([p.what]) if isinstance(p.what, Phase) else 0 for p in self.unlike_pieces]
+        return np.array(of, dtype=np.float64)[self.order][~self.codec]
 
     @cached_property
     def codec_bytes(self) -> int:
         """Bytes of the codec's buffers for the bucket that needs most."""
-        unlike = {bucket.plan: bucket for bucket in self.buckets}
-        return max((_codec_bytes(bucket, self.strategy) for bucket in unlike.values()), default=0)
+        pairs = zip(self.partition.unlike, self.traffic, strict=True)
+        return max((_codec_bytes(plan, traffic, self.strategy) for plan, traffic in pairs), default=0)
 
 
 def exchange_plan(
@@ -155,59 +183,66 @@ def plan_key(strategy: Strategy) -> Hashable:
     )  # fmt: skip
 
 
-def plan_buckets(workload: Workload, strategy: Strategy, level: Level = "expected") -> tuple[Bucket, ...]:
-    """What is exchanged in one step, in order; nothing for one worker whose weights are not shared out."""
-    if strategy.world_size == 1 and not SHARDINGS[strategy.sharding].weights:
-        return ()
-    parts = kept(workload, _partition_key(strategy), lambda: _partition(workload, strategy))
-    alike = {plan: (strategy.traffic(plan, level), strategy.gathers(plan)) for plan in {plan for _, plan in parts}}
-    return tuple(Bucket(layers, plan, *alike[plan]) for layers, plan in parts)
-
-
-def _partition_key(s: Strategy) -> Hashable:
-    """What decides which gradients travel together."""
+def _partition_of(workload: Workload, s: Strategy) -> Partition:
+    """Nothing for one worker whose weights are not shared out."""
+    level = SHARDINGS[s.sharding]
     sized = s.first_bucket_bytes, s.bucket_bytes
-    return "partition", SHARDINGS[s.sharding].weights, s.compression, s.options, s.exchange == "allreduce", sized
+    alone = s.world_size == 1 and not level.weights
+    key = "partition", alone, level.weights, s.compression, s.options, s.exchange == "allreduce", sized
 
+    def make() -> Partition:
+        made = [] if alone else s.partition(workload.parameters, workload.ready_order)
+        layers = tuple(tuple({p.layer for p in members}) for members, _ in made)
+        unlike = {plan: number for number, plan in enumerate(dict.fromkeys(plan for _, plan in made))}
+        index = np.array([unlike[plan] for _, plan in made], dtype=np.int64)
+        return Partition(layers, tuple(unlike), index, np.array([min(some) for some in layers], dtype=np.int64))
 
-def _partition(workload: Workload, strategy: Strategy) -> list[tuple[tuple[int, ...], BucketPlan]]:
-    """The layers of each group, and its elements."""
-    made = strategy.partition(workload.parameters, workload.ready_order)
-    return [(tuple({p.layer for p in members}), plan) for members, plan in made]
+    return kept(workload, key, make)
 
 
 def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: Level, measured: bool) -> ExchangePlan:
-    buckets = plan_buckets(workload, strategy, level)
-    unlike = {bucket.plan: bucket for bucket in buckets}
-    made = {plan: _pieces(bucket, measured) for plan, bucket in unlike.items()}
-    pieces = [made[bucket.plan] for bucket in buckets]
-    flat = [piece for some in pieces for piece in some]
-    names = SHARDINGS[strategy.sharding].gathers if buckets else ()
-    gathers = [bucket.gathers[i] for i in range(len(names)) for bucket in buckets]
-    jobs = [p.what for p in flat if isinstance(p.what, Job)]
-    counts = [len(some) for some in pieces]
+    parts = _partition_of(workload, strategy)
+    traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
+    gathering = tuple(strategy.gathers(plan) for plan in parts.unlike)
+    made = [_pieces(plan, some, measured) for plan, some in zip(parts.unlike, traffic, strict=True)]
+    flat = tuple(piece for some in made for piece in some)
+    counts = np.array([len(some) for some in made], dtype=np.int64)
+    each = counts[parts.index]
+    begin = np.cumsum(each) - each
+    order = np.repeat((np.cumsum(counts) - counts)[parts.index] - begin, each) + np.arange(int(each.sum()))
+    codec = np.array([isinstance(p.what, Job) for p in flat], dtype=np.bool_)
+    chunked = np.array([p.part == "chunked" for p in flat], dtype=np.bool_)
+    rows = load_rows([p.what if isinstance(p.what, Phase) else None for p in flat], devices_per_node)[order]
+    names = SHARDINGS[strategy.sharding].gathers if parts.layers else ()
+    fetched = [load_rows([some[i] for some in gathering], devices_per_node)[parts.index] for i in range(len(names))]
+    jobs = [_job_row(piece.what) for piece in flat]
     return ExchangePlan(
         strategy,
-        buckets,
-        tuple(flat),
-        np.repeat(np.arange(len(buckets)), counts),
-        np.array([isinstance(p.what, Job) for p in flat], dtype=np.bool_),
-        np.array([p.part == "chunked" for p in flat], dtype=np.bool_),
-        np.cumsum([0, *counts])[:-1].astype(np.int64),
-        np.array([min(bucket.layers) for bucket in buckets], dtype=np.int64),
-        np.array([bucket.traffic.largest for bucket in buckets], dtype=np.float64),
-        loads([*(p.what for p in flat if isinstance(p.what, Phase)), *gathers], devices_per_node),
-        np.array([(j.work == "encode", j.calls, j.packed, j.dense) for j in jobs], dtype=np.float64).reshape(-1, 4),
+        parts,
+        traffic,
+        gathering,
+        flat,
+        order,
+        np.repeat(np.arange(len(parts.index)), each),
+        codec[order],
+        chunked[order],
+        begin,
+        np.array([some.largest for some in traffic], dtype=np.float64)[parts.index],
+        Loads.of(np.concatenate([rows[~codec[order]], *fetched])),
+        np.array(jobs, dtype=np.float64).reshape(-1, 4)[order][codec[order]],
         names,
     )
 
 
-def _pieces(bucket: Bucket, measured: bool) -> list[Piece]:
+def _job_row(what: Phase | Job) -> tuple[float, ...]:
+    return (what.work == "encode", what.calls, what.packed, what.dense) if isinstance(what, Job) else (0, 0, 0, 0)
+
+
+def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[Piece]:
     """Encode, collectives, decode. What is received in the first collective of the chunks that carries data is added behind it.
 
     Measured: one line for each of the codec's works over the whole bucket, the fixed part once a chunk.
     """
-    t = bucket.traffic
     chunks = max(1, t.chunks) if measured else t.chunks
     calls = max([t.chunks, *(phase.rounds for phase in t.chunked if phase.pattern == "shift")])
 
@@ -215,7 +250,7 @@ def _pieces(bucket: Bucket, measured: bool) -> list[Piece]:
         packed, dense = getattr(t.compressed, work), getattr(t.dense, work)
         if measured:
             added = t.compressed.reduce + t.dense.reduce + t.inner.reduce
-            return [Piece(work, "chunked", Job(work, chunks, added if work == "reduce" else bucket.elements, 0), chunks)]
+            return [Piece(work, "chunked", Job(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)]
         return [Piece(work, "chunked", Job(work, calls, packed, dense), calls)] if packed or dense else []
 
     made: list[Piece] = []
@@ -235,7 +270,7 @@ def _pieces(bucket: Bucket, measured: bool) -> list[Piece]:
     return [*made, *(Piece(phase.name, "after", phase, 1) for phase in t.after)]
 
 
-def _codec_bytes(bucket: Bucket, strategy: Strategy) -> int:
+def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
     """A plain all-reduce works in the bucket itself; else a group is copied together, and chunks are on their way.
 
     A chunk holds what the busiest rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has
@@ -244,14 +279,14 @@ def _codec_bytes(bucket: Bucket, strategy: Strategy) -> int:
     if SHARDINGS[strategy.sharding].weights:
         return 0
     if strategy.exchange == "allreduce":
-        sent = sum(max(phase.sizes) for phase in bucket.phases)
-        return sent if sent != FP32.push_bytes(bucket.elements) else 0
-    chunks = -(-bucket.traffic.chunks // IN_FLIGHT) or 1
+        sent = sum(max(phase.sizes) for phase in traffic.phases)
+        return sent if sent != FP32.push_bytes(plan.elements) else 0
+    chunks = -(-traffic.chunks // IN_FLIGHT) or 1
     known = strategy.description.format.spread is None
-    worst = bucket.traffic.chunked if known else strategy.traffic(bucket.plan, "most").chunked
+    worst = traffic.chunked if known else strategy.traffic(plan, "most").chunked
     moved = int(np.sum([phase.sent_by_rank() + phase.received_by_rank() for phase in worst], axis=0).max()) if worst else 0
-    inner = sum(int(phase.received_by_rank().max()) for phase in bucket.traffic.before if not phase.ring)
-    return FP32.push_bytes(bucket.elements) + moved // chunks + inner
+    inner = sum(int(phase.received_by_rank().max()) for phase in traffic.before if not phase.ring)
+    return FP32.push_bytes(plan.elements) + moved // chunks + inner
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.errors import UserError
 from paceline.planning.space import Candidate, Tally
-from paceline.prediction import predict
+from paceline.prediction.batch import step_seconds
 from paceline.workload.layers import Workload
 
 Array = NDArray[np.float64]
@@ -33,18 +32,10 @@ class Evaluated:
 
 def evaluate(workload: Workload, candidates: Sequence[Candidate], left_out: Tally) -> Evaluated:
     """Predict every candidate; one that cannot be predicted has no seconds (NaN) and is counted in ``left_out``."""
-    found = np.array([_numbers(workload, one, left_out) for one in candidates], dtype=np.float64).reshape(-1, 2)
-    available = np.array([cluster.device.memory.value for cluster, _ in candidates], dtype=np.float64)
-    return Evaluated(found[:, 0], found[:, 1], available)
-
-
-def _numbers(workload: Workload, candidate: Candidate, left_out: Tally) -> tuple[float, float]:
-    try:
-        one = predict(workload, *candidate)
-    except UserError as error:
-        left_out.add(error.message)
-        return math.nan, 0.0
-    return one.step_time_s, one.memory_bytes
+    found = step_seconds(workload, candidates)
+    for reason in found.refused.values():
+        left_out.add(reason)
+    return Evaluated(found.step_s, found.memory_bytes, found.available_bytes)
 
 
 def log_spread(low: float, high: float) -> float:

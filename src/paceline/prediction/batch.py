@@ -83,7 +83,7 @@ def _groups(candidates: Sequence[Candidate], loader: float, refused: dict[int, s
         try:
             check_fits_together(c, strategy, loader)
         except UserError as error:
-            refused[index] = str(error)
+            refused[index] = error.message
             continue
         where = id(c.device), id(c.intra_link), id(c.network), c.devices_per_node, c.num_nodes
         groups.setdefault((where, plan_key(strategy)), []).append(index)
@@ -147,7 +147,7 @@ class _Group:
             size = strategy.micro_batch_size
             row = passes.row(cluster, strategy, size)
             if isinstance(row, UserError):
-                refused[index] = str(row)
+                refused[index] = row.message
                 continue
             kept.append(index)
             rows.append(row)

@@ -44,7 +44,8 @@ def test_relief(way: Strategy, link: str) -> None:
         if (
             way.sharding == "ddp" and way.compression == "dense"
         ):  # what was hidden comes to light, so no more is gained than was waited
-            assert r.before_s - r.step_time_s <= p.exposed[r.resource] * (1 + 1e-6) + 1e-9
+            gone = p.exposed[r.resource] + p.exposed["stragglers"]  # less work, less of it that the slowest is behind
+            assert r.before_s - r.step_time_s <= gone * (1 + 1e-6) + 1e-9
 
 
 def test_without_the_network_a_step_is_that_of_an_endless_one() -> None:

@@ -14,6 +14,7 @@ def test_mlperf() -> None:
     one = case("mlperf")
     (setting,) = one.settings
     assert one.workload.name == "resnet-50" and one.software == "tuned"
+    assert case("mlperf", round="v0.7").software == "eager"
     assert one.step_s == pytest.approx(0.1)  # 3200 samples at 32000 a second
     assert setting.strategy.global_batch_size == 3200 and setting.strategy.precision == "fp16"
     assert (setting.cluster.num_nodes, setting.cluster.devices_per_node) == (2, 8)
@@ -82,7 +83,32 @@ def test_nvidia_dle() -> None:
 
 
 def test_vtrain_keeps_data_parallel_rows() -> None:
+    one = case("vtrain")
+    assert one.step_s == 0.25 and one.workload.name == "gpt-12x1024"
+    assert one.settings[0].strategy.grad_accum_steps == 2 and one.samples == 64
     assert skip("vtrain", pp="2", dp="4").good is False
+
+
+def test_neusight() -> None:
+    one = case("neusight")
+    assert (one.step_s, one.precision, one.published) == (0.4, "fp32", {"NeuSight": 0.44, "Habitat": 0.9})
+    assert one.workload.name == "bert-large" and one.settings[0].strategy.micro_batch_size == 4
+    four = case("neusight", option="dp4")
+    assert four.settings[0].cluster.world_size == 4 and four.settings[0].strategy.micro_batch_size == 1
+    assert not skip("neusight", option="tp4").good and not skip("neusight", mode="inf").good
+    assert skip("neusight", option="fusion").good and skip("neusight", model="switchxl4").good
+
+
+def test_llmfoundry() -> None:
+    one = case("llmfoundry")
+    (setting,) = one.settings
+    assert one.step_s == pytest.approx(2.0) and one.precision == "bf16"
+    assert (setting.cluster.num_nodes, setting.cluster.network.bandwidth.value) == (2, 200e9)
+    strategy = setting.strategy
+    assert (strategy.sharding, strategy.recompute, strategy.grad_accum_steps) == ("zero3", True, 2)
+    assert strategy.micro_batch_size == 4 and one.workload.sample == "sequence of 2048 tokens"
+    assert case("llmfoundry", num_gpus="8").settings[0].cluster.num_nodes == 1
+    assert skip("llmfoundry", act_cpu_offload="True").good and skip("llmfoundry", precision="fp8").good
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -38,8 +38,8 @@ WORKING = ("compute", "memory bandwidth", "launch overhead", "stragglers", "inpu
 """Resources of ``Prediction.exposed`` that the device itself works with; the others are waited for."""
 LEAST_WORK = 0.3
 """Share of a measured step that is taken for work at least, where nobody measured the wait."""
-WORK = Kernel(every=0.1, task=0.2, near=0.25, noise=0.05)
-WAIT = Kernel(every=0.2, task=0.6, near=0.7, noise=0.3)
+WORK = Kernel(every=0.1, task=0.2, near=0.25, noise=0.04)
+WAIT = Kernel(every=0.2, task=0.6, near=0.6, noise=0.2)
 
 
 class Correction:

@@ -13,6 +13,7 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 
 HoldOut = Literal["device", "model", "scale"]
+Software = Literal["tuned", "eager", "ordinary"]
 HOLD_OUTS: tuple[HoldOut, ...] = ("device", "model", "scale")
 
 
@@ -57,7 +58,8 @@ class Case:
 
     Attributes:
         settings: one, or two whose step times are averaged by weight.
-        software: ``tuned`` (as for a benchmark) or ``ordinary`` (framework code as people write it).
+        software: ``tuned`` (as for a benchmark), ``eager`` (the same with kernels launched one by one, before graphs of
+            them) or ``ordinary`` (framework code as people write it).
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, where the file says it.
         published: what others predicted for this row, seconds by name.
     """
@@ -65,7 +67,7 @@ class Case:
     keys: Keys
     workload: Workload
     settings: tuple[Setting, ...]
-    software: Literal["tuned", "ordinary"]
+    software: Software
     step_s: float
     sync_s: float | None = None
     published: Mapping[str, float] = field(default_factory=dict)

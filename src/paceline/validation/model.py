@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Protocol
 
 from paceline.hardware.cluster import Cluster
 from paceline.prediction import Correction, Observation, Prediction, fit, predict
-from paceline.prediction.efficiency import Efficiency, SoftwareLevel, efficiency
+from paceline.prediction.efficiency import Efficiency, efficiency
 from paceline.strategy.strategy import Strategy
-from paceline.validation.case import Case, HoldOut
+from paceline.validation.case import Case, HoldOut, Software
 from paceline.validation.score import Estimate
 from paceline.workload.layers import Workload
 
@@ -66,9 +67,11 @@ class Model:
 
 
 @cache
-def _levels(software: SoftwareLevel, without: str) -> tuple[Efficiency, Efficiency, Efficiency]:
+def _levels(software: Software, without: str) -> tuple[Efficiency, Efficiency, Efficiency]:
     """Low, typical and high of the constants that did not see ``without``."""
-    typical = efficiency(software, without)
+    typical = efficiency("ordinary" if software == "ordinary" else "tuned", without)
+    if software == "eager":
+        typical = replace(typical, launch_s=efficiency("ordinary", without).launch_s)
     return typical.timed(1.5), typical, typical.timed(0.7)
 
 
@@ -76,7 +79,7 @@ def _predict(
     workload: Workload,
     cluster: Cluster,
     strategy: Strategy,
-    software: SoftwareLevel,
+    software: Software,
     without: str,
     correction: Correction | None = None,
 ) -> Prediction:

@@ -27,7 +27,7 @@ def named(name: str | None, **dimensions: Any) -> Workload | None:
         return None
     try:
         return workload(name, **dimensions)
-    except (UserError, TypeError):
+    except UserError:
         return None
 
 

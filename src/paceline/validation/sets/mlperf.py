@@ -1,6 +1,7 @@
 """MLPerf Training results as ``mlperf_training.csv`` has them: a row for each system and benchmark.
 
-Only rows whose throughput was read from the steps or from the slope between evaluations count; the runs are tuned. Half of a
+Only rows whose throughput was read from the steps or from the slope between evaluations count; the runs are tuned, and from
+round v1.0 on replay graphs of kernels. Half of a
 BERT sequence of 512 tokens is padding, which GPU submissions do not compute (Krell et al. 2021, arXiv:2107.02027, section 2);
 the Transformer's batch is in tokens, about 27 to a sentence of WMT English-German on either side.
 """
@@ -78,14 +79,23 @@ def case(row: Row) -> Case | Skip:
         machines, micro, making.half(found), OPTIMIZERS.get(benchmark, "momentum"), grad_accum_steps=accumulation
     )
     return Case(
-        keys=keys, workload=network, settings=(one,), software="tuned", step_s=one.strategy.global_batch_size / rate
-    )  # fmt: skip
+        keys=keys,
+        workload=network,
+        settings=(one,),
+        software="tuned" if _round(row) >= 1 else "eager",
+        step_s=one.strategy.global_batch_size / rate,
+    )
 
 
 def _benchmark(row: Row) -> str:
     """RetinaNet took the place, and in some results the name, of SSD with round v2.0."""
-    benchmark, round_ = row.text("benchmark"), re.match(r"v([0-9]+)", row.text("round"))
-    return "retinanet" if benchmark == "ssd" and round_ and int(round_[1]) >= 2 else benchmark
+    benchmark = row.text("benchmark")
+    return "retinanet" if benchmark == "ssd" and _round(row) >= 2 else benchmark
+
+
+def _round(row: Row) -> int:
+    found = re.match(r"v([0-9]+)", row.text("round"))
+    return int(found[1]) if found else 1
 
 
 def _dimensions(benchmark: str, device: Device, row: Row) -> dict[str, Any]:

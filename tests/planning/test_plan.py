@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import replace
 from math import prod
 
 import pytest
 
 from paceline.errors import UserError
+from paceline.hardware import cluster
 from paceline.planning import Goal, Space, Work, parse_goal, plan
+from paceline.planning.plan import PLAIN, TIE
 from paceline.planning.space import Tally, candidates, worlds
 from paceline.planning.why import matches, parse_wanted
 from paceline.prediction import predict
-from paceline.prediction.convergence import Point, fit
-from paceline.workload import Workload
+from paceline.prediction.convergence import Point, fit, mlperf
+from paceline.workload import Workload, workload
 
 PRICES = {"toy": 1.0, "fast": 2.5}
 
@@ -23,11 +26,11 @@ PRICES = {"toy": 1.0, "fast": 2.5}
 def by_hand(toy: Workload, space: Space, work: Work) -> list[tuple[float, float]]:
     """Time and dollars of every legal strategy, one predict after the other."""
     found = []
-    for cluster, strategy in candidates(space, work, Tally()):
-        p = predict(toy, cluster, strategy)
+    for machines, strategy in candidates(space, work, Tally()):
+        p = predict(toy, machines, strategy)
         time = p.step_time_s * work.samples(strategy) / strategy.global_batch_size
         if p.fits:
-            found.append((time, time / 3600 * PRICES[cluster.device.name] * cluster.world_size))
+            found.append((time, time / 3600 * PRICES[machines.device.name] * machines.world_size))
     return found
 
 
@@ -39,7 +42,7 @@ def test_the_best_is_the_best_of_all(text: str, toy: Workload, space: Space) -> 
     every = by_hand(toy, space, work)
     column = 1 if goal.by_cost else 0
     best = found.best.usd if goal.by_cost else found.best.time_s
-    assert best <= min(one[column] for one in every) * 1.01
+    assert best <= min(one[column] for one in every) * (1 + TIE) * (1 + PLAIN)
     assert found.considered == len(every)
 
 
@@ -77,9 +80,9 @@ def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
     assert fastest.time_s < cheapest.time_s and fastest.usd > cheapest.usd
     between = (fastest.time_s + cheapest.time_s) / 2
     late = plan(toy, space, Goal("deadline", between), work, prices=PRICES).best
-    assert late.time_s <= between and cheapest.usd <= late.usd <= fastest.usd * 1.01
+    assert late.time_s <= between and cheapest.usd <= late.usd <= fastest.usd * 1.03
     loose = plan(toy, space, Goal("budget", fastest.usd * 1.01), work, prices=PRICES).best
-    assert loose.time_s == pytest.approx(fastest.time_s, rel=0.01)
+    assert loose.time_s == pytest.approx(fastest.time_s, rel=0.03)
 
 
 def test_a_limit_that_nothing_meets_names_the_nearest(toy: Workload, space: Space) -> None:
@@ -215,3 +218,13 @@ def test_worlds() -> None:
     assert worlds(1, 1) == ((1, 1),)
     nodes = [n for _, n in worlds(8, 100)]
     assert nodes[-1] == 100 and 64 in nodes and len(nodes) < 25
+
+
+def test_a_hundred_thousand_strategies_in_seconds() -> None:
+    """The target is ten seconds on two cores; here with one, and three times the room for whoever shares the machine."""
+    clusters = tuple(cluster(name, local, n, "100Gb/s") for name in ("A100", "H100") for local, n in worlds(8, 16))
+    work = Work(curve=mlperf("resnet-50"))
+    begin = time.process_time()
+    found = plan(workload("resnet-50"), Space(clusters=clusters), Goal("cheapest"), work)
+    assert found.considered > 100_000
+    assert time.process_time() - begin < 30

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from paceline.errors import UserError
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
-from paceline.planning.evaluate import Array, Evaluated, evaluate, log_spread
-from paceline.planning.goal import Goal, money
+from paceline.planning.evaluate import evaluate, log_spread
+from paceline.planning.goal import Array, Goal, money
 from paceline.planning.space import Candidate, Space, Tally, candidates
 from paceline.planning.why import Wanted, describe, difference, illegal, matches
 from paceline.planning.work import Work
 from paceline.prediction import predict
+from paceline.prediction.batch import Steps
 from paceline.prediction.convergence import Z80
 from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.workload.layers import Workload
@@ -26,7 +27,7 @@ SHOWN = 8
 """Strategies in the ranking."""
 FRONT = 12
 """Points of the front that are predicted whole; it is thinned evenly where it has more."""
-PLAIN = 0.003
+PLAIN = 0.01
 """A choice off the plain way (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
 TIE = 0.01
 """Strategies this near to the best are told apart by the other quantity: the same money for less time, and the reverse."""
@@ -116,13 +117,14 @@ def plan(
     )
 
 
-def _fitting(workload: Workload, made: Sequence[Candidate], found: Evaluated, left_out: Tally) -> NDArray[np.intp]:
+def _fitting(workload: Workload, made: Sequence[Candidate], found: Steps, left_out: Tally) -> NDArray[np.intp]:
     """Indices of the candidates that fit their device."""
-    too_large = found.missing > 0
+    too_large = ~found.fits
+    lacking = found.memory_bytes - found.available_bytes
     if too_large.any():
         where = np.flatnonzero(too_large)
-        least = int(where[found.missing[where].argmin()])
-        missing, title = float(found.missing[least]) / GIB, describe(*made[least])
+        least = int(where[lacking[where].argmin()])
+        missing, title = float(lacking[least]) / GIB, describe(*made[least])
         if too_large.all():
             raise UserError(
                 f"{workload.name} fits nowhere here: {missing:.3g} GiB are missing at least, with {title}",
@@ -225,7 +227,7 @@ def _compression(table: _Table, order: Sequence[int], goal: Goal) -> str:
     name = f"{table.made[other][1].compression} over {table.made[other][1].exchange}"
     what = "costs" if goal.by_cost else "takes"
     if abs(gain - 1) < PLAIN:
-        return f"Compression does not pay: the best with it ({name}) gains nothing over dense."
+        return f"Compression does not pay: the best with it ({name}) gains less than {PLAIN:.0%} over dense."
     if gain < 1:
         waits = _network_share(table, dense)
         return (

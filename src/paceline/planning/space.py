@@ -139,7 +139,15 @@ def _on(cluster: Cluster, space: Space, work: Work, ways: Sequence[Strategy], le
             left_out.add(why, len(here), f"batch {batch} on {n} workers, {times} micro steps")
             continue
         for way in here:
-            yield cluster, replace(way, world_size=n, global_batch_size=batch, grad_accum_steps=times)
+            yield cluster, _placed(way, n, batch, times)
+
+
+def _placed(way: Strategy, workers: int, batch: int, times: int) -> Strategy:
+    """``way`` for that many workers and samples. It and the division were checked: to check them again for each of a hundred
+    thousand strategies would take seconds."""
+    placed = object.__new__(Strategy)
+    placed.__dict__.update(way.__dict__, world_size=workers, global_batch_size=batch, grad_accum_steps=times)
+    return placed
 
 
 def _batch(batch: int, times: int, workers: int, work: Work) -> str:

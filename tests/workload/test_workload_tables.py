@@ -174,6 +174,13 @@ def test_recurrent_networks_have_the_published_widths() -> None:
     assert workload("deepspeech2").num_parameters == conv + sum(units) + 4 * 1600 + 1600 + 800 * 29
 
 
+def test_stable_diffusion_has_the_released_size() -> None:
+    """865.91 M: stabilityai/stable-diffusion-2-base, unet."""
+    assert workload("stable-diffusion").num_parameters == 865_910_724
+    attention = [o for layer in workload("stable-diffusion").layers for o in layer.operations if o.kind == "attention"]
+    assert {(o.m, o.n) for o in attention} == {(s, t) for s in (4096, 1024, 256) for t in (s, 77)} | {(64, 64), (64, 77)}
+
+
 def test_unet3d_is_that_of_nnu_net() -> None:
     """31.2 M parameters: NVIDIA DeepLearningExamples, PyTorch/Segmentation/nnUNet, 3D."""
     assert workload("unet3d").num_parameters == pytest.approx(31.2e6, rel=0.001)

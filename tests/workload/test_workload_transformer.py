@@ -135,6 +135,20 @@ def test_parameters_are_those_of_the_released_weights(name: str) -> None:
     assert workload(name).num_parameters == PUBLISHED[name]
 
 
+def test_adapters_alone_are_trained() -> None:
+    """MLPerf Training v4.0, llama2_70b_lora: 44,564,480 trained beside 68,976,648,192 frozen parameters."""
+    whole, adapted = workload("llama-2-70b", 8192), workload("llama-2-70b-lora", 8192)
+    assert adapted.num_parameters == 80 * 16 * (8192 + 10240 + 2 * 8192) == 44_564_480
+    # The gradients of inputs only: a pass of products forward and one backward, and the adapters, under 1 %.
+    products = [
+        [sum(o.flops for x in t.layers for o in x.operations if o.kind == "matmul" and o.backward == back) for back in (0, 1)]
+        for t in (whole, adapted)
+    ]
+    assert products[1][0] == pytest.approx(products[0][0], rel=0.01)
+    assert products[1][1] == pytest.approx(products[0][1] / 2, rel=0.01)
+    assert adapted.activation_bytes < whole.activation_bytes
+
+
 @pytest.mark.parametrize("name", ROUNDED)
 def test_parameters_are_those_of_the_papers(name: str) -> None:
     assert workload(name).num_parameters == pytest.approx(ROUNDED[name], rel=0.02)

@@ -17,6 +17,7 @@ from paceline.models.bert import VOCABULARY as BERT_VOCABULARY
 from paceline.models.bert import bert_base, bert_large
 from paceline.models.cifar import cifar10_terngrad
 from paceline.models.detection import mask_rcnn, retinanet, ssd_resnet34
+from paceline.models.diffusion import stable_diffusion
 from paceline.models.googlenet import googlenet
 from paceline.models.gpt2 import CONTEXT as GPT2_CONTEXT
 from paceline.models.gpt2 import VOCABULARY as GPT2_VOCABULARY
@@ -129,6 +130,9 @@ REGISTRY: dict[str, Model] = {
         InputSpec((2, 27), tokens=GNMT_VOCABULARY),
         "sentences of 27 tokens",
         "Wu et al. 2016, arXiv:1609.08144; MLPerf v0.7",
+    ),
+    "stable-diffusion": Model(
+        stable_diffusion, InputSpec((4, 64, 64)), "latent 4x64x64", "Rombach et al. 2022, arXiv:2112.10752; MLPerf v3.1", "mean"
     ),
     "bert-base": Model(bert_base, _BERT, "sequence of 128 tokens", "Devlin et al. 2018, arXiv:1810.04805"),
     "bert-large": Model(bert_large, _BERT, "sequence of 128 tokens", "Devlin et al. 2018, arXiv:1810.04805"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from paceline.workload.layers import Workload
@@ -33,6 +33,7 @@ _MPT = "mosaicml/llm-foundry, scripts/train/yamls/pretrain: a learned place for 
 _LLAMA2 = "Touvron et al. 2023 (Llama 2), arXiv:2307.09288, section 2.2, and the released weights"
 _LLAMA3 = "Llama team 2024, arXiv:2407.21783, table 3, and the released weights"
 _BERT = "Devlin et al. 2018 (BERT), arXiv:1810.04805, section 3, and the released weights"
+_LORA = "MLPerf Training v4.0: adapters of rank 16 beside the products of attention of Llama 2 70B; frozen weights not counted"
 _VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, table 3 (big); MLPerf Training v0.6: normalised before, 33,708 tokens"
 
 
@@ -63,6 +64,7 @@ def _bert(layers: int, hidden: int, heads: int, head: Literal["dense", "masked",
     )  # fmt: skip
 
 
+_LLAMA_70B = _llama(80, 8192, 64, 8, 28672, 32000)
 SHAPES: Mapping[str, Named] = {
     "gpt2": Named(_gpt(12, 768, 12, 1024), 1024, _GPT2),
     "gpt2-medium": Named(_gpt(24, 1024, 16, 1024), 1024, _GPT2),
@@ -90,7 +92,8 @@ SHAPES: Mapping[str, Named] = {
     "mpt-70b": Named(_mpt(80, 8192, 64), 2048, _MPT),
     "llama-2-7b": Named(_llama(32, 4096, 32, 32, 11008, 32000), 4096, _LLAMA2),
     "llama-2-13b": Named(_llama(40, 5120, 40, 40, 13824, 32000), 4096, _LLAMA2),
-    "llama-2-70b": Named(_llama(80, 8192, 64, 8, 28672, 32000), 4096, _LLAMA2),
+    "llama-2-70b": Named(_LLAMA_70B, 4096, _LLAMA2),
+    "llama-2-70b-lora": Named(replace(_LLAMA_70B, fused_qkv=True, adapter=16), 8192, _LORA),
     "llama-3-8b": Named(_llama(32, 4096, 32, 8, 14336, 128256), 8192, _LLAMA3),
     "llama-3-70b": Named(_llama(80, 8192, 64, 8, 28672, 128256), 8192, _LLAMA3),
     "bert-base": Named(_bert(12, 768, 12, "dense"), 128, _BERT),

@@ -7,7 +7,7 @@ adds the scores that it computes again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from paceline.errors import UserError
@@ -48,6 +48,8 @@ class TransformerShape:
             and keys, or a bias of the scores, which costs nothing in a fused kernel.
         segments: token types, embedded as the tokens are.
         dropout: after attention, feed-forward network and embedding, and of the attention weights.
+        adapter: rank of the adapters beside the products of attention; where it is not 0 they alone are trained, and the
+            weights of the rest are no parameters of the table (LoRA: Hu et al. 2021, arXiv:2106.09685).
         head: ``tokens`` says a token for each place; ``dense`` the same after a dense layer, as BERT; ``masked`` that
             for 15 % of the places, with a pooler and the next-sentence head; ``span`` two numbers for each place.
     """
@@ -69,6 +71,7 @@ class TransformerShape:
     context: int = 0
     segments: int = 0
     dropout: bool = True
+    adapter: int = 0
     head: Literal["tokens", "dense", "masked", "span"] = "tokens"
 
     def __post_init__(self) -> None:
@@ -107,8 +110,25 @@ def transformer(
     parts = _start(shape, seq_len)
     parts += [part.named(f"blocks.{i}.") for i in range(shape.layers) for part in block]
     parts += _end(shape, seq_len)
+    if shape.adapter:
+        parts = [_adapted(part, shape.adapter) for part in parts]
     name = name or f"transformer-{shape.layers}x{shape.hidden}"
     return _workload(parts, name, source, f"sequence of {seq_len} tokens", seq_len)
+
+
+def _adapted(part: Part, rank: int) -> Part:
+    """The same frozen, with an adapter where it is a product of attention. What enters is held for the adapter only."""
+    if part.kind == "Embedding":
+        return replace(part, operations=part.operations[:1], kept=0.0, weights=())
+    if part.kind != "Linear":
+        return replace(part, weights=())
+    operations, whole = tuple(o for o in part.operations if o.grows != "k"), part.operations[0]
+    if ".attention." not in part.name:
+        return replace(part, operations=operations, kept=0.0, weights=())
+    rows, inputs, outputs = whole.m, int(whole.k), int(whole.n)
+    down, up = linear("", rows, inputs, rank, bias=False), linear("", rows, rank, outputs, bias=False)
+    weights = ("up.weight", (outputs, rank)), ("down.weight", (rank, inputs))
+    return Part(part.name, part.kind, operations + down.operations + up.operations, down.kept + up.kept, weights)
 
 
 def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: float) -> Workload:

@@ -35,7 +35,8 @@ WORKLOADS = {
     "unet3d": "unet3d",
     "ncf": "ncf",
     "gpt3": "gpt3-175b",
-    "llama2_70b_lora": "llama-2-70b",
+    "llama2_70b_lora": "llama-2-70b-lora",
+    "stable_diffusion": "stable-diffusion",
 }
 OPTIMIZERS = {"bert": "adam", "transformer": "adam", "gnmt": "adam", "gpt3": "adam"}
 NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))

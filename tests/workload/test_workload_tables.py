@@ -57,6 +57,7 @@ PUBLISHED = {
     "resnet-18": Published(11_689_512, 2 * 1.81 * GIGA, 0.01, "torchvision resnet18: 1.81 GMAC"),
     "resnet-34": Published(21_797_672, 2 * 3.66 * GIGA, 0.01, "torchvision resnet34: 3.66 GMAC"),
     "resnet-101": Published(44_549_160, 2 * 7.80 * GIGA, 0.01, "torchvision resnet101: 7.80 GMAC"),
+    "resnext-101": Published(44_177_704, 2 * 8.01 * GIGA, 0.01, "timm resnext101_32x4d: 44.18M, 8.01 GMAC"),
     "resnet-152": Published(60_192_808, 2 * 11.51 * GIGA, 0.01, "torchvision resnet152: 11.51 GMAC"),
     "yolov3": Published(
         61_949_149 - 180 * (1024 + 512 + 256 + 3), 65.86 * GIGA * (448 / 416) ** 2, 0.01,
@@ -149,17 +150,22 @@ def test_detectors_are_those_of_torchvision_but_for_their_classes() -> None:
     assert workload("mask-rcnn").flops_forward == pytest.approx(2 * 258e9, rel=0.1)
 
 
-def test_ssd_has_8732_boxes_on_a_body_of_34_layers() -> None:
+@pytest.mark.parametrize(
+    ("name", "depth", "first"),
+    # Of torchvision, less the classifier and the last stage.
+    [("ssd-resnet34", 21_797_672 - 513_000 - 13_114_368, 256), ("ssd-resnet50", 25_557_032 - 2_049_000 - 14_964_736, 1024)],
+)
+def test_ssd_has_8732_boxes_on_three_stages_of_a_residual_body(name: str, depth: int, first: int) -> None:
     with torch.device("meta"):
-        module = build("ssd-resnet34")
+        module = build(name)
         offsets, classes = module(torch.empty(2, 3, 300, 300))
         body = sum(p.numel() for p in module.get_submodule("body").parameters())
     assert offsets.shape == (2, 4, 8732) and classes.shape == (2, 81, 8732)
-    assert body == 21_797_672 - 513_000 - 13_114_368  # resnet34 of torchvision less its classifier and last stage
+    assert body == depth
     maps = sum(size**2 * boxes * width for size, boxes, width in zip(
-        (38, 19, 10, 5, 3, 1), (4, 6, 6, 6, 4, 4), (256, 512, 512, 256, 256, 256), strict=True
+        (38, 19, 10, 5, 3, 1), (4, 6, 6, 6, 4, 4), (first, 512, 512, 256, 256, 256), strict=True
     ))  # fmt: skip
-    heads = [x for x in workload("ssd-resnet34").layers if x.name.startswith(("offsets", "classes"))]
+    heads = [x for x in workload(name).layers if x.name.startswith(("offsets", "classes"))]
     assert sum(x.flops_forward for x in heads) == 2 * 9 * 85 * maps
 
 
@@ -239,7 +245,7 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
         with counter:
             output = module(entry.input.example(2, "meta"))
         assert 2 * workload(name).flops_forward == counter.get_total_flops()
-        if name in ("alexnet", "retinanet"):
+        if name in ("alexnet", "retinanet", "resnext-101"):
             return  # torch counts the weight gradient of a grouped convolution as if it had one group
         counter = FlopCounterMode(display=False)
         with counter:

@@ -16,7 +16,7 @@ from paceline.models.alexnet import alexnet
 from paceline.models.bert import VOCABULARY as BERT_VOCABULARY
 from paceline.models.bert import bert_base, bert_large
 from paceline.models.cifar import cifar10_terngrad
-from paceline.models.detection import mask_rcnn, retinanet, ssd_resnet34
+from paceline.models.detection import mask_rcnn, retinanet, ssd_resnet34, ssd_resnet50
 from paceline.models.diffusion import stable_diffusion
 from paceline.models.googlenet import googlenet
 from paceline.models.gpt2 import CONTEXT as GPT2_CONTEXT
@@ -28,7 +28,7 @@ from paceline.models.lenet import lenet5
 from paceline.models.ncf import ITEMS, ncf
 from paceline.models.recurrent import BINS, deepspeech2, gnmt
 from paceline.models.recurrent import VOCABULARY as GNMT_VOCABULARY
-from paceline.models.resnet import resnet18, resnet18_cifar, resnet34, resnet50, resnet101, resnet152
+from paceline.models.resnet import resnet18, resnet18_cifar, resnet34, resnet50, resnet101, resnet152, resnext101
 from paceline.models.unet3d import unet3d
 from paceline.models.vgg import vgg_16, vgg_a
 from paceline.models.yolov3 import yolov3
@@ -98,8 +98,16 @@ REGISTRY: dict[str, Model] = {
     ),
     "resnet-101": Model(resnet101, _IMAGENET, "image 3x224x224", _RESNET),
     "resnet-152": Model(resnet152, _IMAGENET, "image 3x224x224", _RESNET),
+    "resnext-101": Model(resnext101, _IMAGENET, "image 3x224x224", "Xie et al. 2016, arXiv:1611.05431: 32x4d"),
     "ssd-resnet34": Model(
         ssd_resnet34, InputSpec((3, 300, 300)), "image 3x300x300", "Liu et al. 2016, arXiv:1512.02325; MLPerf v1.1", "mean"
+    ),
+    "ssd-resnet50": Model(
+        ssd_resnet50,
+        InputSpec((3, 300, 300)),
+        "image 3x300x300",
+        "Liu et al. 2016, arXiv:1512.02325; NVIDIA DeepLearningExamples",
+        "mean",
     ),
     "retinanet": Model(
         retinanet, InputSpec((3, 800, 800)), "image 3x800x800", "Lin et al. 2017, arXiv:1708.02002; MLPerf v2.0", "mean"

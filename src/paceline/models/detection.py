@@ -4,6 +4,9 @@ losses over them are counted as means.
 SSD-ResNet34, 300x300, 81 classes: Liu et al. 2016 (arXiv:1512.02325) in the form of mlcommons/training,
 single_stage_detector (v0.6 to v1.1): ResNet-34 up to its third stage, which keeps 38x38; six maps, 8,732 boxes.
 
+SSD-ResNet50 is the form of NVIDIA DeepLearningExamples, PyTorch/Detection/SSD: the same on ResNet-50, its added
+convolutions normalised.
+
 RetinaNet, ResNeXt-50 32x4d, 800x800, 264 classes of Open Images: Lin et al. 2017 (arXiv:1708.02002) in the form of
 torchvision, which MLPerf uses from v2.0 on: nine boxes a place on five levels; normalisation frozen, and so are the stem
 and the first stage.
@@ -46,19 +49,21 @@ class Stages(nn.Module):
 class Ssd(nn.Module):
     """Images (B, 3, 300, 300) to offsets (B, 4, 8732) and class logits (B, 81, 8732)."""
 
-    def __init__(self) -> None:
+    def __init__(self, block: type[Basic] | type[Bottleneck], *, normalised: bool) -> None:
         super().__init__()
-        self.body = nn.Sequential(body(Basic, MIDDLE[:3], strides=(1, 2, 1)))
-        last = (256, 128, 256, 1, 0)
-        plan = ((256, 256, 512, 2, 1), (512, 256, 512, 2, 1), (512, 128, 256, 2, 1), last, last)
+        self.body = nn.Sequential(body(block, MIDDLE[:3], strides=(1, 2, 1)))
+
+        def conv(inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> list[nn.Module]:
+            layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, bias=not normalised)
+            return [layer, *([nn.BatchNorm2d(outputs)] if normalised else []), nn.ReLU(inplace=True)]
+
+        first, last = 256 * block.expansion, (256, 128, 256, 1, 0)
+        plan = ((first, 256, 512, 2, 1), (512, 256, 512, 2, 1), (512, 128, 256, 2, 1), last, last)
         self.more = nn.ModuleList(
-            nn.Sequential(
-                nn.Conv2d(inputs, inner, 1), nn.ReLU(inplace=True),
-                nn.Conv2d(inner, outputs, 3, stride=stride, padding=padding), nn.ReLU(inplace=True),
-            )
+            nn.Sequential(*conv(inputs, inner, 1), *conv(inner, outputs, 3, stride, padding))
             for inputs, inner, outputs, stride, padding in plan
-        )  # fmt: skip
-        maps = tuple(zip((256, 512, 512, 256, 256, 256), (4, 6, 6, 6, 4, 4), strict=True))
+        )
+        maps = tuple(zip((first, 512, 512, 256, 256, 256), (4, 6, 6, 6, 4, 4), strict=True))
         self.offsets = nn.ModuleList(nn.Conv2d(width, 4 * boxes, 3, padding=1) for width, boxes in maps)
         self.classes = nn.ModuleList(nn.Conv2d(width, SSD_CLASSES * boxes, 3, padding=1) for width, boxes in maps)
 
@@ -164,7 +169,12 @@ def _bins(features: Tensor, proposals: int, side: int) -> Tensor:
 
 def ssd_resnet34() -> nn.Module:
     """Images (B, 3, 300, 300) to offsets (B, 4, 8732) and class logits (B, 81, 8732)."""
-    return Ssd()
+    return Ssd(Basic, normalised=False)
+
+
+def ssd_resnet50() -> nn.Module:
+    """Images (B, 3, 300, 300) to offsets (B, 4, 8732) and class logits (B, 81, 8732)."""
+    return Ssd(Bottleneck, normalised=True)
 
 
 def retinanet() -> nn.Module:

@@ -160,6 +160,11 @@ def resnet101() -> nn.Module:
     return classifier(Bottleneck, LARGE)
 
 
+def resnext101() -> nn.Module:
+    """Images (B, 3, 224, 224) to logits (B, 1000): ResNeXt-101 32x4d."""
+    return classifier(Bottleneck, LARGE, groups=32)
+
+
 def resnet152() -> nn.Module:
     """Images (B, 3, 224, 224) to logits (B, 1000)."""
     return classifier(Bottleneck, LARGEST)

@@ -14,6 +14,7 @@ TEXTS = ("system", "model", "precision", "unit")
 NUMBERS = ("num_gpus", "batch_per_gpu_listed", "throughput")
 WORKLOADS = {
     "resnet50": ("resnet-50", "momentum"),
+    "ssd": ("ssd-resnet50", "momentum"),
     "gnmt": ("gnmt", "adam"),
     "bert_base_squad": ("bert-base-squad", "adam"),
     "bert_large_squad": ("bert-large-squad", "adam"),

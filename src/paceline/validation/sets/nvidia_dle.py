@@ -20,6 +20,8 @@ WORKLOADS = {
     "LanguageModeling/BERT": ("bert-large-mlm", "adam"),
     "Classification/RN50v1.5": ("resnet-50", "momentum"),
     "Classification/ConvNets/resnet50v1.5": ("resnet-50", "momentum"),
+    "Classification/ConvNets/resnext101-32x4d": ("resnext-101", "momentum"),
+    "Detection/SSD": ("ssd-resnet50", "momentum"),
     "Segmentation/MaskRCNN": ("mask-rcnn", "momentum"),
 }
 NETWORKS = {

@@ -67,8 +67,8 @@ class Baselines:
         return per_device(_nearest_batch(case, [row for row in rows if row.keys.devices == smallest]))
 
     def _alike(self, case: Case) -> Sequence[Case]:
-        """Visible rows of the same model and device, of the same system where there are any."""
-        rows = self._same.get((case.keys.model, case.keys.device), [])
+        """Visible rows of the same model and device, with samples as long and of the same system where there are any."""
+        rows = _same_sample(case, self._same.get((case.keys.model, case.keys.device), ()))
         return [row for row in rows if row.keys.system == case.keys.system] or rows
 
     def _constant_mfu(self, case: Case) -> float | None:
@@ -86,9 +86,12 @@ class Baselines:
         return self._mfu[key]
 
     def _datasheet(self, case: Case) -> Mapping[str, float]:
-        others = [row for row in self._of_model.get((case.keys.model,), ()) if row.keys.device != case.keys.device]
+        others: Sequence[Case] = [
+            row for row in self._of_model.get((case.keys.model,), ()) if row.keys.device != case.keys.device
+        ]
         if not others or self._hold_out != "device":
             return {}
+        others = _same_sample(case, others)
         scale = min(abs(math.log(row.keys.devices / case.keys.devices)) for row in others)
         equal = [row for row in others if abs(math.log(row.keys.devices / case.keys.devices)) <= scale + 1e-9]
         near = min(equal, key=lambda row: abs(math.log(_peak(row) / _peak(case))))
@@ -99,7 +102,7 @@ class Baselines:
         return {name: per_device(row) * ratio for name, ratio in ratios.items()}
 
     def _pollux(self, case: Case) -> PolluxForm | None:
-        key = (case.keys.model, case.keys.device, case.keys.system)
+        key = (case.keys.model, case.keys.device, case.keys.system, f"{case.workload.flops_per_sample:.6g}")
         if key not in self._forms:
             self._forms[key] = PolluxForm.fit(self._alike(case))
         return self._forms[key]
@@ -110,6 +113,12 @@ def _by(rows: Iterable[Case], *names: str) -> dict[tuple[str, ...], list[Case]]:
     for row in rows:
         out[tuple(getattr(row.keys, name) for name in names)].append(row)
     return out
+
+
+def _same_sample(case: Case, rows: Sequence[Case]) -> Sequence[Case]:
+    """Those with as much work in a sample (a sequence as long), else all."""
+    work = case.workload.flops_per_sample
+    return [row for row in rows if math.isclose(row.workload.flops_per_sample, work)] or rows
 
 
 def _device(case: Case) -> Device:

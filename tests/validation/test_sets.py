@@ -73,6 +73,7 @@ def test_lambda() -> None:
     assert one.precision == "fp16" and case("lambda", precision="fp32/tf32").precision == "tf32"
     assert case("lambda", precision="fp32/tf32", system="LambdaCloud 2x V100 16GB").precision == "fp32"
     assert skip("lambda", model="waveglow").good
+    assert case("lambda", model="gnmt", unit="tokens/s", throughput="27648").step_s == pytest.approx(1.0)
 
 
 def test_nvidia_dle() -> None:

@@ -132,7 +132,7 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
         joules=joules,
         matrix_joules=matrix_joules,
         launch_s=launch,
-        link_share=_kinds(pcie=0.7, nvlink=0.8, ethernet=0.94, infiniband=0.85, loopback=0.8),
+        link_share=_kinds(pcie=0.4, nvlink=0.8, ethernet=0.94, infiniband=0.85, loopback=0.8),
         concurrent_messages=8,
         latency_factor=1.0,
         codec_cores=4,
@@ -143,12 +143,14 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
 
 # Links are estimates: TCP/IP over Ethernet carries at most 0.94 of the line (1448 bytes of data in a frame of 1538);
 # 8 H100 on NVLink 4 (450 GB/s) reach a bus bandwidth of 466 GB/s with sums in the switch (NVIDIA dgxc-benchmarking), which
-# bounds HIGH; gloo reaches 0.94 between four hosts at 1 Gb/s (100 MB in 1.28 s). The other shares are unmeasured.
+# bounds HIGH; gloo reaches 0.94 between four hosts at 1 Gb/s (100 MB in 1.28 s). Over PCIe 3 four T4 wait 0.13 s
+# and two 0.06 s for the 436 MB of BERT base, 0.3 and 0.5 of the link; 2080 Ti, which have no peer access, get a tenth of it
+# (Sia's AWS and RTX clusters, siasosp23/artifacts @aaf7a0d). The other shares are unmeasured.
 TYPICAL = efficiency()
 LOW = replace(
     TYPICAL,
     time_factor=1.5,
-    link_share=_kinds(pcie=0.45, nvlink=0.55, ethernet=0.6, infiniband=0.6, loopback=0.5),
+    link_share=_kinds(pcie=0.1, nvlink=0.55, ethernet=0.6, infiniband=0.6, loopback=0.5),
     concurrent_messages=1,
     latency_factor=2.0,
     codec_cores=1,

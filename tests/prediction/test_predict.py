@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
@@ -548,3 +549,17 @@ def test_512_workers_are_quick():
         plan = strategy(512, compression="terngrad", exchange=exchange)
         predict(workload("resnet-50"), named_cluster("P100", 4, 128, "1Gb/s"), plan)
     assert time.perf_counter() - start < 5
+
+
+def test_layers_are_worked_out_anew_where_an_end_of_the_range_has_other_kernels():
+    """What is scaled from the typical seconds is what would be worked out."""
+    net, place = workload("resnet-50"), named_cluster("V100", 4, 2, "10Gb/s")
+    plan = strategy(8, precision="fp16")
+    for changed in fields(TYPICAL):
+        if changed.name in ("level", "protocols", "concurrent_messages"):
+            continue
+        value = getattr(TYPICAL, changed.name)
+        other = {k: v * 0.9 for k, v in value.items()} if isinstance(value, Mapping) else value * 0.9
+        end = replace(TYPICAL, **{changed.name: other})
+        apart = predict(net, place, plan, efficiencies=(end, TYPICAL, TYPICAL)).high_s
+        assert apart == pytest.approx(predict(net, place, plan, efficiencies=(end,) * 3).high_s, rel=1e-12), changed.name

@@ -154,10 +154,21 @@ class StepCosts:
 
 
 def catalogue_costs(
-    workload: Workload, cluster: Cluster, strategy: Strategy, plan: ExchangePlan, efficiency: Efficiency
+    workload: Workload,
+    cluster: Cluster,
+    strategy: Strategy,
+    plan: ExchangePlan,
+    efficiency: Efficiency,
+    passes: tuple[Seconds, Seconds] | None = None,
 ) -> StepCosts:
-    """Costs from datasheet numbers. Raises UserError for a precision that the device does not have."""
-    forward, backward = layer_seconds(workload, strategy.micro_batch_size, strategy.precision, cluster.device, efficiency)
+    """Costs from datasheet numbers. Raises UserError for a precision that the device does not have.
+
+    Args:
+        passes: forward and backward, where they are known already.
+    """
+    if passes is None:
+        passes = layer_seconds(workload, strategy.micro_batch_size, strategy.precision, cluster.device, efficiency)
+    forward, backward = passes
     again, share = run_again(workload, strategy.recompute, forward.total)
     return StepCosts(
         forward,

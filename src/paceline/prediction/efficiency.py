@@ -78,9 +78,20 @@ class Efficiency:
     overlap_penalty: float = 0.0
     straggler_spread: float = 0.0
 
+    def seconds_of(self, other: Efficiency) -> float:
+        """By how much layers take longer than under ``other``; 0 where that differs from layer to layer."""
+        return self.time_factor / other.time_factor if all(getattr(self, n) == getattr(other, n) for n in _KERNELS) else 0.0
+
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
         return replace(self, time_factor=self.time_factor * factor)
+
+
+_KERNELS = (
+    "matmul_share", "joules", "matrix_joules", "vector_share", "conv_share", "matrix_share", "matrix_conv_share",
+    "attention_share", "winograd", "depth", "matrix_depth", "small_tile", "units", "memory_share", "kept_share", "launch_s",
+)  # fmt: skip
+"""What the seconds of layers follow from, but for ``time_factor``; a test holds the list complete."""
 
 
 def _kinds(pcie: float, nvlink: float, ethernet: float, infiniband: float, loopback: float) -> Mapping[str, float]:

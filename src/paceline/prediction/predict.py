@@ -11,6 +11,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction import efficiency as levels
 from paceline.prediction.assumptions import assumptions
 from paceline.prediction.calibration import Calibration
+from paceline.prediction.compute import layer_seconds
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import StepCosts, calibrated_costs, catalogue_costs
 from paceline.prediction.efficiency import Efficiency
@@ -90,7 +91,9 @@ def predict(
 
     def step(efficiency: Efficiency, level: Level) -> _Step:
         plan = exchange_plan(workload, planned, cluster.devices_per_node, level)
-        costs = catalogue_costs(workload, cluster, strategy, plan, efficiency)
+        factor = efficiency.seconds_of(middle)
+        known = (passes[0].scaled(factor), passes[1].scaled(factor)) if factor else None
+        costs = catalogue_costs(workload, cluster, strategy, plan, efficiency, known)
         if calibration is not None:
             plan = exchange_plan(workload, planned, cluster.devices_per_node, level, measured=True)
             costs = calibrated_costs(costs, workload, strategy, plan, calibration)
@@ -98,6 +101,8 @@ def predict(
         parts = pieces(costs, strategy.grad_accum_steps, shared, feed)
         return _Step(plan, costs, parts, place(parts, overlap, shared))
 
+    middle = efficiencies[1]
+    passes = layer_seconds(workload, strategy.micro_batch_size, strategy.precision, cluster.device, middle)
     low, typical, high = (step(e, level) for e, level in zip(efficiencies, LENGTHS, strict=True))
     plan, costs, parts, placed = typical.plan, typical.costs, typical.parts, typical.placed
     exposed = exposed_seconds(costs, parts, placed)

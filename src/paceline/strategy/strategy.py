@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Generic
 
@@ -200,7 +200,10 @@ class Strategy:
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict of every choice."""
-        return {**asdict(self), "options": dict(self.options)}
+        return {**{name: getattr(self, name) for name in _FIELDS}, "options": dict(self.options)}
+
+
+_FIELDS = tuple(one.name for one in fields(Strategy))  # asdict would copy what cannot change
 
 
 def _multiples(value: int, of: int) -> str:

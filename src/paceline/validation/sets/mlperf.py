@@ -1,9 +1,9 @@
 """MLPerf Training results as ``mlperf_training.csv`` has them: a row for each system and benchmark.
 
 Only rows whose throughput was read from the steps or from the slope between evaluations count; the runs are tuned, and from
-round v1.0 on replay graphs of kernels. Half of a
-BERT sequence of 512 tokens is padding, which GPU submissions do not compute (Krell et al. 2021, arXiv:2107.02027, section 2);
-the Transformer's batch is in tokens, about 27 to a sentence of WMT English-German on either side.
+round v1.0 on replay graphs of kernels. Half of a BERT sequence of 512 tokens is padding, which submissions do not compute
+(Krell et al. 2021, arXiv:2107.02027, section 2); the Transformer's batch is in tokens, about 27 to a sentence of WMT
+English-German on either side.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def case(row: Row) -> Case | Skip:
         if batch / devices < 512:
             return Skip(keys, "batch in packed sequences of unknown length", good=False)
         samples = batch / SENTENCE_TOKENS
-    network = making.named(WORKLOADS.get(benchmark), **_dimensions(benchmark, found, row))
+    network = making.named(WORKLOADS.get(benchmark), **_dimensions(benchmark, row))
     if network is None:
         return Skip(keys, making.NO_WORKLOAD)
     micro = max(1, round(samples / devices / accumulation))
@@ -99,10 +99,9 @@ def _round(row: Row) -> int:
     return int(found[1]) if found else 1
 
 
-def _dimensions(benchmark: str, device: Device, row: Row) -> dict[str, Any]:
+def _dimensions(benchmark: str, row: Row) -> dict[str, Any]:
     if benchmark == "bert":
-        length = row.whole("seq_len") or 512
-        return {"seq_len": length // 2 if device.kind == "gpu" else length}
+        return {"seq_len": (row.whole("seq_len") or 512) // 2}
     if benchmark == "transformer":
         return {"seq_len": SENTENCE_TOKENS}
     return {}

@@ -17,7 +17,7 @@ import pytest
 from paceline.rundir import RunDir
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/tour.md")
+PAGES = ("README.md", "docs/tour.md", "docs/planning.md")
 BIN = Path(sys.executable).parent
 
 
@@ -59,6 +59,13 @@ def test_every_command_of_a_page_runs_in_order(page: str, checkout: Path) -> Non
     assert found
     for command in found:
         assert run(command, checkout).stdout
+
+
+def test_the_planning_guide_runs_in_python(checkout: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs/planning.md").read_text(), re.DOTALL)
+    assert code
+    done = subprocess.run([sys.executable, "-c", code[1]], cwd=checkout, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0 and "A100" in done.stdout, done.stderr
 
 
 def test_the_readme_names_the_makefile_targets() -> None:

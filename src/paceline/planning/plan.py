@@ -128,7 +128,7 @@ def _fitting(workload: Workload, made: Sequence[Candidate], found: Steps, left_o
         if too_large.all():
             raise UserError(
                 f"{workload.name} fits nowhere here: {missing:.3g} GiB are missing at least, with {title}",
-                "give a device with more memory, more nodes, a smaller --global-batch, or let --sharding be zero3",
+                "give a device with more memory, more nodes or a smaller --global-batch",
             )
         left_out.add("does not fit the device's memory", len(where), f"least missing {missing:.3g} GiB, with {title}")
     return np.flatnonzero(~too_large & np.isfinite(found.step_s))
@@ -158,7 +158,7 @@ def _ranked(goal: Goal, table: _Table, left_out: Tally) -> list[int]:
         near = int(np.flatnonzero(known)[limited[known].argmin()])
         over = float(limited[near])
         raise UserError(
-            f"no strategy meets {goal}: the nearest takes {goal.amount(over)}, {over / goal.limit - 1:.0%} more, with "
+            f"no strategy meets {goal}: the nearest takes {goal.amount(over)}, {_over(over / goal.limit)}, with "
             f"{describe(*table.made[near])}",
             f"give {goal.kind}={_wide(goal, over)} or more, or more nodes",
         )
@@ -168,6 +168,10 @@ def _ranked(goal: Goal, table: _Table, left_out: Tally) -> list[int]:
     near = score <= score.min() * (1 + TIE)
     order = np.lexsort((score, np.where(near, other, score), ~near))
     return [int(i) for i in allowed[order]]
+
+
+def _over(ratio: float) -> str:
+    return f"{ratio - 1:.0%} more" if ratio < 10 else f"{ratio:,.0f} times as much"
 
 
 def _wide(goal: Goal, value: float) -> str:
@@ -240,7 +244,7 @@ def _compression(table: _Table, order: Sequence[int], goal: Goal) -> str:
             f"samples, so it breaks even at {gain - 1:.1%} more samples to the target. How many it needs is unknown; "
             "--penalty says it."
         )
-    return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best without it."
+    return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best without it, for equal samples."
 
 
 def _network_share(table: _Table, index: int) -> float:

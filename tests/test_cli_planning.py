@@ -1,0 +1,121 @@
+"""``plan``, ``whatif`` and ``explain`` on the command line: one object, a range, the assumptions; a mistake is one line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.cli import main
+
+SMALL = "--device A100 --devices-per-node 4 --network 10Gb/s --max-nodes 2"
+PLAN = f"plan resnet-50 {SMALL} --global-batch 512 --sharding ddp"
+JOB = "resnet-50 --device V100 --devices-per-node 8 --nodes 2 --network 10Gb/s --global-batch 1024"
+
+
+def run(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str]:
+    code = main(shlex.split(command))
+    return code, *capsys.readouterr()
+
+
+def answer(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
+    code, out, err = run(capsys, f"{command} --json")
+    assert (code, err) == (0, "") and out.count("\n") == 1
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, f"{PLAN} --goal cheapest --price 2 --why-not compression=terngrad")
+    best = data["best"]
+    assert best["time_low_s"] <= best["time_s"] <= best["time_high_s"] and best["usd"] > 0
+    assert data["considered"] > 50 and data["assumptions"] and data["front"] and data["why_not"]
+    assert sum(x["count"] for x in data["excluded"]) > 0 and all(x["reason"] for x in data["excluded"])
+    text = run(capsys, f"{PLAN} --goal cheapest --price 2")[1]
+    assert max(map(len, text.splitlines())) <= 80 and "given by the user" in text and "ompression" in text
+
+
+def test_a_target_of_ones_own_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    runs = tmp_path / "runs.csv"
+    runs.write_text("global_batch,samples_to_target\n256,1000000\n512,1100000\n1024,1300000\n")
+    data = answer(capsys, f"plan resnet-50 {SMALL} --target {runs} --sharding ddp --compression dense --penalty terngrad=1.1")
+    assert 256 <= data["best"]["strategy"]["global_batch_size"] <= 1024
+    assert any("from 3 points" in a for a in data["assumptions"])
+
+
+def test_epochs_and_samples_are_the_same_work(capsys: pytest.CaptureFixture[str]) -> None:
+    epochs, samples = (answer(capsys, f"{PLAN} {work}") for work in ("--epochs 2", f"--samples {2 * 1281167}"))
+    assert epochs["best"]["time_s"] == pytest.approx(samples["best"]["time_s"])
+
+
+def test_whatif(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, f"whatif {JOB} --change network=100Gb/s --change nodes+2")
+    assert [one["title"] for one in data["changes"]] == ["network=100Gb/s", "nodes+2"]
+    for one in (*data["changes"], data["together"]):
+        assert one["speedup_low"] <= one["speedup"] <= one["speedup_high"]
+        assert one["low_s"] <= one["step_time_s"] <= one["high_s"] and one["usd"] > 0 and one["assumptions"]
+    assert data["changes"][1]["scaling"] == "strong" and data["unit"] == "epoch"
+    assert "strong scaling" in " ".join(run(capsys, f"whatif {JOB} --change nodes+2")[1].split())
+    assert "weak scaling" in " ".join(run(capsys, f"whatif {JOB} --change nodes+2 --scaling weak")[1].split())
+
+
+def test_explain(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = answer(capsys, f"explain {JOB} --trace {tmp_path / 'step.json'}")
+    assert sum(data["exposed"].values()) == pytest.approx(data["step_time_s"])
+    assert data["critical_path"] and data["if_gone"][0]["resource"] == data["bottleneck"]
+    assert json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    text = run(capsys, f"explain {JOB}")[1]
+    assert data["bottleneck"] in text and "Critical path" in text
+
+
+@pytest.mark.parametrize(
+    "command", [f"predict {JOB}", f"{PLAN} --goal cheapest", f"whatif {JOB} --change nodes=4", f"explain {JOB}"]
+)
+def test_report(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = run(capsys, f"{command} --report {tmp_path}")
+    assert (code, err) == (0, "") and out.splitlines()[-1] == f"report: {tmp_path}/report.html"
+    assert "<svg" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (f"{PLAN} --goal soonest", "legal: fastest, cheapest, deadline=6h, budget=500"),
+        (f"{PLAN} --goal deadline=2h", "deadline=2 h 00 min of what"),
+        (f"{PLAN} --goal deadline=1s --samples 1e9", "the nearest takes"),
+        (f"{PLAN} --goal budget=1 --samples 1e9", "the nearest takes $"),
+        (f"plan resnet-50 {SMALL}", "a larger batch always trains more"),
+        (f"plan lenet5 {SMALL} --target mlperf", "unknown MLPerf convergence curve 'lenet5'"),
+        (f"{PLAN} --target soon", "give mlperf, or a CSV file"),
+        (f"{PLAN} --target none.csv", "cannot read none.csv"),
+        (f"plan lenet5 {SMALL} --global-batch 64 --epochs 3", "give --samples instead"),
+        (f"{PLAN} --epochs 3 --samples 5", "give one of them"),
+        (f"{PLAN} --samples -5", "give a positive number"),
+        (f"{PLAN} --compression terngrat", "did you mean terngrad"),
+        (f"{PLAN} --why-not colour=red", "unknown choice 'colour'"),
+        (f"{PLAN} --price cheap", "is not a price"),
+        (f"{PLAN} --penalty terngrad=none", "is not a factor"),
+        (f"{PLAN} --global-batch 0", "whole number"),
+        ("plan resnet-50 --device A100 --max-nodes 2 --global-batch 64", "2 nodes have no network"),
+        ("plan resnet-50 --device A100 --max-nodes 0 --global-batch 64", "--max-nodes 0"),
+        (
+            "plan resnet-50 --device A100 --devices-per-node 8 --devices-per-node 4 --max-nodes 1 --global-batch 64",
+            "once for each",
+        ),
+        ("plan resnet-50 --device A100 --max-nodes 1 --global-batch 7 --devices-per-node 0", "devices_per_node is 0"),
+        ("plan gpt2 --device T4 --max-nodes 1 --global-batch 4096 --sharding ddp --precision fp32", "GiB are missing"),
+        (f"whatif {JOB} --change notes+1", "nearest: nodes"),
+        (f"whatif {JOB} --change network=0Gb/s", "positive bandwidth"),
+        (f"whatif {JOB} --change nodes+1", "does not divide among 24 workers"),
+        (f"whatif {JOB} --change nodes+2 --scaling linear", "unknown scaling 'linear'"),
+        (f"explain {JOB} --run nowhere", "no run directory"),
+        (f"explain {JOB} --trace /proc/no/trace.json", "cannot write"),
+    ],
+)
+def test_a_mistake_is_one_line(command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, command)
+    assert code == 2 and out == "" and err.count("\n") == 1 and err.startswith("paceline: "), err
+    assert said in err

@@ -25,6 +25,7 @@ def test_mlperf() -> None:
     assert skip("mlperf", accelerator="Abacus-9").good
     assert skip("mlperf", benchmark="chess").good
     assert not skip("mlperf", global_batch="8").good
+    assert skip("mlperf", benchmark="gpt3", accelerator="H100-SXM5-80GB").reason == skip("mlperf", tp="4").reason
 
 
 def test_mlperf_counts_tpus_as_one_torus_and_a_batch_by_its_pieces() -> None:

@@ -38,6 +38,8 @@ WORKLOADS = {
     "llama2_70b_lora": "llama-2-70b-lora",
     "stable_diffusion": "stable-diffusion",
 }
+LARGE = {"gpt3": 1.3 * 2 * 175e9, "llama2_70b_lora": 1.3 * 2 * 69e9}
+"""Bytes of weights at 16 bits and what goes with them: where a device has less, the model is divided among several."""
 OPTIMIZERS = {"bert": "adam", "transformer": "adam", "gnmt": "adam", "gpt3": "adam"}
 NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))
 """Between nodes where the row does not say it: what NVIDIA's reference systems of that generation have."""
@@ -72,6 +74,8 @@ def case(row: Row) -> Case | Skip:
     network = making.named(WORKLOADS.get(benchmark), **_dimensions(benchmark, row))
     if network is None:
         return Skip(keys, making.NO_WORKLOAD)
+    if LARGE.get(benchmark, 0.0) > found.memory.value:  # the row leaves out how
+        return Skip(keys, making.PARALLEL, good=False)
     micro = max(1, round(samples / devices / accumulation))
     machines = _cluster(found, int(devices), nodes, int(per_node or 0), row)
     if machines is None:

@@ -33,6 +33,7 @@ def assumptions(
         *(_measured(strategy, calibration) if calibration else _catalogue(cluster, strategy)),
         *(_exchange(cluster, strategy, calibration, overlap) if strategy.world_size > 1 else ()),
         *_step(workload, strategy),
+        *(_stragglers(strategy) if calibration is None else ()),
         *_feed(loader_samples_per_s),
         f"Not counted: {'' if calibration or TYPICAL.straggler_spread else 'stragglers, '}the framework's own memory and "
         "workspaces.",
@@ -59,6 +60,9 @@ def _step(workload: Workload, strategy: Strategy) -> Iterator[str]:
             if found
             else "Recomputation changes nothing: no layer's name says that it is part of a block."
         )
+
+
+def _stragglers(strategy: Strategy) -> Iterator[str]:
     if strategy.world_size > 1 and TYPICAL.straggler_spread:
         yield (
             f"Workers' compute times vary by {TYPICAL.straggler_spread:.1%}; a step waits for the slowest of "
@@ -131,6 +135,8 @@ def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | N
                 f"{link.name} {where}: {format_bandwidth(link.bandwidth.value)} in one direction ({link.bandwidth.source}), "
                 f"of which {TYPICAL.link_share[link.kind]:.0%} are had; latency {format_seconds(link.latency.value)}."
             )
+        if cluster.device.kind != "cpu":
+            yield "The engine's collectives take the fastest of NCCL's algorithms and protocols for their size."
         if strategy.compression != "dense" or strategy.exchange != "allreduce":
             yield from _codec(cluster, strategy)
     yield from _lengths(strategy)
@@ -140,7 +146,9 @@ def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | N
     if not strategy.compress_pull:
         yield "Sums return as fp32: only the push is compressed."
     if overlap:
-        yield "The exchange overlaps the backward pass, bucket after bucket as DDP does, without slowing it."
+        lost = f"; of the time in which both work {TYPICAL.overlap_penalty:.0%} are lost to each other"
+        how = "the passes, one unit ahead" if SHARDINGS[strategy.sharding].weights else "the backward pass, bucket after bucket"
+        yield f"The exchange overlaps {how}{lost if TYPICAL.overlap_penalty else ''}."
     else:
         same = ": the same cores do both" if calibration else ""
         yield f"The exchange begins when the backward pass has ended{same}."
@@ -156,7 +164,7 @@ def _codec(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
             f"({rate.encode.source})."
         )
     else:
-        yield "The codec runs beside the backward pass at memory bandwidth and does not slow it."
+        yield "The codec runs beside the backward pass at memory bandwidth."
     if strategy.exchange != "allreduce":
         yield f"Codec and network work on chunks of {format_bytes(4 * CHUNK_ELEMENTS)} at once; the slower one sets the pace."
 

@@ -15,6 +15,7 @@ import csv
 import json
 import math
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from accuracy_summary import read
@@ -31,23 +32,27 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str, int]] = {
     "maskrcnn": (("mask-rcnn",), "0.377 box and 0.339 mask mAP on COCO (MLPerf)", COCO),
     "unet3d": (("unet3d",), "0.908 mean Dice on KiTS19 (MLPerf)", 168),
     "gnmt": (("gnmt",), "24.0 BLEU on WMT16 English to German (MLPerf)", 0),
-    "bert": (("bert-large",), "0.72 masked-LM accuracy from MLPerf's checkpoint (MLPerf)", 0),
+    "bert": (("bert-large", "bert-large-mlm"), "0.72 masked-LM accuracy from MLPerf's checkpoint (MLPerf)", 0),
 }
 """Networks, target, samples of one epoch (0 where the logs do not say)."""
 
 
+def read_points(path: Path, name: str) -> list[Point]:
+    """Those of one benchmark."""
+    with path.open(newline="") as file:
+        return [
+            Point(float(r["global_batch"]), float(r["samples_to_target_median"]))
+            for r in csv.DictReader(file)
+            if r["samples_to_target_median"] and r["global_batch"] and r["benchmark"] == name
+            if r["division"].lower() in ("closed", "close") and r["round"] != "v0.6"
+        ]
+
+
 def curves(path: Path) -> list[dict[str, Any]]:
     """One entry a benchmark."""
-    with path.open(newline="") as file:
-        rows = [r for r in csv.DictReader(file) if r["samples_to_target_median"] and r["global_batch"]]
     found = []
     for name, (workloads, target, epoch) in BENCHMARKS.items():
-        points = [
-            Point(float(r["global_batch"]), float(r["samples_to_target_median"]))
-            for r in rows
-            if r["benchmark"] == name and r["division"].lower() in ("closed", "close") and r["round"] != "v0.6"
-        ]
-        curve = fit(points, target, SOURCE, epoch)
+        curve = fit(read_points(path, name), target, SOURCE, epoch)
         found.append(
             {
                 "benchmark": name,
@@ -63,6 +68,16 @@ def curves(path: Path) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def without_one(points: list[Point]) -> tuple[float, float]:
+    """Mean and worst relative error of each batch, predicted by a curve that was fitted without it."""
+    errors = []
+    for batch in {p.global_batch_size for p in points}:
+        own = median(p.samples for p in points if p.global_batch_size == batch)
+        curve = fit([p for p in points if p.global_batch_size != batch], "", "")
+        errors.append(abs(curve.samples(batch, beyond=True) / own - 1))
+    return fmean(errors), max(errors)
 
 
 def accuracies() -> list[dict[str, Any]]:
@@ -100,4 +115,11 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     options.out.write_text(toml(options.csv), encoding="utf-8")
-    print(f"{options.out} written")
+    print("| benchmark | points | batches | Emin, epochs | Bcrit | spread | one batch left out: mean, worst |")
+    print("|---|---|---|---|---|---|---|")
+    for entry in curves(options.csv):
+        mean, worst = without_one(read_points(options.csv, entry["benchmark"]))
+        epochs = f"{entry['min_samples'] / entry['epoch_samples']:.1f}" if entry["epoch_samples"] else "-"
+        batches = f"{entry['low_batch']:g} to {entry['high_batch']:g}"
+        numbers = f"{entry['critical_batch']:,.0f} | {entry['spread']:.1%} | {mean:.1%}, {worst:.1%}"
+        print(f"| {entry['benchmark']} | {entry['num_points']} | {batches} | {epochs} | {numbers} |")

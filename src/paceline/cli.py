@@ -212,10 +212,13 @@ def _hardware_list(o: argparse.Namespace) -> Answer:
 
 def _hardware_show(o: argparse.Namespace) -> Answer:
     from paceline import hardware
+    from paceline.hardware.prices import listings
     from paceline.reporting.catalogue import device_text, link_text
 
     found = hardware.find(o.name)
-    return asdict(found), device_text(found) if isinstance(found, hardware.Device) else link_text(found)
+    if isinstance(found, hardware.Link):
+        return asdict(found), link_text(found)
+    return {**asdict(found), "prices": [asdict(one) for one in listings(found.name)]}, device_text(found)
 
 
 def _hardware_probe(o: argparse.Namespace) -> Answer:

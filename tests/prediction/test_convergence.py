@@ -19,6 +19,7 @@ from paceline.prediction import convergence
 from paceline.prediction.convergence import Convergence, Point, fit
 from paceline.record import RunRecord
 from paceline.strategy import COMPRESSIONS
+from paceline.workload import names
 
 ROOT = Path(__file__).parents[2]
 MLPERF = Path(os.environ.get("PACELINE_SHARED", ROOT.parent / "shared")) / "data/measured/mlperf_training.csv"
@@ -123,6 +124,8 @@ def test_mlperf_has_curves_and_says_where_from() -> None:
     assert 35 < curve.samples(1632) / curve.epoch_samples < 42 and 55 < curve.samples(32768) / curve.epoch_samples < 65
     with pytest.raises(UserError, match="resnet-50"):
         convergence.mlperf("resnet-51")
+    for name in ("ssd-resnet34", "mask-rcnn", "unet3d", "gnmt", "bert-large"):
+        assert name in names() and convergence.mlperf(name).num_points >= 10
 
 
 @pytest.mark.skipif(not MLPERF.exists(), reason="MLPerf's logs are not here")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.hardware import Cluster
 from paceline.planning.goal import Goal
+from paceline.planning.scaling import curves
 from paceline.planning.space import Excluded
 from paceline.planning.why import describe
 from paceline.prediction import Prediction
@@ -73,6 +75,7 @@ class Plan:
         excluded: by reason. ``considered``: legal strategies that were predicted.
         compression: what compression is worth here, in words.
         why_not: of the strategy that was asked for, in words; ``asked`` is it, where it exists.
+        scaling: the best strategy on other numbers of its devices, by kind of scaling.
     """
 
     workload: str
@@ -87,6 +90,7 @@ class Plan:
     assumptions: tuple[str, ...]
     why_not: str = ""
     asked: Choice | None = None
+    scaling: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
 
     @property
     def best(self) -> Choice:
@@ -108,5 +112,6 @@ class Plan:
             "prices": list(self.prices),
             "why_not": self.why_not,
             "asked": self.asked.to_json() if self.asked else None,
+            "scaling": curves(self.scaling),
             "assumptions": list(self.assumptions),
         }

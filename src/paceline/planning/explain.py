@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning.scaling import scaling
+from paceline.planning.scaling import curves, scaling
 from paceline.prediction import Prediction, predict
 from paceline.prediction.explain import critical_path
 from paceline.prediction.relief import Relief, reliefs
@@ -71,11 +71,6 @@ class Explained:
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict: the prediction with what was found of it."""
-        kinds = {title.partition(":")[0]: line for title, line in self.scaling.items()}
-        curves = {
-            kind: [{"devices": p.strategy["world_size"], **{k: getattr(p, k) for k in _CURVE}} for p in line]
-            for kind, line in kinds.items()
-        }
         return {
             **self.prediction.to_json(),
             "critical_path": self.path,
@@ -83,12 +78,9 @@ class Explained:
                 {"resource": r.resource, "step_time_s": r.step_time_s, "speedup": r.speedup, "bottleneck": r.bottleneck}
                 for r in self.reliefs
             ],
-            "scaling": curves,
+            "scaling": curves(self.scaling),
             "measured": self.measured.to_json() if self.measured else None,
         }
-
-
-_CURVE = ("step_time_s", "low_s", "high_s", "samples_per_s")
 
 
 def explain(workload: Workload, cluster: Cluster, strategy: Strategy, run: str = "", *, scale: bool = True) -> Explained:

@@ -14,6 +14,7 @@ from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.evaluate import evaluate, log_spread
 from paceline.planning.goal import Array, Goal, money
+from paceline.planning.scaling import scaling
 from paceline.planning.space import Candidate, Space, Tally, candidates
 from paceline.planning.why import Wanted, describe, difference, illegal, matches
 from paceline.planning.work import Work
@@ -114,6 +115,7 @@ def plan(
         assumptions=(*work.notes(best.strategy), *best.prediction.assumptions),
         why_not=said,
         asked=asked,
+        scaling=scaling(workload, best.cluster, best.strategy),
     )
 
 

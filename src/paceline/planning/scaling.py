@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,3 +55,12 @@ def _ways(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
         yield replace(strategy, exchange="", ranks_per_node=1)
     else:
         yield strategy
+
+
+def curves(lines: Mapping[str, Sequence[Prediction]]) -> dict[str, list[dict[str, Any]]]:
+    """The lines as plain numbers, by ``weak`` and ``strong``."""
+    keys = ("step_time_s", "low_s", "high_s", "samples_per_s")
+    return {
+        LINES[title]: [{"devices": p.strategy["world_size"], **{k: getattr(p, k) for k in keys}} for p in line]
+        for title, line in lines.items()
+    }

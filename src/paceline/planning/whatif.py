@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from paceline import hardware
@@ -12,6 +12,8 @@ from paceline.errors import UserError, unknown
 from paceline.hardware import Cluster
 from paceline.hardware.prices import price
 from paceline.planning.evaluate import log_spread
+from paceline.planning.scaling import curves
+from paceline.planning.scaling import scaling as scales
 from paceline.planning.work import MILLION
 from paceline.prediction import Prediction, predict
 from paceline.prediction.convergence import Z80, epoch_samples
@@ -84,6 +86,7 @@ class WhatIf:
 
     Attributes:
         amount: samples that ``usd`` is for: an epoch where the data is known, else a million.
+        scaling: the base on other numbers of its devices, by kind of scaling.
     """
 
     base: Outcome
@@ -91,6 +94,7 @@ class WhatIf:
     together: Outcome | None
     amount: int
     unit: str
+    scaling: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -105,6 +109,7 @@ class WhatIf:
             "together": self.together.to_json() if self.together else None,
             "amount": self.amount,
             "unit": self.unit,
+            "scaling": curves(self.scaling),
         }
 
 
@@ -230,6 +235,7 @@ def whatif(
         together=outcome("all together", changes) if len(changes) > 1 else None,
         amount=amount,
         unit="epoch" if epoch else "1M samples",
+        scaling=scales(workload, cluster, strategy, predictor),
     )
 
 

@@ -119,6 +119,7 @@ def plan_page(plan: Plan) -> Page:
     rows = [[one.title, seconds(one.time_s), cost(one), one.reason] for one in plan.ranking]
     page.sections += [
         *_front(plan),
+        *_scaling(plan.scaling, best.cluster.world_size),
         Section("Ranking", heads=["strategy", "time", "cost", "against the best"], rows=rows),
         _timeline({best.title: p}, ()),
         Section(
@@ -152,6 +153,7 @@ def whatif_page(found: WhatIf) -> Page:
     page.sections += [
         Section("What each change gains", pictures=[gains(bars, "gains")], wide=True),
         _timeline(timelines, ()),
+        *_scaling(found.scaling, found.base.cluster.world_size),
         Section("To paste", pre=whatif_table(found)),
         Section("Prices", items=list(dict.fromkeys(one.price for one in found.outcomes))),
         Section("It rests on", items=list(dict.fromkeys(a for one in found.outcomes for a in one.prediction.assumptions))),
@@ -200,7 +202,16 @@ def _scaling(lines: Mapping[str, Sequence[Metrics]], here: int) -> list[Section]
         for s in line
     ]
     heads = ["devices", "batch", "samples/s", "80 % range", "of ideal"]
-    return [Section("How it scales", pictures=[scaling(drawn, "scaling", here)], wide=True, heads=heads, rows=rows)]
+    return [
+        Section(
+            "How it scales",
+            "Dotted: in proportion to the devices. Upright: the number asked about.",
+            pictures=[scaling(drawn, "scaling", here)],
+            wide=True,
+            heads=heads,
+            rows=rows,
+        )
+    ]
 
 
 def _timeline(runs: Mapping[str, Metrics], measured: Sequence[Event]) -> Section:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from textwrap import wrap
 
 from paceline.hardware import Device, Fact, Link
+from paceline.hardware.prices import listings
 from paceline.strategy import COMPRESSIONS
 from paceline.units import (
     format_bandwidth,
@@ -51,7 +52,8 @@ def device_text(device: Device) -> str:
         *(("power limit", f, f"{f.value:g} W") for f in (device.power,) if f),
     ]
     head = [f"{device.name} ({device.kind})", *_wrap(device.note), f"link inside a node: {device.link}", ""]
-    return "\n".join([*head, *_facts(facts)])
+    prices = [line for one in listings(device.name) for line in _wrap(f"price: {one}")]
+    return "\n".join([*head, *_facts(facts), *prices])
 
 
 def link_text(link: Link) -> str:

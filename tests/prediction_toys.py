@@ -77,6 +77,7 @@ IDEAL = Efficiency(
     matrix_share=1.0,
     matrix_conv_share=1.0,
     attention_share=1.0,
+    feeding=0.0,
     winograd=1.0,
     depth=0.0,
     matrix_depth=0.0,

@@ -116,6 +116,8 @@ def _catalogue(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
         f"Not calibrated. {device.name}: {kind} {format_flops(rate.value)} at {strategy.precision} ({rate.source}), memory "
         f"{format_byte_rate(device.memory_bandwidth.value)} ({device.memory_bandwidth.source})."
     )
+    if device.name not in TYPICAL.seen:
+        yield f"No measurement of {device.name} went into the constants: datasheet numbers alone, and a wider range."
     yield (
         f"Layers by roofline: of that memory bandwidth {TYPICAL.memory_share:.0%}, of the matmul rate "
         f"{TYPICAL.vector_share:.0%} on ordinary cores and {TYPICAL.matrix_share:.0%} on matrix units for big products, "

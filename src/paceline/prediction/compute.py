@@ -8,7 +8,9 @@ and emptying the pipeline (NVIDIA, Deep Learning Performance guide, Matrix multi
 
 from __future__ import annotations
 
+import math
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +25,8 @@ Array = NDArray[np.float64]
 
 TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
 """Rows and columns of the products that libraries work through at a time."""
+STARVING = 8.0
+"""Matrix units this many times as fast as ordinary ones (V100) or faster get their share of the rate in ``Efficiency``."""
 SPLIT = 512.0
 """Least depth of a part where a product of few tiles is split along its depth."""
 MATMUL, CONV, ATTENTION, MEMORY = range(4)
@@ -112,7 +116,7 @@ def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
     """FLOP/s of the best dense matmul: measured where the catalogue has it, else a share of the datasheet's peak.
 
     Where only another precision of the matrix units was measured, its share of the peak is taken. A board that nobody
-    measured gets no more than its power allows: FLOP/s <= power x FLOP/J of its architecture.
+    measured gets no more than its power allows.
 
     Raises:
         UserError: the device does not have that precision.
@@ -120,22 +124,36 @@ def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
     peak = device.peak(precision).value
     if precision in device.matmul_flops:
         return device.matmul_flops[precision].value
-    matrix = on_matrix_units(device, precision)
-    if matrix:
-        for other, fact in device.matmul_flops.items():
-            if other != "fp32":
-                return peak * fact.value / device.peak(other).value
-    rate = peak * efficiency.matmul_share
-    per_joule = (efficiency.matrix_joules if matrix else efficiency.joules).get(device.architecture)
-    if per_joule is None or device.power is None:
-        return rate
+    if not on_matrix_units(device, precision):
+        return min(peak, allowed(device, efficiency.joules))
+    for other, fact in device.matmul_flops.items():
+        if other != "fp32":
+            return peak * fact.value / device.peak(other).value
+    fed = 1 - (1 - efficiency.matmul_share) * hunger(device, precision)
     half = device.peak_flops.get("fp16", device.peak(precision)).value
-    return min(rate, per_joule * device.power.value * (peak / half if matrix else 1.0))
+    return min(peak * fed, allowed(device, efficiency.matrix_joules) * peak / half)
+
+
+def allowed(device: Device, joules: Mapping[str, float]) -> float:
+    """FLOP/s that the board's power allows at its architecture's FLOP/J; infinite where either is not known."""
+    per_joule = joules.get(device.architecture)
+    return math.inf if per_joule is None or device.power is None else per_joule * device.power.value
+
+
+def hunger(device: Device, precision: str) -> float:
+    """How many times faster than fp32 the matrix units are, of the eight times at which they starve: at most 1.
+
+    Operands come over the same caches for both, so slow units (GeForce accumulates at half rate) are easily fed.
+    """
+    full = device.peak_flops.get("fp32")
+    return 1.0 if full is None else min(1.0, device.peak(precision).value / full.value / STARVING)
 
 
 def on_matrix_units(device: Device, precision: str) -> bool:
-    """Whether ``precision`` runs on matrix units: tf32 and bf16 do, fp16 where it is more than twice as fast as fp32."""
-    if precision in ("tf32", "bf16"):
+    """Whether ``precision`` runs on matrix units: tf32 and bf16 do, and fp16 beside bf16 or where it is more than twice as fast
+    as fp32 (a P100 has no matrix units, GeForce boards halve the rate of theirs).
+    """
+    if precision in ("tf32", "bf16") or (precision == "fp16" and "bf16" in device.peak_flops):
         return True
     full = device.peak_flops.get("fp32")
     return full is None or device.peak(precision).value > 2.1 * full.value
@@ -194,11 +212,13 @@ def operation_seconds(table: Table, micro_batch_size: float, precision: str, dev
     units = device.units.value if device.units else e.units
     m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
     # fused attention goes along the keys with its tile of scores at hand: heads of 64 and of 128 run at one rate
-    depth = np.where(table.kind == ATTENTION, 0.0, e.matrix_depth if matrix else e.depth)
+    fill = e.matrix_depth * hunger(device, precision) if matrix else e.depth
+    depth = np.where(table.kind == ATTENTION, 0.0, fill)
     shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
+    fed = hunger(device, precision) ** -e.feeding
     of_kind = (
-        np.array([e.matrix_share, e.matrix_conv_share, e.attention_share, 1.0])
+        np.minimum([e.matrix_share * fed, e.matrix_conv_share * fed, e.attention_share * fed, 1.0], 1.0)
         if matrix
         else np.array([e.vector_share, e.conv_share, e.vector_share, 1.0])
     )

@@ -6,7 +6,7 @@ Three levels: ``TYPICAL`` is what ordinary framework code reaches, ``LOW`` and `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from paceline.errors import unknown
 from paceline.prediction.protocols import BARE, NCCL, Protocol
+from paceline.prediction.uncertainty import Sigmas
 
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
@@ -32,6 +33,7 @@ class Efficiency:
         vector_share, conv_share: what a big, well-shaped product, or convolution, gets of the best rate on ordinary cores.
         matrix_share, matrix_conv_share, attention_share: the same on matrix units, which starve sooner: operands arrive
             slower than they are eaten. Fused attention computes its exponentials in between.
+        feeding: how fast those shares rise where matrix units are slow: by this power of how far they are from starving.
         winograd: FLOPs of a 3x3 convolution / multiplications really done on ordinary cores; at most 2.25 with
             F(2x2, 3x3) (Lavin and Gray 2016, Fast Algorithms for Convolutional Neural Networks).
         depth, matrix_depth: depth k of a product that would take as long as filling and emptying a unit's pipeline.
@@ -49,6 +51,7 @@ class Efficiency:
         overlap_penalty: share of the time in which exchange and compute work at once that is lost to both: the kernels that
             move messages take multiprocessors and memory bandwidth. 0 hides all of it, 1 none.
         straggler_spread: standard deviation of the workers' compute times in one step, relative to their mean.
+        sigmas: what these constants miss. ``seen``: devices and models by name that they were fitted on.
         time_factor: on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation).
     """
 
@@ -61,6 +64,7 @@ class Efficiency:
     matrix_share: float
     matrix_conv_share: float
     attention_share: float
+    feeding: float
     winograd: float
     depth: float
     matrix_depth: float
@@ -77,6 +81,8 @@ class Efficiency:
     protocols: tuple[Protocol, ...] = BARE
     overlap_penalty: float = 0.0
     straggler_spread: float = 0.0
+    sigmas: Sigmas = field(default_factory=Sigmas)
+    seen: frozenset[str] = frozenset()
 
     def seconds_of(self, other: Efficiency) -> float:
         """By how much layers take longer than under ``other``; 0 where that differs from layer to layer."""
@@ -89,7 +95,8 @@ class Efficiency:
 
 _KERNELS = (
     "matmul_share", "joules", "matrix_joules", "vector_share", "conv_share", "matrix_share", "matrix_conv_share",
-    "attention_share", "winograd", "depth", "matrix_depth", "small_tile", "units", "memory_share", "kept_share", "launch_s",
+    "attention_share", "feeding", "winograd", "depth", "matrix_depth", "small_tile", "units", "memory_share", "kept_share",
+    "launch_s",
 )  # fmt: skip
 """What the seconds of layers follow from, but for ``time_factor``; a test holds the list complete."""
 
@@ -111,11 +118,11 @@ def _kinds(pcie: float, nvlink: float, ethernet: float, infiniband: float, loopb
 
 
 @cache
-def _constants() -> dict[str, Any]:
-    """``constants.toml``; what reads it is imported only here."""
+def _read(name: str) -> dict[str, Any]:
+    """A file of constants; what reads it is imported only here."""
     import tomllib
 
-    return tomllib.loads(files("paceline.prediction").joinpath("constants.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("paceline.prediction").joinpath(name).read_text(encoding="utf-8"))
 
 
 @cache
@@ -131,10 +138,10 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
     """
     if level not in LEVELS:
         raise unknown("software level", level, LEVELS)
-    data = _constants()
-    found: dict[str, Any] = {**data["shared"], **data[level]}
-    for part in ("shared", level):
-        found.update(data.get("without", {}).get(without, {}).get(part, {}))
+    data = _read("constants.toml")
+    seen = frozenset(data["seen"]["names"])
+    changed = _read("constants_held_out.toml")[without] if without in seen else {"shared": {}, level: {}}
+    found: dict[str, Any] = {**data["shared"], **data[level], **changed["shared"], **changed[level]}
     joules, matrix_joules = (MappingProxyType(found.pop(name)) for name in ("joules", "matrix_joules"))
     gpu, cpu = found.pop("launch_s"), found.pop("launch_cpu_s")
     launch = MappingProxyType({"gpu": gpu, "tpu": gpu, "accelerator": gpu, "cpu": cpu})
@@ -148,6 +155,8 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
         latency_factor=1.0,
         codec_cores=4,
         protocols=NCCL,
+        sigmas=Sigmas(**data["sigmas"]),
+        seen=seen - {without},
         **found,
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,12 +15,14 @@ from paceline.prediction.calibration import Calibration
 from paceline.prediction.compute import layer_seconds
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import StepCosts, calibrated_costs, catalogue_costs
-from paceline.prediction.efficiency import Efficiency
+from paceline.prediction.efficiency import TYPICAL, Efficiency
 from paceline.prediction.explain import explanation
 from paceline.prediction.lazy import lazy
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.plans import ExchangePlan, blocks, exchange_plan
 from paceline.prediction.timeline import Pieces, Schedule, events, exposed_seconds, pieces, place
+from paceline.prediction.uncertainty import Z80
+from paceline.prediction.uncertainty import spread as deviation
 from paceline.record import Metrics
 from paceline.strategy.formats import Level
 from paceline.strategy.sharding import SHARDINGS
@@ -66,7 +69,8 @@ def predict(
     correction: Correction | None = None,
     overlap: bool | None = None,
     loader_samples_per_s: float = 0.0,
-    efficiencies: tuple[Efficiency, Efficiency, Efficiency] = CATALOGUE,
+    efficiency: Efficiency = TYPICAL,
+    efficiencies: tuple[Efficiency, Efficiency, Efficiency] | None = None,
 ) -> Prediction:
     """Predict one training step of ``workload`` on every device of ``cluster`` under ``strategy``.
 
@@ -75,7 +79,9 @@ def predict(
         correction: what observed steps taught (``fit``); it is applied to the prediction without it.
         overlap: whether the exchange runs beside the backward pass; by default as calibrated, else yes, as in DDP.
         loader_samples_per_s: what the input pipeline delivers to all workers together; 0: it is not known and never waited for.
-        efficiencies: low, typical, high; they make ``low_s`` (everything high), ``step_time_s`` and ``high_s``.
+        efficiency: what the device and the links get of their best; ordinary software by default.
+        efficiencies: low, typical, high in place of it; then ``low_s`` (everything high) and ``high_s`` are theirs, and no
+            80 % interval.
 
     Raises:
         UserError: the strategy has another number of workers than the cluster has devices; the device lacks the
@@ -101,9 +107,11 @@ def predict(
         parts = pieces(costs, strategy.grad_accum_steps, shared, feed)
         return _Step(plan, costs, parts, place(parts, overlap, shared))
 
-    middle = efficiencies[1]
+    levels_of = efficiencies or (efficiency,) * 3
+    middle = levels_of[1]
     passes = layer_seconds(workload, strategy.micro_batch_size, strategy.precision, cluster.device, middle)
-    low, typical, high = (step(e, level) for e, level in zip(efficiencies, LENGTHS, strict=True))
+    bounded = efficiencies is not None or calibration is not None or strategy.description.format.spread is not None
+    low, typical, high = _levels(step, levels_of, bounded)
     plan, costs, parts, placed = typical.plan, typical.costs, typical.parts, typical.placed
     exposed = exposed_seconds(costs, parts, placed)
     memory = memory_breakdown(workload, strategy, plan)
@@ -112,13 +120,19 @@ def predict(
     wire = plan.wire_bytes
     plain = strategy if strategy.compression == "dense" and strategy.compress_pull else strategy.uncompressed()
     dense = wire if plain is strategy else exchange_plan(workload, plain, cluster.devices_per_node).wire_bytes
+    low_s, high_s = high.placed.step / spread, low.placed.step * spread
+    if efficiencies is None and calibration is None:
+        named, sigmas = efficiency.seen, efficiency.sigmas
+        known = {"device_seen": cluster.device.name in named, "model_seen": workload.name in named}
+        factor = math.exp(Z80 * deviation(exposed, sigmas, **known))
+        low_s, high_s = low_s / factor, high_s * factor
     waited = placed.update_start - parts.micro_steps * (parts.forward + parts.backward) + parts.after
     made = Prediction(
         workload=workload.name,
         strategy=strategy.to_json(),
         step_time_s=placed.step,
-        low_s=high.placed.step / spread,
-        high_s=low.placed.step * spread,
+        low_s=low_s,
+        high_s=high_s,
         samples_per_s=strategy.global_batch_size / placed.step,
         compute_s=placed.step - waited,
         comm_s=costs.exchange.busy("network"),
@@ -140,6 +154,15 @@ def predict(
         exposed={str(name): seconds for name, seconds in exposed.items()},
     )
     return made if correction is None else correction.applied(made, workload, given, strategy)
+
+
+def _levels(
+    step: Callable[[Efficiency, Level], _Step], efficiencies: tuple[Efficiency, Efficiency, Efficiency], bounded: bool
+) -> tuple[_Step, _Step, _Step]:
+    """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
+    low, typical, high = zip(efficiencies, LENGTHS, strict=True)
+    middle = step(*typical)
+    return (step(*low), middle, step(*high)) if bounded else (middle, middle, middle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,12 +67,12 @@ class Model:
 
 
 @cache
-def _levels(software: Software, without: str) -> tuple[Efficiency, Efficiency, Efficiency]:
-    """Low, typical and high of the constants that did not see ``without``."""
+def _efficiency(software: Software, without: str) -> Efficiency:
+    """The constants of a software level that did not see ``without``."""
     typical = efficiency("ordinary" if software == "ordinary" else "tuned", without)
     if software == "eager":
         typical = replace(typical, launch_s=efficiency("ordinary", without).launch_s)
-    return typical.timed(1.5), typical, typical.timed(0.7)
+    return typical
 
 
 def _predict(
@@ -83,7 +83,7 @@ def _predict(
     without: str,
     correction: Correction | None = None,
 ) -> Prediction:
-    return predict(workload, cluster, strategy, correction=correction, efficiencies=_levels(software, without))
+    return predict(workload, cluster, strategy, correction=correction, efficiency=_efficiency(software, without))
 
 
 def _observation(row: Case) -> Observation:

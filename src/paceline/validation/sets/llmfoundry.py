@@ -50,7 +50,7 @@ def case(row: Row) -> Case | Skip:
     except UserError:
         return Skip(keys, making.NO_BATCH)
     samples = batch if batch is not None else one.strategy.global_batch_size
-    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=samples * length / rate)
+    return Case(keys=keys, workload=network, settings=(one,), software="tuned", step_s=samples * length / rate)
 
 
 def _precision(text: str) -> str | None:

@@ -1,0 +1,348 @@
+"""Fit the constants of the prediction on published measurements and write ``src/paceline/prediction/constants.toml``.
+
+    python benchmarks/fit_prediction.py FOLDER
+
+FOLDER holds the CSV files that ``paceline validate`` reads. Each constant has a value from physics or from a datasheet, the
+prior, which the measurements move; the logarithms of predicted to measured seconds are fitted with a loss that an outlier
+cannot rule (soft L1), every group of rows (set, model, device, precision) counting as much as any other. Beside the constants
+of all rows the file holds those that were fitted without each device and without each model, for predictions that must not have
+seen it: ``paceline.prediction.efficiency.efficiency(level, without=NAME)``.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from paceline import hardware
+from paceline.hardware import Device
+from paceline.prediction.compute import (
+    CONV,
+    MATMUL,
+    MEMORY,
+    Array,
+    Table,
+    operation_seconds,
+    operation_table,
+    optimizer_seconds,
+)
+from paceline.prediction.efficiency import LEVELS, Efficiency, SoftwareLevel, efficiency
+from paceline.prediction.uncertainty import Z80
+from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.validation.case import Case
+from paceline.validation.rows import read
+from paceline.validation.sets import adapter
+
+TARGET = Path(__file__).parents[1] / "src/paceline/prediction/constants.toml"
+HELD_OUT = TARGET.with_name("constants_held_out.toml")
+FILES = {
+    "neusight": "neusight_model_latency.csv",
+    "lambda": "lambda_single_node.csv",
+    "tf_benchmarks": "tf_benchmarks_2017_k80_p100.csv",
+    "mlperf": "mlperf_training.csv",
+    "llmfoundry": "llmfoundry_mpt_fsdp.csv",
+}
+KERNELS = "neusight_ops_fp32.csv"
+LEAST_S = 3e-4
+"""Single kernels are timed with the launch, which a queue of them hides: shorter ones are left out."""
+DEVICES = {"mlperf": 8, "llmfoundry": 64}
+"""Most devices of a set's rows, where not 1: their compute dominates."""
+LEAST = {"base": 0.04, "device": 0.12, "model": 0.04}
+"""Sigmas at least; submitters of one system differ by 4 %, a new architecture misses what nobody can say yet."""
+OUTLIER = 0.15
+EVERY, MOST = 20, 8
+"""Single kernels and steps of a group that are kept at most, evenly over the file."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Where a constant is, what it is before any measurement, and by which factor that may be off (one sigma)."""
+
+    part: str
+    name: str
+    prior: float
+    factor: float
+    low: float
+    high: float
+
+
+def constants() -> Iterator[Constant]:
+    """What is fitted; every other number of the file stays as it is."""
+    yield Constant("shared", "vector_share", 0.95, 1.05, 0.7, 1.0)
+    yield Constant("shared", "feeding", 0.25, 1.4, 0.05, 0.5)
+    yield Constant("shared", "conv_share", 0.85, 1.15, 0.5, 1.0)
+    yield Constant("shared", "winograd", 1.5, 1.3, 1.0, 2.25)
+    yield Constant("shared", "depth", 30.0, 2.0, 1.0, 200.0)
+    yield Constant("shared", "matrix_depth", 100.0, 1.5, 10.0, 400.0)
+    yield Constant("shared", "small_tile", 0.95, 1.05, 0.7, 1.0)
+    yield Constant("joules", "at least 12 nm", 0.06e12, 1.1, 0.03e12, 0.12e12)
+    yield Constant("joules", "Ampere GA100", 0.06e12, 1.1, 0.03e12, 0.12e12)
+    yield Constant("matrix_joules", "at least 12 nm", 0.4e12, 1.3, 0.15e12, 0.8e12)
+    yield Constant("matrix_joules", "Ampere GA10x", 0.45e12, 1.3, 0.2e12, 0.8e12)
+    for level, shares in (("ordinary", (0.75, 0.6, 0.7, 0.7, 6e-6)), ("tuned", (0.85, 0.7, 0.7, 0.8, 2.5e-6))):
+        for name, prior in zip(("matrix_share", "matrix_conv_share", "attention_share"), shares, strict=False):
+            yield Constant(level, name, prior, 1.2, 0.3, 1.0)
+        yield Constant(level, "memory_share", shares[3], 1.15, 0.4, 0.95)
+        yield Constant(level, "launch_s", shares[4], 1.5, 1e-6, 3e-5)
+    yield Constant("tuned", "kept_share", 0.75, 1.15, 0.4, 1.0)
+
+
+FITTED = tuple(constants())
+OLD = ("Pascal", "Volta", "Turing")
+
+
+def applied(values: Array) -> dict[SoftwareLevel, Efficiency]:
+    """The efficiencies of both levels with these values of ``FITTED``."""
+    found = {}
+    for level in LEVELS:
+        base = efficiency(level)
+        changed: dict[str, Any] = {"joules": dict(base.joules), "matrix_joules": dict(base.matrix_joules)}
+        for one, value in zip(FITTED, values.tolist(), strict=True):
+            if one.part.endswith("joules"):
+                names = (one.name,) if one.name in changed[one.part] else OLD
+                changed[one.part].update({name: value for name in names if name in changed[one.part]})
+            elif one.part in ("shared", level):
+                launch = {**base.launch_s, **dict.fromkeys(("gpu", "tpu", "accelerator"), value)}
+                changed[one.name] = launch if one.name == "launch_s" else value
+        found[level] = replace(base, **changed)
+    return found
+
+
+@dataclass(frozen=True)
+class Point:
+    """Rows of one group: seconds as a function of the constants, and as measured. ``names``: its device and model."""
+
+    group: tuple[str, ...]
+    names: frozenset[str]
+    predict: Callable[[Mapping[SoftwareLevel, Efficiency]], Array]
+    measured: Array
+
+
+def kernels(path: Path) -> Iterator[Point]:
+    """Single kernels in fp32 without TF32, by kind and device."""
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    with path.open(newline="") as stream:
+        for row in csv.DictReader(stream):
+            if float(row["latency_ms"]) >= LEAST_S * 1e3:
+                groups.setdefault((row["op"], row["gpu"]), []).append(row)
+    for (kind, gpu), rows in groups.items():
+        chosen = rows[:: ceil(len(rows) / EVERY)]
+        device, table = hardware.device(gpu), _kernel_table(kind, chosen)
+        predict = partial(_kernel_seconds, table=table, device=device)
+        yield Point(("kernels", kind, device.name), frozenset({device.name}), predict, _column(chosen, "latency_ms") / 1e3)
+
+
+def _column(rows: Sequence[Mapping[str, str]], name: str) -> Array:
+    return np.array([float(row[name] or 0) for row in rows])
+
+
+def _kernel_table(kind: str, rows: Sequence[Mapping[str, str]]) -> Table:
+    count, one = len(rows), np.ones(len(rows))
+    batch, m, n, k, width = (_column(rows, name) for name in ("B", "M", "N", "K", "H"))
+    window = one
+    if kind == "conv":
+        inputs, outputs, size, side = (_column(rows, f"conv_{name}") for name in ("in", "out", "kernel", "input_hw"))
+        m, n, k, window = batch * side**2, outputs, inputs * size**2, size**2
+        moved, batch = 4 * (batch * side**2 * (inputs + outputs) + inputs * outputs * size**2), one
+    else:
+        moved = 4 * batch * (m * k + k * n + m * n) if kind in ("linear", "bmm") else 8 * batch * width
+    flops = 2 * batch * m * n * k if kind in ("linear", "bmm", "conv") else 0 * one
+    return Table(
+        kind=np.full(count, {"linear": MATMUL, "bmm": MATMUL, "conv": CONV}.get(kind, MEMORY)),
+        calls=one,
+        flops=flops,
+        bytes=moved,
+        fixed_bytes=0 * one,
+        sizes=np.stack([m, n, k, batch], axis=1) * (flops > 0)[:, None],
+        grows=np.zeros((count, 4)),
+        window=window,
+        row=np.arange(count),
+        layer=np.arange(count),
+        backward=np.zeros(count, dtype=np.bool_),
+        layers=count,
+    )
+
+
+def _kernel_seconds(levels: Mapping[SoftwareLevel, Efficiency], table: Table, device: Device) -> Array:
+    seconds = operation_seconds(table, 1, "fp32", device, levels["ordinary"])
+    return seconds.flops + seconds.bytes + seconds.launch
+
+
+def steps(name: str, path: Path) -> Iterator[Point]:
+    """The rows of a set on few devices, in which compute dominates."""
+    reader = adapter(name)
+    found = [reader.read(row) for row in read(path, (*reader.texts, *reader.numbers))]
+    groups: dict[tuple[str, ...], list[Case]] = {}
+    for case in found:
+        if isinstance(case, Case) and case.keys.devices <= DEVICES.get(name, 1):
+            groups.setdefault((name, case.keys.model, case.keys.device, case.precision), []).append(case)
+    for group, all_cases in groups.items():
+        cases = all_cases[:: ceil(len(all_cases) / MOST)]
+        names = frozenset({cases[0].settings[0].cluster.device.name, cases[0].workload.name})
+        updated = name != "neusight"
+        yield Point(group, names, partial(_step_seconds, cases=cases, updated=updated), np.array([c.step_s for c in cases]))
+
+
+def _step_seconds(levels: Mapping[SoftwareLevel, Efficiency], cases: Sequence[Case], updated: bool) -> Array:
+    eager = replace(levels["tuned"], launch_s=levels["ordinary"].launch_s)
+    known = {**levels, "eager": eager}
+    return np.array([_one_step(case, known[case.software], updated) for case in cases])
+
+
+def _one_step(case: Case, e: Efficiency, updated: bool) -> float:
+    """Seconds of compute of a step, its optimizer's if it has one; the exchange is taken to be hidden."""
+    strategy, device = case.settings[0].strategy, case.settings[0].cluster.device
+    table = operation_table(case.workload)
+    seconds = operation_seconds(table, strategy.micro_batch_size, strategy.precision, device, e)
+    each = (seconds.flops + seconds.bytes + seconds.launch)[table.row]
+    again = each[~table.backward].sum() if strategy.recompute else 0.0
+    owned = case.workload.num_parameters / (1 if strategy.sharding == "ddp" else strategy.world_size)
+    update = optimizer_seconds(OPTIMIZERS[strategy.optimizer], round(owned), len(case.workload.parameters), device, e)
+    return float(strategy.grad_accum_steps * (each.sum() + again) + (sum(update) if updated else 0.0))
+
+
+def fit_constants(points: Sequence[Point], exclude: str = "", start: Array | None = None) -> Array:
+    """The values of ``FITTED`` from all points but those of the device or model named ``exclude``, searched from ``start``."""
+    used = [p for p in points if exclude not in p.names]
+    prior, sigma = np.log([c.prior for c in FITTED]), np.log([c.factor for c in FITTED])
+
+    def residuals(logs: Array) -> Array:
+        levels = applied(np.exp(logs))
+        errors = [_loss(np.log(p.predict(levels) / p.measured)) / np.sqrt(len(p.measured)) for p in used]
+        return np.concatenate([*errors, 0.1 * (logs - prior) / sigma])
+
+    bounds = np.log([c.low for c in FITTED]), np.log([c.high for c in FITTED])
+    begin = np.clip(prior if start is None else np.log(start), bounds[0] + 1e-6, bounds[1] - 1e-6)
+    found = least_squares(residuals, begin, bounds=bounds, diff_step=1e-3, xtol=1e-3, ftol=1e-3)
+    return np.asarray(np.exp(found.x))
+
+
+def _loss(error: Array) -> Array:
+    """Soft L1: its square grows like the error itself beyond ``OUTLIER``."""
+    z = (error / OUTLIER) ** 2
+    return np.asarray(np.sign(error) * OUTLIER * np.sqrt(2 * (np.sqrt(1 + z) - 1)))
+
+
+def without_each(points: Sequence[Point], all_rows: Array) -> dict[str, Array]:
+    """The constants that were fitted without each device, and without each model, by its name."""
+    names = sorted({name for p in points for name in p.names})
+    with ProcessPoolExecutor(2) as pool:
+        found = pool.map(partial(fit_constants, points, start=all_rows), names)
+        return dict(zip(names, found, strict=True))
+
+
+def table(points: Sequence[Point], held_out: Mapping[str, Array], all_rows: Array) -> str:
+    """Mean absolute error and bias of every group: of all rows' constants, and of those without its device or its model."""
+    lines = [f"{'set / model or kernel / device / precision':<62}{'rows':>5}{'in':>7}{'device out':>16}{'model out':>16}"]
+    for p in points:
+        device, model = p.group[2], next((n for n in p.names if n != p.group[2]), "")
+        cells = []
+        for values in (all_rows, held_out.get(device), held_out.get(model)):
+            error = p.predict(applied(values)) / p.measured - 1 if values is not None else np.array([np.nan])
+            cells.append((float(np.abs(error).mean()), float(np.median(error))))
+        (inside, _), *outside = cells
+        text = "".join(f"{a:>8.1%}{b:>+8.1%}" for a, b in outside)
+        lines.append(f"{' / '.join(p.group):<62}{len(p.measured):>5}{inside:>7.1%}{text}")
+    return "\n".join(lines)
+
+
+def written(values: Array) -> dict[str, Any]:
+    """The constants as the file has them: parts, and in them names."""
+    levels = applied(values)
+    found: dict[str, Any] = {"shared": {"joules": {}, "matrix_joules": {}}, "ordinary": {}, "tuned": {}}
+    for one, value in zip(FITTED, values.tolist(), strict=True):
+        if one.part.endswith("joules"):
+            found["shared"][one.part] = dict(getattr(levels["ordinary"], one.part))
+        else:
+            found[one.part][one.name] = value
+    return found
+
+
+def sigmas(points: Sequence[Point], held_out: Mapping[str, Array], all_rows: Array) -> dict[str, float]:
+    """Of work, from the groups of steps: what all rows' constants miss, and what is added without the device or the model.
+
+    Such that 80 % of the groups lie within 1.28 of them. A device that is held out has siblings of its architecture in the fit,
+    which a new one has not: ``LEAST``.
+    """
+
+    def miss(chosen: Callable[[Point], Array]) -> float:
+        logs = [np.log(p.predict(applied(chosen(p))) / p.measured) for p in steps_only]
+        return float(np.quantile(np.abs([np.median(x) for x in logs]), 0.8)) / Z80
+
+    steps_only = [p for p in points if p.group[0] != "kernels"]
+    base = max(LEAST["base"], miss(lambda p: all_rows))
+    device = miss(lambda p: held_out[p.group[2]])
+    model = miss(lambda p: held_out[next(n for n in p.names if n != p.group[2])])
+    beyond = {"device": device, "model": model}
+    return {"base": base, **{k: max(LEAST[k], max(v**2 - base**2, 0.0) ** 0.5) for k, v in beyond.items()}}
+
+
+def to_toml(parts: Mapping[str, Mapping[str, Any]]) -> str:
+    """Parts with their names; a part of a part is an inline table."""
+    lines = []
+    for part, entries in parts.items():
+        lines.append(f"[{part}]")
+        lines += [f"{_key(name)} = {_value(value)}" for name, value in entries.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(name)} = {_value(one)}" for name, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[\n" + "".join(f'    "{one}",\n' for one in value) + "]"
+    return repr(float(f"{value:.4g}"))
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").isalnum() else f'"{name}"'
+
+
+HEAD_HELD_OUT = """\
+# What differs from constants.toml where the fit did not see a device or a model; written beside it by fit_prediction.py.
+"""
+HEAD = """\
+# Constants of the prediction; prediction/efficiency.py says what they mean. Written by benchmarks/fit_prediction.py on {date}.
+# Fitted on:{rows}
+# Not fitted: matmul_share is the least of the catalogue's measured NVIDIA boards; FLOP/J in fp32 of Ada, Hopper, Blackwell
+# and GA10x are what the largest boards of the architecture need, which do not throttle, and a fifth more; those of matrix units
+# from the A100 on are what the catalogue's measured products took of the board's power; network, intra and other are estimates.
+"""
+
+
+def main(folder: Path) -> None:
+    """Fit, print the errors, write the file."""
+    points = list(kernels(folder / KERNELS))
+    for name, file in FILES.items():
+        points += steps(name, folder / file)
+    all_rows = fit_constants(points)
+    held_out = without_each(points, all_rows)
+    counted = Counter(p.group[0] for p in points for _ in p.measured)
+    rows = "".join(f"\n#   {FILES.get(name, KERNELS)}: {count} rows" for name, count in counted.items())
+    head = HEAD.format(date=datetime.datetime.now(datetime.UTC).date(), rows=rows)
+    kept = tomllib.loads(TARGET.read_text(encoding="utf-8"))
+    parts = {part: {**kept[part], **entries} for part, entries in written(all_rows).items()}
+    missed = {**kept["sigmas"], **sigmas(points, held_out, all_rows)}
+    seen = {"seen": {"names": sorted(held_out)}}
+    TARGET.write_text(head + "\n" + to_toml({"sigmas": missed, **seen, **parts}), encoding="utf-8")
+    apart = {_key(name): written(values) for name, values in held_out.items()}
+    HELD_OUT.write_text(HEAD_HELD_OUT + "\n" + to_toml(apart), encoding="utf-8")
+    print(table(points, held_out, all_rows))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

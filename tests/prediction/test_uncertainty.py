@@ -67,6 +67,13 @@ def test_a_device_that_was_never_fitted_has_a_wider_range():
     assert alone("A100", efficiency=efficiency(without="A100 SXM 80GB")) == pytest.approx(alone("B200"))
 
 
+@pytest.mark.parametrize("name", sorted(TYPICAL.seen))
+def test_every_name_that_was_seen_can_be_left_out(name):
+    without = efficiency("tuned", name)
+    assert without.seen == TYPICAL.seen - {name}
+    assert without.matrix_share == pytest.approx(efficiency("tuned").matrix_share, rel=0.2)
+
+
 def test_a_model_that_was_never_fitted_has_a_wider_range():
     assert "hdc" not in TYPICAL.seen
     assert alone("A100", "hdc") > alone("A100") * 1.02

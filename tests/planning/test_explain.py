@@ -83,3 +83,12 @@ def test_a_measured_run_stands_beside(tmp_path: Path) -> None:
         explain(workload("vgg-16"), cluster("V100", 8, 2, "1Gb/s"), WAYS[0], str(tmp_path))
     with pytest.raises(UserError, match="no run directory"):
         explain(RESNET, cluster("V100", 8, 2, "1Gb/s"), WAYS[0], str(tmp_path / "none"))
+
+
+def test_the_critical_path_says_what_waits_within_and_behind_the_passes() -> None:
+    machines = cluster("A100", 8, 4, "25Gb/s")
+    way = Strategy(world_size=32, global_batch_size=1024, precision="bf16", sharding="zero3")
+    shared = explain(RESNET, machines, way, scale=False)
+    assert "of it waiting for the exchange" in shared.path
+    plain = explain(RESNET, machines, replace(way, sharding="ddp"), scale=False)
+    assert "of it waiting" not in plain.path and "that nothing hides" in plain.path

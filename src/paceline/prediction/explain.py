@@ -56,8 +56,11 @@ def critical_path(p: Prediction) -> str:
             f"({format_seconds(p.comm_s)} of network) hides behind the backward pass."
         )
     last = max((e for e in p.timeline if e.lane != "compute"), key=lambda e: e.end_s)
+    after = update.start_s - backward
+    within = p.exposed_comm_s - after
+    waiting = f", {format_seconds(within)} of it waiting for the exchange," if within > 1e-3 * p.step_time_s else ","
     return (
-        f"forward and backward until {format_seconds(backward)}, then {format_seconds(p.exposed_comm_s)} of exchange that "
+        f"forward and backward until {format_seconds(backward)}{waiting} then {format_seconds(after)} of exchange that "
         f"nothing hides (the last is {last.name}), and the optimizer from {format_seconds(update.start_s)}; "
         f"{p.bottleneck} is the bottleneck."
     )

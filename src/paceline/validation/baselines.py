@@ -102,9 +102,13 @@ class Baselines:
         return {name: per_device(row) * ratio for name, ratio in ratios.items()}
 
     def _pollux(self, case: Case) -> PolluxForm | None:
-        key = (case.keys.model, case.keys.device, case.keys.system, f"{case.workload.flops_per_sample:.6g}")
+        """The form of the rows in sight; none for several nodes where none of them has any: nothing fits that parameter."""
+        work, several = f"{case.workload.flops_per_sample:.6g}", str(case.keys.nodes > 1)
+        key = (case.keys.model, case.keys.device, case.keys.system, work, several)
         if key not in self._forms:
-            self._forms[key] = PolluxForm.fit(self._alike(case))
+            rows = self._alike(case)
+            between = any(row.keys.nodes > 1 for row in rows) or case.keys.nodes == 1
+            self._forms[key] = PolluxForm.fit(rows) if between else None
         return self._forms[key]
 
 

@@ -52,6 +52,8 @@ def test_epochs_and_samples_are_the_same_work(capsys: pytest.CaptureFixture[str]
 
 
 def test_whatif(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(run(capsys, f"whatif {JOB} --change nodes+1 --change network=100Gb/s --change device=H100-SXM")[1].split())
+    assert text.count("global batch 1032 instead of 1024") >= 4  # in two rows and in what it rests on
     data = answer(capsys, f"whatif {JOB} --change network=100Gb/s --change nodes+2")
     assert [one["title"] for one in data["changes"]] == ["network=100Gb/s", "nodes+2"]
     for one in (*data["changes"], data["together"]):
@@ -109,7 +111,7 @@ def test_report(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
         ("plan gpt2 --device T4 --max-nodes 1 --global-batch 4096 --sharding ddp --precision fp32", "GiB are missing"),
         (f"whatif {JOB} --change notes+1", "nearest: nodes"),
         (f"whatif {JOB} --change network=0Gb/s", "positive bandwidth"),
-        (f"whatif {JOB} --change nodes+1", "does not divide among 24 workers"),
+        (f"whatif {JOB} --global-batch 1020 --change nodes+1", "does not divide among 16 workers"),
         (f"whatif {JOB} --change nodes+2 --scaling linear", "unknown scaling 'linear'"),
         (f"explain {JOB} --run nowhere", "no run directory"),
         (f"explain {JOB} --trace /proc/no/trace.json", "cannot write"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import Change, parse_change, whatif
 from paceline.planning.whatif import apply
 from paceline.prediction import predict
-from paceline.strategy import Strategy
+from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.workload import workload
 
 RESNET = workload("resnet-50")
@@ -53,7 +55,6 @@ def test_a_change_that_is_none(text: str, said: str) -> None:
     [
         ("nodes-2", "at least 1 must stay"),
         ("nodes=few", "not a whole number"),
-        ("nodes+1", "does not divide among 24 workers"),
         ("device=H1000", "H100"),
         ("compression=terngrat", "terngrad"),
         ("recompute=maybe", "yes"),
@@ -87,6 +88,40 @@ def test_scaling_is_strong_or_weak_and_said(scaling: str, batch: int) -> None:
     nodes, network = found.changes
     assert (nodes.scaling, nodes.strategy.global_batch_size) == (scaling, batch)
     assert network.scaling == "" and network.strategy.global_batch_size == 1024
+
+
+def test_a_batch_that_does_not_divide_becomes_the_nearest_that_does() -> None:
+    found = whatif(RESNET, TWO, PLAIN, [parse_change(t) for t in ("nodes+1", "network=100Gb/s", "device=H100-SXM")])
+    nodes, network, device = found.changes
+    assert nodes.strategy.global_batch_size == 1032 and found.together and found.together.strategy.global_batch_size == 1032
+    assert nodes.speedup == pytest.approx(
+        1032 / nodes.prediction.step_time_s / (1024 / found.base.prediction.step_time_s)
+    )  # of samples, not of steps
+    for one in (nodes, found.together):
+        assert one.batch_note == "global batch 1032 instead of 1024, which does not divide among 24 workers"
+        assert any("1032 instead of 1024" in said for said in one.to_json()["assumptions"])
+    assert not network.batch_note and not device.batch_note and not found.base.batch_note
+
+
+@given(batch=st.integers(1, 200), nodes=st.integers(1, 40), times=st.integers(1, 4))
+def test_no_legal_batch_is_nearer(batch: int, nodes: int, times: int) -> None:
+    before = Strategy(world_size=2, global_batch_size=2 * times * batch, grad_accum_steps=times)
+    _, after, _ = apply([Change("nodes", "=", str(nodes))], cluster("V100", 2, 1, "10Gb/s"), before, "strong")
+    legal = range(2 * nodes * times, 4 * (before.global_batch_size + nodes * times), 2 * nodes * times)
+    off = abs(after.global_batch_size - before.global_batch_size)
+    assert after.global_batch_size in legal and off == min(abs(b - before.global_batch_size) for b in legal)
+
+
+def test_a_batch_that_is_given_must_divide() -> None:
+    with pytest.raises(UserError, match="does not divide among 24 workers"):
+        whatif(RESNET, TWO, PLAIN, [parse_change("nodes+1"), parse_change("global-batch=2048")])
+
+
+@pytest.mark.parametrize("compression", [name for name in COMPRESSIONS if name != "dense"])
+def test_every_compression_says_what_is_known_of_its_accuracy(compression: str) -> None:
+    found = whatif(RESNET, TWO, PLAIN, [parse_change(f"compression={compression}")])
+    assert any("accuracy" in said.lower() and "unknown" in said for said in found.changes[0].assumptions)
+    assert not any("ccuracy" in said for said in found.base.assumptions)
 
 
 def test_another_compression_comes_with_its_own_exchange() -> None:

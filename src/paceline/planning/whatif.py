@@ -61,6 +61,7 @@ class Outcome:
         price: where the dollars come from.
         scaling: ``strong`` where the global batch stayed, ``weak`` where it grew with the devices, empty where their number
             stayed.
+        batch_note: that the batch is another because the old one does not divide among the new devices; else empty.
     """
 
     title: str
@@ -74,11 +75,19 @@ class Outcome:
     usd: float
     price: str
     scaling: str = ""
+    batch_note: str = ""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the prediction rests on, and how it is set beside the base."""
+        other = f"{self.title}: {self.batch_note}; samples a second are compared, not steps."
+        return (*((other,) if self.batch_note else ()), *self.prediction.assumptions)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
-        numbers = ("title", "speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "price", "scaling")
-        return {**{k: getattr(self, k) for k in numbers}, **self.prediction.to_json()}
+        numbers = ("title", "speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "price", "scaling", "batch_note")
+        own = {**{k: getattr(self, k) for k in numbers}, "assumptions": list(self.assumptions)}
+        return {**self.prediction.to_json(), **own}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +137,8 @@ def parse_change(text: str) -> Change:
 
 
 def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scaling: Scaling) -> tuple[Cluster, Strategy, str]:
-    """Cluster, strategy and kind of scaling after the changes.
+    """Cluster, strategy and kind of scaling after the changes. A batch that stays but does not divide among other devices
+    becomes the nearest that does.
 
     Raises:
         UserError: a value that is none, or a combination that is not legal, with the nearest that is.
@@ -146,9 +156,18 @@ def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scali
         scaled = "global batch given" if "global_batch_size" in fields else scaling
         if scaled == "weak":
             fields["global_batch_size"] = strategy.global_batch_size * n // before
+        elif scaled == "strong":
+            shares = n * fields.get("grad_accum_steps", strategy.grad_accum_steps)
+            fields["global_batch_size"] = _nearest_multiple(strategy.global_batch_size, shares)
     if strategy.exchange == "hierarchical" and "exchange" not in fields:
         fields["ranks_per_node"] = cluster.devices_per_node
     return cluster, replace(strategy, world_size=n, **fields), scaled
+
+
+def _nearest_multiple(value: int, of: int) -> int:
+    """The multiple that is nearest, at least one times ``of``; the smaller of two as near."""
+    below = max(1, value // of) * of
+    return below + of if 2 * (value - below) > of else below
 
 
 def _number(change: Change, before: int) -> int:
@@ -230,6 +249,7 @@ def whatif(
             title=title, cluster=c, strategy=s, prediction=p, speedup=ratio, speedup_low=ratio / factor,
             speedup_high=ratio * factor, usd_per_hour=hourly, usd=hourly * amount / p.samples_per_s / 3600,
             price=str(one) if one else f"no price of {c.device.name} is known", scaling=scaled,
+            batch_note=_batch_note(s, strategy, scaled),
         )  # fmt: skip
 
     return WhatIf(
@@ -239,6 +259,16 @@ def whatif(
         amount=amount,
         unit="epoch" if epoch else "1M samples",
         scaling=scales(workload, cluster, strategy, predictor),
+    )
+
+
+def _batch_note(after: Strategy, before: Strategy, scaled: str) -> str:
+    if scaled != "strong" or after.global_batch_size == before.global_batch_size:
+        return ""
+    times = f" in {after.grad_accum_steps} micro steps" if after.grad_accum_steps > 1 else ""
+    return (
+        f"global batch {after.global_batch_size} instead of {before.global_batch_size}, which does not divide among "
+        f"{after.world_size} workers{times}"
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline.errors import UserError
-from paceline.prediction.convergence import Convergence, accuracy_notes
+from paceline.prediction.convergence import Convergence
 from paceline.strategy.strategy import Strategy
 
 MILLION = 1_000_000
@@ -63,8 +63,8 @@ class Work:
             given = self.penalties[strategy.compression]
             return (*said, f"{strategy.compression} is given to take {given:g} times the samples.")
         if self.curve is None and strategy.compression != "dense":
-            said = (*said, "The time is that of equal samples, not of equal accuracy.")
-        return (*said, *accuracy_notes(strategy.compression))
+            return (*said, "The time is that of equal samples, not of equal accuracy.")
+        return said
 
 
 def parse_penalties(texts: list[str]) -> dict[str, float]:

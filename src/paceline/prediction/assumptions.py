@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.calibration import Calibration
+from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
 from paceline.prediction.efficiency import HIGH, LOW, TYPICAL
 from paceline.prediction.plans import blocks
@@ -32,6 +33,7 @@ def assumptions(
         *_coverage(workload),
         *(_measured(strategy, calibration) if calibration else _catalogue(cluster, strategy)),
         *(_exchange(cluster, strategy, calibration, overlap) if strategy.world_size > 1 else ()),
+        *(accuracy_notes(strategy.compression, strategy.options) if strategy.world_size > 1 else ()),
         *_step(workload, strategy),
         *(_stragglers(strategy) if calibration is None else ()),
         *_feed(loader_samples_per_s),

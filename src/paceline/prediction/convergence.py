@@ -22,6 +22,7 @@ import numpy as np
 
 from paceline.errors import UserError, unknown
 from paceline.record import RunRecord
+from paceline.strategy.options import Given
 
 Z80 = 1.2816
 """Standard deviations on both sides of the middle of a normal distribution that hold 80 % of it."""
@@ -206,21 +207,43 @@ def epoch_samples(workload: str) -> int:
     return next((int(e.get("epoch_samples", 0)) for e in _data()["curve"] if workload in e["workloads"]), 0)
 
 
-def accuracy_notes(compression: str) -> tuple[str, ...]:
-    """What was measured of a compression's accuracy: one sentence a setting, or one that says nothing was."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """What a compression did to the accuracy of one network in equal epochs.
+
+    Attributes:
+        points: accuracy less that of dense runs, the mean over ``seeds``, in points of a hundred; ``error``: its
+            standard error.
+    """
+
+    points: float
+    error: float
+    seeds: int
+    network: str
+    data: str
+    workers: int
+
+
+def accuracies(compression: str) -> tuple[Accuracy, ...]:
+    """What was measured of a compression with its default options; empty where nothing was."""
+    seen = [e for e in _data()["accuracy"] if e["compression"] == compression]
+    return tuple(Accuracy(**{k: v for k, v in e.items() if k != "compression"}) for e in seen)
+
+
+def accuracy_notes(compression: str, options: Given = ()) -> tuple[str, ...]:
+    """What was measured of a compression's accuracy, or that nothing was. ``options``: those that are not its own defaults."""
     if compression == "dense":
         return ()
-    seen = [e for e in _data()["accuracy"] if e["compression"] == compression]
     said = [
-        f"{e['points']:+.2f} points (standard error {e['error']:.2f}, {e['seeds']} seeds) on {e['network']}, {e['data']}, "
-        f"{e['workers']} workers"
-        for e in seen
+        f"{a.points:+.2f} points (standard error {a.error:.2f}, {a.seeds} seeds) on {a.network}, {a.data}, {a.workers} workers"
+        for a in accuracies(compression)
     ]
     if not said:
-        return (f"What {compression} does to accuracy was never measured here.",)
+        return (f"What {compression} does to accuracy was never measured here: it is unknown, not zero.",)
+    given = ", ".join(f"{k}={v:g}" for k, v in dict(options).items() if k != "ratio")  # a ratio is of the prediction only
     return (
         f"Accuracy of {compression} against dense in equal epochs: {'; '.join(said)}. How many more steps it needs to a "
-        "target, and what it does to another network, is unknown.",
+        f"target, and what it does to another network{f' or with {given}' if given else ''}, is unknown.",
     )
 
 

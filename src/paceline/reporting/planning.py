@@ -96,14 +96,15 @@ def _whatif(found: WhatIf) -> Iterator[str]:
     yield "Prices:"
     yield from _list(dict.fromkeys(one.price for one in found.outcomes))
     yield "It rests on:"
-    yield from _list(dict.fromkeys(said for one in found.outcomes for said in one.prediction.assumptions))
+    yield from _list(dict.fromkeys(said for one in found.outcomes for said in one.assumptions))
 
 
 def whatif_table(found: WhatIf) -> str:
     """Before and after."""
     head = f"{'':<20}{'step':>10}  {'range':<15}{'speed-up':>9}  {'range':<11}{'$/h':>5}{'$':>6}"
     said = wrap(f"$ is the price of {found.unit} ({found.amount:,} samples); ranges hold 80 %.", WIDTH)
-    return "\n".join([head, *(whatif_row(one) for one in found.outcomes), *said])
+    rows = [line for one in found.outcomes for line in (whatif_row(one), *([f"  {one.batch_note}"] if one.batch_note else []))]
+    return "\n".join([head, *rows, *said])
 
 
 def whatif_row(one: Outcome) -> str:
@@ -126,11 +127,13 @@ def verdict(one: Outcome, base: Outcome) -> str:
         paid = "the same money" if abs(change) < 0.0005 else f"{abs(change):.1%} {'more' if change > 0 else 'less'} money"
         said.append(f"{paid} for the same samples ({money(base.usd)} to {money(one.usd)})")
     if one.scaling == "strong":
-        said.append(f"strong scaling: the global batch stays {one.strategy.global_batch_size}")
+        said.append(f"strong scaling: {one.batch_note or f'the global batch stays {one.strategy.global_batch_size}'}")
     elif one.scaling == "weak":
         said.append(f"weak scaling: the global batch grows to {one.strategy.global_batch_size}, which may need more epochs")
     elif one.scaling:
         said.append(f"the global batch is {one.strategy.global_batch_size}, as given")
+    if one.strategy.compression != base.strategy.compression:
+        said.append("for equal samples, not equal accuracy, of which is said below what is known")
     if not one.prediction.fits:
         said.append("it does not fit the device's memory")
     if one.prediction.bottleneck != base.prediction.bottleneck:

@@ -43,7 +43,7 @@ from paceline.prediction.efficiency import LEVELS, Efficiency, SoftwareLevel, ef
 from paceline.prediction.uncertainty import Z80
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.validation.case import Case
-from paceline.validation.rows import read
+from paceline.rows import read
 from paceline.validation.sets import adapter
 
 TARGET = Path(__file__).parents[1] / "src/paceline/prediction/constants.toml"

@@ -24,7 +24,7 @@ from paceline.planning.whatif import SHARED, ratio_spread
 from paceline.prediction.convergence import Z80
 from paceline.validation.case import Case
 from paceline.validation.model import Model
-from paceline.validation.rows import read
+from paceline.rows import read
 from paceline.validation.score import Estimate
 from paceline.validation.sets import adapter
 

@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from paceline.rows import Row
 from paceline.validation.case import Case, Skip
-from paceline.validation.rows import Row
 from paceline.validation.sets import adapter
 
 USUAL: Mapping[str, Mapping[str, str]] = {

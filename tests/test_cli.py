@@ -27,7 +27,7 @@ TRAIN = (
 )
 PREDICT = (
     "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --option"
-    " --grad-accum --sharding --recompute"
+    " --grad-accum --sharding --recompute --records --seq-len"
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --target --epochs --samples --global-batch --precision"
@@ -286,8 +286,8 @@ MISTAKES = [
     ("hardware probe --worker 2", "unknown option '--worker'", "did you mean --workers?"),
     ("hardware list --jsn", "unknown option '--jsn'", "did you mean --json?"),
     (f"{P} extra", "unexpected argument 'extra'", "paceline predict --help"),
-    ("predict", "required: WORKLOAD, --device, --global-batch", "paceline predict --help"),
-    ("predict lenet5 --global-batch 64", "required: --device", "paceline predict --help"),
+    ("predict", "required: WORKLOAD, --global-batch", "paceline predict --help"),
+    ("predict lenet5 --global-batch 64", "no device is named", "--records of a run on yours"),
     ("predict lenet5 --device A100", "required: --global-batch", "paceline predict --help"),
     ("hardware show", "required: NAME", "paceline hardware show --help"),
     ("report", "required: DIR", "paceline report --help"),
@@ -403,7 +403,7 @@ def test_what_the_users_code_prints_is_not_in_the_answer(users: Path, capsys: py
 
 def test_numbers_that_json_lacks_become_null(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     prediction = replace(samples.metrics("dense"), samples_per_s=float("nan"), high_s=float("inf"))
-    monkeypatch.setattr("paceline.prediction.predict", lambda *given: prediction)
+    monkeypatch.setattr("paceline.planning.options.predict", lambda *given: prediction)
     code, out, _ = run(capsys, *ON_FOUR, "--json")
     data = one_object(out)
     assert (code, data["samples_per_s"], data["high_s"]) == (0, None, None)

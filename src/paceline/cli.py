@@ -146,14 +146,13 @@ def _parser(commands: Any, name: str, text: str, example: str) -> Parser:
 
 def _predict(o: argparse.Namespace) -> Answer:
     from paceline.planning import explain
-    from paceline.planning.options import job
-    from paceline.prediction import predict
+    from paceline.planning.options import job, predictor
     from paceline.reporting import prediction_text
 
-    asked = job(o)
+    asked, predict = job(o), predictor(o)
     prediction = predict(*asked)
-    text = prediction_text(prediction)
-    return prediction.to_json(), _reported(o.report, "explained_page", lambda: explain(*asked), text, "prediction")
+    text, page = prediction_text(prediction), lambda: explain(*asked, predictor=predict)
+    return prediction.to_json(), _reported(o.report, "explained_page", page, text, "prediction")
 
 
 def _plan(o: argparse.Namespace) -> Answer:

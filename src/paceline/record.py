@@ -88,6 +88,7 @@ class RunRecord(Metrics):
         curve: one entry per epoch: ``epoch``, ``loss`` (training, mean), ``accuracy``, ``seconds``.
         nonfinite_steps: steps passed through dense because a gradient was NaN or infinite.
         histogram: counts of one layer's gradient as the codec saw it (original, clipped, ternary, averaged).
+        cluster: what it ran on, as ``dataclasses.asdict`` of the ``Cluster``; empty where it was not kept.
     """
 
     accuracy: float
@@ -98,6 +99,7 @@ class RunRecord(Metrics):
     curve: tuple[Mapping[str, float], ...]
     environment: Mapping[str, Any]
     histogram: Mapping[str, Any] = field(default_factory=dict)
+    cluster: Mapping[str, Any] = field(default_factory=dict)
 
     def append(self, path: Path) -> None:
         """Add this record as one line of a JSONL file."""

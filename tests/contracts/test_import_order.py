@@ -13,7 +13,7 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ORDER = (
-    "_native", "errors", "units", "lab", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction",
+    "_native", "errors", "rows", "units", "lab", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction",
     "codecs", "models", "training", "planning", "validation", "reporting", "cli", "__init__", "__main__",
 )  # fmt: skip
 FORBIDDEN = {

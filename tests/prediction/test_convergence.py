@@ -79,9 +79,9 @@ def test_too_few_points_are_refused(points: list[Point]) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a,b\n1,2\n", "no column 'global_batch'"),
-        ("global_batch,samples_to_target\n8,100\n16,many\n", "line 3: not two numbers"),
-        ("global_batch,samples_to_target\n8\n", "line 2: not two numbers"),
+        ("a,b\n1,2\n", "lacks the columns global_batch, samples_to_target"),
+        ("global_batch,samples_to_target\n8,100\n16,many\n", "row 2 .line 3., column samples_to_target: 'many' is not a"),
+        ("global_batch,samples_to_target\n8\n", "row 1 .line 2.: 1 values for 2 columns"),
     ],
 )
 def test_a_bad_csv_is_one_line(text: str, said: str, tmp_path: Path) -> None:

@@ -129,7 +129,12 @@ def cluster_from_json(data: Mapping[str, Any]) -> Cluster:
     """The cluster that ``main`` wrote (``dataclasses.asdict`` of it)."""
 
     def facts(entry: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: Fact(**v) if isinstance(v, dict) and set(v) == {"value", "source", "date"} else v for k, v in entry.items()}
+        return {k: read(v) for k, v in entry.items()}
+
+    def read(value: Any) -> Any:
+        if isinstance(value, dict) and set(value) == {"value", "source", "date"}:
+            return Fact(**value)
+        return tuple(value) if isinstance(value, list) else value
 
     device = facts(data["device"])
     for rates in ("peak_flops", "matmul_flops"):

@@ -83,7 +83,9 @@ class Explained:
         }
 
 
-def explain(workload: Workload, cluster: Cluster, strategy: Strategy, run: str = "", *, scale: bool = True) -> Explained:
+def explain(
+    workload: Workload, cluster: Cluster, strategy: Strategy, run: str = "", *, scale: bool = True, predictor: Any = predict
+) -> Explained:
     """Predict, and find what it waits for.
 
     Args:
@@ -95,9 +97,9 @@ def explain(workload: Workload, cluster: Cluster, strategy: Strategy, run: str =
     """
     measured, timeline = _measured(run, workload, strategy) if run else (None, ())
     return Explained(
-        prediction=predict(workload, cluster, strategy),
+        prediction=predictor(workload, cluster, strategy),
         reliefs=reliefs(workload, cluster, strategy),
-        scaling=scaling(workload, cluster, strategy) if scale else {},
+        scaling=scaling(workload, cluster, strategy, predictor) if scale else {},
         available=cluster.device.memory.value,
         measured=measured,
         measured_timeline=timeline,

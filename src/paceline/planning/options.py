@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,9 @@ from paceline.planning.space import Space, worlds
 from paceline.planning.whatif import WhatIf, parse_change, whatif
 from paceline.planning.why import parse_wanted
 from paceline.planning.work import Work, parse_penalties
-from paceline.prediction import convergence
+from paceline.prediction import Prediction, convergence, predict
+from paceline.prediction.correction import fit
+from paceline.prediction.records import observations
 from paceline.strategy import COMPRESSIONS, EXCHANGES, SHARDINGS, Strategy, parse_options
 from paceline.training.options import add_exchange_arguments
 from paceline.workload import Workload, workload
@@ -32,13 +36,15 @@ WHATIF_EXAMPLE = """example:
 EXPLAIN_EXAMPLE = """example:
   paceline explain resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024"""
 PRICE = "dollars for a device and hour: 2.50, or H100=2.50; may be repeated (default: the listings)"
+RECORDS = "measured steps that correct it: a run directory, or a table of jobs (docs/planning.md); may be repeated"
 REPORT = "also write report.html into DIR, or into FILE.html"
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     """One network on one cluster in one way."""
     parser.add_argument("workload", metavar="WORKLOAD", help="a name (paceline workload list) or module:function")
-    parser.add_argument("--device", metavar="D", required=True, help="a device (paceline hardware list)")
+    add_sequence_argument(parser)
+    parser.add_argument("--device", metavar="D", help="a device (paceline hardware list); left out, that of the --records")
     parser.add_argument("--devices-per-node", metavar="N", type=int, default=1, help="default 1")
     parser.add_argument("--nodes", metavar="M", type=int, default=1, help="default 1")
     parser.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
@@ -48,6 +54,17 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grad-accum", metavar="A", type=int, default=1, help="micro batches a step (default 1)")
     parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
     parser.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
+    add_records_argument(parser)
+
+
+def add_sequence_argument(parser: argparse.ArgumentParser) -> None:
+    """How long a transformer's samples are."""
+    parser.add_argument("--seq-len", metavar="S", type=int, help="tokens of a sequence (default the network's own)")
+
+
+def add_records_argument(parser: argparse.ArgumentParser) -> None:
+    """What was measured before."""
+    parser.add_argument("--records", metavar="DIR|FILE.csv", action="append", help=RECORDS)
 
 
 def add_report_argument(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +74,7 @@ def add_report_argument(parser: argparse.ArgumentParser) -> None:
 
 def job(o: argparse.Namespace) -> tuple[Workload, Cluster, Strategy]:
     """What ``add_job_arguments`` were given. Raises UserError."""
-    machines = hardware.cluster(o.device, o.devices_per_node, o.nodes, o.network)
+    machines = _machines(o)
     strategy = Strategy(
         world_size=machines.world_size,
         global_batch_size=o.global_batch,
@@ -69,7 +86,22 @@ def job(o: argparse.Namespace) -> tuple[Workload, Cluster, Strategy]:
         sharding=o.sharding,
         recompute=o.recompute,
     )
-    return workload(o.workload), machines, strategy
+    return workload(o.workload, o.seq_len), machines, strategy
+
+
+def predictor(o: argparse.Namespace) -> Callable[..., Prediction]:
+    """``predict``, corrected by the records where there are any. Raises UserError."""
+    return partial(predict, correction=fit(observations(o.records))) if o.records else predict
+
+
+def _machines(o: argparse.Namespace) -> Cluster:
+    if o.device:
+        return hardware.cluster(o.device, o.devices_per_node, o.nodes, o.network)
+    if not o.records:
+        raise UserError("no device is named", "give --device (paceline hardware list), or --records of a run on yours")
+    seen = observations(o.records)[-1].cluster
+    between = hardware.network(o.network) if o.network else seen.network
+    return replace(seen, devices_per_node=o.devices_per_node, num_nodes=o.nodes, network=between)
 
 
 def add_plan(group: Any, command: Callable[..., argparse.ArgumentParser], run: Callable[..., Any]) -> None:
@@ -195,7 +227,7 @@ def whatif_answer(o: argparse.Namespace) -> WhatIf:
     if o.scaling not in ("strong", "weak"):
         raise unknown("scaling", o.scaling, ["strong", "weak"])
     changes = [parse_change(text) for text in o.change]
-    return whatif(*job(o), changes, scaling=o.scaling, prices=parse_prices(o.price or ()))
+    return whatif(*job(o), changes, scaling=o.scaling, prices=parse_prices(o.price or ()), predictor=predictor(o))
 
 
 def add_explain(group: Any, command: Callable[..., argparse.ArgumentParser], run: Callable[..., Any]) -> None:
@@ -209,7 +241,7 @@ def add_explain(group: Any, command: Callable[..., argparse.ArgumentParser], run
 
 def explain_answer(o: argparse.Namespace) -> Explained:
     """What holds it back; writes the trace where one is asked for. Raises UserError."""
-    found = explain(*job(o), o.beside)
+    found = explain(*job(o), o.beside, predictor=predictor(o))
     if o.trace:
         try:
             Path(o.trace).parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,6 @@ where the learning rate is tuned at each batch). Constants of MLPerf's benchmark
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 
 from paceline.errors import UserError, unknown
 from paceline.record import RunRecord
+from paceline.rows import Row, read
 from paceline.strategy.options import Given
 
 Z80 = 1.2816
@@ -175,22 +175,15 @@ def read_points(path: str | Path, target: str = "the target") -> Convergence:
     Raises:
         UserError: no such file, a missing column, text in place of a number (with its line), too few points.
     """
-    fix = f"columns: {', '.join(COLUMNS)}"
-    points = []
-    try:
-        with Path(path).open(newline="", encoding="utf-8") as file:
-            rows = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
-            if missing:
-                raise UserError(f"{path} has no column {missing[0]!r}", fix)
-            for row in rows:
-                try:
-                    points.append(Point(*(float(row[name]) for name in COLUMNS)))
-                except (TypeError, ValueError) as error:
-                    raise UserError(f"{path}, line {rows.line_num}: not two numbers", fix) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}", fix) from error
+    points = [Point(*(_number(row, name) for name in COLUMNS)) for row in read(path, COLUMNS)]
     return fit(points, target, str(path))
+
+
+def _number(row: Row, column: str) -> float:
+    value = row.positive(column)
+    if value is None:
+        raise row.wrong(column, "a number above 0")
+    return value
 
 
 def mlperf(workload: str) -> Convergence:

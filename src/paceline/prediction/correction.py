@@ -36,6 +36,8 @@ Z80 = 1.2816
 """Standard deviations on either side of the median that hold 80 % of a normal distribution."""
 WORKING = ("compute", "memory bandwidth", "launch overhead", "stragglers", "input pipeline")
 """Resources of ``Prediction.exposed`` that the device itself works with; the others are waited for."""
+WHOLE = 0.25
+"""Distance from an observed step, in units of the coordinates, at which most of what it says of the whole is lost."""
 LEAST_WORK = 0.3
 """Share of a measured step that is taken for work at least, where nobody measured the wait."""
 WORK = Kernel(every=0.1, task=0.2, near=0.25, noise=0.04)
@@ -67,6 +69,9 @@ class Correction:
         working = (made.step_time_s - exposed) * math.exp(work_log)
         waiting = max(0.0, (exposed + floor) * math.exp(wait_log) - floor)
         sigma = math.hypot(working * work_sigma, waiting * wait_sigma) / (working + waiting)
+        # Where a whole step was observed, the whole is known, even if nobody measured which part of it was waiting.
+        distance = ((work.places - here) ** 2).sum(-1).min(initial=math.inf)
+        sigma = min(sigma, math.hypot(sigma * math.sqrt(-math.expm1(-distance / WHOLE**2)), WORK.noise))
         said = f"Corrected by {len(work.places)} observed steps on up to {largest} devices"
         if cluster.world_size > largest:
             said += f"; {cluster.world_size} devices are beyond what was observed"

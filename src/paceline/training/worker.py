@@ -6,7 +6,7 @@ import os
 import resource
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -253,6 +253,7 @@ def _record(
         curve=tuple(curve),
         environment={**environment(), "device": cluster.device.name, "threads": torch.get_num_threads()},
         histogram=histogram,
+        cluster=asdict(cluster),
     )
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.rows import read
 from paceline.validation.baselines import Baselines
 from paceline.validation.case import Case, HoldOut, Info, Skip
 from paceline.validation.model import Model
-from paceline.validation.rows import read
 from paceline.validation.score import Point, grouped, summary
 from paceline.validation.sets import adapter
 

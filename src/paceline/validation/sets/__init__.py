@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from paceline.errors import unknown
+from paceline.rows import Row
 from paceline.validation.case import Case, Skip
-from paceline.validation.rows import Row
 
 _MODULES: Mapping[str, str] = {
     "mlperf": "mlperf",

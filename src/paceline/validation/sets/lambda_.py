@@ -6,8 +6,8 @@ The batch listed is that of all devices. BERT is fine-tuned on SQuAD, 384 tokens
 from __future__ import annotations
 
 from paceline.errors import UserError
+from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.rows import Row
 from paceline.validation.sets import making, spelling
 
 TEXTS = ("system", "model", "precision", "unit")

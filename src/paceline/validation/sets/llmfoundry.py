@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from paceline.errors import UserError
+from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.rows import Row
 from paceline.validation.sets import making, spelling
 
 TEXTS = ("model", "gpu", "precision", "sharding", "activation_ckpt", "act_cpu_offload", "interconnect")

@@ -13,8 +13,8 @@ from typing import Any
 
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
+from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.rows import Row
 from paceline.validation.sets import making, spelling
 
 TEXTS = ("round", "submitter", "benchmark", "accelerator", "host_networking", "throughput_source")

@@ -6,8 +6,8 @@ training steps; attention is as eager PyTorch computes it; ``dp4`` is data paral
 
 from __future__ import annotations
 
+from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.rows import Row
 from paceline.validation.sets import making, spelling
 from paceline.workload.layers import Workload
 from paceline.workload.transformer import TransformerShape, transformer

@@ -10,8 +10,8 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware.device import Device
+from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.rows import Row
 from paceline.validation.sets import making, spelling
 
 TEXTS = ("framework_dir", "model_dir", "model", "section", "gpu", "precision", "unit")

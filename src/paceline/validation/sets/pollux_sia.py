@@ -11,8 +11,8 @@ Networks: AWS instance table (50 Gb/s); Jayaram Subramanya et al. 2023, Sia, SOS
 from __future__ import annotations
 
 from paceline.errors import UserError
+from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.rows import Row
 from paceline.validation.sets import making, spelling
 
 TEXTS = ("model", "cluster", "gpu", "placement")

@@ -7,8 +7,8 @@ a share of them.
 from __future__ import annotations
 
 from paceline.errors import UserError
+from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.rows import Row
 from paceline.validation.sets import making, spelling
 
 TEXTS = ("model", "platform", "gpu", "data", "precision", "variable_update")

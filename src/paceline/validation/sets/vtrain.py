@@ -6,8 +6,8 @@ Only rows that are data parallel alone are predicted; tensor and pipeline parall
 from __future__ import annotations
 
 from paceline.errors import UserError
+from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.rows import Row
 from paceline.validation.sets import making, spelling
 
 TEXTS = ("gpu",)

@@ -21,8 +21,8 @@ class Row:
     file: str
 
     def text(self, column: str) -> str:
-        """What stands there, without surrounding blanks; empty where nothing does."""
-        return self.values[column].strip()
+        """What stands there, without surrounding blanks; empty where nothing does, or the file has no such column."""
+        return self.values.get(column, "").strip()
 
     def number_of(self, column: str) -> float | None:
         """The number that stands there; None where nothing does. Raises UserError for text or a negative number."""

@@ -1,0 +1,80 @@
+"""Measured steps from files: the run directories of ``paceline train``, or a table of jobs that anything else ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline import hardware
+from paceline.errors import UserError
+from paceline.hardware.probe import cluster_from_json
+from paceline.prediction.observation import Observation
+from paceline.rows import Row, read
+from paceline.rundir import RunDir
+from paceline.strategy.strategy import Strategy
+from paceline.workload import workload
+
+NEEDED = ("workload", "device", "global_batch", "step_s")
+"""Columns of a table; each row is a job, ``step_s`` and ``sync_s`` in seconds."""
+OPTIONAL = (
+    "devices_per_node", "nodes", "network", "precision", "compression", "exchange", "sharding", "grad_accum", "recompute",
+    "optimizer", "seq_len", "sync_s",
+)  # fmt: skip
+
+
+def observations(paths: Sequence[str | Path]) -> list[Observation]:
+    """What was measured: of each directory every run, of each CSV file every row.
+
+    Raises:
+        UserError: no such run or file, one that is broken or holds nothing, or a row that says nothing possible.
+    """
+    found: list[Observation] = []
+    for path in map(Path, paths):
+        found += _table(path) if path.suffix == ".csv" else _runs(path)
+    return found
+
+
+def _runs(path: Path) -> list[Observation]:
+    records = RunDir(path).read(partial=True).records
+    found = [
+        Observation.of_record(record, workload(record.workload), cluster_from_json(record.cluster))
+        for record in records.values()
+        if record.cluster
+    ]
+    if not found:
+        why = "its runs do not say what they ran on" if records else "no run has ended there"
+        raise UserError(f"{path} teaches nothing: {why}", f"run paceline train --out {path} (again)")
+    return found
+
+
+def _table(path: Path) -> list[Observation]:
+    return [_observation(row) for row in read(path, NEEDED)]
+
+
+def _observation(row: Row) -> Observation:
+    """One row. A number that is left out is 1, a choice the default of ``Strategy``."""
+
+    def whole(column: str) -> int:
+        return row.whole(column) or 1
+
+    step, batch = row.positive("step_s"), row.whole("global_batch")
+    if step is None or batch is None:
+        raise row.wrong("step_s" if step is None else "global_batch", "a number above 0")
+    names = ("precision", "compression", "exchange", "sharding", "optimizer")
+    chosen: dict[str, Any] = {name: row.text(name) for name in names}
+    try:
+        cluster = hardware.cluster(row.text("device"), whole("devices_per_node"), whole("nodes"), row.text("network") or None)
+        return Observation(
+            workload=workload(row.text("workload"), row.whole("seq_len")),
+            cluster=cluster,
+            strategy=Strategy(
+                world_size=cluster.world_size, global_batch_size=batch, grad_accum_steps=whole("grad_accum"),
+                recompute=row.text("recompute").casefold() in ("yes", "true", "1"),
+                **{name: value for name, value in chosen.items() if value},
+            ),
+            step_s=step,
+            sync_s=row.number_of("sync_s"),
+        )  # fmt: skip
+    except UserError as error:
+        raise UserError(f"{row.file}, row {row.number} (line {row.line}): {error.message}", error.fix) from None

@@ -1,0 +1,90 @@
+"""Measured steps from files: what a run or a table of jobs teaches a prediction, and every mistake in one line."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+import samples
+from paceline import hardware
+from paceline.errors import UserError
+from paceline.prediction import predict
+from paceline.prediction.correction import fit
+from paceline.prediction.records import observations
+from paceline.rundir import RunDir
+from paceline.strategy import Strategy
+from paceline.workload import workload
+
+HEAD = "workload,device,devices_per_node,nodes,network,global_batch,precision,step_s,sync_s\n"
+
+
+def table(folder: Path, *rows: str, head: str = HEAD) -> Path:
+    path = folder / "jobs.csv"
+    path.write_text(head + "".join(f"{row}\n" for row in rows))
+    return path
+
+
+def step(nodes: int, batch: int) -> tuple[object, ...]:
+    cluster = hardware.cluster("V100", 8, nodes, "10Gb/s")
+    return workload("resnet-50"), cluster, Strategy(world_size=8 * nodes, global_batch_size=batch, precision="fp16")
+
+
+def test_a_table_of_slow_jobs_makes_the_prediction_slower_and_narrower(tmp_path):
+    plain = predict(*step(2, 1024))
+    rows = [f"resnet-50,V100,8,2,10Gb/s,{b},fp16,{1.5 * predict(*step(2, b)).step_time_s}," for b in (512, 1024, 2048)]
+    seen = observations([table(tmp_path, *rows)])
+    learnt = predict(*step(2, 1024), correction=fit(seen))
+    assert len(seen) == 3
+    assert 1.3 < learnt.step_time_s / plain.step_time_s < 1.6
+    assert learnt.high_s / learnt.low_s < plain.high_s / plain.low_s
+    beyond = predict(*step(8, 4096), correction=fit(seen))
+    assert any("beyond what was observed" in sentence for sentence in beyond.assumptions)
+    assert beyond.high_s / beyond.low_s > learnt.high_s / learnt.low_s
+
+
+def test_choices_and_lengths_of_a_row_are_its_strategys(tmp_path):
+    head = "workload,device,global_batch,step_s,seq_len,sharding,grad_accum,recompute,devices_per_node,optimizer\n"
+    seen = observations([table(tmp_path, "gpt2,A100,64,0.5,512,zero3,2,yes,8,adam", head=head)])[0]
+    assert seen.workload.sample == workload("gpt2", 512).sample and seen.sync_s is None
+    s = seen.strategy
+    assert (s.sharding, s.grad_accum_steps, s.recompute, s.micro_batch_size, s.optimizer) == ("zero3", 2, True, 4, "adam")
+
+
+def test_a_run_teaches_what_it_ran_on(tmp_path):
+    _, cluster, strategy = step(1, 256)
+    record = replace(
+        samples.record("dense"), workload="resnet-50", strategy=strategy.to_json(), cluster=asdict(cluster), exposed_comm_s=0.0
+    )
+    RunDir(tmp_path).add_record("dense", record)
+    seen = observations([tmp_path])
+    assert seen[0].cluster == cluster and seen[0].strategy == strategy and seen[0].step_s == record.step_time_s
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("resnet-5,V100,8,1,,256,fp16,0.3,", "row 1 (line 2): unknown workload 'resnet-5'"),
+        ("resnet-50,V99,8,1,,256,fp16,0.3,", "row 1 (line 2): unknown device 'V99'"),
+        ("resnet-50,V100,8,2,,256,fp16,0.3,", "row 1 (line 2): 2 nodes have no network"),
+        ("resnet-50,V100,8,1,,257,fp16,0.3,", "row 1 (line 2): global batch 257 does not divide"),
+        ("resnet-50,V100,8,1,,256,fp16,fast,", "row 1 (line 2), column step_s: 'fast' is not a number"),
+        ("resnet-50,V100,8,1,,256,fp16,0,", "row 1 (line 2), column step_s: '0' is not a number above 0"),
+        ("resnet-50,V100,8,1,,256,fp16,0.3,0.4", "0.4 s of waiting in a step of 0.3 s"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path, row, said):
+    with pytest.raises(UserError) as error:
+        observations([table(tmp_path, row)])
+    assert said in str(error.value)
+
+
+def test_a_table_without_a_column_and_a_run_without_a_machine_are_said(tmp_path):
+    with pytest.raises(UserError, match="lacks the column step_s"):
+        observations([table(tmp_path, "resnet-50,V100,8", head="workload,device,global_batch\n")])
+    RunDir(tmp_path / "run").add_record("dense", samples.record("dense"))
+    with pytest.raises(UserError, match="do not say what they ran on"):
+        observations([tmp_path / "run"])
+    with pytest.raises(UserError, match="no run directory"):
+        observations([tmp_path / "none"])

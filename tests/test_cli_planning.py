@@ -100,6 +100,7 @@ def test_report(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
         (f"{PLAN} --why-not colour=red", "unknown choice 'colour'"),
         (f"{PLAN} --price cheap", "is not a price"),
         (f"{PLAN} --penalty terngrad=none", "is not a factor"),
+        (f"{PLAN} --max-loss -1", "give points of accuracy from 0 up"),
         (f"{PLAN} --global-batch 0", "whole number"),
         ("plan resnet-50 --device A100 --max-nodes 2 --global-batch 64", "2 nodes have no network"),
         ("plan resnet-50 --device A100 --max-nodes 0 --global-batch 64", "--max-nodes 0"),

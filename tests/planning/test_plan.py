@@ -17,7 +17,8 @@ from paceline.planning.plan import PLAIN, TIE
 from paceline.planning.space import Tally, candidates, worlds
 from paceline.planning.why import matches, parse_wanted
 from paceline.prediction import predict
-from paceline.prediction.convergence import Point, fit, mlperf
+from paceline.prediction.convergence import Point, accuracies, fit, mlperf
+from paceline.strategy import COMPRESSIONS
 from paceline.workload import Workload, workload
 
 PRICES = {"toy": 1.0, "fast": 2.5}
@@ -151,6 +152,48 @@ def test_a_penalty_is_never_taken_for_none(toy: Workload, space: Space) -> None:
     assert known.best.samples == pytest.approx(1.1 * curve.samples(known.best.strategy.global_batch_size))
 
 
+@pytest.mark.parametrize("most", [0.0, 0.5, 3.0, 100.0])
+def test_a_compression_that_lost_accuracy_competes_only_when_it_is_named(most: float, toy: Workload, space: Space) -> None:
+    free = replace(space, compressions=(), max_loss=most)
+    left_out = Tally()
+    made = candidates(free, Work(), left_out)
+    lossless = {c for c in COMPRESSIONS if c == "dense" or (accuracies(c) and min(a.points for a in accuracies(c)) >= -most)}
+    assert {s.compression for _, s in made} == lossless
+    out = {x.reason.partition(":")[0]: x for x in left_out.excluded() if x.reason.partition(":")[0] in COMPRESSIONS}
+    assert set(out) == set(COMPRESSIONS) - lossless and all(x.count > 0 for x in out.values())
+    assert all("lets it compete" in x.reason and "points on" in x.reason for x in out.values())
+    named = candidates(replace(free, compressions=("topk",)), Work(), Tally())
+    assert {s.compression for _, s in named} == {"topk"}
+
+
+def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) -> None:
+    slow = replace(
+        space,
+        compressions=(),
+        clusters=tuple(
+            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
+            for c in space.clusters[1:3]
+        ),
+    )
+    found = plan(toy, slow, Goal("fastest"), why_not={"compression": "topk"})
+    assert found.best.strategy.compression != "topk" and found.asked is None
+    assert "measured -4.72 points on cifar10-terngrad with 8 workers; --max-loss 5 lets it compete" in found.why_not
+    own = found.best.strategy.compression
+    assert own != "dense" and any(f"Accuracy of {own}" in a and "is unknown" in a for a in found.assumptions)
+    for wide in (replace(slow, max_loss=5.0), replace(slow, compressions=("dense", "topk"))):
+        assert plan(toy, wide, Goal("fastest")).best.strategy.compression in ("topk", "powersgd")
+    assert plan(toy, replace(slow, max_loss=4.0), Goal("fastest")).best.strategy.compression != "topk"
+    curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
+    assert "topk" not in slow.barred(Work(curve=curve, penalties={"topk": 1.3}))  # its price is known
+
+
+def test_what_was_never_measured_is_unknown(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.planning.space.accuracies", lambda name: ())
+    barred = replace(space, compressions=(), max_loss=100.0).barred(Work())
+    assert set(barred) == set(COMPRESSIONS) - {"dense"}
+    assert barred["terngrad"] == "terngrad: accuracy unknown, never measured; --compression terngrad lets it compete"
+
+
 def test_batches_come_from_the_target_and_never_go_beyond_it(toy: Workload, space: Space) -> None:
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
     work = Work(curve=curve)
@@ -225,6 +268,7 @@ def test_a_hundred_thousand_strategies_in_seconds() -> None:
     clusters = tuple(cluster(name, local, n, "100Gb/s") for name in ("A100", "H100") for local, n in worlds(8, 16))
     work = Work(curve=mlperf("resnet-50"))
     begin = time.process_time()
-    found = plan(workload("resnet-50"), Space(clusters=clusters), Goal("cheapest"), work)
+    space = Space(clusters=clusters, compressions=tuple(COMPRESSIONS))
+    found = plan(workload("resnet-50"), space, Goal("cheapest"), work)
     assert found.considered > 100_000
     assert time.process_time() - begin < 30

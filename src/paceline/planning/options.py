@@ -18,7 +18,7 @@ from paceline.planning.choice import Plan
 from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import Goal, parse_goal
 from paceline.planning.plan import plan
-from paceline.planning.space import Space, worlds
+from paceline.planning.space import MAX_LOSS, Space, worlds
 from paceline.planning.whatif import WhatIf, parse_change, whatif
 from paceline.planning.why import parse_wanted
 from paceline.planning.work import Work, parse_penalties
@@ -127,6 +127,8 @@ def add_plan(group: Any, command: Callable[..., argparse.ArgumentParser], run: C
         p.add_argument(
             f"--{name}", metavar=name[0].upper(), action="append", help=f"only this one of {', '.join(legal)}; may be repeated"
         )
+    lost = f"points of accuracy that a compression may have lost where it was measured (default {MAX_LOSS})"
+    p.add_argument("--max-loss", metavar="POINTS", type=float, default=MAX_LOSS, help=lost)
     p.add_argument("--penalty", metavar="C=F", action="append", help="a compression takes F times the samples to the target")
     p.add_argument("--price", metavar="P", action="append", help=PRICE)
     p.add_argument("--why-not", metavar="C=V,...", help="set a strategy beside the best: compression=terngrad,sharding=zero3")
@@ -140,10 +142,13 @@ def plan_answer(o: argparse.Namespace) -> Plan:
         clusters=_clusters(o),
         batches=tuple(sorted(set(o.global_batch or ()))),
         precisions=_only("precision", o.precision, PRECISIONS) if o.precision else (),
-        compressions=_only("compression", o.compression, COMPRESSIONS),
+        compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
         exchanges=_only("exchange", o.exchange, EXCHANGES),
         shardings=_only("sharding", o.sharding, SHARDINGS),
+        max_loss=o.max_loss,
     )
+    if not 0 <= o.max_loss < float("inf"):
+        raise UserError(f"--max-loss {o.max_loss:g}", "give points of accuracy from 0 up, such as 0.5")
     for batch in space.batches:
         if batch < 1:
             raise UserError(f"global batch {batch}", "give a whole number from 1 up")

@@ -100,7 +100,7 @@ def plan(
     table = _table(workload, work, listed, [made[i] for i in fitting], found.step_s[fitting])
     order = _ranked(goal, table, left_out)
     best = table.choice(order[0])
-    said, asked = _why_not(why_not, table, best, goal, left_out)
+    said, asked = _why_not(why_not, table, best, goal, left_out, space.barred(work))
     ranking = (best, *(table.choice(i, best) for i in _distinct(order, table.made)[1:SHOWN]))
     return Plan(
         workload=workload.name,
@@ -254,13 +254,15 @@ def _network_share(table: _Table, index: int) -> float:
     return sum(p.exposed.get(name, 0.0) for name in ("network", "intra-node link")) / p.step_time_s
 
 
-def _why_not(wanted: Wanted | None, table: _Table, best: Choice, goal: Goal, left_out: Tally) -> tuple[str, Choice | None]:
+def _why_not(
+    wanted: Wanted | None, table: _Table, best: Choice, goal: Goal, left_out: Tally, barred: Mapping[str, str]
+) -> tuple[str, Choice | None]:
     """What speaks against the strategy that was asked for, and it."""
     if not wanted:
         return "", None
     there = [i for i, one in enumerate(table.made) if matches(one, wanted)]
     if not there:
-        return illegal(wanted, best, table.workload, left_out), None
+        return illegal(wanted, best, table.workload, left_out, barred), None
     scores = goal.score(table.time_s, table.usd)
     asked = table.choice(min(there, key=lambda i: scores[i]), best)
     said = f"{asked.title}: {asked.reason}."

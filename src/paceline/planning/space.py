@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from paceline.errors import UserError
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.planning.work import Work
+from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, Strategy
 
 Candidate = tuple[Cluster, Strategy]
+MAX_LOSS = 0.5
+"""Points of accuracy that a compression may have lost in any measured setting and still competes without being named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +54,29 @@ class Space:
         clusters: kinds and numbers of devices.
         precisions: those that a device lacks are left out for it. Empty: all but fp16 where a device has bf16, which is as fast
             and needs no loss scaling.
+        compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
+            against dense in equal epochs; what was never measured is left out too.
     """
 
     clusters: tuple[Cluster, ...]
     batches: tuple[int, ...] = ()
     precisions: tuple[str, ...] = ()
-    compressions: tuple[str, ...] = tuple(COMPRESSIONS)
+    compressions: tuple[str, ...] = ()
     exchanges: tuple[str, ...] = tuple(EXCHANGES)
     shardings: tuple[str, ...] = tuple(SHARDINGS)
     accumulations: tuple[int, ...] = (1, 2, 4, 8)
     recomputes: tuple[bool, ...] = (False, True)
     buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
     optimizer: str = "momentum"
+    max_loss: float = MAX_LOSS
+
+    def barred(self, work: Work) -> Mapping[str, str]:
+        """Compressions that do not compete for what is known of their accuracy, and why. One that was named competes, and so
+        does one whose penalty on the samples to the target is given."""
+        if self.compressions:
+            return {}
+        others = [name for name in COMPRESSIONS if name != "dense" and not (work.curve and name in work.penalties)]
+        return {name: why for name in others if (why := _too_lossy(name, self.max_loss))}
 
     def with_batches(self, work: Work) -> Space:
         """The same with batches: powers of two up to the largest that is known to reach the target.
@@ -91,18 +106,36 @@ def worlds(devices_per_node: int, max_nodes: int) -> tuple[tuple[int, int], ...]
 
 def candidates(space: Space, work: Work, left_out: Tally) -> list[Candidate]:
     """Every legal strategy on every cluster; the others are counted in ``left_out``."""
-    ways = list(_ways(space, left_out, len(space.clusters) * len(space.batches) * len(space.accumulations)))
+    ways = list(_ways(space, work, left_out, len(space.clusters) * len(space.batches) * len(space.accumulations)))
     return [one for cluster in space.clusters for one in _on(cluster, space, work, ways, left_out)]
 
 
-def _ways(space: Space, left_out: Tally, times: int) -> Iterator[Strategy]:
+def _too_lossy(compression: str, most: float) -> str:
+    """Why its accuracy keeps it out; empty where it does not."""
+    seen = accuracies(compression)
+    if not seen:
+        return f"{compression}: accuracy unknown, never measured; --compression {compression} lets it compete"
+    worst = min(seen, key=lambda a: a.points)
+    if worst.points >= -most:
+        return ""
+    return (
+        f"{compression}: measured {worst.points:.2f} points on {worst.network} with {worst.workers} workers; "
+        f"--max-loss {math.ceil(-worst.points)} lets it compete"
+    )
+
+
+def _ways(space: Space, work: Work, left_out: Tally, times: int) -> Iterator[Strategy]:
     """Legal combinations of what does not depend on the cluster or the batch, as strategies of one worker.
 
     A bucket's size matters only where DDP's buckets or FSDP's units are cut by it.
     """
-    tried = space.precisions or PRECISIONS
-    made = product(space.compressions, space.exchanges, space.shardings, space.recomputes, tried, space.buckets)
+    tried, barred = space.precisions or PRECISIONS, space.barred(work)
+    compressions = space.compressions or COMPRESSIONS
+    made = product(compressions, space.exchanges, space.shardings, space.recomputes, tried, space.buckets)
     for compression, exchange, sharding, recompute, precision, bucket in made:
+        if compression in barred:
+            left_out.add(barred[compression], times)
+            continue
         if bucket != space.buckets[0] and exchange != "allreduce":
             left_out.add("the size of a bucket matters only to allreduce", times)
             continue

@@ -107,9 +107,12 @@ def _more(ratio: float, more: str, less: str) -> str:
     return f"{ratio - 1:.1%} {more}" if ratio > 1 else f"{1 - ratio:.1%} {less}"
 
 
-def illegal(wanted: Wanted, best: Choice, workload: Workload, left_out: Tally) -> str:
-    """Why no candidate has these choices: the best with them is not legal, does not fit, or was not asked to be tried."""
+def illegal(wanted: Wanted, best: Choice, workload: Workload, left_out: Tally, barred: Mapping[str, str]) -> str:
+    """Why no candidate has these choices: the best with them is not legal, does not fit, was ``barred`` for its compression's
+    accuracy (reason by compression), or was not asked to be tried."""
     fields = {_FIELDS[k]: v for k, v in wanted.items() if k in _FIELDS}
+    if fields.get("compression", "dense") != "dense" and "sharding" not in fields:
+        fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients: another choice, not the one asked about
     if fields.get("compression", best.strategy.compression) != best.strategy.compression and "exchange" not in fields:
         fields["exchange"] = ""
     cluster = best.cluster
@@ -127,5 +130,8 @@ def illegal(wanted: Wanted, best: Choice, workload: Workload, left_out: Tally) -
     if not p.fits:
         missing = (p.memory_bytes - cluster.device.memory.value) / 2**30
         return f"{title} does not fit: {missing:.3g} GiB are missing with {describe(cluster, strategy)}."
+    if barred_for := barred.get(strategy.compression):
+        rate = p.samples_per_s / best.prediction.samples_per_s
+        return f"{title} is left out. {barred_for}. Over {strategy.exchange} it would train {rate:.3g}x the best's samples a second."
     tried = "; ".join(x.reason for x in left_out.excluded()[:2])
     return f"{title} is outside of what was tried ({tried})." if tried else f"{title} is outside of what was tried."

@@ -132,6 +132,7 @@ def illegal(wanted: Wanted, best: Choice, workload: Workload, left_out: Tally, b
         return f"{title} does not fit: {missing:.3g} GiB are missing with {describe(cluster, strategy)}."
     if barred_for := barred.get(strategy.compression):
         rate = p.samples_per_s / best.prediction.samples_per_s
-        return f"{title} is left out. {barred_for}. Over {strategy.exchange} it would train {rate:.3g}x the best's samples a second."
+        pace = f"over {strategy.exchange} it would train {rate:.3g}x the best's samples a second"
+        return f"{title} is left out: {pace}, but {barred_for}."
     tried = "; ".join(x.reason for x in left_out.excluded()[:2])
     return f"{title} is outside of what was tried ({tried})." if tried else f"{title} is outside of what was tried."

@@ -195,12 +195,15 @@ def test_format_seconds(seconds: float, text: str) -> None:
     assert units.format_seconds(seconds) == text
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("100us", 1e-4), ("1.5ms", 1.5e-3), ("2 s", 2.0), ("50ns", 5e-8)])
+TIMES = [("100us", 1e-4), ("1.5ms", 1.5e-3), ("2 s", 2.0), ("50ns", 5e-8), ("90min", 5400.0), ("6h", 21600.0), ("2d", 172800.0)]
+
+
+@pytest.mark.parametrize(("text", "seconds"), TIMES)
 def test_times(text: str, seconds: float) -> None:
     assert units.parse_seconds(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["100", "us", "-1ms", "0s", "1min", "1e400s"])
+@pytest.mark.parametrize("text", ["100", "us", "-1ms", "0s", "1w", "1e400s"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(UserError, match=r"100us or 1\.5ms"):
+    with pytest.raises(UserError, match=r"100us, 1\.5ms or 6h"):
         units.parse_seconds(text)

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from measured_rows import columns, values, write
+from paceline import hardware
 from paceline.cli import main
 from paceline.errors import UserError
 from paceline.validation import Info, validate
-from paceline.validation.case import Keys
+from paceline.validation.case import Case, Keys
+from paceline.validation.sets import making
+from paceline.validation.validate import _visible
+from paceline.workload import workload
 
 KEYS = ["points", "coverage", "mape", "median", "p90", "worst", "interval_share", "baselines", "groups", "skipped"]
 FILES = {
@@ -152,3 +156,16 @@ def test_every_row_of_the_measured_files_is_read(name: str) -> None:
         rows = list(csv.DictReader(stream))[::20]
     assert set(columns(name)) <= set(rows[0])
     assert values(name).keys() <= rows[0].keys()
+
+
+def test_of_another_release_a_row_teaches_nothing_where_the_same_has_any() -> None:
+    def case(release: str, model: str = "resnet") -> Case:
+        keys = Keys(model, "V100", 8, 1, "someone", release)
+        setting = making.setting(hardware.cluster("V100", 8, 1), 32, "fp16", "momentum")
+        return Case(keys=keys, workload=workload("resnet-50"), settings=(setting,), software="tuned", step_s=0.1)
+
+    old, new, other = case("v1"), case("v2"), case("v2", "ssd")
+    shown = _visible([old, new, other], Info.parse("one_node"))
+    assert list(shown(case("v2"))) == [new] and list(shown(case("v1"))) == [old]
+    assert list(shown(case("v3"))) == [old, new, other]
+    assert list(_visible([old, new, other], Info.parse("one_device"))(case("v3"))) == [old, new]

@@ -25,6 +25,7 @@ class Keys:
         model, device: as the file or the catalogue names them.
         devices, nodes: how many of them worked.
         system: whose machine it is (submitter, cluster, platform), so that a baseline compares like with like.
+        release: of the software, where the file says it: of another one a row teaches nothing where the same has any.
     """
 
     model: str
@@ -32,6 +33,7 @@ class Keys:
     devices: int = 0
     nodes: int = 0
     system: str = ""
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from paceline.validation.model import Model
 from paceline.validation.score import Point, grouped, summary
 from paceline.validation.sets import adapter
 
+NOTHING: Sequence[Case] = []
+
 
 @dataclass(frozen=True, slots=True)
 class Validation:
@@ -98,10 +100,22 @@ def validate(
 
 
 def _visible(seen: Sequence[Case], info: Info) -> Callable[[Case], Sequence[Case]]:
-    """The rows that may be seen for a case: ``one_device`` shows those of the same model and device only."""
-    if info.kind != "one_device":
-        return lambda case: seen
+    """The rows that may be seen for a case.
+
+    ``one_device`` shows those of the same model and device only. Where the file says the software's release, a user's own
+    records are of the one that runs: those of the same model, device and release, if there are any.
+    """
     own: dict[tuple[str, str], list[Case]] = {}
+    same: dict[tuple[str, str, str], list[Case]] = {}
     for row in seen:
-        own.setdefault((row.keys.model, row.keys.device), []).append(row)
-    return lambda case: own.get((case.keys.model, case.keys.device), [])
+        k = row.keys
+        own.setdefault((k.model, k.device), []).append(row)
+        if k.release:
+            same.setdefault((k.model, k.device, k.release), []).append(row)
+
+    def of(case: Case) -> Sequence[Case]:
+        k = case.keys
+        others = own.get((k.model, k.device), NOTHING) if info.kind == "one_device" else seen
+        return same.get((k.model, k.device, k.release), others)
+
+    return of

@@ -51,7 +51,8 @@ def case(row: Row) -> Case | Skip:
     devices = row.number_of("num_accel") or 0
     nodes, per_node = row.whole("num_nodes") or 1, row.number_of("accel_per_node")
     name = found.name if found else row.text("accelerator")
-    keys = Keys(benchmark, name, int(devices), nodes, f"{row.text('submitter')} {row.text('round')}")
+    release = row.text("round")
+    keys = Keys(benchmark, name, int(devices), nodes, f"{row.text('submitter')} {release}", release)
     rate, source = row.positive("throughput_samples_per_s"), row.text("throughput_source")
     batch, accumulation = row.positive("global_batch"), row.whole("grad_accum") or 1
     if not source or rate is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -104,22 +105,26 @@ def _count(_: int = 0) -> int:
 
 
 def predicted(
-    table: Workload, hosts: int, link: str, case: Mapping[str, Any], compute_s: float, update_s: float, overlap: bool
-) -> Prediction:
+    table: Workload, hosts: int, link: str, case: Mapping[str, Any], compute_s: float, update_s: float, overlap: bool,
+    at_most: float = math.inf, codec_cores: float = 0.0,
+) -> Prediction:  # fmt: skip
     """The step that Paceline predicts: paced compute, the link's datasheet rate, codecs on this machine's shared cores.
 
     Nothing of the exchange is measured; only what this machine's processors are worth together. ``torch:`` hooks are
-    predicted as what they send.
+    predicted as what they send. ``at_most`` is what this machine's cores carry for each host, in bytes/s;
+    ``codec_cores`` what a codec has of them, by default an equal part.
     """
     name = {"torch:dense": "dense", "torch:fp16": "bf16", "torch:bf16": "bf16"}.get(case["compression"], case["compression"])
     options = dict(case.get("options", {}))
     pull = bool(options.pop("compress_pull", True))
     where = make_cluster(CPU, 1, hosts, link)
+    rate = where.network.bandwidth
+    where = replace(where, network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
     strategy = Strategy(
         world_size=hosts, global_batch_size=hosts, compression=name, exchange=case.get("exchange", ""),
         options={**options, **case.get("assumed", {})}, compress_pull=pull,
     )  # fmt: skip
-    share = cores_worth() / hosts
+    share = codec_cores or cores_worth() / hosts
     levels = tuple(replace(level, codec_cores=share) for level in CATALOGUE)
     alone = Strategy(world_size=1, global_batch_size=1)
     plain = predict(table, make_cluster(CPU, 1, 1, link), alone, efficiencies=levels)

@@ -1,0 +1,155 @@
+"""Asynchronous SGD with parameter servers, simulated event by event from a one-worker profile.
+
+Every worker, without waiting for the others: pulls the parameters, runs its forward pass layer by layer as they arrive, runs
+its backward pass and pushes each layer's gradient as soon as it is there. Servers apply gradients one at a time in the order
+of their arrival and answer with what they then hold. Each step's times are those of one profiled step, drawn at random.
+
+The method is that of Z. Li, W. Yan, M. Paolieri, L. Golubchik 2020, Throughput Prediction of Asynchronous SGD in TensorFlow,
+ICPE, pp. 76-87 (arXiv 1911.04650), and of Z. Li, M. Paolieri, L. Golubchik, S.-H. Lin, W. Yan 2022, Predicting Throughput of
+Distributed Stochastic Gradient Descent, IEEE TPDS 33(11): synthetic traces of many workers from the profile of one, with
+the dependencies between parts received and pending computations, and concurrent transmissions that share the links.
+Parameter servers: M. Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server, OSDI.
+Asynchronous SGD and staleness: J. Dean et al. 2012, Large Scale Distributed Deep Networks, NIPS (Downpour SGD).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import get_args
+
+from paceline.errors import UserError, unknown
+from paceline.prediction.asynchronous.engine import Job, Pull, Run
+from paceline.prediction.asynchronous.profile import LayerProfile, Profile
+from paceline.prediction.asynchronous.result import AsyncResult
+
+Z80 = 1.2816
+"""Standard deviations on either side that hold 80 % of a normal distribution."""
+STARTS = 4
+"""Jobs simulated. Few workers keep for long the phases in which they start, so one start says little of others."""
+
+
+def simulate(
+    profile: Profile,
+    workers: int,
+    servers: int = 1,
+    *,
+    link_bandwidth: float,
+    latency: float = 0.0,
+    steps: int = 100,
+    seed: int = 0,
+    pull: Pull = "server",
+    drawn_steps: int = 0,
+) -> AsyncResult:
+    """Throughput and staleness of ``workers`` workers and ``servers`` parameter servers, each on a host of its own.
+
+    Args:
+        link_bandwidth: bytes/s of every host's link, each way; its payload is ``profile.link_share`` of it.
+        latency: seconds of a message from host to host.
+        steps: of every worker that count, over all starts; each start has a third as many before them.
+        seed: of what is drawn; equal seeds give equal results, and more workers leave the draws of the others as they are.
+        pull: what a worker's next reading of a parameter waits for: that all its gradients are applied ("step": TensorFlow),
+            those on its server ("server": a request behind the gradients on their connection), or its own ("tensor": BytePS).
+        drawn_steps: steps of every worker that the timeline shows.
+
+    Raises:
+        UserError: numbers that cannot be, fewer tensors than servers, or an unknown ``pull``.
+    """
+    _check(profile, workers, servers, link_bandwidth, latency, steps, pull)
+    each = -(-steps // STARTS)
+    warm = max(1, each // 3)
+    runs = []
+    for start in range(STARTS):
+        job = Job(profile, workers, servers, link_bandwidth, latency, pull, [seed, start], 0 if start else drawn_steps)
+        runs.append(job.run(warm + each, warm))
+    rates = [_updates_per_s(run) for run in runs]
+    rate = math.fsum(rates) / STARTS
+
+    def slower(compute: float = 0.0, network: float = 0.0, server: float = 0.0) -> float:
+        """Updates/s from the first start with parts that take so many standard deviations longer."""
+        other = _stretched(profile, math.exp(compute * profile.compute_spread), math.exp(server * profile.server_spread))
+        bandwidth = link_bandwidth * math.exp(-network * profile.network_spread)
+        return _updates_per_s(Job(other, workers, servers, bandwidth, latency, pull, [seed, 0], 0).run(warm + each, warm))
+
+    parts = (("compute", profile.compute_spread), ("network", profile.network_spread), ("server", profile.server_spread))
+    widths = [math.log(rates[0] / slower(**{part: Z80})) for part, spread in parts if spread]
+    width = math.exp(math.hypot(*widths, Z80 * statistics.stdev(map(math.log, rates))))
+    stale = sum((run.stale for run in runs), Counter[int]())
+    total = stale.total()
+    return AsyncResult(
+        workers=workers,
+        servers=servers,
+        samples_per_s=profile.batch_size * rate,
+        low_samples_per_s=profile.batch_size * rate / width,
+        high_samples_per_s=profile.batch_size * rate * width,
+        updates_per_s=rate,
+        step_s=workers / rate,
+        staleness=tuple(stale[k] / total for k in range(max(stale) + 1)),
+        utilisation=_mean([_utilisation(run, workers, servers, link_bandwidth * profile.link_share) for run in runs]),
+        assumptions=(
+            "hosts are equally fast, and every worker's steps are drawn from one profile",
+            "links are shared max-min fairly; switches do not block and nothing else loads them",
+            "the effect of staleness on the steps that a loss takes is not known",
+        ),
+        timeline=runs[0].events,
+    )
+
+
+def _check(profile: Profile, workers: int, servers: int, bandwidth: float, latency: float, steps: int, pull: str) -> None:
+    tensors = sum(layer.size > 0 for layer in profile.layers)
+    for what, count in (("workers", workers), ("servers", servers), ("steps", steps)):
+        if count < 1:
+            raise UserError(f"{count} {what}", "give a whole number from 1 up")
+    if servers > tensors:
+        raise UserError(f"{servers} servers for {tensors} tensors", f"give at most {tensors}: a tensor stays whole")
+    if not 0 < bandwidth < math.inf:
+        raise UserError(f"a link of {bandwidth} bytes/s", "give a positive number")
+    if not 0 <= latency < math.inf:
+        raise UserError(f"a latency of {latency} s", "give a number from 0 up")
+    if pull not in get_args(Pull):
+        raise unknown("pull", pull, get_args(Pull))
+
+
+def _updates_per_s(run: Run) -> float:
+    """Sum over the workers of steps over the seconds between their first and last counted ends."""
+    begin, end = run.begin, run.end
+    counted = zip(begin.steps, end.steps, begin.last, end.last, strict=True)
+    return math.fsum((after - before) / (last - first) for before, after, first, last in counted)
+
+
+def _utilisation(run: Run, workers: int, servers: int, rate: float) -> Mapping[str, float]:
+    begin, end = run.begin, run.end
+    seconds = end.seconds - begin.seconds
+    up, down = ([b - a for a, b in zip(*x, strict=True)] for x in ((begin.up, end.up), (begin.down, end.down)))
+    used = {
+        "workers": (end.computed - begin.computed) / seconds / workers,
+        "worker links up": sum(up) / rate / seconds / workers,
+        "worker links down": sum(down) / rate / seconds / workers,
+    }
+    for server in range(servers):
+        used[f"server {server} link in"] = up[server] / rate / seconds
+        used[f"server {server} link out"] = down[server] / rate / seconds
+        used[f"server {server} update"] = (end.updating[server] - begin.updating[server]) / seconds
+    return used
+
+
+def _mean(some: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    return {name: math.fsum(one[name] for one in some) / len(some) for name in some[0]}
+
+
+def _stretched(profile: Profile, compute: float, server: float) -> Profile:
+    """The profile with a worker that takes ``compute`` times as long, and a server that takes ``server`` times."""
+
+    def longer(layer: LayerProfile) -> LayerProfile:
+        forward, backward = (tuple(x * compute for x in times) for times in (layer.forward_s, layer.backward_s))
+        return replace(layer, forward_s=forward, backward_s=backward)
+
+    return replace(
+        profile,
+        layers=tuple(map(longer, profile.layers)),
+        update_s=profile.update_s * server,
+        update_s_per_byte=profile.update_s_per_byte * server,
+    )

@@ -1,0 +1,96 @@
+"""What one worker and one server take, measured alone: all that the simulation knows of the job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerProfile:
+    """One layer of one worker.
+
+    Attributes:
+        size: bytes of its parameters, and of its gradient; 0 for a layer without.
+        forward_s, backward_s: seconds in each profiled step; entries of one index belong to one step.
+    """
+
+    name: str
+    size: float
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """One worker's steps and one server's work, measured (or predicted) with nothing else running.
+
+    Attributes:
+        batch_size: samples of one worker's mini-batch.
+        layers: in forward order.
+        update_s_per_byte: seconds in which a server applies one byte of a gradient.
+        update_s: fixed seconds of every gradient that a server handles, its message included.
+        link_share: payload over what the link carries; a full-size TCP segment on Ethernet has 1448 bytes of 1514.
+        compute_spread, network_spread, server_spread: relative standard deviations of what the profile says about this part
+            on the cluster in question; they make the range of the throughput, not the throughput.
+
+    Raises:
+        UserError: no layers, layers with different numbers of steps, or numbers that cannot be.
+    """
+
+    name: str
+    batch_size: int
+    layers: tuple[LayerProfile, ...]
+    update_s_per_byte: float = 0.0
+    update_s: float = 0.0
+    link_share: float = 1448 / 1514
+    compute_spread: float = 0.03
+    network_spread: float = 0.05
+    server_spread: float = 0.2
+
+    def __post_init__(self) -> None:
+        steps = {len(times) for layer in self.layers for times in (layer.forward_s, layer.backward_s)}
+        if not self.layers or 0 in steps or len(steps) > 1:
+            raise UserError(f"profile {self.name!r} has no layers, or layers with different numbers of steps", "profile again")
+        numbers = [x for layer in self.layers for x in (layer.size, *layer.forward_s, *layer.backward_s)]
+        spreads = (self.compute_spread, self.network_spread, self.server_spread)
+        numbers += [self.update_s_per_byte, self.update_s, *spreads]
+        if any(not math.isfinite(x) or x < 0 for x in numbers):
+            raise UserError(f"profile {self.name!r} has a negative or infinite number", "give seconds and bytes from 0 up")
+        if self.batch_size < 1 or not 0 < self.link_share <= 1:
+            raise UserError(
+                f"profile {self.name!r}: batch size {self.batch_size}, link share {self.link_share}",
+                "give a batch of at least 1 and a share of the link in (0, 1]",
+            )
+
+    @property
+    def size(self) -> float:
+        """Bytes of all parameters."""
+        return math.fsum(layer.size for layer in self.layers)
+
+    @property
+    def steps(self) -> int:
+        """Steps in it."""
+        return len(self.layers[0].forward_s)
+
+    @property
+    def compute_s(self) -> float:
+        """Mean seconds of a worker's forward and backward pass."""
+        return math.fsum(x for layer in self.layers for x in (*layer.forward_s, *layer.backward_s)) / self.steps
+
+
+def place(sizes: Sequence[float], servers: int) -> tuple[int, ...]:
+    """The server of each tensor: in their order, each goes where the fewest bytes are so far.
+
+    As TensorFlow's ``GreedyLoadBalancingStrategy`` with ``byte_size_load_fn`` (tf.contrib.training) does.
+    """
+    load = [0.0] * servers
+    chosen = []
+    for size in sizes:
+        server = min(range(servers), key=load.__getitem__)
+        load[server] += size
+        chosen.append(server)
+    return tuple(chosen)

@@ -1,0 +1,109 @@
+"""Links that connections share fairly: one direction of every host's link, max-min processor sharing.
+
+A connection (one worker and one server, one direction) sends its pieces in order, as one TCP stream does. All connections
+with something to send share the sender's and the receiver's link max-min fairly (progressive filling: Bertsekas, Gallager
+1992, Data Networks, section 6.5.2), at once and without loss; switches do not block.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def fair_shares(sending: Bools, bandwidth: float) -> Floats:
+    """Bytes/s of every connection, by sender and receiver; 0 for those that do not send.
+
+    The fullest links are shared equally by their connections; then the fullest of what is left, until all have a share.
+    """
+    rates = np.zeros(sending.shape)
+    waiting = sending.astype(float)
+    out, into = (np.full(n, bandwidth) for n in sending.shape)
+    with np.errstate(invalid="ignore", divide="ignore"):  # links without connections have infinity or nan for each
+        while waiting.any():
+            each_out, each_into = out / np.add.reduce(waiting, 1), into / np.add.reduce(waiting, 0)
+            share = min(np.fmin.reduce(each_out), np.fmin.reduce(each_into))
+            limit = share * (1 + 1e-9)
+            fixed = waiting * ((each_out <= limit)[:, None] | (each_into <= limit))
+            rates += share * fixed
+            waiting -= fixed
+            out = np.maximum(out - share * np.add.reduce(fixed, 1), 0.0)
+            into = np.maximum(into - share * np.add.reduce(fixed, 0), 0.0)
+    return rates
+
+
+class Fabric:
+    """One direction of all links: ``senders`` links out of hosts, ``receivers`` links into hosts, of equal bandwidth.
+
+    Whoever owns it calls :meth:`settle` where something has ``changed``, before time goes on, and :meth:`pop` at ``next_time``.
+    """
+
+    def __init__(self, senders: int, receivers: int, bandwidth: float) -> None:
+        self.bandwidth, self.receivers = bandwidth, receivers
+        count = senders * receivers
+        self.queues: list[deque[tuple[float, int]]] = [deque() for _ in range(count)]
+        self.began = [0.0] * count
+        self.changed = False
+        self.next_time = np.inf
+        self._next = 0
+        self._out, self._in = [0] * senders, [0] * receivers
+        self._sending = np.zeros((senders, receivers), dtype=bool)
+        self._rates = np.zeros((senders, receivers))
+        self._ends = np.full((senders, receivers), np.inf)
+        self._fresh: dict[int, float] = {}
+
+    def send(self, sender: int, receiver: int, size: float, what: int, now: float) -> None:
+        """Queue a piece."""
+        connection = sender * self.receivers + receiver
+        self.queues[connection].append((size, what))
+        if len(self.queues[connection]) == 1:
+            self.began[connection] = now
+            self._sending[sender, receiver] = True
+            self._out[sender] += 1
+            self._in[receiver] += 1
+            if self._out[sender] == self._in[receiver] == 1:  # nobody to share with, nobody whose share changes
+                self._rates[sender, receiver] = self.bandwidth
+                self._ends[sender, receiver] = now + size / self.bandwidth
+                self._find()
+            else:
+                self._fresh[connection] = size
+                self.changed = True
+
+    def settle(self, now: float) -> None:
+        """Share the links anew among those that send now."""
+        self.changed = False
+        with np.errstate(invalid="ignore", divide="ignore"):
+            left = (self._ends - now) * self._rates
+            for connection, size in self._fresh.items():
+                left.flat[connection] = size
+            self._fresh.clear()
+            self._rates = fair_shares(self._sending, self.bandwidth)
+            self._ends = np.where(self._sending, now + left / self._rates, np.inf)
+        self._find()
+
+    def pop(self) -> tuple[int, int, float, float, int]:
+        """The piece that is through at ``next_time``: sender, receiver, when it began, its bytes and what it was."""
+        connection, now = self._next, self.next_time
+        queue, began = self.queues[connection], self.began[connection]
+        sender, receiver = divmod(connection, self.receivers)
+        size, what = queue.popleft()
+        self.began[connection] = now
+        if queue:
+            self._ends[sender, receiver] = now + queue[0][0] / self._rates[sender, receiver]
+        else:
+            self._ends[sender, receiver] = np.inf
+            self._sending[sender, receiver] = False
+            self._out[sender] -= 1
+            self._in[receiver] -= 1
+            self.changed |= self._out[sender] + self._in[receiver] > 0
+        self._find()
+        return sender, receiver, began, size, what
+
+    def _find(self) -> None:
+        self._next = int(self._ends.argmin())
+        self.next_time = float(self._ends.flat[self._next])

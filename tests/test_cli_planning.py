@@ -46,6 +46,19 @@ def test_a_target_of_ones_own_runs(capsys: pytest.CaptureFixture[str], tmp_path:
     assert any("from 3 points" in a for a in data["assumptions"])
 
 
+def test_without_a_batch_it_answers_and_says_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    small = f"{SMALL} --sharding ddp --compression dense"
+    known = answer(capsys, f"plan resnet-50 {small}")
+    assert "MLPerf" in known["work"] and "neither a batch nor samples" in known["work"] and not known["notice"]
+    same = answer(capsys, f"plan resnet-50 {small} --target mlperf")
+    assert same["best"] == known["best"]
+    speed = answer(capsys, f"plan resnet-50 {small} --samples 1e6")
+    assert "not counted; --target mlperf counts it" in speed["notice"]
+    text = " ".join(run(capsys, f"plan vgg-16 {small}")[1].split())
+    assert text.startswith("vgg-16, 1,000,000 samples; goal fastest The batch is chosen by speed alone")
+    assert text.count("unknown for vgg-16 and not counted; --target RUNS.csv counts it") == 2  # at the top, and below
+
+
 def test_epochs_and_samples_are_the_same_work(capsys: pytest.CaptureFixture[str]) -> None:
     epochs, samples = (answer(capsys, f"{PLAN} {work}") for work in ("--epochs 2", f"--samples {2 * 1281167}"))
     assert epochs["best"]["time_s"] == pytest.approx(samples["best"]["time_s"])
@@ -89,7 +102,7 @@ def test_report(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
         (f"{PLAN} --goal deadline=2h", "deadline=2 h 00 min of what"),
         (f"{PLAN} --goal deadline=1s --samples 1e9", "the nearest takes"),
         (f"{PLAN} --goal budget=1 --samples 1e9", "the nearest takes $"),
-        (f"plan resnet-50 {SMALL}", "a larger batch always trains more"),
+        (f"plan vgg-16 {SMALL} --goal budget=5", "budget=$5.00 of what"),
         (f"plan lenet5 {SMALL} --target mlperf", "unknown MLPerf convergence curve 'lenet5'"),
         (f"{PLAN} --target soon", "give mlperf, or a CSV file"),
         (f"{PLAN} --target none.csv", "cannot read none.csv"),

@@ -197,12 +197,57 @@ def test_what_was_never_measured_is_unknown(space: Space, monkeypatch: pytest.Mo
 def test_batches_come_from_the_target_and_never_go_beyond_it(toy: Workload, space: Space) -> None:
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
     work = Work(curve=curve)
-    assert replace(space, batches=()).with_batches(work).batches == (64, 128, 256, 512, 1024)
+    free = replace(space, batches=())
+    assert free.batches_on(4, work) == (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+    assert set(free.batches_on(24, work)) >= {24, 48, 96, 192, 384, 768, 64, 1024} and max(free.batches_on(24, work)) == 1024
     found = plan(toy, replace(space, batches=(512, 4096)), Goal("fastest"), work)
     assert found.best.strategy.global_batch_size == 512
     assert any("above 1024 was never seen to reach 99 %" in x.reason for x in found.excluded)
-    with pytest.raises(UserError, match="a larger batch always trains more"):
-        plan(toy, replace(space, batches=()), Goal("fastest"))
+
+
+@pytest.mark.parametrize("text", ["fastest", "cheapest"])
+def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_the_best(
+    text: str, toy: Workload, space: Space
+) -> None:
+    free, goal = replace(space, batches=(), accumulations=(1, 2)), parse_goal(text)
+    found = plan(toy, free, goal, prices=PRICES)
+    assert "unknown for toy and not counted; --target RUNS.csv counts it" in found.notice
+    assert found.assumptions[0] == found.notice == found.to_json()["notice"]
+    best = found.best
+    made = candidates(replace(free, accumulations=(1,)), Work(), Tally())
+    rates = {id(one): one[1].global_batch_size / predict(toy, *one).step_time_s for one in made}
+    scores = {
+        id(one): (rates[id(one)] / (PRICES[one[0].device.name] * one[0].world_size) if goal.by_cost else rates[id(one)])
+        for one in made
+    }
+    top = max(scores.values())
+    own = best.prediction.samples_per_s / (PRICES[best.cluster.device.name] * best.cluster.world_size if goal.by_cost else 1)
+    assert own >= top * (1 - TIE) / (1 + 2 * PLAIN)
+    plainest = [one for one in made if one[1].compression == "dense" and one[1].exchange == "allreduce"]
+    for one in plainest:  # nothing as plain with a smaller batch is as good
+        if one[1].bucket_bytes == free.buckets[0] and one[1].global_batch_size < best.strategy.global_batch_size:
+            assert scores[id(one)] < own * (1 + 1e-9)
+    assert not plan(toy, replace(space, batches=(256,)), goal, prices=PRICES).notice
+
+
+def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: Space) -> None:
+    """Where nothing is known of what it costs; the least memory is that of the weights and a few samples."""
+    free = replace(space, batches=(), accumulations=(1, 8))
+    least = predict(toy, *candidates(replace(free, compressions=("dense",)), Work(), Tally())[0]).memory_bytes
+    tight = replace(
+        free,
+        clusters=tuple(
+            replace(c, device=replace(c.device, memory=replace(c.device.memory, value=least * 1.01))) for c in free.clusters
+        ),
+    )
+    found = plan(toy, tight, Goal("fastest"))
+    held = [
+        s.global_batch_size
+        for c, s in candidates(tight, Work(), Tally())
+        if s.grad_accum_steps == 1 and predict(toy, c, s).fits and c == found.best.cluster
+    ]
+    assert found.best.strategy.global_batch_size <= max(held)
+    assert any("does not fit in one micro step" in x.reason for x in found.excluded)
 
 
 @pytest.mark.parametrize(

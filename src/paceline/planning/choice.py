@@ -74,6 +74,7 @@ class Plan:
         front: no other strategy is both faster and cheaper, or faster where there are no prices; fastest first.
         excluded: by reason. ``considered``: legal strategies that were predicted.
         compression: what compression is worth here, in words.
+        notice: what must be known before the answer is used; empty where nothing.
         why_not: of the strategy that was asked for, in words; ``asked`` is it, where it exists.
         scaling: the best strategy on other numbers of its devices, by kind of scaling.
     """
@@ -88,6 +89,7 @@ class Plan:
     compression: str
     prices: tuple[str, ...]
     assumptions: tuple[str, ...]
+    notice: str = ""
     why_not: str = ""
     asked: Choice | None = None
     scaling: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class Plan:
             "workload": self.workload,
             "work": self.work,
             "goal": str(self.goal),
+            "notice": self.notice,
             "best": self.best.to_json(),
             "ranking": [one.to_json() for one in self.ranking],
             "front": [one.to_json() for one in self.front],

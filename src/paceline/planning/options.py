@@ -37,6 +37,10 @@ EXPLAIN_EXAMPLE = """example:
   paceline explain resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024"""
 PRICE = "dollars for a device and hour: 2.50, or H100=2.50; may be repeated (default: the listings)"
 RECORDS = "measured steps that correct it: a run directory, or a table of jobs (docs/planning.md); may be repeated"
+TARGET = (
+    "train to a quality: mlperf (default where it is known and neither a batch nor samples are given), or a CSV of "
+    "global_batch,samples_to_target"
+)
 REPORT = "also write report.html into DIR, or into FILE.html"
 
 
@@ -114,7 +118,7 @@ def add_plan(group: Any, command: Callable[..., argparse.ArgumentParser], run: C
     p.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}")
     p.add_argument("--max-nodes", metavar="M", type=int, required=True, help="nodes of one device that there can be")
     p.add_argument("--goal", metavar="G", default="fastest", help="fastest, cheapest, deadline=6h or budget=500 (dollars)")
-    p.add_argument("--target", metavar="T", help="train to a quality: mlperf, or a CSV of global_batch,samples_to_target")
+    p.add_argument("--target", metavar="T", help=TARGET)
     p.add_argument("--epochs", metavar="E", type=float, help="train so many epochs")
     p.add_argument("--samples", metavar="S", type=float, help="train so many samples (default one million)")
     p.add_argument("--global-batch", metavar="B", type=int, action="append", help="only this one; may be repeated")
@@ -191,12 +195,15 @@ def _work(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
     if len(given) > 1:
         raise UserError(f"--{given[0]} and --{given[1]} both say how much is trained", "give one of them")
     penalties = parse_penalties(o.penalty or [])
-    if o.target is not None:
-        csv = Path(o.target).suffix == ".csv" or Path(o.target).exists()
-        if not csv and o.target != "mlperf":
-            raise UserError(f"target {o.target!r}", "give mlperf, or a CSV file of global_batch,samples_to_target")
-        curve = convergence.read_points(o.target) if csv else convergence.mlperf(network.name)
-        return Work(title=f"to {curve.target}", curve=curve, penalties=penalties, epoch_samples=curve.epoch_samples)
+    by_default = not given and not o.global_batch and network.name in convergence.networks()
+    target = "mlperf" if by_default else o.target
+    if target is not None:
+        csv = Path(target).suffix == ".csv" or (not by_default and Path(target).exists())
+        if not csv and target != "mlperf":
+            raise UserError(f"target {target!r}", "give mlperf, or a CSV file of global_batch,samples_to_target")
+        curve = convergence.read_points(target) if csv else convergence.mlperf(network.name)
+        why = "; taken since neither a batch nor samples are given" if by_default else ""
+        return Work(title=f"to {curve.target}{why}", curve=curve, penalties=penalties, epoch_samples=curve.epoch_samples)
     epoch = convergence.epoch_samples(network.name)
     for name in ("epochs", "samples"):
         value = getattr(o, name)

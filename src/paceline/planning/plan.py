@@ -20,7 +20,7 @@ from paceline.planning.why import Wanted, describe, difference, illegal, matches
 from paceline.planning.work import Work
 from paceline.prediction import predict
 from paceline.prediction.batch import Steps
-from paceline.prediction.convergence import Z80
+from paceline.prediction.convergence import Z80, networks
 from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.workload.layers import Workload
 
@@ -31,7 +31,12 @@ FRONT = 12
 PLAIN = 0.01
 """A choice off the plain way (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
 TIE = 0.01
-"""Strategies this near to the best are told apart by the other quantity: the same money for less time, and the reverse."""
+"""Strategies this near to the best are told apart by the other quantity: the same money for less time, and the reverse;
+where nothing is known of what a larger batch costs, by the smaller batch before that."""
+TRIED = (
+    "Batches: those given, else powers of two a worker (to 1024, as far as one micro step holds them); the smallest of those "
+    f"within {TIE:.0%} of the best."
+)
 GIB = 2.0**30
 
 
@@ -87,7 +92,6 @@ def plan(
             one; a deadline or budget that nothing meets, with the nearest that does.
     """
     work = work or Work()
-    space = space.with_batches(work)
     listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
     if goal.needs_price and (unknown := [name for name, one in listed.items() if one is None]):
         raise UserError(f"no price of {unknown[0]} is known, which goal {goal} needs", f"give --price {unknown[0]!r}=DOLLARS")
@@ -97,6 +101,9 @@ def plan(
         raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
     found = evaluate(workload, made, left_out)
     fitting = _fitting(workload, made, found, left_out)
+    if not space.batches and work.curve is None:
+        fitting = _at_once(made, fitting, left_out)
+    notice = _notice(workload, space, work)
     table = _table(workload, work, listed, [made[i] for i in fitting], found.step_s[fitting])
     order = _ranked(goal, table, left_out)
     best = table.choice(order[0])
@@ -112,7 +119,8 @@ def plan(
         considered=len(made),
         compression=_compression(table, order, goal),
         prices=_price_notes(listed),
-        assumptions=(*work.notes(best.strategy), *best.prediction.assumptions),
+        notice=notice,
+        assumptions=(*((notice, TRIED) if notice else ()), *work.notes(best.strategy), *best.prediction.assumptions),
         why_not=said,
         asked=asked,
         scaling=scaling(workload, best.cluster, best.strategy),
@@ -134,6 +142,29 @@ def _fitting(workload: Workload, made: Sequence[Candidate], found: Steps, left_o
             )
         left_out.add("does not fit the device's memory", len(where), f"least missing {missing:.3g} GiB, with {title}")
     return np.flatnonzero(~too_large & np.isfinite(found.step_s))
+
+
+def _at_once(made: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Tally) -> NDArray[np.intp]:
+    """Those whose batch some strategy holds in one micro step on the same cluster: where nobody knows what a larger batch
+    costs, micro steps must not make it larger."""
+    largest: dict[int, int] = {}
+    for cluster, strategy in (made[i] for i in fitting.tolist()):
+        if strategy.grad_accum_steps == 1:
+            largest[id(cluster)] = max(largest.get(id(cluster), 0), strategy.global_batch_size)
+    kept = [i for i in fitting.tolist() if made[i][1].global_batch_size <= largest.get(id(made[i][0]), math.inf)]
+    left_out.add("a batch that does not fit in one micro step, and nothing known of what it costs", len(fitting) - len(kept))
+    return np.array(kept, dtype=np.intp)
+
+
+def _notice(workload: Workload, space: Space, work: Work) -> str:
+    """That the batch was chosen by speed alone; empty where it was not."""
+    if work.curve or len(space.batches) == 1:
+        return ""
+    unknown = f"unknown for {workload.name} and not counted; --target RUNS.csv counts it from runs of your own"
+    return (
+        "The batch is chosen by speed alone: how many more samples a larger batch needs to the same accuracy is "
+        f"{'not counted; --target mlperf counts it' if workload.name in networks() else unknown}."
+    )
 
 
 def _table(
@@ -168,7 +199,8 @@ def _ranked(goal: Goal, table: _Table, left_out: Tally) -> list[int]:
     score = goal.score(table.time_s, table.usd)[allowed] * plain
     other = np.nan_to_num((table.time_s if goal.by_cost else table.usd)[allowed]) * plain
     near = score <= score.min() * (1 + TIE)
-    order = np.lexsort((score, np.where(near, other, score), ~near))
+    batch = np.array([0 if table.work.curve else table.made[i][1].global_batch_size for i in allowed.tolist()])
+    order = np.lexsort((score, np.where(near, other, score), np.where(near, batch, 0), ~near))
     return [int(i) for i in allowed[order]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 from paceline.errors import UserError
@@ -15,6 +15,8 @@ from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, Strategy
 
 Candidate = tuple[Cluster, Strategy]
+DOUBLINGS = 11
+"""Batches of a worker that are tried where none are given: 1 to 1024."""
 MAX_LOSS = 0.5
 """Points of accuracy that a compression may have lost in any measured setting and still competes without being named."""
 
@@ -48,7 +50,7 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """The values of every choice that a plan tries. Empty ``batches`` are taken from the work to be done.
+    """The values of every choice that a plan tries. Empty ``batches``: as ``batches_on`` says.
 
     Attributes:
         clusters: kinds and numbers of devices.
@@ -78,23 +80,18 @@ class Space:
         others = [name for name in COMPRESSIONS if name != "dense" and not (work.curve and name in work.penalties)]
         return {name: why for name in others if (why := _too_lossy(name, self.max_loss))}
 
-    def with_batches(self, work: Work) -> Space:
-        """The same with batches: powers of two up to the largest that is known to reach the target.
-
-        Raises:
-            UserError: neither batches nor a target: a larger batch always trains more samples a second, so that the best of
-                them cannot be told by speed.
-        """
+    def batches_on(self, workers: int, work: Work) -> tuple[int, ...]:
+        """Batches to try there: those that were given; to a target powers of two, for all or for each worker, up to the largest
+        that was seen to reach it, and down to a sixteenth of the smallest, where the curve is flat; else powers of two for
+        each worker."""
         if self.batches:
-            return self
+            return self.batches
+        own = {workers * 2**n for n in range(DOUBLINGS)}
         if work.curve is None:
-            raise UserError(
-                "a larger batch always trains more samples a second, but not in the same number of epochs",
-                "give --global-batch, or --target mlperf where the network has one",
-            )
+            return tuple(sorted(own))
         low, high = work.curve.low_batch, work.curve.high_batch
-        powers = {2**n for n in range(24) if low <= 2**n <= high}
-        return replace(self, batches=tuple(sorted(powers | {int(low), int(high)})))
+        seen = {2**n for n in range(24) if low <= 2**n <= high} | {int(low), int(high)}
+        return tuple(sorted(seen | {b for b in own if low / 16 <= b <= high}))
 
 
 def worlds(devices_per_node: int, max_nodes: int) -> tuple[tuple[int, int], ...]:
@@ -106,7 +103,8 @@ def worlds(devices_per_node: int, max_nodes: int) -> tuple[tuple[int, int], ...]
 
 def candidates(space: Space, work: Work, left_out: Tally) -> list[Candidate]:
     """Every legal strategy on every cluster; the others are counted in ``left_out``."""
-    ways = list(_ways(space, work, left_out, len(space.clusters) * len(space.batches) * len(space.accumulations)))
+    batches = sum(len(space.batches_on(cluster.world_size, work)) for cluster in space.clusters)
+    ways = list(_ways(space, work, left_out, batches * len(space.accumulations)))
     return [one for cluster in space.clusters for one in _on(cluster, space, work, ways, left_out)]
 
 
@@ -159,14 +157,15 @@ def _illegal(compression: str, exchange: str, sharding: str) -> str:
 
 def _on(cluster: Cluster, space: Space, work: Work, ways: Sequence[Strategy], left_out: Tally) -> Iterator[Candidate]:
     n = cluster.world_size
+    batches = space.batches_on(n, work)
     here = []
     for way in ways:
         why = _excluded_on(cluster, way, not space.precisions)
         if why:
-            left_out.add(why, len(space.batches) * len(space.accumulations))
+            left_out.add(why, len(batches) * len(space.accumulations))
         else:
             here.append(way)
-    for batch, times in product(space.batches, space.accumulations):
+    for batch, times in product(batches, space.accumulations):
         why = _batch(batch, times, n, work)
         if why:
             left_out.add(why, len(here), f"batch {batch} on {n} workers, {times} micro steps")

@@ -192,7 +192,7 @@ def mlperf(workload: str) -> Convergence:
         if workload in entry["workloads"]:
             kept = {k: v for k, v in entry.items() if k not in ("benchmark", "workloads")}
             return Convergence(**kept, source=_data()["source"])
-    raise unknown("MLPerf convergence curve", workload, _networks(), "give a CSV file of your own runs instead")
+    raise unknown("MLPerf convergence curve", workload, networks(), "give a CSV file of your own runs instead")
 
 
 def epoch_samples(workload: str) -> int:
@@ -240,7 +240,8 @@ def accuracy_notes(compression: str, options: Given = ()) -> tuple[str, ...]:
     )
 
 
-def _networks() -> list[str]:
+def networks() -> list[str]:
+    """Networks with an MLPerf curve."""
     return [name for entry in _data()["curve"] for name in entry["workloads"]]
 
 

@@ -105,7 +105,8 @@ def plan_page(plan: Plan) -> Page:
     """The best, the front of time against money, the ranking, what was left out."""
     best = plan.best
     page = Page("plan", clean(plan.workload), f"{plan.work}; goal {plan.goal}")
-    page.findings = [f"Best: {best.title}.", plan.compression, *([f"Why not: {plan.why_not}"] if plan.why_not else [])]
+    why_not = f"Why not: {plan.why_not}" if plan.why_not else ""
+    page.findings = [*filter(None, (plan.notice, f"Best: {best.title}.", plan.compression, why_not))]
     page.card("time", seconds(best.time_s), time_range(best.time_low_s, best.time_high_s, best.time_s))
     page.card(
         "cost", money(best.usd), f"{money(best.usd_low)} to {money(best.usd_high)}" if best.usd == best.usd else cost(best)

@@ -24,6 +24,8 @@ def plan_text(plan: Plan) -> str:
 def _plan(plan: Plan) -> Iterator[str]:
     best = plan.best
     yield from wrap(f"{clean(plan.workload)}, {plan.work}; goal {plan.goal}", WIDTH)
+    if plan.notice:
+        yield from wrap(clean(plan.notice, SENTENCES), WIDTH)
     yield ""
     yield from _said("best", best.title)
     yield from _said("time", f"{seconds(best.time_s)} ({time_range(best.time_low_s, best.time_high_s, best.time_s)})")

@@ -20,7 +20,7 @@ from paceline.planning.why import Wanted, describe, difference, illegal, matches
 from paceline.planning.work import Work
 from paceline.prediction import predict
 from paceline.prediction.batch import Steps
-from paceline.prediction.convergence import Z80, networks
+from paceline.prediction.convergence import Z80, accuracy_notes, networks
 from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.workload.layers import Workload
 
@@ -109,18 +109,21 @@ def plan(
     best = table.choice(order[0])
     said, asked = _why_not(why_not, table, best, goal, left_out, space.barred(work))
     ranking = (best, *(table.choice(i, best) for i in _distinct(order, table.made)[1:SHOWN]))
+    front = tuple(table.choice(i) for i in _thin(_front(table), FRONT))
+    shown = dict.fromkeys(one.strategy.compression for one in (*ranking, *front, *filter(None, [asked])))
+    others = [note for name in shown if name != best.strategy.compression for note in accuracy_notes(name)]
     return Plan(
         workload=workload.name,
         work=work.title,
         goal=goal,
         ranking=ranking,
-        front=tuple(table.choice(i) for i in _thin(_front(table), FRONT)),
+        front=front,
         excluded=tuple(left_out.excluded()),
         considered=len(made),
         compression=_compression(table, order, goal),
         prices=_price_notes(listed),
         notice=notice,
-        assumptions=(*((notice, TRIED) if notice else ()), *work.notes(best.strategy), *best.prediction.assumptions),
+        assumptions=(*((notice, TRIED) if notice else ()), *work.notes(best.strategy), *best.prediction.assumptions, *others),
         why_not=said,
         asked=asked,
         scaling=scaling(workload, best.cluster, best.strategy),

@@ -30,7 +30,7 @@ PREDICT = (
     " --grad-accum --sharding --recompute --records --seq-len"
 )
 PLAN = (
-    "--device --devices-per-node --network --max-nodes --goal --target --epochs --samples --global-batch --precision"
+    "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --sharding --penalty --price --why-not --report"
 )
 COMMANDS = {

@@ -31,7 +31,7 @@ PREDICT = (
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
-    " --compression --exchange --sharding --penalty --price --why-not --report"
+    " --compression --exchange --sharding --penalty --price --why-not --report --records --seq-len"
 )
 COMMANDS = {
     "": "--version --help",

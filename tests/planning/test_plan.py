@@ -16,7 +16,8 @@ from paceline.planning import Goal, Space, Work, parse_goal, plan
 from paceline.planning.plan import PLAIN, TIE
 from paceline.planning.space import Tally, candidates, worlds
 from paceline.planning.why import matches, parse_wanted
-from paceline.prediction import predict
+from paceline.prediction import Observation, predict
+from paceline.prediction import fit as learn
 from paceline.prediction.convergence import Point, accuracies, fit, mlperf
 from paceline.strategy import COMPRESSIONS
 from paceline.workload import Workload, workload
@@ -320,3 +321,16 @@ def test_a_hundred_thousand_strategies_in_seconds() -> None:
     found = plan(workload("resnet-50"), space, Goal("cheapest"), work)
     assert found.considered > 100_000
     assert time.process_time() - begin < 30
+
+
+def test_what_was_measured_changes_what_is_best(toy: Workload, space: Space) -> None:
+    work, goal = Work(total=1e7), Goal("fastest")
+    before = plan(toy, space, goal, work, prices=PRICES).best
+    p = before.prediction
+    seen = [Observation(workload=toy, cluster=before.cluster, strategy=before.strategy, step_s=20 * p.step_time_s)] * 8
+    learnt = learn(seen)
+    after = plan(toy, space, goal, work, prices=PRICES, correction=learnt)
+    assert any("observed steps" in sentence for sentence in after.assumptions)
+    assert after.best.prediction == predict(toy, after.best.cluster, after.best.strategy, correction=learnt)
+    same = predict(toy, before.cluster, before.strategy, correction=learnt)
+    assert after.best.time_s < before.time_s * same.step_time_s / p.step_time_s

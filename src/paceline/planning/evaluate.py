@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from paceline.planning.goal import Array
 from paceline.planning.space import Candidate, Tally
+from paceline.prediction import predict
 from paceline.prediction.batch import Steps, step_seconds
 from paceline.prediction.convergence import Z80
+from paceline.prediction.correction import Correction
 from paceline.workload.layers import Workload
 
 
-def evaluate(workload: Workload, candidates: Sequence[Candidate], left_out: Tally) -> Steps:
+def evaluate(
+    workload: Workload, candidates: Sequence[Candidate], left_out: Tally, correction: Correction | None = None
+) -> Steps:
     """Predict every candidate; one that cannot be predicted has no seconds (NaN) and is counted in ``left_out``."""
     found = step_seconds(workload, candidates)
     for why in found.refused.values():
         left_out.add(why)
-    return found
+    return found if correction is None else replace(found, step_s=_corrected(workload, candidates, found, correction))
+
+
+def _corrected(workload: Workload, candidates: Sequence[Candidate], found: Steps, correction: Correction) -> Array:
+    """Seconds by what observed steps teach. Candidates that a correction cannot tell apart share the factor of the fastest."""
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for index in np.flatnonzero(found.fits & np.isfinite(found.step_s)).tolist():
+        cluster, s = candidates[index]
+        division = (s.precision, s.compression, s.exchange, s.sharding, s.recompute)
+        place = (cluster.device.name, cluster.devices_per_node, cluster.num_nodes, s.micro_batch_size, *division)
+        alike.setdefault(place, []).append(index)
+    step_s = found.step_s.copy()
+    for group in alike.values():
+        fastest = min(group, key=lambda i: float(found.step_s[i]))
+        learnt = predict(workload, *candidates[fastest], correction=correction).step_time_s
+        step_s[group] *= learnt / found.step_s[fastest]
+    return step_s
 
 
 def log_spread(low: float, high: float) -> float:

@@ -112,6 +112,8 @@ def add_plan(group: Any, command: Callable[..., argparse.ArgumentParser], run: C
     """Add ``plan`` to the command line's ``group``; ``run`` prints what ``plan_answer`` finds."""
     p = command(group, "plan", "the best configuration for a goal", PLAN_EXAMPLE, run)
     p.add_argument("workload", metavar="WORKLOAD", help="a name (paceline workload list) or module:function")
+    add_sequence_argument(p)
+    add_records_argument(p)
     p.add_argument("--device", metavar="D", action="append", required=True, help="a device that may be used; may be repeated")
     each = "once for all devices, or once for each --device"
     p.add_argument("--devices-per-node", metavar="N", type=int, action="append", help=f"{each} (default 1)")
@@ -141,7 +143,7 @@ def add_plan(group: Any, command: Callable[..., argparse.ArgumentParser], run: C
 
 def plan_answer(o: argparse.Namespace) -> Plan:
     """The plan that the options ask for. Raises UserError."""
-    goal, network = parse_goal(o.goal), workload(o.workload)
+    goal, network = parse_goal(o.goal), workload(o.workload, o.seq_len)
     space = Space(
         clusters=_clusters(o),
         batches=tuple(sorted(set(o.global_batch or ()))),
@@ -157,7 +159,10 @@ def plan_answer(o: argparse.Namespace) -> Plan:
         if batch < 1:
             raise UserError(f"global batch {batch}", "give a whole number from 1 up")
     wanted = parse_wanted(o.why_not) if o.why_not else None
-    return plan(network, space, goal, _work(o, network, goal), prices=parse_prices(o.price or ()), why_not=wanted)
+    return plan(
+        network, space, goal, _work(o, network, goal), prices=parse_prices(o.price or ()), why_not=wanted,
+        correction=fit(observations(o.records)) if o.records else None,
+    )  # fmt: skip
 
 
 def _only(kind: str, given: Sequence[str] | None, legal: Iterable[str]) -> tuple[str, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from paceline.planning.scaling import scaling
 from paceline.planning.space import Candidate, Space, Tally, candidates
 from paceline.planning.why import Wanted, describe, difference, illegal, matches
 from paceline.planning.work import Work
-from paceline.prediction import predict
+from paceline.prediction import Correction, Prediction, predict
 from paceline.prediction.batch import Steps
 from paceline.prediction.convergence import Z80, accuracy_notes, networks
 from paceline.strategy import BUCKET_BYTES, Strategy
@@ -51,11 +52,12 @@ class _Table:
     step_s: Array
     time_s: Array
     usd: Array
+    predict: Callable[..., Prediction]
 
     def choice(self, index: int, best: Choice | None = None) -> Choice:
         """The whole prediction of one; ``best``: what its reason is told against."""
         cluster, strategy = self.made[index]
-        p = predict(self.workload, cluster, strategy)
+        p = self.predict(self.workload, cluster, strategy)
         samples = self.work.samples(strategy)
         time = p.step_time_s * samples / strategy.global_batch_size
         spread = math.hypot(log_spread(p.low_s, p.high_s), self.work.spread)
@@ -80,12 +82,14 @@ def plan(
     *,
     prices: Mapping[str, float] | None = None,
     why_not: Wanted | None = None,
+    correction: Correction | None = None,
 ) -> Plan:
     """The best way to train ``work`` of ``workload`` within ``space``.
 
     Args:
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
         why_not: choices of a strategy that is to be set beside the best.
+        correction: what observed steps taught (``prediction.fit``).
 
     Raises:
         UserError: nothing legal; nothing fits, with the least number of GiB that are missing; no price where the goal needs
@@ -99,12 +103,13 @@ def plan(
     made = candidates(space, work, left_out)
     if not made:
         raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
-    found = evaluate(workload, made, left_out)
+    found = evaluate(workload, made, left_out, correction)
     fitting = _fitting(workload, made, found, left_out)
     if not space.batches and work.curve is None:
         fitting = _at_once(made, fitting, left_out)
     notice = _notice(workload, space, work)
-    table = _table(workload, work, listed, [made[i] for i in fitting], found.step_s[fitting])
+    one = partial(predict, correction=correction)
+    table = _table(workload, work, listed, [made[i] for i in fitting], found.step_s[fitting], one)
     order = _ranked(goal, table, left_out)
     best = table.choice(order[0])
     said, asked = _why_not(why_not, table, best, goal, left_out, space.barred(work))
@@ -126,7 +131,7 @@ def plan(
         assumptions=(*((notice, TRIED) if notice else ()), *work.notes(best.strategy), *best.prediction.assumptions, *others),
         why_not=said,
         asked=asked,
-        scaling=scaling(workload, best.cluster, best.strategy),
+        scaling=scaling(workload, best.cluster, best.strategy, one),
     )
 
 
@@ -171,12 +176,13 @@ def _notice(workload: Workload, space: Space, work: Work) -> str:
 
 
 def _table(
-    workload: Workload, work: Work, prices: Mapping[str, Price | None], made: Sequence[Candidate], step_s: Array
+    workload: Workload, work: Work, prices: Mapping[str, Price | None], made: Sequence[Candidate], step_s: Array,
+    predictor: Callable[..., Prediction],
 ) -> _Table:
     steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])
     rate = {name: one.usd_per_device_hour / 3600 if one else math.nan for name, one in prices.items()}
     dollars = np.array([rate[c.device.name] * c.world_size for c, _ in made])
-    return _Table(workload, work, prices, made, step_s, step_s * steps, step_s * steps * dollars)
+    return _Table(workload, work, prices, made, step_s, step_s * steps, step_s * steps * dollars, predictor)
 
 
 def _ranked(goal: Goal, table: _Table, left_out: Tally) -> list[int]:
@@ -285,7 +291,7 @@ def _compression(table: _Table, order: Sequence[int], goal: Goal) -> str:
 
 
 def _network_share(table: _Table, index: int) -> float:
-    p = predict(table.workload, *table.made[index])
+    p = table.predict(table.workload, *table.made[index])
     return sum(p.exposed.get(name, 0.0) for name in ("network", "intra-node link")) / p.step_time_s
 
 

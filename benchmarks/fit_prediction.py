@@ -41,9 +41,9 @@ from paceline.prediction.compute import (
 )
 from paceline.prediction.efficiency import LEVELS, Efficiency, SoftwareLevel, efficiency
 from paceline.prediction.uncertainty import Z80
+from paceline.rows import read
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.validation.case import Case
-from paceline.rows import read
 from paceline.validation.sets import adapter
 
 TARGET = Path(__file__).parents[1] / "src/paceline/prediction/constants.toml"

@@ -22,9 +22,9 @@ from paceline.errors import UserError
 from paceline.planning.evaluate import log_spread
 from paceline.planning.whatif import SHARED, ratio_spread
 from paceline.prediction.convergence import Z80
+from paceline.rows import read
 from paceline.validation.case import Case
 from paceline.validation.model import Model
-from paceline.rows import read
 from paceline.validation.score import Estimate
 from paceline.validation.sets import adapter
 

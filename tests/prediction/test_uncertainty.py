@@ -76,7 +76,7 @@ def test_every_name_that_was_seen_can_be_left_out(name):
 
 def test_a_model_that_was_never_fitted_has_a_wider_range():
     assert "hdc" not in TYPICAL.seen
-    assert alone("A100", "hdc") > alone("A100") * 1.02
+    assert alone("A100", "hdc") > alone("A100") * 1.01
 
 
 def test_a_calibration_narrows_the_range():
@@ -86,3 +86,13 @@ def test_a_calibration_narrows_the_range():
         overlap=True, spread=0.03, source="made up",
     )  # fmt: skip
     assert alone("A100", calibration=measured) < alone("A100")
+
+
+def test_the_range_widens_with_every_doubling_of_the_nodes() -> None:
+    sigmas = Sigmas(base=0.1, doubling=0.05)
+    found = [spread({"compute": 1.0}, sigmas, device_seen=True, model_seen=True, nodes=n) for n in (1, 2, 8)]
+    assert found == pytest.approx([0.1, math.hypot(0.1, 0.05), math.hypot(0.1, 0.15)])
+
+
+def test_ordinary_software_is_less_certain_than_tuned() -> None:
+    assert efficiency("ordinary").sigmas.base > efficiency("tuned").sigmas.base

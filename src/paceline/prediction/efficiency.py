@@ -156,7 +156,7 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
         latency_factor=1.0,
         codec_cores=4,
         protocols=NCCL,
-        sigmas=Sigmas(**data["sigmas"]),
+        sigmas=Sigmas(**data["sigmas"], **found.pop("sigmas")),
         seen=seen - {without},
         **found,
     )

@@ -26,6 +26,7 @@ class Sigmas:
         base: of work on a device and for a model that were fitted on.
         device, model: added (in squares) for one that was not.
         network, intra: of waiting for the network and for the link inside a node. ``other``: of anything else.
+        doubling: of a step, for every doubling of the number of nodes: what few nodes do not show adds up with them.
     """
 
     base: float = 0.0
@@ -34,6 +35,7 @@ class Sigmas:
     network: float = 0.0
     intra: float = 0.0
     other: float = 0.0
+    doubling: float = 0.0
 
     def work(self, device_seen: bool, model_seen: bool) -> float:
         """Of the device's own work."""
@@ -46,7 +48,7 @@ class Sigmas:
         return {"network": self.network, "intra-node link": self.intra}.get(resource, self.other)
 
 
-def spread(exposed: Mapping[Any, float], sigmas: Sigmas, *, device_seen: bool, model_seen: bool) -> float:
+def spread(exposed: Mapping[Any, float], sigmas: Sigmas, *, device_seen: bool, model_seen: bool, nodes: int = 1) -> float:
     """Standard deviation of the logarithm of a step that waits ``exposed`` seconds for each resource."""
     step = sum(exposed.values())
     if step <= 0:
@@ -54,11 +56,11 @@ def spread(exposed: Mapping[Any, float], sigmas: Sigmas, *, device_seen: bool, m
     work = sigmas.work(device_seen, model_seen)
     together = sum(seconds for name, seconds in exposed.items() if name in WORK) / step * work  # one error moves all of it
     apart = (seconds / step * sigmas.of(name, work) for name, seconds in exposed.items() if name not in WORK)
-    return math.hypot(together, *apart)
+    return math.hypot(together, *apart, sigmas.doubling * math.log2(nodes))
 
 
 def interval(
-    step_s: float, exposed: Mapping[Any, float], sigmas: Sigmas, *, device_seen: bool, model_seen: bool
+    step_s: float, exposed: Mapping[Any, float], sigmas: Sigmas, *, device_seen: bool, model_seen: bool, nodes: int = 1
 ) -> tuple[float, float]:
     """Seconds between which 80 % of measured steps should lie.
 
@@ -67,5 +69,5 @@ def interval(
         exposed: seconds of it by the resource it waits for.
         device_seen, model_seen: whether the constants were fitted on measurements of it.
     """
-    factor = math.exp(Z80 * spread(exposed, sigmas, device_seen=device_seen, model_seen=model_seen))
+    factor = math.exp(Z80 * spread(exposed, sigmas, device_seen=device_seen, model_seen=model_seen, nodes=nodes))
     return step_s / factor, step_s * factor

@@ -71,7 +71,8 @@ def _efficiency(software: Software, without: str) -> Efficiency:
     """The constants of a software level that did not see ``without``."""
     typical = efficiency("ordinary" if software == "ordinary" else "tuned", without)
     if software == "eager":
-        typical = replace(typical, launch_s=efficiency("ordinary", without).launch_s)
+        ordinary = efficiency("ordinary", without)
+        typical = replace(typical, launch_s=ordinary.launch_s, sigmas=ordinary.sigmas)
     return typical
 
 

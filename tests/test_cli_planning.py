@@ -127,6 +127,18 @@ def test_report(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
         (f"whatif {JOB} --change network=0Gb/s", "positive bandwidth"),
         (f"whatif {JOB} --global-batch 1020 --change nodes+1", "does not divide among 16 workers"),
         (f"whatif {JOB} --change nodes+2 --scaling linear", "unknown scaling 'linear'"),
+        (
+            "predict resnet-50 --device T4 --devices-per-node 3 --nodes 1000000000 --network 1Gb/s --global-batch 3000000000",
+            "at most 1,048,576",
+        ),
+        ("predict resnet-50 --device T4 --devices-per-node 17 --global-batch 17", "PCIe 3.0 x16 joins at most 16"),
+        (
+            "predict resnet-50 --device T4 --nodes 5000 --network 1Gb/s --global-batch 5000 --exchange ring",
+            "give at most 4,096 workers",
+        ),
+        ("predict resnet-50 --device T4 --devices-per-node 4 --global-batch 8 --exchange hierarchical", "not 1 of 4"),
+        ("plan resnet-50 --device T4 --network 1Gb/s --max-nodes 1000000000", "at most 1,048,576"),
+        (f"whatif {JOB} --change nodes=1000000000", "at most 1,048,576"),
         (f"explain {JOB} --run nowhere", "no run directory"),
         (f"explain {JOB} --trace /proc/no/trace.json", "cannot write"),
     ],
@@ -135,3 +147,16 @@ def test_a_mistake_is_one_line(command: str, said: str, capsys: pytest.CaptureFi
     code, out, err = run(capsys, command)
     assert code == 2 and out == "" and err.count("\n") == 1 and err.startswith("paceline: "), err
     assert said in err
+
+
+def test_what_does_not_fit_is_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("predict", "explain"):
+        code, out, _ = run(capsys, f"{command} mpt-70b --device T4 --global-batch 1")
+        assert code == 0 and out.startswith("DOES NOT FIT: 79") and out.splitlines()[0].endswith("on each device.")
+        data = answer(capsys, f"{command} mpt-70b --device T4 --global-batch 1")
+        assert not data["fits"] and data["missing_bytes"] > 2**39 and data["memory"]["reserve"] == 1.5 * 2**30
+
+
+def test_a_network_that_nothing_uses_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, "predict lenet5 --device V100 --network 10Gb/s --global-batch 8")
+    assert any(a.endswith("is not used: there is one node.") for a in data["assumptions"])

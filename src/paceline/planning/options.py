@@ -79,6 +79,12 @@ def add_report_argument(parser: argparse.ArgumentParser) -> None:
 def job(o: argparse.Namespace) -> tuple[Workload, Cluster, Strategy]:
     """What ``add_job_arguments`` were given. Raises UserError."""
     machines = _machines(o)
+    if o.exchange == "hierarchical" and (machines.num_nodes == 1 or machines.devices_per_node == 1):
+        raise UserError(
+            f"a hierarchical exchange needs several nodes of several devices, not {machines.num_nodes} of "
+            f"{machines.devices_per_node}",
+            "leave --exchange out, or give --nodes and --devices-per-node",
+        )
     strategy = Strategy(
         world_size=machines.world_size,
         global_batch_size=o.global_batch,

@@ -13,6 +13,7 @@ from paceline.hardware import PRECISIONS, Cluster
 from paceline.planning.work import Work
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, Strategy
+from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS
 
 Candidate = tuple[Cluster, Strategy]
 DOUBLINGS = 11
@@ -199,6 +200,8 @@ def _excluded_on(cluster: Cluster, way: Strategy, choose: bool) -> str:
     plain = way.compression == "dense" and way.exchange == "allreduce" and way.sharding == "ddp"
     if cluster.world_size == 1 and not plain:
         return "one worker has nobody to exchange with"
+    if cluster.world_size > (most := MOST_WORKERS.get(way.exchange, MOST_OTHERS)):
+        return f"{way.exchange} is predicted for at most {most:,} workers"
     if way.exchange == "hierarchical" and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):
         return "a hierarchical exchange needs several nodes of several devices"
     return ""

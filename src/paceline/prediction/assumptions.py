@@ -9,6 +9,7 @@ from paceline.prediction.calibration import Calibration
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
 from paceline.prediction.efficiency import HIGH, LOW, TYPICAL
+from paceline.prediction.memory import reserve_bytes
 from paceline.prediction.plans import blocks
 from paceline.strategy.exchange import CHUNK_ELEMENTS
 from paceline.strategy.formats import INCEPTIONN_BITS
@@ -37,9 +38,23 @@ def assumptions(
         *_step(workload, strategy),
         *(_stragglers(strategy) if calibration is None else ()),
         *_feed(loader_samples_per_s),
-        f"Not counted: {'' if calibration or TYPICAL.straggler_spread else 'stragglers, '}the framework's own memory and "
-        "workspaces.",
+        *_unused(cluster),
+        *_reserve(cluster),
     )
+
+
+def _unused(cluster: Cluster) -> Iterator[str]:
+    if cluster.num_nodes == 1 and cluster.network != cluster.intra_link:
+        yield f"{cluster.network.name} is not used: there is one node."
+
+
+def _reserve(cluster: Cluster) -> Iterator[str]:
+    """What is kept back of the memory."""
+    kept = reserve_bytes(cluster.device)
+    if kept:
+        yield f"Of the memory {format_memory(kept)} are kept for the runtime, its libraries' workspaces and fragments."
+    else:
+        yield "Not counted: the framework's own memory and workspaces."
 
 
 def _step(workload: Workload, strategy: Strategy) -> Iterator[str]:

@@ -17,7 +17,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction.compute import layer_seconds
 from paceline.prediction.costs import ExchangeSeconds, exchange_seconds, run_again, slowest, update_seconds
 from paceline.prediction.efficiency import TYPICAL, Efficiency
-from paceline.prediction.memory import fixed_bytes, sample_bytes
+from paceline.prediction.memory import fixed_bytes, reserve_bytes, sample_bytes
 from paceline.prediction.plans import Array, Ints, exchange_plan, plan_key
 from paceline.prediction.predict import check_fits_together, on_nodes
 from paceline.prediction.timeline import Pieces, place, sums, unit_bounds
@@ -221,7 +221,7 @@ def _memory(workload: Workload, group: _Group) -> Array:
     for s in group.strategies:
         key = s.precision, s.optimizer, s.recompute
         if key not in made:
-            fixed = sum(fixed_bytes(workload, s, plan).values())
+            fixed = sum(fixed_bytes(workload, s, plan).values()) + reserve_bytes(group.cluster.device)
             made[key] = fixed, sum(sample_bytes(workload, s.precision, s.recompute).values())
         rows.append(made[key])
     table = np.array(rows)

@@ -20,6 +20,8 @@ def explanation(prediction: Prediction) -> str:
 
 
 def _lines(p: Prediction) -> Iterator[str]:
+    if p.headline:
+        yield from (p.headline, "")
     yield from wrap(
         f"One step of {p.workload} takes {format_seconds(p.step_time_s)} "
         f"({format_seconds(p.low_s)} to {format_seconds(p.high_s)}): {p.samples_per_s:.4g} samples/s.",

@@ -6,22 +6,33 @@ PyTorch FSDP, VLDB 16(12), section 3.
 
 from __future__ import annotations
 
-from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.hardware.device import BYTES_PER_ELEMENT, Device
 from paceline.prediction.plans import ExchangePlan, blocks
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 
+RESERVE = 1.5 * 2**30
+"""Bytes of a device that is no CPU which training cannot have: about half a GiB each for the CUDA context with its loaded
+kernels, for NCCL's buffers (NCCL_BUFFSIZE is 4 MiB a channel and peer) with the workspaces of cuBLAS and cuDNN, and for what the
+caching allocator loses to fragments. An estimate, fitted on nothing."""
 GATHERED = 2  # units of weights, or of gradients, that are whole at once: one at work, one on the network
 
 
-def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:
-    """Bytes by purpose on the device that needs most: ``fixed_bytes`` and ``sample_bytes`` of a micro batch."""
+def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device) -> dict[str, float]:
+    """Bytes by purpose on the device that needs most: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    return fixed_bytes(workload, strategy, plan) | {
-        name: size * micro for name, size in sample_bytes(workload, strategy.precision, strategy.recompute).items()
+    return {
+        **fixed_bytes(workload, strategy, plan),
+        **{name: size * micro for name, size in sample_bytes(workload, strategy.precision, strategy.recompute).items()},
+        "reserve": reserve_bytes(device),
     }
+
+
+def reserve_bytes(device: Device) -> float:
+    """Bytes that the runtime, its libraries and fragments take; none where memory is the host's."""
+    return 0.0 if device.kind == "cpu" else RESERVE
 
 
 def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:

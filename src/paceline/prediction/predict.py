@@ -27,6 +27,7 @@ from paceline.record import Metrics
 from paceline.strategy.formats import Level
 from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
+from paceline.units import format_memory
 from paceline.workload.layers import Workload
 
 CATALOGUE = (levels.LOW, levels.TYPICAL, levels.HIGH)
@@ -40,7 +41,7 @@ class Prediction(Metrics):
     Attributes:
         cluster: what it was predicted for, by name.
         memory: bytes on one device by purpose; they sum to ``memory_bytes``.
-        fits: whether they fit the device's memory.
+        fits: whether they fit the device's memory; ``missing_bytes``: how many of them do not.
         exposed: seconds of the step by the resource it waits for; they sum to ``step_time_s``, the largest is the
             ``bottleneck``.
         assumptions, timeline: worked out when they are read.
@@ -49,11 +50,17 @@ class Prediction(Metrics):
     cluster: Mapping[str, Any] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
     fits: bool = True
+    missing_bytes: float = 0.0
     exposed: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict with ``schema`` and without the timeline (that goes to a trace file)."""
         return super(Prediction, replace(self, assumptions=tuple(self.assumptions), timeline=())).to_json()
+
+    @property
+    def headline(self) -> str:
+        """That it does not fit, and by how much; empty where it fits."""
+        return "" if self.fits else f"DOES NOT FIT: {format_memory(self.missing_bytes)} are missing on each device."
 
     def explain(self) -> str:
         """Where the time goes, the critical path, the reasons of the range and the assumptions; 80 columns."""
@@ -114,7 +121,7 @@ def predict(
     low, typical, high = _levels(step, levels_of, bounded)
     plan, costs, parts, placed = typical.plan, typical.costs, typical.parts, typical.placed
     exposed = exposed_seconds(costs, parts, placed)
-    memory = memory_breakdown(workload, strategy, plan)
+    memory = memory_breakdown(workload, strategy, plan, cluster.device)
     needed, available = sum(memory.values()), cluster.device.memory.value
     spread = 1.0 if calibration is None else 1 + calibration.spread
     wire = plan.wire_bytes
@@ -151,6 +158,7 @@ def predict(
         cluster=_describe(cluster),
         memory=memory,
         fits=needed <= available,
+        missing_bytes=max(0.0, needed - available),
         exposed={str(name): seconds for name, seconds in exposed.items()},
     )
     return made if correction is None else correction.applied(made, workload, given, strategy)

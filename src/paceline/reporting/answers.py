@@ -83,7 +83,7 @@ def render(page: Page) -> str:
 def explained_page(found: Explained, kind: str = "explanation") -> Page:
     """A prediction: its timeline, what each resource holds up, how it scales; and a measured run beside it."""
     p = found.prediction
-    page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings=[found.sentence])
+    page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings=[*filter(None, [p.headline]), found.sentence])
     page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
     slow, fast = rate_bounds(p)
     page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")

@@ -150,6 +150,8 @@ def explain_text(found: Explained) -> str:
 
 def _explain(found: Explained) -> Iterator[str]:
     p = found.prediction
+    if p.headline:
+        yield from (p.headline, "")
     yield from wrap(f"{clean(p.workload)}: {found.sentence}", WIDTH)
     yield ""
     yield explain_table(found)

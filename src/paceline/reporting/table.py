@@ -148,7 +148,8 @@ def _text(kind: str, run: Metrics, more: list[tuple[str, str]], width: int) -> s
         ("memory", f"{memory(run.memory_bytes)} per device"),
         *more,
     ]
-    lines = [f"{clean(run.workload)}, {kind}", strategy_text(run.strategy), ""]
+    headline = getattr(run, "headline", "")
+    lines = [*([headline, ""] if headline else []), f"{clean(run.workload)}, {kind}", strategy_text(run.strategy), ""]
     out = [part for line in lines for part in (textwrap.wrap(line, width) or [""])]
     for name, value in pairs[:3]:
         out += _wrap(f"{name:<16}", value, width)

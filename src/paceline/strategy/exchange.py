@@ -75,6 +75,12 @@ def carrier(exchange: str, coded: bool) -> str:
     return exchange if coded or exchange != "allgather" else "sharded"
 
 
+MOST_WORKERS = {"allreduce": 1 << 20, "ring": 1 << 12, "hierarchical": 1 << 14}
+"""Workers that an exchange is described for; others than these for ``MOST_OTHERS``. Every worker's bytes are counted by
+themselves, except in an all-reduce, where all send the same; a ring's and a hierarchy's grow with the square of the workers."""
+MOST_OTHERS = 1 << 16
+
+
 def shard_bounds(count: int, exchange: str, world_size: int) -> list[tuple[int, int]]:
     """``(start, stop)`` of the elements that each rank owns; in whole blocks, the last ones possibly short or empty."""
     if exchange == "parameter_server":

@@ -11,7 +11,7 @@ from paceline.errors import UserError, unknown
 from paceline.hardware.device import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
 from paceline.strategy.compression import COMPRESSIONS, Compression
-from paceline.strategy.exchange import EXCHANGES, ONE_WAY, Traffic, describe
+from paceline.strategy.exchange import EXCHANGES, MOST_OTHERS, MOST_WORKERS, ONE_WAY, Traffic, describe
 from paceline.strategy.formats import Level
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.options import Given
@@ -120,6 +120,12 @@ class Strategy:
         ):
             if count < 1:
                 raise UserError(f"{count} {what}", "give a whole number from 1 up")
+        most = MOST_WORKERS.get(self.exchange, MOST_OTHERS)
+        if self.world_size > most:
+            raise UserError(
+                f"{self.world_size:,} workers are more than exchange {self.exchange!r} can be predicted for",
+                f"give at most {most:,} workers, or another exchange",
+            )
         batch, n, local, times = self.global_batch_size, self.world_size, self.ranks_per_node, self.grad_accum_steps
         if self.exchange == "hierarchical" and n % local:
             raise UserError(

@@ -158,6 +158,8 @@ DEVICES = {
 }
 
 # Where the catalogue means to differ by more than 3 %.
+NOT_CLAIMED = {("A100 PCIe 40GB", "matmul"): "measured, it seems, on the SXM board, which has 400 W where this has 250 W"}
+"""What the table has and the catalogue leaves out, and why."""
 DIFFERS = {
     ("K80", "fp32"): "the table has the base clock; VGG-16 was trained on it faster than that would allow",
     ("TITAN X Maxwell", "fp32"): "the table has the base clock",
@@ -202,7 +204,7 @@ def test_devices_agree_with_the_collected_table(measured: Path) -> None:
         name, parts = DEVICES[row["device"]]
         ours = catalogue_values(name)
         for quantity, (column, unit) in COLUMNS.items():
-            if not row[column] or (device(name).name, quantity) in DIFFERS:
+            if not row[column] or (device(name).name, quantity) in DIFFERS or (name, quantity) in NOT_CLAIMED:
                 continue
             theirs = float(row[column]) * unit / parts
             assert ours[quantity] == pytest.approx(theirs, rel=0.03), (name, quantity)

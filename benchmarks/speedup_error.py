@@ -21,7 +21,7 @@ from statistics import fmean, median
 from paceline.errors import UserError
 from paceline.planning.evaluate import log_spread
 from paceline.planning.whatif import SHARED, ratio_spread
-from paceline.prediction.convergence import Z80
+from paceline.prediction.uncertainty import Z80
 from paceline.rows import read
 from paceline.validation.case import Case
 from paceline.validation.model import Model

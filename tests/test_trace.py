@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -34,7 +35,18 @@ def test_round_trip_is_exact_to_a_nanosecond(timelines: dict[str, list[Event]]) 
         for a, b in zip(given_events, back[label], strict=True):
             assert (a.name, a.lane, a.rank) == (b.name, b.lane, b.rank)
             assert abs(a.start_s - b.start_s) <= 1e-9
-            assert abs(a.duration_s - b.duration_s) <= 1e-9
+            assert abs(a.duration_s - b.duration_s) <= 1.01e-9  # both ends are rounded
+
+
+@given(st.lists(st.floats(1e-9, 1e-2), min_size=1, max_size=50))
+def test_what_follows_without_a_gap_does_not_overlap(durations: list[float]) -> None:
+    made, clock = [], 0.0
+    for seconds in durations:
+        made.append(Event(name="a", lane="compute", start_s=clock, duration_s=seconds))
+        clock += seconds
+    bars = [e for e in chrome_trace({"run": made})["traceEvents"] if e["ph"] == "X"]
+    for one, after in itertools.pairwise(bars):
+        assert round(1000 * one["ts"]) + round(1000 * one["dur"]) == round(1000 * after["ts"])
 
 
 def test_format_has_what_perfetto_reads() -> None:

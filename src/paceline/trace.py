@@ -48,7 +48,9 @@ def _names(pid: int, name: str, tid: int | None = None) -> list[dict[str, Any]]:
 
 
 def _complete(event: Event, pid: int, tid: int) -> dict[str, Any]:
-    times = {"ts": round(event.start_s * 1e6, 3), "dur": round(event.duration_s * 1e6, 3)}
+    """Both ends are rounded, so that what follows without a gap neither overlaps nor leaves one."""
+    start, end = round(event.start_s * 1e6, 3), round(event.end_s * 1e6, 3)
+    times = {"ts": start, "dur": round(end - start, 3)}
     return {"name": event.name, "cat": event.lane, "ph": "X", "pid": pid, "tid": tid, **times}
 
 

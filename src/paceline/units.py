@@ -59,6 +59,7 @@ def digits3(value: float) -> str:
 
 
 _UP = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_YEAR = 365.25 * 86400
 _DOWN = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
@@ -68,8 +69,13 @@ def format_bytes(value: float) -> str:
 
 
 def format_memory(value: float) -> str:
-    """Binary bytes, as memory is sold: ``80.0 GiB``."""
-    return _scaled(value, "B", ((2.0**40, "Ti"), (2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki"), (1.0, "")))
+    """Binary bytes, as memory is sold: ``80.0 GiB``; what is larger too, since it is set beside what a device has."""
+    return _scaled(value, "B", ((2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki"), (1.0, "")))
+
+
+def format_gib(value: float) -> str:
+    """GiB, however few: what is missing, ``0.250 GiB``."""
+    return f"{digits3(value / 2**30)} GiB"
 
 
 def format_bandwidth(value: float) -> str:
@@ -95,9 +101,15 @@ def format_count(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """A time: ``12.3 ms``; from two minutes on ``2 min 03 s``, from two hours on ``2 h 03 min``."""
+    """A time: ``12.3 ms``; from two minutes ``2 min 03 s``, from two hours ``2 h 03 min``, from ten days ``10 d 02 h``,
+    from two years ``2.50 years``.
+    """
     if not math.isfinite(value):
         return _scaled(value, "s", _DOWN)
+    if value >= 2 * _YEAR:
+        return f"{digits3(value / _YEAR)} years"
+    if value >= 10 * 86400:
+        return f"{int(value // 86400)} d {int(value % 86400 // 3600):02d} h"
     if value >= 7200:
         return f"{int(value // 3600)} h {int(value % 3600 // 60):02d} min"
     if value >= 120:

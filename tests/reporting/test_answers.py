@@ -11,12 +11,14 @@ import pytest
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import Goal, Space, Work, explain, parse_change, plan, whatif
+from paceline.planning.goal import money
 from paceline.planning.space import worlds
 from paceline.record import Event
 from paceline.reporting.answers import Page, explained_page, plan_page, render, whatif_page, write
 from paceline.reporting.planning import explain_table, explain_text, plan_table, plan_text, whatif_table, whatif_text
 from paceline.reporting.timeline import merged
 from paceline.strategy import Strategy
+from paceline.units import format_gib
 from paceline.workload import workload
 
 RESNET = workload("resnet-50")
@@ -52,6 +54,36 @@ def test_text_and_table_fit_eighty_columns(kind: str, answers: dict[str, tuple[s
     text, table, _ = answers[kind]
     assert max(map(len, text.splitlines())) <= 80 and max(map(len, table.splitlines())) <= 80
     assert len(table.splitlines()) >= 3
+
+
+def test_the_money_of_an_upgrade_stays_and_what_does_not_fit_is_marked() -> None:
+    """Long times, prices of five digits and titles beyond their column: every number stands by itself."""
+    wide = Strategy(world_size=8, global_batch_size=64)
+    changes = [parse_change(t) for t in ("nodes+2", "network=10Gb/s", "network=8x InfiniBand HDR", "nodes+119")]
+    found = whatif(workload("mpt-70b"), cluster("T4", 4, 2, "1Gb/s"), wide, changes, scaling="weak")
+    table = whatif_table(found).splitlines()
+    assert max(map(len, table)) <= 80
+    for one in found.outcomes:
+        row = next(line for line in table if line.startswith(f"* {one.title}"[:15]))
+        assert row.split()[-2:] == [money(one.usd_per_hour)[1:], money(one.usd)[1:]]
+        assert f"{format_gib(one.missing_bytes)} are missing" in " ".join(whatif_text(found).split())
+    assert "* does not fit" in "\n".join(table)
+    small = whatif(
+        workload("lenet5"),
+        cluster("T4", 1, 1),
+        Strategy(world_size=1, global_batch_size=64),
+        [parse_change("global-batch=128")],
+    )
+    assert whatif_table(small).splitlines()[2].split()[-2:] == [
+        money(small.changes[0].usd_per_hour)[1:],
+        money(small.changes[0].usd)[1:],
+    ]
+
+
+def test_what_an_upgrade_rests_on_says_whose_it_is(answers: dict[str, tuple[str, str, Page]]) -> None:
+    text = " ".join(answers["whatif"][0].split())
+    assert "- as it is, nodes+2: Ethernet 10 Gb/s" in text and "- network=100Gb/s, all together: Ethernet 100 Gb/s" in text
+    assert "- Not counted" in text
 
 
 class Tags(HTMLParser):

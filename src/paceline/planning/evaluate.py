@@ -12,8 +12,8 @@ from paceline.planning.goal import Array
 from paceline.planning.space import Candidate, Tally
 from paceline.prediction import predict
 from paceline.prediction.batch import Steps, step_seconds
-from paceline.prediction.convergence import Z80
 from paceline.prediction.correction import Correction
+from paceline.prediction.uncertainty import Z80
 from paceline.workload.layers import Workload
 
 

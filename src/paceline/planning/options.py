@@ -26,7 +26,7 @@ from paceline.prediction import Prediction, convergence, predict
 from paceline.prediction.correction import fit
 from paceline.prediction.records import observations
 from paceline.strategy import COMPRESSIONS, EXCHANGES, SHARDINGS, Strategy, parse_options
-from paceline.training.options import add_exchange_arguments
+from paceline.strategy.arguments import add_exchange_arguments
 from paceline.workload import Workload, workload
 
 PLAN_EXAMPLE = """example:

@@ -21,8 +21,10 @@ from paceline.planning.why import Wanted, describe, difference, illegal, matches
 from paceline.planning.work import Work
 from paceline.prediction import Correction, Prediction, predict
 from paceline.prediction.batch import Steps
-from paceline.prediction.convergence import Z80, accuracy_notes, networks
+from paceline.prediction.convergence import accuracy_notes, networks
+from paceline.prediction.uncertainty import Z80
 from paceline.strategy import BUCKET_BYTES, Strategy
+from paceline.units import format_gib
 from paceline.workload.layers import Workload
 
 SHOWN = 8
@@ -38,7 +40,6 @@ TRIED = (
     "Batches: those given, else powers of two a worker (to 1024, as far as one micro step holds them); the smallest of those "
     f"within {TIE:.0%} of the best."
 )
-GIB = 2.0**30
 
 
 @dataclass(frozen=True)
@@ -142,13 +143,13 @@ def _fitting(workload: Workload, made: Sequence[Candidate], found: Steps, left_o
     if too_large.any():
         where = np.flatnonzero(too_large)
         least = int(where[lacking[where].argmin()])
-        missing, title = float(lacking[least]) / GIB, describe(*made[least])
+        missing, title = format_gib(float(lacking[least])), describe(*made[least])
         if too_large.all():
             raise UserError(
-                f"{workload.name} fits nowhere here: {missing:.3g} GiB are missing at least, with {title}",
+                f"{workload.name} fits nowhere here: {missing} are missing at least, with {title}",
                 "give a device with more memory, more nodes or a smaller --global-batch",
             )
-        left_out.add("does not fit the device's memory", len(where), f"least missing {missing:.3g} GiB, with {title}")
+        left_out.add("does not fit the device's memory", len(where), f"least missing {missing}, with {title}")
     return np.flatnonzero(~too_large & np.isfinite(found.step_s))
 
 

@@ -16,7 +16,8 @@ from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
 from paceline.planning.work import MILLION
 from paceline.prediction import Prediction, predict
-from paceline.prediction.convergence import Z80, epoch_samples
+from paceline.prediction.convergence import epoch_samples
+from paceline.prediction.uncertainty import Z80
 from paceline.strategy import Strategy
 from paceline.units import parse_bytes
 from paceline.workload.layers import Workload
@@ -80,13 +81,19 @@ class Outcome:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the prediction rests on, and how it is set beside the base."""
-        other = f"{self.title}: {self.batch_note}; samples a second are compared, not steps."
+        other = f"{self.batch_note}; samples a second are compared, not steps."
         return (*((other,) if self.batch_note else ()), *self.prediction.assumptions)
+
+    @property
+    def missing_bytes(self) -> float:
+        """Of memory on a device; 0 where it fits."""
+        return max(0.0, self.prediction.memory_bytes - self.cluster.device.memory.value)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
-        numbers = ("title", "speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "price", "scaling", "batch_note")
-        own = {**{k: getattr(self, k) for k in numbers}, "assumptions": list(self.assumptions)}
+        said = ("title", "price", "scaling", "batch_note")
+        numbers = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "missing_bytes")
+        own = {**{k: getattr(self, k) for k in (*said, *numbers)}, "assumptions": list(self.assumptions)}
         return {**self.prediction.to_json(), **own}
 
 
@@ -110,6 +117,16 @@ class WhatIf:
     def outcomes(self) -> tuple[Outcome, ...]:
         """The base, the changes, all together."""
         return (self.base, *self.changes, *((self.together,) if self.together else ()))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What all rest on, then what only some do, each with their titles."""
+        whose: dict[str, list[str]] = {}
+        for one in self.outcomes:
+            for said in dict.fromkeys(one.assumptions):
+                whose.setdefault(said, []).append(one.title)
+        every = [said for said, titles in whose.items() if len(titles) == len(self.outcomes)]
+        return (*every, *(f"{', '.join(titles)}: {said}" for said, titles in whose.items() if said not in every))
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""

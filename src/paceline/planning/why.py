@@ -11,7 +11,7 @@ from paceline.hardware import Cluster, device
 from paceline.planning.space import Candidate, Tally
 from paceline.prediction import predict
 from paceline.strategy import BUCKET_BYTES, Strategy
-from paceline.units import format_bytes, format_seconds, parse_bytes
+from paceline.units import format_bytes, format_gib, format_seconds, parse_bytes
 from paceline.workload.layers import Workload
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def illegal(wanted: Wanted, best: Choice, workload: Workload, left_out: Tally, b
     except UserError as error:
         return f"{title} does not exist: {error}."
     if not p.fits:
-        missing = (p.memory_bytes - cluster.device.memory.value) / 2**30
-        return f"{title} does not fit: {missing:.3g} GiB are missing with {describe(cluster, strategy)}."
+        missing = format_gib(p.memory_bytes - cluster.device.memory.value)
+        return f"{title} does not fit: {missing} are missing with {describe(cluster, strategy)}."
     if barred_for := barred.get(strategy.compression):
         rate = p.samples_per_s / best.prediction.samples_per_s
         pace = f"over {strategy.exchange} it would train {rate:.3g}x the best's samples a second"

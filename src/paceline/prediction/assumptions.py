@@ -15,7 +15,15 @@ from paceline.strategy.exchange import CHUNK_ELEMENTS
 from paceline.strategy.formats import INCEPTIONN_BITS
 from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
-from paceline.units import format_bandwidth, format_byte_rate, format_bytes, format_flops, format_memory, format_seconds
+from paceline.units import (
+    format_bandwidth,
+    format_byte_rate,
+    format_bytes,
+    format_flops,
+    format_gib,
+    format_memory,
+    format_seconds,
+)
 from paceline.workload.layers import Workload
 
 
@@ -99,7 +107,7 @@ def _fit(cluster: Cluster, needed: float) -> Iterator[str]:
     if needed > available:
         yield (
             f"Does not fit: {format_memory(needed)} needed, {cluster.device.name} has {format_memory(available)}, "
-            f"{(needed - available) / 2**30:.3g} GiB are missing; the time is what it would take if it fitted."
+            f"{format_gib(needed - available)} are missing; the time is what it would take if it fitted."
         )
 
 

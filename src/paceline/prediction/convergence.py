@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import UserError, unknown
+from paceline.prediction.uncertainty import Z80
 from paceline.record import RunRecord
 from paceline.rows import Row, read
 from paceline.strategy.options import Given
 
-Z80 = 1.2816
-"""Standard deviations on both sides of the middle of a normal distribution that hold 80 % of it."""
 COLUMNS = ("global_batch", "samples_to_target")
 
 

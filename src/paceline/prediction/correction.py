@@ -21,6 +21,7 @@ from paceline.prediction.lazy import lazy
 from paceline.prediction.links import HIDDEN, ObservedLinks
 from paceline.prediction.observation import Observation
 from paceline.prediction.process import TASK, Kernel, Place, Process, coordinates
+from paceline.prediction.uncertainty import Z80
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
@@ -32,8 +33,6 @@ Predict = Callable[[Workload, Cluster, Strategy], "Prediction"]
 
 MOST = 320
 """Observations used at once; of more, those nearest to the workload and the device that are asked for, evenly thinned."""
-Z80 = 1.2816
-"""Standard deviations on either side of the median that hold 80 % of a normal distribution."""
 WORKING = ("compute", "memory bandwidth", "launch overhead", "stragglers", "input pipeline")
 """Resources of ``Prediction.exposed`` that the device itself works with; the others are waited for."""
 WHOLE = 0.25

@@ -157,7 +157,7 @@ def whatif_page(found: WhatIf) -> Page:
         *_scaling(found.scaling, found.base.cluster.world_size),
         Section("To paste", pre=whatif_table(found)),
         Section("Prices", items=list(dict.fromkeys(one.price for one in found.outcomes))),
-        Section("It rests on", items=list(dict.fromkeys(a for one in found.outcomes for a in one.assumptions))),
+        Section("It rests on", items=list(found.assumptions)),
     ]
     return page
 

@@ -11,9 +11,11 @@ from paceline.planning.goal import money
 from paceline.planning.whatif import Outcome, WhatIf
 from paceline.reporting.table import WIDTH
 from paceline.reporting.values import clean, number, rate, seconds, time_range
-from paceline.units import format_memory
+from paceline.units import format_gib, format_memory
 
 SENTENCES = 300
+TITLE = 20
+"""Characters of a change's title in the table."""
 
 
 def plan_text(plan: Plan) -> str:
@@ -92,33 +94,58 @@ def _whatif(found: WhatIf) -> Iterator[str]:
     yield ""
     yield whatif_table(found)
     yield ""
+    if lacking := _lacking(base):
+        yield from wrap(f"{base.title}: {lacking}.", WIDTH, subsequent_indent="  ")
     for one in found.outcomes[1:]:
         yield from wrap(f"{one.title}: {verdict(one, base)}", WIDTH, subsequent_indent="  ")
     yield ""
     yield "Prices:"
     yield from _list(dict.fromkeys(one.price for one in found.outcomes))
     yield "It rests on:"
-    yield from _list(dict.fromkeys(said for one in found.outcomes for said in one.assumptions))
+    yield from _list(found.assumptions)
 
 
 def whatif_table(found: WhatIf) -> str:
-    """Before and after."""
-    head = f"{'':<20}{'step':>10}  {'range':<15}{'speed-up':>9}  {'range':<11}{'$/h':>5}{'$':>6}"
-    said = wrap(f"$ is the price of {found.unit} ({found.amount:,} samples); ranges hold 80 %.", WIDTH)
-    rows = [line for one in found.outcomes for line in (whatif_row(one), *([f"  {one.batch_note}"] if one.batch_note else []))]
-    return "\n".join([head, *rows, *said])
+    """Before and after, at most 80 columns: ranges beside the numbers where there is room, else below them."""
+    rows = [_cells(one) for one in found.outcomes]
+    lines = _columns(("", "step", "range", "speed-up", "range", "$/h", "$"), rows)
+    if max(map(len, lines)) > WIDTH:
+        narrow = [(a, b, d, f, g) for a, b, _, d, _, f, g in rows]
+        below = [("", c, e, "", "") for _, _, c, _, e, _, _ in rows]
+        lines = _columns(("", "step", "speed-up", "$/h", "$"), narrow, below)
+    out, each = [lines[0]], (len(lines) - 1) // len(rows)
+    for place, one in enumerate(found.outcomes):
+        out += lines[1 + each * place : 1 + each * (place + 1)]
+        out += wrap(one.batch_note, WIDTH, initial_indent="  ", subsequent_indent="  ") if one.batch_note else []
+    if not all(one.prediction.fits for one in found.outcomes):
+        out.append("* does not fit the device's memory; the time is what it would take if it did.")
+    said = f"$ is the price of {found.unit} ({found.amount:,} samples); ranges hold 80 %."
+    return "\n".join([*out, *wrap(said, WIDTH)])
 
 
-def whatif_row(one: Outcome) -> str:
-    """One line of the table: at most 80 columns."""
+def _cells(one: Outcome) -> tuple[str, ...]:
+    """Title, step, its range, speed-up, its range, dollars an hour, dollars."""
     p = one.prediction
-    span = time_range(p.low_s, p.high_s, p.step_time_s).rpartition(" ")[0]
+    span = time_range(p.low_s, p.high_s, p.step_time_s)
+    if " - " not in span:
+        span = span.rpartition(" ")[0]  # the step beside it has the unit
     gained = f"{number(one.speedup)}x" if one.speedup_low != one.speedup_high else ""
     between = f"{number(one.speedup_low)}-{number(one.speedup_high)}" if gained else ""
-    hourly = f"{one.usd_per_hour:.0f}" if one.usd_per_hour == one.usd_per_hour else "-"
-    usd = number(one.usd) if one.usd == one.usd else "-"
-    title = one.title if len(one.title) <= 20 else f"{one.title[:19]}…"
-    return f"{title:<20}{seconds(p.step_time_s):>10}  {span:<15}{gained:>9}  {between:<11}{hourly:>5}{usd:>6}"[:WIDTH].rstrip()
+    hourly, usd = (money(x)[1:] if x == x else "-" for x in (one.usd_per_hour, one.usd))
+    title = clean(one.title if p.fits else f"* {one.title}", TITLE)
+    return title, seconds(p.step_time_s), span, gained, between, hourly, usd
+
+
+def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[Sequence[str]] = ()) -> list[str]:
+    """Lines of columns as wide as they must be, two blanks apart; the first one is to the left, and cut where there is no room.
+    ``below``: under each row.
+    """
+    every = [head, *(line for place, row in enumerate(rows) for line in (row, *below[place : place + 1]))]
+    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+    if below:
+        widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
+    cells = ([f"{clean(line[0], widths[0]):<{widths[0]}}", *map(str.rjust, line[1:], widths[1:])] for line in every)
+    return ["  ".join(one).rstrip() for one in cells]
 
 
 def verdict(one: Outcome, base: Outcome) -> str:
@@ -136,11 +163,18 @@ def verdict(one: Outcome, base: Outcome) -> str:
         said.append(f"the global batch is {one.strategy.global_batch_size}, as given")
     if one.strategy.compression != base.strategy.compression:
         said.append("for equal samples, not equal accuracy, of which is said below what is known")
-    if not one.prediction.fits:
-        said.append("it does not fit the device's memory")
+    if lacking := _lacking(one):
+        said.append(lacking)
     if one.prediction.bottleneck != base.prediction.bottleneck:
         said.append(f"then {one.prediction.bottleneck} is the bottleneck")
     return "; ".join(said) + "."
+
+
+def _lacking(one: Outcome) -> str:
+    """That it does not fit, and by how much; empty where it does."""
+    if one.prediction.fits:
+        return ""
+    return f"it does not fit the device's memory: {format_gib(one.missing_bytes)} are missing"
 
 
 def explain_text(found: Explained) -> str:

@@ -34,7 +34,7 @@ def seconds(value: float) -> str:
     """A time, ``12.3 ms``."""
     if not math.isfinite(value):
         return UNKNOWN
-    return f"{number(value)} s" if value == 0 or abs(value) >= 1e9 else format_seconds(value)
+    return f"{number(value)} s" if value == 0 or abs(value) >= 1e15 else format_seconds(value)
 
 
 def time_range(low: float, high: float, like: float) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, Option, Strategy, parse_options
+from paceline.strategy import OPTIMIZERS, Strategy, parse_options
+from paceline.strategy.arguments import add_exchange_arguments
 from paceline.training.job import Job
 
 DEFAULT_OUT = "runs/train"
@@ -38,24 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="S", type=int, help="of weights, order and rounding (default 0)")
     parser.add_argument("--out", metavar="DIR", default="", help=f"where results go ({DEFAULT_OUT}; when resuming, that run's)")
     parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
-
-
-def add_exchange_arguments(parser: argparse.ArgumentParser) -> None:
-    """How gradients travel: the same words for a prediction and for training."""
-    taken = [f"{o.name} ({', '.join(c.name for c in COMPRESSIONS.values() if o.name in c.option_values)})" for o in _options()]
-    parser.add_argument("--compression", metavar="C", help=f"{', '.join(COMPRESSIONS)} (default dense)")
-    parser.add_argument("--exchange", metavar="X", help=f"{', '.join(EXCHANGES)} (default: the compression's)")
-    parser.add_argument(
-        "--option",
-        metavar="NAME=NUMBER",
-        action="append",
-        help=f"a parameter of the compression, such as bound=2^-7; may be repeated: {'; '.join(taken)}",
-    )
-
-
-def _options() -> list[Option]:
-    """Every option of any compression, once."""
-    return list({o.name: o for c in COMPRESSIONS.values() for o in c.options}.values())
 
 
 def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:

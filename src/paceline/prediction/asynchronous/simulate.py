@@ -25,9 +25,8 @@ from paceline.errors import UserError, unknown
 from paceline.prediction.asynchronous.engine import Job, Pull, Run
 from paceline.prediction.asynchronous.profile import LayerProfile, Profile
 from paceline.prediction.asynchronous.result import AsyncResult
+from paceline.prediction.uncertainty import Z80
 
-Z80 = 1.2816
-"""Standard deviations on either side that hold 80 % of a normal distribution."""
 STARTS = 4
 """Jobs simulated. Few workers keep for long the phases in which they start, so one start says little of others."""
 

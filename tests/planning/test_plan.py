@@ -260,7 +260,10 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
         ("compression=terngrad,nodes=2", "slower"),
         ("compression=terngrad,sharding=zero3", "does not exist: zero3 does not go with terngrad"),
         ("nodes=3", "does not exist: global batch"),
-        ("nodes=8", "outside of what was tried"),
+        ("nodes=8", "8 nodes is above --max-nodes 4."),
+        ("device=A100", "A100 SXM 80GB is not among --device (toy, fast)."),
+        ("accumulation=2", "outside of what was tried"),
+        ("optimizer=adam", "outside of what was tried"),
     ],
 )
 def test_why_not(asked: str, said: str, toy: Workload, space: Space) -> None:
@@ -283,7 +286,8 @@ def test_ranges_hold_the_middle_and_json_is_plain(toy: Workload, space: Space) -
     [
         ("quickest", "unknown goal 'quickest'"),
         ("deadline", "has no time"),
-        ("deadline=soon", "is not a time"),
+        ("deadline=soon", "is not a time; write it as deadline=90min, deadline=6h or deadline=2d"),
+        ("deadline=0m", "'0m' is not a positive time"),
         ("budget=much", "not an amount of dollars"),
         ("budget=-3", "not an amount of dollars"),
         ("fastest=3", "takes no value"),
@@ -296,13 +300,37 @@ def test_a_goal_that_is_none(text: str, said: str) -> None:
 
 def test_goals() -> None:
     assert parse_goal("deadline=6h") == Goal("deadline", 6 * 3600) and parse_goal("deadline=90min").limit == 5400
+    assert parse_goal("deadline=30m").limit == 1800
     assert parse_goal("budget=$1,500") == Goal("budget", 1500)
 
 
-@pytest.mark.parametrize("text", ["colour=red", "compression", "nodes=many", "recompute=maybe", "device=H1000"])
+@pytest.mark.parametrize(
+    "text",
+    ["colour=red", "compression", "nodes=many", "recompute=maybe", "device=H1000", "precision=fp9", "nodes=", "seq-len=3"],
+)
 def test_a_choice_that_is_none(text: str) -> None:
     with pytest.raises(UserError):
         parse_wanted(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("compression=zip", "unknown compression 'zip'; nearest: "),
+        ("precision=fp9", "unknown precision 'fp9'"),
+        ("optimizer=adan", "did you mean adam"),
+        ("nodes", "choice nodes has no value; write it as nodes=4"),
+        ("seq-len=512", "another network"),
+    ],
+)
+def test_a_choice_that_is_none_says_what_is(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parse_wanted(text)
+
+
+def test_choices_have_the_words_of_the_options() -> None:
+    assert parse_wanted("grad-accum=2, recompute=true") == {"accumulation": 2, "recompute": True}
+    assert parse_wanted("recompute=no,optimizer=adam") == {"recompute": False, "optimizer": "adam"}
 
 
 def test_worlds() -> None:

@@ -30,6 +30,8 @@ PLAIN = Strategy(world_size=16, global_batch_size=1024, precision="fp16")
         ("network=8x InfiniBand HDR", Change("network", "=", "8x InfiniBand HDR")),
         ("device=H100-SXM", Change("device", "=", "H100-SXM")),
         ("global-batch=2048", Change("global-batch", "=", "2048")),
+        ("grad-accum=2", Change("accumulation", "=", "2")),
+        ("optimizer=adam", Change("optimizer", "=", "adam")),
     ],
 )
 def test_changes(text: str, change: Change) -> None:
@@ -40,9 +42,11 @@ def test_changes(text: str, change: Change) -> None:
     ("text", "said"),
     [
         ("notes+1", "unknown change 'notes'; nearest: nodes"),
-        ("network", "unknown change 'network'"),
+        ("network", "network has no value; write network=100Gb/s"),
+        ("seq-len=4", "another network"),
         ("network+1", "not a number"),
-        ("nodes=", "unknown change"),
+        ("nodes=", r"nodes has no value; write nodes\+1"),
+        ("nodes", r"nodes has no value; write nodes\+1"),
     ],
 )
 def test_a_change_that_is_none(text: str, said: str) -> None:
@@ -122,6 +126,11 @@ def test_every_compression_says_what_is_known_of_its_accuracy(compression: str) 
     found = whatif(RESNET, TWO, PLAIN, [parse_change(f"compression={compression}")])
     assert any("accuracy" in said.lower() and "unknown" in said for said in found.changes[0].assumptions)
     assert not any("ccuracy" in said for said in found.base.assumptions)
+
+
+def test_the_optimizer_is_a_choice_and_yes_is_true() -> None:
+    _, strategy, _ = apply([parse_change("optimizer=adam"), parse_change("recompute=true")], TWO, PLAIN, "strong")
+    assert strategy.optimizer == "adam" and strategy.recompute
 
 
 def test_another_compression_comes_with_its_own_exchange() -> None:

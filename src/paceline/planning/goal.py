@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from paceline.errors import UserError, unknown
 from paceline.units import format_seconds, parse_seconds
 
+_TIMES = "write it as deadline=90min, deadline=6h or deadline=2d"
 Array = NDArray[np.float64]
 Kind = Literal["fastest", "cheapest", "deadline", "budget"]
 KINDS: tuple[Kind, ...] = ("fastest", "cheapest", "deadline", "budget")
@@ -71,8 +73,12 @@ def parse_goal(text: str) -> Goal:
         return Goal(kind)
     if kind == "deadline":
         if not value:
-            raise UserError("goal deadline has no time", "write it as deadline=6h or deadline=90min")
-        return Goal(kind, parse_seconds(value))
+            raise UserError("goal deadline has no time", _TIMES)
+        minutes = re.fullmatch(r"\s*([0-9.]+)\s*m\s*", value)
+        try:
+            return Goal(kind, parse_seconds(f"{minutes[1]}min" if minutes else value))
+        except UserError as error:
+            raise UserError(error.message.replace(f"{minutes[1]}min", value) if minutes else error.message, _TIMES) from None
     try:
         dollars = float(value.strip().removeprefix("$").replace(",", ""))
     except ValueError:

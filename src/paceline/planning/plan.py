@@ -113,7 +113,7 @@ def plan(
     table = _table(workload, work, listed, [made[i] for i in fitting], found.step_s[fitting], one)
     order = _ranked(goal, table, left_out)
     best = table.choice(order[0])
-    said, asked = _why_not(why_not, table, best, goal, left_out, space.barred(work))
+    said, asked = _why_not(why_not, table, best, goal, left_out, space, work)
     ranking = (best, *(table.choice(i, best) for i in _distinct(order, table.made)[1:SHOWN]))
     front = tuple(table.choice(i) for i in _thin(_front(table), FRONT))
     shown = dict.fromkeys(one.strategy.compression for one in (*ranking, *front, *filter(None, [asked])))
@@ -297,14 +297,14 @@ def _network_share(table: _Table, index: int) -> float:
 
 
 def _why_not(
-    wanted: Wanted | None, table: _Table, best: Choice, goal: Goal, left_out: Tally, barred: Mapping[str, str]
+    wanted: Wanted | None, table: _Table, best: Choice, goal: Goal, left_out: Tally, space: Space, work: Work
 ) -> tuple[str, Choice | None]:
     """What speaks against the strategy that was asked for, and it."""
     if not wanted:
         return "", None
     there = [i for i, one in enumerate(table.made) if matches(one, wanted)]
     if not there:
-        return illegal(wanted, best, table.workload, left_out, barred), None
+        return illegal(wanted, best, table.workload, space.clusters, left_out, space.barred(work)), None
     scores = goal.score(table.time_s, table.usd)
     asked = table.choice(min(there, key=lambda i: scores[i]), best)
     said = f"{asked.title}: {asked.reason}."

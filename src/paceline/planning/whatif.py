@@ -14,6 +14,7 @@ from paceline.hardware.prices import price
 from paceline.planning.evaluate import log_spread
 from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
+from paceline.planning.why import ALIASES, EXAMPLES, fixed, yes_or_no
 from paceline.planning.work import MILLION
 from paceline.prediction import Prediction, predict
 from paceline.prediction.convergence import epoch_samples
@@ -33,6 +34,7 @@ OF_STRATEGY = {
     "accumulation": "grad_accum_steps",
     "bucket": "bucket_bytes",
     "recompute": "recompute",
+    "optimizer": "optimizer",
 }
 SHARED = {"same": 0.6, "other": 0.25}
 """Correlation that is taken between the errors of two predictions of one network, on one device and on two: what the model gets
@@ -143,14 +145,18 @@ class WhatIf:
 def parse_change(text: str) -> Change:
     """``nodes+1``, ``nodes=4``, ``nodesx2``, ``network=100Gb/s``, ``device=H100-SXM``. Raises UserError for anything else."""
     names = sorted((*OF_CLUSTER, *OF_STRATEGY), key=len, reverse=True)
-    for name in names:
-        rest = text[len(name) :]
-        if text.startswith(name) and rest[:1] in ("=", "+", "-", "x") and len(rest) > 1:
-            if rest[0] != "=" and name not in ("nodes", "devices-per-node", "global-batch"):
+    text = text.strip()
+    for word in (*names, *ALIASES):
+        name, rest = ALIASES.get(word, word), text[len(word) :].strip()
+        if text.startswith(word) and rest in ("", "=", "+", "-", "x"):
+            example = {"nodes": "nodes+1", "network": "network=100Gb/s"}.get(name, f"{name}={EXAMPLES.get(name, 'VALUE')}")
+            raise UserError(f"{name} has no value", f"write {example}")
+        if text.startswith(word) and rest[:1] in ("=", "+", "-", "x") and len(rest) > 1:
+            if rest[0] != "=" and name not in ("nodes", "devices-per-node", "global-batch", "accumulation"):
                 raise UserError(f"{name} is not a number that {rest!r} changes", f"write it as {name}=VALUE")
             return Change(name, rest[0], rest[1:].strip())
-    given = text.rstrip("0123456789").partition("=")[0].rstrip("+-x")
-    raise unknown("change", given, sorted(names), "write it as nodes+1 or network=100Gb/s")
+    given = text.rstrip("0123456789").partition("=")[0].rstrip("+-x ")
+    raise fixed(given) or unknown("change", given, sorted(names), "write it as nodes+1 or network=100Gb/s")
 
 
 def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scaling: Scaling) -> tuple[Cluster, Strategy, str]:
@@ -222,9 +228,7 @@ def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
     if change.name == "bucket":
         return {field: int(parse_bytes(value))}
     if change.name == "recompute":
-        if value not in ("yes", "no"):
-            raise unknown("recompute", value, ["yes", "no"])
-        return {field: value == "yes"}
+        return {field: yes_or_no("recompute", value)}
     return {field: value, **({"exchange": "", "options": ()} if change.name == "compression" else {})}
 
 

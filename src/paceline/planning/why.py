@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paceline.errors import UserError, unknown
-from paceline.hardware import Cluster, device
+from paceline.hardware import PRECISIONS, Cluster, device
 from paceline.planning.space import Candidate, Tally
 from paceline.prediction import predict
-from paceline.strategy import BUCKET_BYTES, Strategy
+from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.units import format_bytes, format_gib, format_seconds, parse_bytes
 from paceline.workload.layers import Workload
 
@@ -29,18 +29,42 @@ _FIELDS = {
     "global-batch": "global_batch_size",
     "accumulation": "grad_accum_steps",
     "bucket": "bucket_bytes",
+    "optimizer": "optimizer",
     "workers": "world_size",
 }
 NAMES = (*_FIELDS, "device", "nodes")
+ALIASES = {"grad-accum": "accumulation"}
+"""Other words for the same choice: those of the options."""
+LEGAL: Mapping[str, Iterable[str]] = {
+    "precision": PRECISIONS,
+    "compression": COMPRESSIONS,
+    "exchange": EXCHANGES,
+    "sharding": SHARDINGS,
+    "optimizer": OPTIMIZERS,
+}
+"""Choices of one name among a few."""
+EXAMPLES = {
+    "nodes": "4",
+    "workers": "8",
+    "global-batch": "1024",
+    "accumulation": "2",
+    "bucket": "25MiB",
+    "recompute": "yes",
+    "device": "A100",
+    **{name: next(iter(legal)) for name, legal in LEGAL.items()},
+}
 
 
 def parse_wanted(text: str) -> dict[str, object]:
     """``compression=terngrad,sharding=zero3,nodes=4`` as choices. Raises UserError for an unknown one."""
     found: dict[str, object] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
-        name, equals, value = part.partition("=")
-        if name not in NAMES or not equals:
-            raise unknown("choice", name, NAMES, "write it as compression=terngrad,sharding=zero3")
+        given, equals, value = (x.strip() for x in part.partition("="))
+        name = ALIASES.get(given, given)
+        if name not in NAMES:
+            raise fixed(name) or unknown("choice", name, NAMES, "write it as compression=terngrad,sharding=zero3")
+        if not equals or not value:
+            raise UserError(f"choice {name} has no value", f"write it as {name}={EXAMPLES.get(name, 'VALUE')}")
         found[name] = choice_value(name, value)
     return found
 
@@ -56,12 +80,28 @@ def choice_value(name: str, text: str) -> object:
             raise UserError(f"{name} {text!r} is not a whole number from 1 up", f"write it as {name}=8")
         return number
     if name == "recompute":
-        if text not in ("yes", "no"):
-            raise unknown("recompute", text, ["yes", "no"])
-        return text == "yes"
+        return yes_or_no(name, text)
+    if name in LEGAL:
+        if text not in LEGAL[name]:
+            raise unknown(name, text, LEGAL[name])
+        return text
     if name == "bucket":
         return int(parse_bytes(text))
-    return device(text).name if name == "device" else text
+    return device(text).name
+
+
+def yes_or_no(name: str, text: str) -> bool:
+    """``yes`` or ``true``, ``no`` or ``false``. Raises UserError for anything else."""
+    if text.lower() not in ("yes", "true", "no", "false"):
+        raise unknown(name, text, ["yes", "no"])
+    return text.lower() in ("yes", "true")
+
+
+def fixed(name: str) -> UserError | None:
+    """The error for what belongs to the network and is no choice; None for any other name."""
+    if name not in ("seq-len", "workload"):
+        return None
+    return UserError(f"{name} makes another network, not another way to train this one", "run the command once for each")
 
 
 def matches(one: Candidate, wanted: Wanted) -> bool:
@@ -107,26 +147,36 @@ def _more(ratio: float, more: str, less: str) -> str:
     return f"{ratio - 1:.1%} {more}" if ratio > 1 else f"{1 - ratio:.1%} {less}"
 
 
-def illegal(wanted: Wanted, best: Choice, workload: Workload, left_out: Tally, barred: Mapping[str, str]) -> str:
+def illegal(
+    wanted: Wanted, best: Choice, workload: Workload, clusters: Sequence[Cluster], left_out: Tally, barred: Mapping[str, str]
+) -> str:
     """Why no candidate has these choices: the best with them is not legal, does not fit, was ``barred`` for its compression's
-    accuracy (reason by compression), or was not asked to be tried."""
+    accuracy (reason by compression), or was not asked to be tried. ``clusters``: those that were."""
     fields = {_FIELDS[k]: v for k, v in wanted.items() if k in _FIELDS}
     if fields.get("compression", "dense") != "dense" and "sharding" not in fields:
         fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients: another choice, not the one asked about
     if fields.get("compression", best.strategy.compression) != best.strategy.compression and "exchange" not in fields:
         fields["exchange"] = ""
     cluster = best.cluster
+    title = ", ".join(f"{k} {v}" for k, v in wanted.items())
+    if "device" in wanted:
+        given = {c.device.name: c for c in clusters}
+        if wanted["device"] not in given:
+            return f"{wanted['device']} is not among --device ({', '.join(given)})."
+        size = cluster.world_size
+        cluster = min((c for c in clusters if c.device.name == wanted["device"]), key=lambda c: abs(c.world_size - size))
     if "nodes" in wanted:
+        if int(str(wanted["nodes"])) > (most := max(c.num_nodes for c in clusters)):
+            return f"{wanted['nodes']} nodes is above --max-nodes {most}."
         cluster = replace(cluster, num_nodes=int(str(wanted["nodes"])))
         fields["world_size"] = cluster.world_size
     if "workers" not in wanted:
         fields["world_size"] = cluster.world_size
-    title = ", ".join(f"{k} {v}" for k, v in wanted.items())
     try:
         strategy = replace(best.strategy, **fields)  # type: ignore[arg-type]
         p = predict(workload, cluster, strategy)
     except UserError as error:
-        return f"{title} does not exist: {error}."
+        return f"{title} does not exist: {str(error).rstrip('.?')}."
     if not p.fits:
         missing = format_gib(p.memory_bytes - cluster.device.memory.value)
         return f"{title} does not fit: {missing} are missing with {describe(cluster, strategy)}."

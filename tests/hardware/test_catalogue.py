@@ -15,6 +15,7 @@ from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware import Device, Link, cluster, device, devices, link, links, network
 from paceline.hardware.catalogue import _fold
+from paceline.validation.sets import spelling
 
 SPELLINGS = {
     "device": [(text, one.name) for one in devices() for text in (one.name, *one.aliases)],
@@ -62,6 +63,14 @@ def test_devices_people_name(name: str) -> None:
         ("Tesla V100-SXM2-32GB", "V100 SXM2 32GB"),
         ("NVIDIA GeForce RTX 3090", "RTX 3090"),
         ("Tesla K80", "K80"),
+        # as drivers and lists of results spell them
+        ("H200-SXM-141GB", "H200"),
+        ("AMD Instinct MI300X 192GB HBM3", "MI300X"),
+        ("NVIDIA B200-SXM-180GB", "B200"),
+        ("NVIDIA H100-SXM5-80GB", "H100 SXM"),
+        ("a100_80gb", "A100 SXM 80GB"),
+        ("h100_80gb", "H100 SXM"),
+        ("a100_40gb", "A100 SXM 40GB"),
     ],
 )
 def test_alias_means_the_most_common_variant(alias: str, name: str) -> None:
@@ -105,12 +114,18 @@ def test_unknown_device_names_the_nearest() -> None:
         device("A10O")
 
 
+@pytest.mark.parametrize("text", [text for text, _ in SPELLINGS["device"]])
+def test_files_and_command_line_find_the_same_device(text: str) -> None:
+    assert spelling.device(text) == device(text)
+    assert spelling.device(f"8x NVIDIA {text} (SomeCloud)") == device(text)
+
+
 def test_unknown_link_names_the_nearest() -> None:
     with pytest.raises(UserError, match=r"unknown link 'NVLink 9'; nearest: NVLink"):
         link("NVLink 9")
 
 
-@pytest.mark.parametrize("text", ["", " ", "nvidia", "tesla", "A", "A100 SXM 60GB"])
+@pytest.mark.parametrize("text", ["", " ", "nvidia", "tesla", "A", "A100 SXM 60GB", "A100 60GB HBM2e", "K80 24GB"])
 def test_no_default_device(text: str) -> None:
     with pytest.raises(UserError):
         device(text)

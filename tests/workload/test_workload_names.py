@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UserError
-from paceline.workload import load_factory, workload
+from paceline.workload import load_factory, names, workload
 
 NETWORKS = """
 import torch
@@ -103,3 +103,12 @@ def test_tables_need_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("text", ["Llama-2-7B", "llama_2_7b", " LLAMA 2 7B ", "llama-2_7b"])
+def test_case_and_separators_do_not_matter(text: str) -> None:
+    assert workload(text, seq_len=1024) is workload("llama-2-7b", seq_len=1024)
+
+
+def test_no_two_names_are_spelt_alike() -> None:
+    assert {workload(name.upper().replace("-", "_")).name for name in names()} == {workload(name).name for name in names()}

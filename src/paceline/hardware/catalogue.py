@@ -18,6 +18,11 @@ _Named = TypeVar("_Named", bound=Device | Link)
 
 _SEPARATORS = re.compile(r"[\s_-]+")
 _VENDOR = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|intel|google|cloud)+(?=.)")
+_NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w)\b", re.IGNORECASE)
+_FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
+_MEMORY = re.compile(r"[\s_-]*\b([0-9]+)\s*gb\b", re.IGNORECASE)
+_VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
+_NEAR = 0.15  # of a memory's size: GB of 2^30 and of 10^9 bytes, and what a vendor keeps back
 _SEVERAL = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s+(\S.*)$", re.IGNORECASE)
 
 
@@ -26,12 +31,14 @@ def device(name: str) -> Device:
 
     Case, spaces, dashes, underscores and the vendor's name do not matter: ``a100``, ``A100-80``,
     ``NVIDIA A100-SXM4-80GB``. A short alias means the most common variant: ``A100`` is the A100 SXM 80GB, ``H100`` the
-    H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs.
+    H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs. What else a
+    driver or a list of results adds is left out where nothing is called so: the kind of memory, its size where it is
+    that of the device, the form of the card (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``).
 
     Raises:
         UserError: unknown name; the nearest names are given.
     """
-    return _find("device", name, _device_index(), "paceline hardware list shows all")
+    return _spelt(name) or _find("device", name, _device_index(), "paceline hardware list shows all")
 
 
 def link(name: str) -> Link:
@@ -42,7 +49,7 @@ def link(name: str) -> Link:
 def find(name: str) -> Device | Link:
     """The device or the link of that name or alias. Raises UserError with the nearest names of both."""
     index: dict[str, Device | Link] = {**_device_index(), **_link_index()}
-    found = index.get(_fold(name))
+    found = index.get(_fold(name)) or _spelt(name)
     if found is None:
         raise unknown("device or link", name, _spoken(index), "paceline hardware list shows all")
     return found
@@ -106,6 +113,20 @@ def cluster(device_name: str, devices_per_node: int, num_nodes: int, network_tex
 def _fold(name: str) -> str:
     """``name`` without what does not matter in a look-up: case, separators, the vendor."""
     return _VENDOR.sub("", _SEPARATORS.sub("", name.casefold()))
+
+
+@cache
+def _spelt(name: str) -> Device | None:
+    """The device that ``name`` means: as it stands, then with less and less beside the name; None where there is none."""
+    plain = _NOISE.sub("", name.replace("_", " "))
+    general = _FORM.sub(r"\1", plain)
+    short, shorter = _MEMORY.sub("", plain), _MEMORY.sub("", general)
+    sizes = [float(size) * 2**30 for size in _MEMORY.findall(plain)]
+    for text in (name, plain, general, short, shorter, _VARIANT.sub("", general), _VARIANT.sub("", shorter)):
+        found = _device_index().get(_fold(text))
+        if found and (_MEMORY.search(text) or all(math.isclose(size, found.memory.value, rel_tol=_NEAR) for size in sizes)):
+            return found
+    return None
 
 
 def _find(kind: str, name: str, index: Mapping[str, _Named], fix: str) -> _Named:

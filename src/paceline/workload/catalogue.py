@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from importlib.resources import files
 
@@ -27,10 +28,21 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({*traced(), *SHAPES}))
 
 
+@cache
+def _folded() -> dict[str, str]:
+    return {_fold(name): name for name in names()}
+
+
+def _fold(name: str) -> str:
+    """``name`` without what does not matter in a look-up: case, and which separator."""
+    return re.sub(r"[\s_-]+", "-", name.strip().casefold())
+
+
 def workload(name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> Workload:
     """The layer table of a named network, or of the one that ``module:function`` returns (this needs torch).
 
     Args:
+        name: case does not matter, nor whether a space, a dash or an underscore separates: ``Llama-2-7B``, ``llama_2_7b``.
         seq_len: tokens of one sample, for a transformer; its own length when None.
         fused_attention: of a transformer: scores are not written to memory. Else as eager PyTorch without FlashAttention.
 
@@ -38,6 +50,8 @@ def workload(name: str, seq_len: int | None = None, *, fused_attention: bool = T
         UserError: an unknown name, with the nearest ones; a length for a network that has none, or more than it can
             take; or what ``load_factory`` and ``trace`` raise.
     """
+    if ":" not in name:
+        name = _folded().get(_fold(name), name)
     own = seq_len is None and fused_attention
     if not own and name not in SHAPES and (":" in name or name in names()):
         raise UserError(f"{name} has no sequence length to choose", f"one of {', '.join(SHAPES)} has")

@@ -18,25 +18,15 @@ from paceline.hardware.device import Device, Link
 _OWNER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure)[\s_-]+", re.IGNORECASE)
 _COUNT = re.compile(r"^[0-9]+\s*x\s*", re.IGNORECASE)
 _BRACKETS = re.compile(r"\(.*?\)")
-_NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w)\b", re.IGNORECASE)
-_FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
-_MEMORY = re.compile(r"[\s_-]*\b[0-9]+\s*gb\b", re.IGNORECASE)
-_VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
 _PORTS = re.compile(r"\s*(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(?:Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
 _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 
 
 @cache
 def device(text: str) -> Device | None:
-    """The device that ``text`` names: as it stands, then without count and owner, the generation of the socket, the memory.
-
-    A variant (SXM, PCIe) is dropped only where it follows a name that has one variant in the catalogue.
-    """
+    """The device that ``text`` names, as it stands or without what is in brackets, the count and the owner."""
     plain = _OWNER.sub("", _COUNT.sub("", _OWNER.sub("", _BRACKETS.sub("", text.replace("_", " ")).strip())))
-    plain = _NOISE.sub("", plain)
-    general = _FORM.sub(r"\1", plain)
-    tries = (text, plain, general, _MEMORY.sub("", plain), _MEMORY.sub("", general), _VARIANT.sub("", general))
-    for name in (*tries, _VARIANT.sub("", _MEMORY.sub("", general))):
+    for name in (text, plain):
         try:
             return find_device(name)
         except UserError:

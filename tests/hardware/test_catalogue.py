@@ -287,8 +287,18 @@ def test_volta_and_turing_have_fp16_tensor_cores_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["A10", "A30", "A40", "A100", "L4", "L40S", "H100", "H200", "GH200", "B200", "MI300X"])
 def test_ampere_and_later_have_every_precision(name: str) -> None:
-    assert set(device(name).peak_flops) == set(hardware.PRECISIONS)
+    assert set(device(name).peak_flops) >= set(hardware.PRECISIONS) - {"fp8"}
     assert device(name).peak("bf16").value == pytest.approx(2 * device(name).peak("tf32").value, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["L4", "L40S", "H100", "H100 PCIe", "H200", "GH200", "B200", "GB200", "MI300X", "Gaudi 2"])
+def test_fp8_is_dense_and_twice_bf16(name: str) -> None:
+    assert device(name).peak("fp8").value == pytest.approx(2 * device(name).peak("bf16").value, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["V100", "T4", "A100", "A10", "RTX 3090", "TPU v4", "MI250X"])
+def test_no_fp8_before_hopper_and_ada(name: str) -> None:
+    assert "fp8" not in device(name).peak_flops
 
 
 @pytest.mark.parametrize("name", ["RTX 2080 Ti", "RTX 3090", "RTX 4090"])

@@ -164,10 +164,12 @@ DIFFERS = {
     ("K80", "fp32"): "the table has the base clock; VGG-16 was trained on it faster than that would allow",
     ("TITAN X Maxwell", "fp32"): "the table has the base clock",
     ("GTX 1080 Ti", "fp32"): "the table rounds 11.34 to 11",
+    ("A100 PCIe 40GB", "matmul"): "measured on the 80 GB card, whose power limit is higher",
     ("L4", "fp32"): "the table has the highest clock, the datasheet a lower one",
     ("RTX 2080 Ti", "half"): "the table mixes the clocks of the reference card (fp32) and the Founders Edition",
     ("Quadro RTX 6000", "half"): "recalled in the table as half rate; the data sheet says full rate",
     ("MI250X GCD", "fp32"): "the table has the vector rate, half of the matrix rate",
+    ("TPU v6e", "fp8"): "no faster than bf16, so that nothing is gained: left out",
     ("Gaudi 3", "link"): "the table counts all 24 ports, of which 3 leave the node",
     ("P100 PCIe 16GB", "link"): "the table has the NVLink of the SXM2 variant",
     ("MI250X GCD", "link"): "per GCD in both, not per card",
@@ -189,6 +191,7 @@ COLUMNS = {
     "fp32": ("fp32_tflops", 1e12),
     "tf32": ("tf32_tflops_dense", 1e12),
     "half": ("fp16_bf16_tensor_tflops_dense", 1e12),
+    "fp8": ("fp8_tflops_dense", 1e12),
     "matmul": ("measured_max_bf16_matmul_tflops", 1e12),
     "memory": ("mem_gb", 2.0**30),
     "memory_bandwidth": ("mem_bw_gbps", 1e9),
@@ -219,7 +222,7 @@ def test_differences_are_still_differences(measured: Path) -> None:
         row, parts = by_name[name]
         column, unit = COLUMNS[quantity]
         theirs = float(table[row][column]) * unit / parts
-        assert catalogue_values(name)[quantity] != pytest.approx(theirs, rel=0.03), (name, quantity)
+        assert catalogue_values(name).get(quantity) != pytest.approx(theirs, rel=0.03), (name, quantity)
 
 
 LINKS = {

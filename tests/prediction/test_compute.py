@@ -127,6 +127,44 @@ def test_unknown_precision_is_an_error():
         layer_seconds(make_workload(), 1, "bf16", make_cluster(1, 1).device, TYPICAL)
 
 
+BIG = {"m": 4096, "n": 4096, "k": 4096, "grows": "m"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "faster"),
+    [
+        ("matmul", {"batch": 1, **BIG}, True),
+        ("matmul", {"batch": 16, **BIG}, False),  # scores of attention that is not fused
+        ("matmul", {"batch": 1, **BIG, "grows": "batch"}, False),
+        ("conv", {"batch": 1, **BIG}, False),
+        ("attention", {"batch": 16, **BIG, "grows": "batch"}, False),
+        ("memory", {"m": 0, "n": 0, "k": 0, "batch": 0, "grows": ""}, False),
+    ],
+)
+def test_fp8_is_for_products_of_layers_alone(kind: str, shape: dict[str, Any], faster: bool) -> None:
+    work = one(kind, flops=0.0 if kind == "memory" else 2 * 4096.0**3, moved=2e8, **shape)
+    half, eighth = (forward(work, hardware.device("H100"), TYPICAL, p, 4).total.item() for p in ("bf16", "fp8"))
+    assert 0.5 * half <= eighth < 0.6 * half if faster else eighth == half
+
+
+def test_fp8_rate_is_the_share_of_the_peak_that_bf16_was_measured_to_get():
+    h100 = hardware.device("H100")
+    assert peak_rate(h100, "fp8", TYPICAL) == pytest.approx(1979e12 * 794.5 / 989.4)
+
+
+def test_fp8_halves_the_bytes_of_operands_and_not_of_the_product(ideal):
+    device = replace(make_cluster(1, 1).device, peak_flops={"fp32": fact(1e15), "bf16": fact(1e18), "fp8": fact(2e18)})
+    slow = replace(device, memory_bandwidth=fact(1e9))
+    m, n, k = 64, 256, 32
+    work = one(flops=2.0 * m * n * k, moved=4.0 * (m * k + k * n + m * n), m=m, n=n, k=k, batch=1, grows="m")
+    assert forward(work, slow, ideal, "fp8").bytes.tolist() == pytest.approx([(m * k + k * n + 2 * m * n) / 1e9])
+
+
+def test_fp8_needs_a_device_that_has_it():
+    with pytest.raises(UserError, match=r"unknown precision for A100 SXM 80GB 'fp8'; legal: fp32, tf32, bf16, fp16"):
+        forward(one(), hardware.device("A100"), TYPICAL, "fp8")
+
+
 def test_optimizer_moves_words(ideal):
     memory, launch = optimizer_seconds(OPTIMIZERS["adam"], 10**6, 4, make_cluster(1, 1).device, ideal)
     assert (memory, launch) == (pytest.approx(7 * 4e6 / 5e11), 0.0)

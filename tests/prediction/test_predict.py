@@ -573,3 +573,19 @@ def test_layers_are_worked_out_anew_where_an_end_of_the_range_has_other_kernels(
         end = replace(TYPICAL, **{changed.name: other})
         apart = predict(net, place, plan, efficiencies=(end, TYPICAL, TYPICAL)).high_s
         assert apart == pytest.approx(predict(net, place, plan, efficiencies=(end,) * 3).high_s, rel=1e-12), changed.name
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "zero3"])
+def test_fp8_takes_the_memory_of_bf16_and_copies_of_the_weights(sharding: str) -> None:
+    work, machines = workload("gpt3-1.3b"), named_cluster("H100", 8, 1)
+    half, eighth = (
+        predict(work, machines, Strategy(world_size=8, global_batch_size=8, precision=p, sharding=sharding))
+        for p in ("bf16", "fp8")
+    )
+    more = {name: size - half.memory[name] for name, size in eighth.memory.items() if size != half.memory[name]}
+    if sharding == "ddp":
+        assert more == {"weights": 2.0 * work.num_parameters}
+    else:  # two units of weights and two of gradients at 16 bits; the weights once more in fp8
+        assert more == {"gathered": half.memory["gathered"] / 2}
+    assert 0.5 < eighth.step_time_s / half.step_time_s < 1
+    assert any("No measurement in fp8" in text for text in eighth.assumptions)

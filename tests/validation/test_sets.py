@@ -110,7 +110,26 @@ def test_llmfoundry() -> None:
     assert (strategy.sharding, strategy.recompute, strategy.grad_accum_steps) == ("zero3", True, 2)
     assert strategy.micro_batch_size == 4 and one.workload.sample == "sequence of 2048 tokens"
     assert case("llmfoundry", num_gpus="8").settings[0].cluster.num_nodes == 1
-    assert skip("llmfoundry", act_cpu_offload="True").good and skip("llmfoundry", precision="fp8").good
+    assert skip("llmfoundry", act_cpu_offload="True").good and skip("llmfoundry", precision="int8").good
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "said"),
+    [
+        ("h100_80gb", "bf16", "bf16"),
+        ("h100_80gb", "amp_fp8", "fp8"),
+        ("h100_80gb", "FP8", "fp8"),
+        ("h100_80gb_fp8", "bf16", "fp8"),
+        ("H200-SXM-141GB fp8", "amp_bf16", "fp8"),
+        ("NVIDIA B200-SXM-180GB", "amp_fp8", "fp8"),
+    ],
+)
+def test_llmfoundry_in_fp8(gpu: str, precision: str, said: str) -> None:
+    assert case("llmfoundry", gpu=gpu, precision=precision).precision == said
+
+
+def test_fp8_on_a_device_without_it_is_left_out() -> None:
+    assert skip("llmfoundry", gpu="a100_80gb_fp8").reason == "fp8 on a device without it"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,9 +8,11 @@ from typing import Literal
 
 from paceline.errors import unknown
 
-Precision = Literal["fp32", "tf32", "bf16", "fp16"]
-PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
-BYTES_PER_ELEMENT: dict[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16", "fp8")
+BYTES_PER_ELEMENT: dict[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
+"""Of what layers keep and pass on. fp8 is that of matrix operands alone: the rest is bf16 (Micikevicius et al. 2022,
+arXiv:2209.05433, section 4; NVIDIA, Transformer Engine, fp8 primer)."""
 
 
 @dataclass(frozen=True, slots=True)

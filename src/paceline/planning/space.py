@@ -55,8 +55,8 @@ class Space:
 
     Attributes:
         clusters: kinds and numbers of devices.
-        precisions: those that a device lacks are left out for it. Empty: all but fp16 where a device has bf16, which is as fast
-            and needs no loss scaling.
+        precisions: those that a device lacks are left out for it. Empty: all but fp8, whose accuracy is not known, and
+            fp16 where a device has bf16, which is as fast and needs no loss scaling.
         compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
             against dense in equal epochs; what was never measured is left out too.
     """
@@ -197,6 +197,8 @@ def _excluded_on(cluster: Cluster, way: Strategy, choose: bool) -> str:
         return f"{cluster.device.name} has no {way.precision}"
     if choose and way.precision == "fp16" and "bf16" in cluster.device.peak_flops:
         return "fp16 where bf16 is as fast (--precision fp16 tries it)"
+    if choose and way.precision == "fp8":
+        return "fp8 costs accuracy that is not known here (--precision fp8 tries it)"
     plain = way.compression == "dense" and way.exchange == "allreduce" and way.sharding == "ddp"
     if cluster.world_size == 1 and not plain:
         return "one worker has nobody to exchange with"

@@ -150,6 +150,11 @@ def _catalogue(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
         f"{format_seconds(TYPICAL.launch_s[device.kind])} to launch a kernel; "
         "activations move at the width of the precision."
     )
+    if strategy.precision == "fp8":
+        yield (
+            "fp8: products of layers take fp8 operands at the fp8 rate; convolutions, attention, activations and all else "
+            "are bf16. No measurement in fp8 went into the constants; what fp8 costs in accuracy is not known here."
+        )
 
 
 def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | None, overlap: bool) -> Iterator[str]:

@@ -145,15 +145,17 @@ def hunger(device: Device, precision: str) -> float:
 
     Operands come over the same caches for both, so slow units (GeForce accumulates at half rate) are easily fed.
     """
+    if precision == "fp8":  # twice as many operands, half as wide
+        precision = "bf16"
     full = device.peak_flops.get("fp32")
     return 1.0 if full is None else min(1.0, device.peak(precision).value / full.value / STARVING)
 
 
 def on_matrix_units(device: Device, precision: str) -> bool:
-    """Whether ``precision`` runs on matrix units: tf32 and bf16 do, and fp16 beside bf16 or where it is more than twice as fast
-    as fp32 (a P100 has no matrix units, GeForce boards halve the rate of theirs).
+    """Whether ``precision`` runs on matrix units: tf32, bf16 and fp8 do, and fp16 beside bf16 or where it is more than
+    twice as fast as fp32 (a P100 has no matrix units, GeForce boards halve the rate of theirs).
     """
-    if precision in ("tf32", "bf16") or (precision == "fp16" and "bf16" in device.peak_flops):
+    if precision in ("tf32", "bf16", "fp8") or (precision == "fp16" and "bf16" in device.peak_flops):
         return True
     full = device.peak_flops.get("fp32")
     return full is None or device.peak(precision).value > 2.1 * full.value
@@ -205,14 +207,28 @@ def layer_seconds(
 
 
 def operation_seconds(table: Table, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
-    """Seconds of each row of the table, all its calls together."""
+    """Seconds of each row of the table, all its calls together.
+
+    Under ``fp8`` the products of layers take fp8 operands and write bf16; convolutions, attention and the rest run as
+    bf16. Casts ride on the kernels that write the operands, as Transformer Engine fuses them.
+    """
+    if precision == "fp8":
+        device.peak(precision)
+        wide, narrow = (_uniform(table, micro_batch_size, p, device, efficiency) for p in ("bf16", precision))
+        product = (table.kind == MATMUL) & (table.sizes[:, 3] == 1) & (table.grows[:, 3] == 0)
+        return Seconds(*(np.where(product, getattr(narrow, f), getattr(wide, f)) for f in ("flops", "bytes", "launch")))
+    return _uniform(table, micro_batch_size, precision, device, efficiency)
+
+
+def _uniform(table: Table, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
+    """Seconds of each row, every kind of operation at ``precision``."""
     e = efficiency
     matrix = on_matrix_units(device, precision)
     rate = peak_rate(device, precision, e)
     units = device.units.value if device.units else e.units
     m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
     # fused attention goes along the keys with its tile of scores at hand: heads of 64 and of 128 run at one rate
-    fill = e.matrix_depth * hunger(device, precision) if matrix else e.depth
+    fill = e.matrix_depth * hunger(device, precision) * (2 if precision == "fp8" else 1) if matrix else e.depth
     depth = np.where(table.kind == ATTENTION, 0.0, fill)
     shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
@@ -224,7 +240,10 @@ def operation_seconds(table: Table, micro_batch_size: float, precision: str, dev
     )
     work = table.flops * micro_batch_size
     busy = np.maximum(rate * shape * of_kind[table.kind] * winograd, 1e-30)
-    scale = BYTES_PER_ELEMENT[precision] / BYTES_PER_ELEMENT["fp32"]
+    scale: float | Array = BYTES_PER_ELEMENT[precision] / BYTES_PER_ELEMENT["fp32"]
+    if precision == "fp8":  # of operands
+        read, written = m * k + k * n, m * n
+        scale = scale * (read / 2 + written) / np.maximum(read + written, 1.0)
     moved = (table.bytes * micro_batch_size + table.fixed_bytes) * scale
     moved = moved * np.where(table.kind == MEMORY, e.kept_share, 1.0)
     flops, streamed = work / busy, moved / memory_rate(device, e)

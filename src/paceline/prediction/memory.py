@@ -19,6 +19,8 @@ kernels, for NCCL's buffers (NCCL_BUFFSIZE is 4 MiB a channel and peer) with the
 caching allocator loses to fragments. An estimate, fitted on nothing."""
 GATHERED = 2  # units of weights, or of gradients, that are whole at once: one at work, one on the network
 
+FP8_COPIES = 2  # bytes a weight: it and its transpose
+
 
 def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device) -> dict[str, float]:
     """Bytes by purpose on the device that needs most: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
@@ -39,18 +41,21 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     """What does not grow with the batch.
 
     Weights, gradients and optimizer state are fp32 (a 16-bit precision keeps a 16-bit copy of the weights beside them, as
-    autocast does). DDP holds the gradients a second time in its buckets. Error feedback keeps 4 bytes a parameter. An exchange
-    of messages holds one group and the chunks on their way. Under ``zero2`` the weights are whole from forward to the end of
-    backward, under ``zero3`` two units of them, at the width of the precision; so are two units' gradients.
+    autocast does; fp8 that of bf16, and the weights and their transpose at a byte each, as Transformer Engine does). DDP
+    holds the gradients a second time in its buckets. Error feedback keeps 4 bytes a parameter. An exchange of messages
+    holds one group and the chunks on their way. Under ``zero2`` the weights are whole from forward to the end of backward,
+    under ``zero3`` two units of them, at the width of the precision; so are two units' gradients.
     """
     level, workers, whole = SHARDINGS[strategy.sharding], strategy.world_size, 4.0 * workload.num_parameters
     width = BYTES_PER_ELEMENT[strategy.precision]
-    weights = whole + (width * workload.num_parameters if width < 4 else 0)
+    copies = FP8_COPIES if strategy.precision == "fp8" else 0
+    weights = whole + ((width + copies) * workload.num_parameters if width < 4 else 0)
     gathered = 0.0
     if level.weights:
         units = sorted((width * plan.elements).tolist(), reverse=True)
         weights = whole / workers
-        gathered = sum(units[:GATHERED]) + sum(units if strategy.sharding == "zero2" else units[:GATHERED])
+        held = sum(units if strategy.sharding == "zero2" else units[:GATHERED])
+        gathered = sum(units[:GATHERED]) + held * (1 + copies / width)
     ddp = plan.count > 0 and not level.weights
     return {
         "weights": weights,

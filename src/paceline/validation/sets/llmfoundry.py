@@ -1,4 +1,4 @@
-"""MPT models with FSDP (``llmfoundry_mpt_fsdp.csv``): full sharding, bf16, activation checkpointing by row.
+"""MPT models with FSDP (``llmfoundry_mpt_fsdp.csv``): full sharding, bf16 or fp8, activation checkpointing by row.
 
 Steps are rebuilt from tokens per second; samples per second are rounded to whole numbers in the source.
 """
@@ -14,13 +14,15 @@ from paceline.validation.sets import making, spelling
 
 TEXTS = ("model", "gpu", "precision", "sharding", "activation_ckpt", "act_cpu_offload", "interconnect")
 NUMBERS = ("num_gpus", "seq_len", "micro_batch", "grad_accum", "global_batch", "tokens_per_s")
+_EIGHTH = re.compile(r"[\s_-]+fp8$", re.IGNORECASE)
 SHARDINGS = {"FULL_SHARD": "zero3", "SHARD_GRAD_OP": "zero2", "NO_SHARD": "ddp"}
 NODE = 8
 
 
 def case(row: Row) -> Case | Skip:
     """What the row says."""
-    model, found = row.text("model"), spelling.device(row.text("gpu"))
+    gpu, eighth = _EIGHTH.subn("", row.text("gpu"))  # h100_80gb_fp8
+    model, found = row.text("model"), spelling.device(gpu)
     devices, length = row.whole("num_gpus") or 1, row.whole("seq_len")
     nodes = -(-devices // NODE)
     keys = Keys(model, found.name if found else row.text("gpu"), devices, nodes, row.text("gpu"))
@@ -34,9 +36,11 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, "activations moved to the host")
     if found is None:
         return Skip(keys, making.NO_DEVICE)
-    precision, sharding = _precision(row.text("precision")), SHARDINGS.get(row.text("sharding").upper())
+    precision, sharding = "fp8" if eighth else _precision(row.text("precision")), SHARDINGS.get(row.text("sharding").upper())
     if precision is None or sharding is None:
         return Skip(keys, f"precision {row.text('precision')}" if precision is None else f"sharding {row.text('sharding')}")
+    if precision not in found.peak_flops:
+        return Skip(keys, f"{precision} on a device without it")
     network = making.named(model.casefold(), seq_len=length)
     if network is None:
         return Skip(keys, making.NO_WORKLOAD)
@@ -54,4 +58,5 @@ def case(row: Row) -> Case | Skip:
 
 
 def _precision(text: str) -> str | None:
-    return {"bf16": "bf16", "amp_bf16": "bf16", "fp16": "fp16", "amp_fp16": "fp16", "fp32": "fp32"}.get(text.casefold())
+    name = text.casefold().removeprefix("amp_")
+    return name if name in ("bf16", "fp16", "fp8", "fp32") else None

@@ -3,7 +3,7 @@
 Only rows whose throughput was read from the steps or from the slope between evaluations count; the runs are tuned, and from
 round v1.0 on replay graphs of kernels. Half of a BERT sequence of 512 tokens is padding, which submissions do not compute
 (Krell et al. 2021, arXiv:2107.02027, section 2); the Transformer's batch is in tokens, about 27 to a sentence of WMT
-English-German on either side.
+English-German on either side. The columns do not say which runs are fp8: all are taken at half precision.
 """
 
 from __future__ import annotations

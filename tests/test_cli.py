@@ -27,11 +27,11 @@ TRAIN = (
 )
 PREDICT = (
     "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --option"
-    " --grad-accum --sharding --recompute --records --seq-len"
+    " --grad-accum --sharding --recompute --optimizer --software --records --seq-len"
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
-    " --compression --exchange --sharding --penalty --price --why-not --report --records --seq-len"
+    " --compression --exchange --sharding --penalty --price --why-not --report --optimizer --software --records --seq-len"
 )
 COMMANDS = {
     "": "--version --help",
@@ -403,7 +403,7 @@ def test_what_the_users_code_prints_is_not_in_the_answer(users: Path, capsys: py
 
 def test_numbers_that_json_lacks_become_null(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     prediction = replace(samples.metrics("dense"), samples_per_s=float("nan"), high_s=float("inf"))
-    monkeypatch.setattr("paceline.planning.options.predict", lambda *given: prediction)
+    monkeypatch.setattr("paceline.planning.options.predict", lambda *given, **more: prediction)
     code, out, _ = run(capsys, *ON_FOUR, "--json")
     data = one_object(out)
     assert (code, data["samples_per_s"], data["high_s"]) == (0, None, None)

@@ -136,8 +136,12 @@ def test_report(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
             "predict resnet-50 --device T4 --nodes 5000 --network 1Gb/s --global-batch 5000 --exchange ring",
             "give at most 4,096 workers",
         ),
-        ("predict resnet-50 --device T4 --devices-per-node 4 --global-batch 8 --exchange hierarchical", "not 1 of 4"),
+        ("predict resnet-50 --device T4 --devices-per-node 4 --global-batch 8 --exchange hierarchical", "needs several nodes"),
         ("plan resnet-50 --device T4 --network 1Gb/s --max-nodes 1000000000", "at most 1,048,576"),
+        (f"{PLAN} --optimizer adan", "did you mean adam"),
+        (f"predict {JOB} --optimizer adan", "did you mean adam"),
+        (f"{PLAN} --software best", "unknown software level 'best'"),
+        (f"explain {JOB} --software best", "unknown software level 'best'"),
         (f"whatif {JOB} --change nodes=1000000000", "at most 1,048,576"),
         (f"explain {JOB} --run nowhere", "no run directory"),
         (f"explain {JOB} --trace /proc/no/trace.json", "cannot write"),
@@ -152,7 +156,7 @@ def test_a_mistake_is_one_line(command: str, said: str, capsys: pytest.CaptureFi
 def test_what_does_not_fit_is_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("predict", "explain"):
         code, out, _ = run(capsys, f"{command} mpt-70b --device T4 --global-batch 1")
-        assert code == 0 and out.startswith("DOES NOT FIT: 79") and out.splitlines()[0].endswith("on each device.")
+        assert code == 0 and out.startswith("DOES NOT FIT: 1,03") and out.splitlines()[0].endswith("on each device.")
         data = answer(capsys, f"{command} mpt-70b --device T4 --global-batch 1")
         assert not data["fits"] and data["missing_bytes"] > 2**39 and data["memory"]["reserve"] == 1.5 * 2**30
 
@@ -160,3 +164,31 @@ def test_what_does_not_fit_is_the_first_line(capsys: pytest.CaptureFixture[str])
 def test_a_network_that_nothing_uses_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "predict lenet5 --device V100 --network 10Gb/s --global-batch 8")
     assert any(a.endswith("is not used: there is one node.") for a in data["assumptions"])
+
+
+def test_the_optimizer_is_the_usual_one_unless_named(capsys: pytest.CaptureFixture[str]) -> None:
+    small = "--device A100 --global-batch 4"
+    bert, resnet, sgd = (
+        answer(capsys, f"predict {name} {small}") for name in ("bert-large", "resnet-50", "resnet-50 --optimizer sgd")
+    )
+    assert [one["strategy"]["optimizer"] for one in (bert, resnet, sgd)] == ["adam", "momentum", "sgd"]
+    assert bert["memory"]["optimizer state"] == 2 * bert["memory"]["weights"] and not sgd["memory"]["optimizer state"]
+    assert sgd["step_time_s"] < resnet["step_time_s"]
+    assert any(a.startswith("Optimizer: adam, 2 fp32 values") for a in bert["assumptions"])
+    best = answer(capsys, f"plan bert-large {SMALL} --global-batch 64 --sharding ddp --compression dense --samples 1e6")["best"]
+    assert best["strategy"]["optimizer"] == "adam"
+
+
+def test_tuned_software_is_faster_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = (f"predict {JOB}", f"explain {JOB}", f"whatif {JOB} --change nodes+1", f"{PLAN} --compression dense")
+    for command in commands:
+        ordinary, tuned = (answer(capsys, f"{command} --software {level}") for level in ("ordinary", "tuned"))
+        if command.startswith("whatif"):
+            ordinary, tuned = ordinary["base"], tuned["base"]
+        elif command.startswith("plan"):
+            ordinary, tuned = ordinary["best"], tuned["best"]
+        else:
+            assert (ordinary["software"], tuned["software"]) == ("ordinary", "tuned")
+            assert any(a.startswith("Software: tuned") for a in tuned["assumptions"])
+        times = [one.get("time_s", one.get("step_time_s")) for one in (ordinary, tuned)]
+        assert times[1] < times[0], command

@@ -147,11 +147,13 @@ def _parser(commands: Any, name: str, text: str, example: str) -> Parser:
 def _predict(o: argparse.Namespace) -> Answer:
     from paceline.planning import explain
     from paceline.planning.options import job, predictor
+    from paceline.prediction.efficiency import efficiency
     from paceline.reporting import prediction_text
 
     asked, predict = job(o), predictor(o)
     prediction = predict(*asked)
-    text, page = prediction_text(prediction), lambda: explain(*asked, predictor=predict)
+    text = prediction_text(prediction)
+    page = lambda: explain(*asked, predictor=predict, efficiency=efficiency(o.software))  # noqa: E731
     return prediction.to_json(), _reported(o.report, "explained_page", page, text, "prediction")
 
 

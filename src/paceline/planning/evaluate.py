@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from paceline.planning.goal import Array
 from paceline.planning.space import Candidate, Tally
-from paceline.prediction import predict
+from paceline.prediction import Prediction, predict
 from paceline.prediction.batch import Steps, step_seconds
 from paceline.prediction.correction import Correction
+from paceline.prediction.efficiency import TYPICAL, Efficiency
 from paceline.prediction.uncertainty import Z80
 from paceline.workload.layers import Workload
 
 
 def evaluate(
-    workload: Workload, candidates: Sequence[Candidate], left_out: Tally, correction: Correction | None = None
+    workload: Workload, candidates: Sequence[Candidate], left_out: Tally, correction: Correction | None = None,
+    software: Efficiency = TYPICAL,
 ) -> Steps:
     """Predict every candidate; one that cannot be predicted has no seconds (NaN) and is counted in ``left_out``."""
-    found = step_seconds(workload, candidates)
+    found = step_seconds(workload, candidates, efficiency=software)
     for why in found.refused.values():
         left_out.add(why)
-    return found if correction is None else replace(found, step_s=_corrected(workload, candidates, found, correction))
+    if correction is None:
+        return found
+    one = partial(predict, correction=correction, efficiency=software)
+    return replace(found, step_s=_corrected(workload, candidates, found, one))
 
 
-def _corrected(workload: Workload, candidates: Sequence[Candidate], found: Steps, correction: Correction) -> Array:
+def _corrected(workload: Workload, candidates: Sequence[Candidate], found: Steps, one: Callable[..., Prediction]) -> Array:
     """Seconds by what observed steps teach. Candidates that a correction cannot tell apart share the factor of the fastest."""
     alike: dict[tuple[object, ...], list[int]] = {}
     for index in np.flatnonzero(found.fits & np.isfinite(found.step_s)).tolist():
@@ -38,7 +44,7 @@ def _corrected(workload: Workload, candidates: Sequence[Candidate], found: Steps
     step_s = found.step_s.copy()
     for group in alike.values():
         fastest = min(group, key=lambda i: float(found.step_s[i]))
-        learnt = predict(workload, *candidates[fastest], correction=correction).step_time_s
+        learnt = one(workload, *candidates[fastest]).step_time_s
         step_s[group] *= learnt / found.step_s[fastest]
     return step_s
 

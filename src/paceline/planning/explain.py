@@ -11,6 +11,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.scaling import curves, scaling
 from paceline.prediction import Prediction, predict
+from paceline.prediction.efficiency import TYPICAL, Efficiency
 from paceline.prediction.explain import critical_path
 from paceline.prediction.relief import Relief, reliefs
 from paceline.record import Event, RunRecord
@@ -84,12 +85,14 @@ class Explained:
 
 
 def explain(
-    workload: Workload, cluster: Cluster, strategy: Strategy, run: str = "", *, scale: bool = True, predictor: Any = predict
+    workload: Workload, cluster: Cluster, strategy: Strategy, run: str = "", *, scale: bool = True, predictor: Any = predict,
+    efficiency: Efficiency = TYPICAL,
 ) -> Explained:
     """Predict, and find what it waits for.
 
     Args:
         run: a run directory whose measured step is set beside the predicted one.
+        efficiency: of the software; that of ``predictor``.
         scale: whether other numbers of devices are predicted too.
 
     Raises:
@@ -98,7 +101,7 @@ def explain(
     measured, timeline = _measured(run, workload, strategy) if run else (None, ())
     return Explained(
         prediction=predictor(workload, cluster, strategy),
-        reliefs=reliefs(workload, cluster, strategy),
+        reliefs=reliefs(workload, cluster, strategy, efficiency=efficiency),
         scaling=scaling(workload, cluster, strategy, predictor) if scale else {},
         available=cluster.device.memory.value,
         measured=measured,

@@ -23,10 +23,12 @@ from paceline.planning.whatif import WhatIf, parse_change, whatif
 from paceline.planning.why import parse_wanted
 from paceline.planning.work import Work, parse_penalties
 from paceline.prediction import Prediction, convergence, predict
-from paceline.prediction.correction import fit
+from paceline.prediction.correction import Correction, fit
+from paceline.prediction.efficiency import efficiency
 from paceline.prediction.records import observations
-from paceline.strategy import COMPRESSIONS, EXCHANGES, SHARDINGS, Strategy, parse_options
+from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy, parse_options
 from paceline.strategy.arguments import add_exchange_arguments
+from paceline.strategy.optimizer import usual_optimizer
 from paceline.workload import Workload, workload
 
 PLAN_EXAMPLE = """example:
@@ -58,7 +60,21 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grad-accum", metavar="A", type=int, default=1, help="micro batches a step (default 1)")
     parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
     parser.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
+    add_optimizer_argument(parser)
+    add_software_argument(parser)
     add_records_argument(parser)
+
+
+def add_optimizer_argument(parser: argparse.ArgumentParser) -> None:
+    """What updates the weights."""
+    usual = "default adam for networks with attention, momentum for others"
+    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({usual})")
+
+
+def add_software_argument(parser: argparse.ArgumentParser) -> None:
+    """How well the software is made."""
+    said = "ordinary framework code, or tuned as for a benchmark: fused kernels, graphs, layouts (default ordinary)"
+    parser.add_argument("--software", metavar="S", default="ordinary", help=said)
 
 
 def add_sequence_argument(parser: argparse.ArgumentParser) -> None:
@@ -79,12 +95,9 @@ def add_report_argument(parser: argparse.ArgumentParser) -> None:
 def job(o: argparse.Namespace) -> tuple[Workload, Cluster, Strategy]:
     """What ``add_job_arguments`` were given. Raises UserError."""
     machines = _machines(o)
-    if o.exchange == "hierarchical" and (machines.num_nodes == 1 or machines.devices_per_node == 1):
-        raise UserError(
-            f"a hierarchical exchange needs several nodes of several devices, not {machines.num_nodes} of "
-            f"{machines.devices_per_node}",
-            "leave --exchange out, or give --nodes and --devices-per-node",
-        )
+    if o.exchange == "hierarchical" and machines.num_nodes == 1:
+        raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
+    network = workload(o.workload, o.seq_len)
     strategy = Strategy(
         world_size=machines.world_size,
         global_batch_size=o.global_batch,
@@ -95,13 +108,22 @@ def job(o: argparse.Namespace) -> tuple[Workload, Cluster, Strategy]:
         grad_accum_steps=o.grad_accum,
         sharding=o.sharding,
         recompute=o.recompute,
+        optimizer=o.optimizer or usual_optimizer(network),
     )
-    return workload(o.workload, o.seq_len), machines, strategy
+    return network, machines, strategy
 
 
 def predictor(o: argparse.Namespace) -> Callable[..., Prediction]:
-    """``predict``, corrected by the records where there are any. Raises UserError."""
-    return partial(predict, correction=fit(observations(o.records))) if o.records else predict
+    """``predict`` at the software's level, corrected by the records where there are any. Raises UserError."""
+    return partial(predict, correction=_correction(o), efficiency=efficiency(o.software))
+
+
+def _correction(o: argparse.Namespace) -> Correction | None:
+    """What the records teach of software of that level."""
+    if not o.records:
+        return None
+    seen = observations(o.records)
+    return fit(seen, partial(predict, efficiency=efficiency(o.software))) if seen else None
 
 
 def _machines(o: argparse.Namespace) -> Cluster:
@@ -119,6 +141,8 @@ def add_plan(group: Any, command: Callable[..., argparse.ArgumentParser], run: C
     p = command(group, "plan", "the best configuration for a goal", PLAN_EXAMPLE, run)
     p.add_argument("workload", metavar="WORKLOAD", help="a name (paceline workload list) or module:function")
     add_sequence_argument(p)
+    add_optimizer_argument(p)
+    add_software_argument(p)
     add_records_argument(p)
     p.add_argument("--device", metavar="D", action="append", required=True, help="a device that may be used; may be repeated")
     each = "once for all devices, or once for each --device"
@@ -157,8 +181,11 @@ def plan_answer(o: argparse.Namespace) -> Plan:
         compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
         exchanges=_only("exchange", o.exchange, EXCHANGES),
         shardings=_only("sharding", o.sharding, SHARDINGS),
+        optimizer=o.optimizer or usual_optimizer(network),
         max_loss=o.max_loss,
     )
+    if space.optimizer not in OPTIMIZERS:
+        raise unknown("optimizer", space.optimizer, OPTIMIZERS)
     if not 0 <= o.max_loss < float("inf"):
         raise UserError(f"--max-loss {o.max_loss:g}", "give points of accuracy from 0 up, such as 0.5")
     for batch in space.batches:
@@ -167,7 +194,7 @@ def plan_answer(o: argparse.Namespace) -> Plan:
     wanted = parse_wanted(o.why_not) if o.why_not else None
     return plan(
         network, space, goal, _work(o, network, goal), prices=parse_prices(o.price or ()), why_not=wanted,
-        correction=fit(observations(o.records)) if o.records else None,
+        correction=_correction(o), software=efficiency(o.software),
     )  # fmt: skip
 
 
@@ -264,7 +291,7 @@ def add_explain(group: Any, command: Callable[..., argparse.ArgumentParser], run
 
 def explain_answer(o: argparse.Namespace) -> Explained:
     """What holds it back; writes the trace where one is asked for. Raises UserError."""
-    found = explain(*job(o), o.beside, predictor=predictor(o))
+    found = explain(*job(o), o.beside, predictor=predictor(o), efficiency=efficiency(o.software))
     if o.trace:
         try:
             Path(o.trace).parent.mkdir(parents=True, exist_ok=True)

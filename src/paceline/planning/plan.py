@@ -22,6 +22,7 @@ from paceline.planning.work import Work
 from paceline.prediction import Correction, Prediction, predict
 from paceline.prediction.batch import Steps
 from paceline.prediction.convergence import accuracy_notes, networks
+from paceline.prediction.efficiency import TYPICAL, Efficiency
 from paceline.prediction.uncertainty import Z80
 from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.units import format_gib
@@ -84,6 +85,7 @@ def plan(
     prices: Mapping[str, float] | None = None,
     why_not: Wanted | None = None,
     correction: Correction | None = None,
+    software: Efficiency = TYPICAL,
 ) -> Plan:
     """The best way to train ``work`` of ``workload`` within ``space``.
 
@@ -91,6 +93,7 @@ def plan(
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
         why_not: choices of a strategy that is to be set beside the best.
         correction: what observed steps taught (``prediction.fit``).
+        software: what the devices and links get of their best (``prediction.efficiency``).
 
     Raises:
         UserError: nothing legal; nothing fits, with the least number of GiB that are missing; no price where the goal needs
@@ -104,12 +107,12 @@ def plan(
     made = candidates(space, work, left_out)
     if not made:
         raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
-    found = evaluate(workload, made, left_out, correction)
+    found = evaluate(workload, made, left_out, correction, software)
     fitting = _fitting(workload, made, found, left_out)
     if not space.batches and work.curve is None:
         fitting = _at_once(made, fitting, left_out)
     notice = _notice(workload, space, work)
-    one = partial(predict, correction=correction)
+    one = partial(predict, correction=correction, efficiency=software)
     table = _table(workload, work, listed, [made[i] for i in fitting], found.step_s[fitting], one)
     order = _ranked(goal, table, left_out)
     best = table.choice(order[0])

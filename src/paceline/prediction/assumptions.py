@@ -8,11 +8,12 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction.calibration import Calibration
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
-from paceline.prediction.efficiency import HIGH, LOW, TYPICAL
+from paceline.prediction.efficiency import HIGH, LOW, TYPICAL, Efficiency
 from paceline.prediction.memory import reserve_bytes
 from paceline.prediction.plans import blocks
 from paceline.strategy.exchange import CHUNK_ELEMENTS
 from paceline.strategy.formats import INCEPTIONN_BITS
+from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
@@ -26,6 +27,11 @@ from paceline.units import (
 )
 from paceline.workload.layers import Workload
 
+LEVELS = {
+    "ordinary": "framework code as people write it",
+    "tuned": "as for a benchmark: kernels queued ahead or replayed as graphs, element-wise work fused, fitting layouts",
+}
+
 
 def assumptions(
     workload: Workload,
@@ -35,16 +41,17 @@ def assumptions(
     needed: float,
     overlap: bool,
     loader_samples_per_s: float = 0.0,
+    efficiency: Efficiency = TYPICAL,
 ) -> tuple[str, ...]:
     """Every assumption behind a prediction. ``needed``: bytes of memory on one device."""
     return (
         *_fit(cluster, needed),
         *_coverage(workload),
-        *(_measured(strategy, calibration) if calibration else _catalogue(cluster, strategy)),
-        *(_exchange(cluster, strategy, calibration, overlap) if strategy.world_size > 1 else ()),
+        *(_measured(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
+        *(_exchange(cluster, strategy, calibration, overlap, efficiency) if strategy.world_size > 1 else ()),
         *(accuracy_notes(strategy.compression, strategy.options) if strategy.world_size > 1 else ()),
         *_step(workload, strategy),
-        *(_stragglers(strategy) if calibration is None else ()),
+        *(_stragglers(strategy, efficiency) if calibration is None else ()),
         *_feed(loader_samples_per_s),
         *_unused(cluster),
         *_reserve(cluster),
@@ -78,6 +85,11 @@ def _step(workload: Workload, strategy: Strategy) -> Iterator[str]:
         )
     elif level.optimizer:
         yield f"{strategy.sharding} as ZeroRedundancyOptimizer: gradients are all-reduced, updated weights gathered as fp32."
+    one = OPTIMIZERS[strategy.optimizer]
+    yield (
+        f"Optimizer: {one.name}, {one.state_words} fp32 values of state a parameter. Where none is named it is adam for "
+        "networks with attention and momentum for others."
+    )
     if strategy.recompute:
         found = blocks(workload).names
         yield (
@@ -87,11 +99,11 @@ def _step(workload: Workload, strategy: Strategy) -> Iterator[str]:
         )
 
 
-def _stragglers(strategy: Strategy) -> Iterator[str]:
-    if strategy.world_size > 1 and TYPICAL.straggler_spread:
+def _stragglers(strategy: Strategy, e: Efficiency) -> Iterator[str]:
+    if strategy.world_size > 1 and e.straggler_spread:
         yield (
-            f"Workers' compute times vary by {TYPICAL.straggler_spread:.1%}; a step waits for the slowest of "
-            f"{strategy.world_size}, {slowest(strategy.world_size, TYPICAL) - 1:.1%} above the mean."
+            f"Workers' compute times vary by {e.straggler_spread:.1%}; a step waits for the slowest of "
+            f"{strategy.world_size}, {slowest(strategy.world_size, e) - 1:.1%} above the mean."
         )
 
 
@@ -133,7 +145,7 @@ def _measured(strategy: Strategy, calibration: Calibration) -> Iterator[str]:
         )
 
 
-def _catalogue(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
+def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[str]:
     device = cluster.device
     peak, measured = device.peak(strategy.precision), device.matmul_flops.get(strategy.precision)
     rate, kind = (measured, "measured matmul") if measured else (peak, "datasheet peak")
@@ -141,13 +153,14 @@ def _catalogue(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
         f"Not calibrated. {device.name}: {kind} {format_flops(rate.value)} at {strategy.precision} ({rate.source}), memory "
         f"{format_byte_rate(device.memory_bandwidth.value)} ({device.memory_bandwidth.source})."
     )
-    if device.name not in TYPICAL.seen:
+    if device.name not in e.seen:
         yield f"No measurement of {device.name} went into the constants: datasheet numbers alone, and a wider range."
+    yield f"Software: {e.level}, {LEVELS[e.level]}."
     yield (
-        f"Layers by roofline: of that memory bandwidth {TYPICAL.memory_share:.0%}, of the matmul rate "
-        f"{TYPICAL.vector_share:.0%} on ordinary cores and {TYPICAL.matrix_share:.0%} on matrix units for big products, "
+        f"Layers by roofline: of that memory bandwidth {e.memory_share:.0%}, of the matmul rate "
+        f"{e.vector_share:.0%} on ordinary cores and {e.matrix_share:.0%} on matrix units for big products, "
         "less for what fills the device badly, "
-        f"{format_seconds(TYPICAL.launch_s[device.kind])} to launch a kernel; "
+        f"{format_seconds(e.launch_s[device.kind])} to launch a kernel; "
         "activations move at the width of the precision."
     )
     if strategy.precision == "fp8":
@@ -157,7 +170,9 @@ def _catalogue(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
         )
 
 
-def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | None, overlap: bool) -> Iterator[str]:
+def _exchange(
+    cluster: Cluster, strategy: Strategy, calibration: Calibration | None, overlap: bool, e: Efficiency
+) -> Iterator[str]:
     if calibration is None:
         links = {"inside a node": cluster.intra_link} if cluster.devices_per_node > 1 else {}
         if cluster.num_nodes > 1:
@@ -165,12 +180,12 @@ def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | N
         for where, link in links.items():
             yield (
                 f"{link.name} {where}: {format_bandwidth(link.bandwidth.value)} in one direction ({link.bandwidth.source}), "
-                f"of which {TYPICAL.link_share[link.kind]:.0%} are had; latency {format_seconds(link.latency.value)}."
+                f"of which {e.link_share[link.kind]:.0%} are had; latency {format_seconds(link.latency.value)}."
             )
         if cluster.device.kind != "cpu":
             yield "The engine's collectives take the fastest of NCCL's algorithms and protocols for their size."
         if strategy.compression != "dense" or strategy.exchange != "allreduce":
-            yield from _codec(cluster, strategy)
+            yield from _codec(cluster, strategy, e)
     yield from _lengths(strategy)
     if strategy.exchange == "hierarchical":
         between = f"dense inside a node, {strategy.compression} between nodes; wire bytes count both"
@@ -178,20 +193,20 @@ def _exchange(cluster: Cluster, strategy: Strategy, calibration: Calibration | N
     if not strategy.compress_pull:
         yield "Sums return as fp32: only the push is compressed."
     if overlap:
-        lost = f"; of the time in which both work {TYPICAL.overlap_penalty:.0%} are lost to each other"
+        lost = f"; of the time in which both work {e.overlap_penalty:.0%} are lost to each other"
         how = "the passes, one unit ahead" if SHARDINGS[strategy.sharding].weights else "the backward pass, bucket after bucket"
-        yield f"The exchange overlaps {how}{lost if TYPICAL.overlap_penalty else ''}."
+        yield f"The exchange overlaps {how}{lost if e.overlap_penalty else ''}."
     else:
         same = ": the same cores do both" if calibration else ""
         yield f"The exchange begins when the backward pass has ended{same}."
 
 
-def _codec(cluster: Cluster, strategy: Strategy) -> Iterator[str]:
+def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[str]:
     """How fast the codec is, and what it waits for."""
     if cluster.device.kind == "cpu":
         rate = strategy.description.cpu_rate
         yield (
-            f"The codec has {TYPICAL.codec_cores} cores a rank (range {LOW.codec_cores} to {HIGH.codec_cores}); a core encodes "
+            f"The codec has {e.codec_cores} cores a rank (range {LOW.codec_cores} to {HIGH.codec_cores}); a core encodes "
             f"{format_byte_rate(rate.encode.value)} of fp32 and decodes {format_byte_rate(rate.decode.value)} "
             f"({rate.encode.source})."
         )

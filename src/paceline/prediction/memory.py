@@ -15,8 +15,8 @@ from paceline.workload.layers import Workload
 
 RESERVE = 1.5 * 2**30
 """Bytes of a device that is no CPU which training cannot have: about half a GiB each for the CUDA context with its loaded
-kernels, for NCCL's buffers (NCCL_BUFFSIZE is 4 MiB a channel and peer) with the workspaces of cuBLAS and cuDNN, and for what the
-caching allocator loses to fragments. An estimate, fitted on nothing."""
+kernels, for NCCL's buffers (NCCL_BUFFSIZE is 4 MiB a channel and peer) with the workspaces of cuBLAS and cuDNN, and for what
+the caching allocator loses to fragments. An estimate, fitted on nothing."""
 GATHERED = 2  # units of weights, or of gradients, that are whole at once: one at work, one on the network
 
 FP8_COPIES = 2  # bytes a weight: it and its transpose

@@ -27,7 +27,6 @@ from paceline.record import Metrics
 from paceline.strategy.formats import Level
 from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
-from paceline.units import format_memory
 from paceline.workload.layers import Workload
 
 CATALOGUE = (levels.LOW, levels.TYPICAL, levels.HIGH)
@@ -42,6 +41,7 @@ class Prediction(Metrics):
         cluster: what it was predicted for, by name.
         memory: bytes on one device by purpose; they sum to ``memory_bytes``.
         fits: whether they fit the device's memory; ``missing_bytes``: how many of them do not.
+        software: ``ordinary`` or ``tuned``, see ``Efficiency``.
         exposed: seconds of the step by the resource it waits for; they sum to ``step_time_s``, the largest is the
             ``bottleneck``.
         assumptions, timeline: worked out when they are read.
@@ -51,6 +51,7 @@ class Prediction(Metrics):
     memory: Mapping[str, float] = field(default_factory=dict)
     fits: bool = True
     missing_bytes: float = 0.0
+    software: str = "ordinary"
     exposed: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +61,7 @@ class Prediction(Metrics):
     @property
     def headline(self) -> str:
         """That it does not fit, and by how much; empty where it fits."""
-        return "" if self.fits else f"DOES NOT FIT: {format_memory(self.missing_bytes)} are missing on each device."
+        return "" if self.fits else f"DOES NOT FIT: {self.missing_bytes / 2**30:,.4g} GiB are missing on each device."
 
     def explain(self) -> str:
         """Where the time goes, the critical path, the reasons of the range and the assumptions; 80 columns."""
@@ -150,7 +151,7 @@ def predict(
         memory_bytes=needed,
         bottleneck=max(exposed, key=lambda name: exposed[name]),
         assumptions=lazy(
-            lambda: assumptions(workload, cluster, planned, calibration, needed, overlap, loader_samples_per_s)
+            lambda: assumptions(workload, cluster, planned, calibration, needed, overlap, loader_samples_per_s, middle)
         ),
         timeline=lazy(
             lambda: tuple(events(costs, parts, placed, [layer.name for layer in workload.layers], blocks(workload).names))
@@ -158,6 +159,7 @@ def predict(
         cluster=_describe(cluster),
         memory=memory,
         fits=needed <= available,
+        software=middle.level,
         missing_bytes=max(0.0, needed - available),
         exposed={str(name): seconds for name, seconds in exposed.items()},
     )

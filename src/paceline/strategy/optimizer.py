@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paceline.workload.layers import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """``state_words``: fp32 values kept per parameter; ``moved_words``: fp32 values read or written per parameter and step;
-    ``ops``: kernels per parameter tensor (unfused); ``lr``: the default learning rate of ``paceline train``."""
+    """What a step of one costs: SGD; Adam by Kingma and Ba 2015, algorithm 1; AdamW by Loshchilov and Hutter 2019, algorithm 2.
+
+    ``state_words``: fp32 values kept per parameter; ``moved_words``: fp32 values read or written per parameter and step;
+    ``ops``: kernels per parameter tensor (unfused); ``lr``: the default learning rate of ``paceline train``.
+    """
 
     name: str
     state_words: int
@@ -24,5 +31,12 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
         Optimizer("sgd", 0, 3, 1, 0.05),
         Optimizer("momentum", 1, 5, 2, 0.01),
         Optimizer("adam", 2, 7, 6, 0.001),
+        Optimizer("adamw", 2, 7, 7, 0.001),
     )
 }
+
+
+def usual_optimizer(workload: Workload) -> str:
+    """What such a network is commonly trained with: ``adam`` where it has attention, else ``momentum``."""
+    attends = any(one.kind == "attention" for layer in workload.layers for one in layer.operations)
+    return "adam" if attends else "momentum"

@@ -40,6 +40,8 @@ def make_optimizer(name: str, parameters: Iterator[nn.Parameter], lr: float) -> 
     """Stock PyTorch optimizers; momentum is 0.9, as in the TernGrad and INCEPTIONN papers."""
     if name == "adam":
         return torch.optim.Adam(parameters, lr=lr)
+    if name == "adamw":
+        return torch.optim.AdamW(parameters, lr=lr)
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9 if name == "momentum" else 0.0)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paceline.cli import main
+from paceline.hardware import cluster
 
 SMALL = "--device A100 --devices-per-node 4 --network 10Gb/s --max-nodes 2"
 PLAN = f"plan resnet-50 {SMALL} --global-batch 512 --sharding ddp"
@@ -192,3 +194,28 @@ def test_tuned_software_is_faster_everywhere(capsys: pytest.CaptureFixture[str])
             assert any(a.startswith("Software: tuned") for a in tuned["assumptions"])
         times = [one.get("time_s", one.get("step_time_s")) for one in (ordinary, tuned)]
         assert times[1] < times[0], command
+
+
+def test_a_probed_machine_needs_no_catalogue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    probed = cluster("T4", 2, 1)
+    link = replace(probed.intra_link, name="measured link", kind="loopback")
+    here = replace(probed, device=replace(probed.device, name="mine"), intra_link=link, network=link)
+    file = tmp_path / "here.json"
+    file.write_text(json.dumps(asdict(here)))
+    job = f"predict resnet-50 --records {file} --devices-per-node 2 --global-batch 64"
+    mine, known = answer(capsys, job), answer(capsys, "predict resnet-50 --device T4 --global-batch 32")
+    assert mine["cluster"]["device"] == "mine" and mine["compute_s"] == pytest.approx(known["compute_s"], rel=0.1)
+    assert not any("observed" in a for a in mine["assumptions"])
+    code, _, err = run(capsys, f"{job} --nodes 2")
+    assert code == 2 and "2 nodes have no network" in err
+    file.write_text("[1]")
+    code, _, err = run(capsys, job)
+    assert code == 2 and "is not what a probe writes" in err
+
+
+def test_records_say_first_what_corrected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table = tmp_path / "jobs.csv"
+    table.write_text("workload,device,global_batch,step_s\nresnet-50,V100,64,0.2\n")
+    data = answer(capsys, f"predict resnet-50 --device V100 --global-batch 64 --records {table}")
+    assert data["assumptions"][0] == "Corrected by 1 observed step on up to 1 device."
+    assert not any("Not calibrated" in a for a in data["assumptions"])

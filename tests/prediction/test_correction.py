@@ -84,8 +84,8 @@ def test_work_and_wait_are_learnt_apart() -> None:
 
 def test_it_says_when_it_goes_beyond_what_was_observed() -> None:
     correction = fit([observed(1.1, per_node=n) for n in (1, 2, 4)])
-    assert "beyond" not in predicted(*setting(per_node=4), correction=correction).assumptions[-1]
-    said = predicted(*setting(nodes=2), correction=correction).assumptions[-1]
+    assert "beyond" not in predicted(*setting(per_node=4), correction=correction).assumptions[0]
+    said = predicted(*setting(nodes=2), correction=correction).assumptions[0]
     assert said == "Corrected by 3 observed steps on up to 4 devices; 16 devices are beyond what was observed."
 
 

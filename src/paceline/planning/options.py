@@ -25,7 +25,7 @@ from paceline.planning.work import Work, parse_penalties
 from paceline.prediction import Prediction, convergence, predict
 from paceline.prediction.correction import Correction, fit
 from paceline.prediction.efficiency import efficiency
-from paceline.prediction.records import observations
+from paceline.prediction.records import machine, observations
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy, parse_options
 from paceline.strategy.arguments import add_exchange_arguments
 from paceline.strategy.optimizer import usual_optimizer
@@ -38,7 +38,10 @@ WHATIF_EXAMPLE = """example:
 EXPLAIN_EXAMPLE = """example:
   paceline explain resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024"""
 PRICE = "dollars for a device and hour: 2.50, or H100=2.50; may be repeated (default: the listings)"
-RECORDS = "measured steps that correct it: a run directory, or a table of jobs (docs/planning.md); may be repeated"
+RECORDS = (
+    "measured steps that correct it: a run directory, or FILE.csv, a table of jobs (docs/planning.md); FILE.json of a probe names "
+    "the device; may be repeated"
+)
 TARGET = (
     "train to a quality: mlperf (default where it is known and neither a batch nor samples are given), or a CSV of "
     "global_batch,samples_to_target"
@@ -84,7 +87,7 @@ def add_sequence_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_records_argument(parser: argparse.ArgumentParser) -> None:
     """What was measured before."""
-    parser.add_argument("--records", metavar="DIR|FILE.csv", action="append", help=RECORDS)
+    parser.add_argument("--records", metavar="DIR|FILE", action="append", help=RECORDS)
 
 
 def add_report_argument(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +134,9 @@ def _machines(o: argparse.Namespace) -> Cluster:
         return hardware.cluster(o.device, o.devices_per_node, o.nodes, o.network)
     if not o.records:
         raise UserError("no device is named", "give --device (paceline hardware list), or --records of a run on yours")
-    seen = observations(o.records)[-1].cluster
+    seen = machine(o.records)
+    if o.nodes > 1 and not o.network and seen.network.kind == "loopback":
+        raise UserError(f"{o.nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
     between = hardware.network(o.network) if o.network else seen.network
     return replace(seen, devices_per_node=o.devices_per_node, num_nodes=o.nodes, network=between)
 

@@ -71,7 +71,9 @@ class Correction:
         # Where a whole step was observed, the whole is known, even if nobody measured which part of it was waiting.
         distance = ((work.places - here) ** 2).sum(-1).min(initial=math.inf)
         sigma = min(sigma, math.hypot(sigma * math.sqrt(-math.expm1(-distance / WHOLE**2)), WORK.noise))
-        said = f"Corrected by {len(work.places)} observed steps on up to {largest} devices"
+        count = len(work.places)
+        steps, devices = ("step" if count == 1 else "steps"), ("device" if largest == 1 else "devices")
+        said = f"Corrected by {count} observed {steps} on up to {largest} {devices}"
         if cluster.world_size > largest:
             said += f"; {cluster.world_size} devices are beyond what was observed"
         return _scaled(made, working, waiting, math.exp(Z80 * sigma), f"{said}.")
@@ -150,7 +152,7 @@ def _scaled(made: Prediction, working: float, waiting: float, spread: float, sai
         comm_s=max(made.comm_s, waiting),
         exposed=exposed,
         timeline=lazy(lambda: tuple(_stretched(event, step / before) for event in made.timeline)),
-        assumptions=lazy(lambda: (*made.assumptions, said)),
+        assumptions=lazy(lambda: (said, *(a.removeprefix("Not calibrated. ") for a in made.assumptions))),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline import hardware
 from paceline.errors import UserError
+from paceline.hardware.cluster import Cluster
 from paceline.hardware.probe import cluster_from_json
 from paceline.prediction.observation import Observation
 from paceline.rows import Row, read
@@ -17,6 +19,7 @@ from paceline.workload import workload
 
 NEEDED = ("workload", "device", "global_batch", "step_s")
 """Columns of a table; each row is a job, ``step_s`` and ``sync_s`` in seconds."""
+PROBE = "write it with paceline hardware probe --json > FILE.json"
 OPTIONAL = (
     "devices_per_node", "nodes", "network", "precision", "compression", "exchange", "sharding", "grad_accum", "recompute",
     "optimizer", "seq_len", "sync_s",
@@ -31,8 +34,26 @@ def observations(paths: Sequence[str | Path]) -> list[Observation]:
     """
     found: list[Observation] = []
     for path in map(Path, paths):
-        found += _table(path) if path.suffix == ".csv" else _runs(path)
+        if path.suffix != ".json":  # a probed machine: nothing was trained there
+            found += _table(path) if path.suffix == ".csv" else _runs(path)
     return found
+
+
+def machine(paths: Sequence[str | Path]) -> Cluster:
+    """The cluster that the last of them was measured on: of a probe (``FILE.json``), of a run or of a row.
+
+    Raises:
+        UserError: as ``observations``; a file that is no probe's.
+    """
+    last = Path(paths[-1])
+    if last.suffix != ".json":
+        return observations([last])[-1].cluster
+    try:
+        return cluster_from_json(json.loads(last.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UserError(f"cannot read {last}: {error.strerror or error}", PROBE) from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{last} is not what a probe writes", PROBE) from None
 
 
 def _runs(path: Path) -> list[Observation]:

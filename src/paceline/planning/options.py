@@ -39,8 +39,8 @@ EXPLAIN_EXAMPLE = """example:
   paceline explain resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024"""
 PRICE = "dollars for a device and hour: 2.50, or H100=2.50; may be repeated (default: the listings)"
 RECORDS = (
-    "measured steps that correct it: a run directory, or FILE.csv, a table of jobs (docs/planning.md); FILE.json of a probe names "
-    "the device; may be repeated"
+    "measured steps that correct it: a run directory, or FILE.csv, a table of jobs (docs/planning.md); FILE.json of a probe "
+    "names the device; may be repeated"
 )
 TARGET = (
     "train to a quality: mlperf (default where it is known and neither a batch nor samples are given), or a CSV of "

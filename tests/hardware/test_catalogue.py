@@ -359,3 +359,10 @@ def test_import_is_light() -> None:
     ]
     assert all(run[1] == "" for run in runs)
     assert min(float(run[0]) for run in runs) < 0.06, "30 ms on an idle machine; twice that is let pass on a busy one"
+
+
+@pytest.mark.parametrize("one", by_name(tuple(one for one in devices() if one.architecture == "Ada")))
+def test_a_tensor_core_of_ada_does_128_products_a_clock(one: Device) -> None:
+    """Ordinary cores do 128 in a multiprocessor, its four tensor cores 512, or half of them where they accumulate in fp32."""
+    ratio = one.peak("bf16").value / one.peak("fp32").value
+    assert ratio == pytest.approx(2, rel=0.02) or ratio == pytest.approx(4, rel=0.02)

@@ -144,7 +144,7 @@ BIG = {"m": 4096, "n": 4096, "k": 4096, "grows": "m"}
 def test_fp8_is_for_products_of_layers_alone(kind: str, shape: dict[str, Any], faster: bool) -> None:
     work = one(kind, flops=0.0 if kind == "memory" else 2 * 4096.0**3, moved=2e8, **shape)
     half, eighth = (forward(work, hardware.device("H100"), TYPICAL, p, 4).total.item() for p in ("bf16", "fp8"))
-    assert 0.5 * half <= eighth < 0.6 * half if faster else eighth == half
+    assert 0.5 * half <= eighth < 0.7 * half if faster else eighth == half
 
 
 def test_fp8_rate_is_the_share_of_the_peak_that_bf16_was_measured_to_get():
@@ -152,12 +152,14 @@ def test_fp8_rate_is_the_share_of_the_peak_that_bf16_was_measured_to_get():
     assert peak_rate(h100, "fp8", TYPICAL) == pytest.approx(1979e12 * 794.5 / 989.4)
 
 
-def test_fp8_halves_the_bytes_of_operands_and_not_of_the_product(ideal):
+def test_fp8_halves_the_bytes_of_operands_not_of_the_product_and_casts(ideal):
     device = replace(make_cluster(1, 1).device, peak_flops={"fp32": fact(1e15), "bf16": fact(1e18), "fp8": fact(2e18)})
     slow = replace(device, memory_bandwidth=fact(1e9))
     m, n, k = 64, 256, 32
     work = one(flops=2.0 * m * n * k, moved=4.0 * (m * k + k * n + m * n), m=m, n=n, k=k, batch=1, grows="m")
-    assert forward(work, slow, ideal, "fp8").bytes.tolist() == pytest.approx([(m * k + k * n + 2 * m * n) / 1e9])
+    assert forward(work, slow, ideal, "fp8").bytes.tolist() == pytest.approx(
+        [(m * k + k * n + 2 * m * n) / 1e9 + 2 * (m * k + k * n) / 1e9]  # the product, and half of the casts of its operands
+    )
 
 
 def test_fp8_needs_a_device_that_has_it():

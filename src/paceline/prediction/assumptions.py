@@ -166,7 +166,8 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
     if strategy.precision == "fp8":
         yield (
             "fp8: products of layers take fp8 operands at the fp8 rate; convolutions, attention, activations and all else "
-            "are bf16. No measurement in fp8 went into the constants; what fp8 costs in accuracy is not known here."
+            "are bf16; casts are kernels of their own. No measurement in fp8 went into the constants; what fp8 costs in "
+            "accuracy is not known here."
         )
 
 

@@ -29,6 +29,8 @@ STARVING = 8.0
 """Matrix units this many times as fast as ordinary ones (V100) or faster get their share of the rate in ``Efficiency``."""
 SPLIT = 512.0
 """Least depth of a part where a product of few tiles is split along its depth."""
+CAST_BYTES = 4.0
+"""Moved for an element cast to fp8: two read, and one written twice, straight and transposed."""
 MATMUL, CONV, ATTENTION, MEMORY = range(4)
 _KINDS = {"matmul": MATMUL, "conv": CONV, "attention": ATTENTION, "memory": MEMORY}
 _SIZES = ("m", "n", "k", "batch")
@@ -210,13 +212,18 @@ def operation_seconds(table: Table, micro_batch_size: float, precision: str, dev
     """Seconds of each row of the table, all its calls together.
 
     Under ``fp8`` the products of layers take fp8 operands and write bf16; convolutions, attention and the rest run as
-    bf16. Casts ride on the kernels that write the operands, as Transformer Engine fuses them.
+    bf16. Input, weight and gradient of a layer are cast once, each with its transpose, by a kernel of its own (as
+    Transformer Engine's ``Linear`` does) and serve two of its three products.
     """
     if precision == "fp8":
         device.peak(precision)
         wide, narrow = (_uniform(table, micro_batch_size, p, device, efficiency) for p in ("bf16", precision))
         product = (table.kind == MATMUL) & (table.sizes[:, 3] == 1) & (table.grows[:, 3] == 0)
-        return Seconds(*(np.where(product, getattr(narrow, f), getattr(wide, f)) for f in ("flops", "bytes", "launch")))
+        m, n, k, _ = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
+        cast = CAST_BYTES / 2 * (m * k + k * n) / memory_rate(device, efficiency)
+        casts = table.calls * np.maximum(cast, efficiency.launch_s[device.kind])
+        parts = ((narrow.flops, wide.flops), (narrow.bytes + casts, wide.bytes), (narrow.launch, wide.launch))
+        return Seconds(*(np.where(product, low, high) for low, high in parts))
     return _uniform(table, micro_batch_size, precision, device, efficiency)
 
 

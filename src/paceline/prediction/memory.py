@@ -18,7 +18,6 @@ RESERVE = 1.5 * 2**30
 kernels, for NCCL's buffers (NCCL_BUFFSIZE is 4 MiB a channel and peer) with the workspaces of cuBLAS and cuDNN, and for what
 the caching allocator loses to fragments. An estimate, fitted on nothing."""
 GATHERED = 2  # units of weights, or of gradients, that are whole at once: one at work, one on the network
-
 FP8_COPIES = 2  # bytes a weight: it and its transpose
 
 

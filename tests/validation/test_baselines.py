@@ -47,6 +47,12 @@ def test_datasheet_ratios_scale_another_device() -> None:
     assert "linear scaling" not in said
 
 
+def test_a_board_with_the_same_chip_is_held_out_too() -> None:
+    asked, sibling = case("mlperf"), case("mlperf", accelerator="A100-SXM-40GB")
+    assert asked.keys.device != sibling.keys.device
+    assert Baselines([], [sibling, asked], "device")(asked) == {}
+
+
 def test_constant_mfu_of_other_models_predicts_itself() -> None:
     one = case("lambda", model="resnet50")
     other = replace(one, keys=replace(one.keys, model="other"))
@@ -71,7 +77,9 @@ def test_the_pollux_form_finds_what_it_was_made_from() -> None:
             made.append(case("pollux_sia", num_nodes="1", sync_time_s="0", **given))
     asked = replace(made[-1], step_s=1.0)
     form = PolluxForm.fit(made)
-    assert form is not None and PolluxForm.fit(made[:3]) is None
+    assert form is not None and PolluxForm.fit(made[:4] * 2) is None and PolluxForm.fit([]) is None
+    far = replace(made[-1], keys=replace(made[-1].keys, devices=10**6))
+    assert form(far) is None
     for row in made:
         assert form(row) == pytest.approx(row.step_s, rel=0.02)
     assert Baselines(made, [*made, asked], "scale")(asked)["Pollux form"] == pytest.approx(made[-1].step_s, rel=0.02)

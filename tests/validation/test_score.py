@@ -28,7 +28,17 @@ def test_figures_by_hand() -> None:
     assert figures["median"] == pytest.approx(0.15) and figures["worst"] == pytest.approx(0.5)
     assert figures["interval_share"] == 0.5
     assert figures["baselines"] == {"linear": pytest.approx(1.0)}
+    assert figures["baseline_points"] == {"linear": 4}
+    assert figures["mape_on_baseline_rows"] == {"linear": figures["mape"]}
     assert "sync_share_points" not in figures
+
+
+def test_a_baseline_is_compared_on_the_rows_that_it_speaks_of() -> None:
+    silent = replace(point(3.0), baselines={})
+    figures = summary([point(1.1), silent], 2, [])
+    assert figures["mape"] == pytest.approx(1.05) and figures["baselines"] == {"linear": pytest.approx(1.0)}
+    assert figures["baseline_points"] == {"linear": 1}
+    assert figures["mape_on_baseline_rows"] == {"linear": pytest.approx(0.1)}
 
 
 def test_the_share_of_the_exchange_is_in_points() -> None:

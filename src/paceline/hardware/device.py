@@ -52,6 +52,11 @@ class Device:
     aliases: tuple[str, ...] = ()
     note: str = ""
 
+    @property
+    def chip(self) -> str:
+        """What boards have in common that were fitted, or held out, together: the architecture, else the name."""
+        return self.architecture or self.name
+
     def peak(self, precision: str) -> Fact:
         """Dense peak at ``precision``. Raises UserError naming the precisions this device has."""
         if precision not in self.peak_flops:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,7 @@ def validation_text(figures: Mapping[str, Any], width: int = WIDTH) -> str:
     console.print(_table(figures))
     lines = [f"{figures['set']}, seen: {figures['info']} ({figures['seen']} rows); held out of the fit: {figures['hold_out']}"]
     lines += [line.rstrip() for line in out.getvalue().splitlines()]
-    named = ", ".join(f"{name} {_percent(error)}" for name, error in figures["baselines"].items())
-    lines += textwrap.wrap(f"Baselines (MAPE): {named or 'none has what it needs'}", width)
+    lines += _baselines(figures)
     if "sync_share_points" in figures:
         points = figures["sync_share_points"]
         lines.append(f"Share of the step that waits for the exchange: off by {points:.1f} points in the mean")
@@ -36,6 +34,17 @@ def validation_text(figures: Mapping[str, Any], width: int = WIDTH) -> str:
         lines.append("Rows left out:")
         lines += [f"  {count:>6}  {clean(reason, width - 10)}" for reason, count in figures["skipped"].items()]
     return "\n".join(lines) + "\n"
+
+
+def _baselines(figures: Mapping[str, Any]) -> list[str]:
+    """A line each: on how many rows it speaks, its error and that of the prediction on the same rows."""
+    if not figures["baselines"]:
+        return ["Baselines: none has what it needs"]
+    lines = [f"{'Baselines':<{NAME_WIDTH}}{'points':>8}{'MAPE':>9}{'prediction, same rows':>23}"]
+    for name, error in figures["baselines"].items():
+        own = figures["mape_on_baseline_rows"][name]
+        lines.append(f"{name:<{NAME_WIDTH}}{figures['baseline_points'][name]:>8}{_percent(error):>9}{_percent(own):>23}")
+    return lines
 
 
 def _table(figures: Mapping[str, Any]) -> Table:

@@ -32,7 +32,7 @@ class Baselines:
 
     Args:
         visible: rows that may be seen.
-        every: all rows; of these, rows of other devices (``hold_out`` device) or models (``model``) are held in.
+        every: all rows; of these, rows of other chips (``hold_out`` device) or models (``model``) are held in.
     """
 
     def __init__(self, visible: Sequence[Case], every: Sequence[Case], hold_out: HoldOut) -> None:
@@ -51,8 +51,9 @@ class Baselines:
         if (share := self._constant_mfu(case)) is not None:
             said["constant MFU"] = self._seconds(case, share * _peak(case) / case.workload.flops_per_sample)
         said.update({name: self._seconds(case, rate) for name, rate in self._datasheet(case).items()})
-        if (form := self._pollux(case)) is not None:
-            said["Pollux form"] = form(case)
+        form = self._pollux(case)
+        if form is not None and (seconds := form(case)) is not None:
+            said["Pollux form"] = seconds
         return said
 
     @staticmethod
@@ -76,7 +77,7 @@ class Baselines:
         key = (keys.model, keys.device)
         if key not in self._mfu:
             if self._hold_out == "device":
-                rows: Iterable[Case] = (row for row in self._of_model.get((keys.model,), ()) if row.keys.device != keys.device)
+                rows: Iterable[Case] = (row for row in self._of_model.get((keys.model,), ()) if _chip(row) != _chip(case))
             elif self._hold_out == "model":
                 rows = (row for row in self._of_device.get((keys.device,), ()) if row.keys.model != keys.model)
             else:
@@ -87,7 +88,7 @@ class Baselines:
 
     def _datasheet(self, case: Case) -> Mapping[str, float]:
         others: Sequence[Case] = [
-            row for row in self._of_model.get((case.keys.model,), ()) if row.keys.device != case.keys.device
+            row for row in self._of_model.get((case.keys.model,), ()) if _chip(row) != _chip(case)
         ]
         if not others or self._hold_out != "device":
             return {}
@@ -127,6 +128,10 @@ def _same_sample(case: Case, rows: Sequence[Case]) -> Sequence[Case]:
 
 def _device(case: Case) -> Device:
     return case.settings[0].cluster.device
+
+
+def _chip(case: Case) -> str:
+    return _device(case).chip
 
 
 def _peak(case: Case) -> float:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from paceline.validation.case import Case
 
 Array = NDArray[np.float64]
-FEWEST = 4
-"""Rows below which nothing is fitted."""
+MOST_BEYOND = 20.0
+"""Factor of the seconds in sight beyond which a form's figure says only that it had too few rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,20 @@ class PolluxForm:
     with other ``c, d`` inside a node and between nodes; seven parameters."""
 
     parameters: tuple[float, ...]
+    seen_s: tuple[float, float]
 
     @classmethod
     def fit(cls, rows: Sequence[Case]) -> PolluxForm | None:
-        """Least squares of the logarithm of the step time; None for too few rows."""
-        if len(rows) < FEWEST:
+        """Least squares of the logarithm of the step time; None for fewer shapes (batch, devices, nodes) than parameters.
+
+        Those are seven, five where no row in sight has several nodes; rows of one device alone say nothing of the network.
+        """
+        facts = np.array([_facts(row) for row in rows]).reshape(-1, 3)
+        _, devices, nodes = facts.T
+        if len(np.unique(facts, axis=0)) < 5 + 2 * np.any(nodes > 1) or not np.any(devices > 1):
             return None
         from scipy.optimize import least_squares
 
-        facts = np.array([_facts(row) for row in rows])
         measured = np.array([row.step_s for row in rows])
         typical = float(np.median(measured))
         batch = float(np.median(facts[:, 0]))
@@ -40,11 +45,12 @@ class PolluxForm:
             return np.asarray(np.log(_seconds(x, facts) / measured))
 
         found = least_squares(residual, np.clip(start, low * 1.01, high), bounds=(low, high), x_scale=start, max_nfev=400)
-        return cls(tuple(float(value) for value in found.x))
+        return cls(tuple(float(value) for value in found.x), (float(measured.min()), float(measured.max())))
 
-    def __call__(self, case: Case) -> float:
-        """Seconds of a step."""
-        return float(_seconds(np.array(self.parameters), np.array([_facts(case)]))[0])
+    def __call__(self, case: Case) -> float | None:
+        """Seconds of a step; None where they are absurd beside those in sight."""
+        seconds = float(_seconds(np.array(self.parameters), np.array([_facts(case)]))[0])
+        return seconds if self.seen_s[0] / MOST_BEYOND <= seconds <= self.seen_s[1] * MOST_BEYOND else None
 
 
 def _facts(case: Case) -> tuple[float, float, float]:

@@ -50,6 +50,9 @@ class Point:
 def summary(points: Sequence[Point], cases: int, skips: Sequence[Skip]) -> dict[str, Any]:
     """The figures of one group: shares and errors are fractions (0.09 is 9 %), None where there is no point.
 
+    A baseline speaks of the rows for which it has what it needs: ``baseline_points`` counts them, and
+    ``mape_on_baseline_rows`` is the error of the model itself on these.
+
     Args:
         cases: rows that can be modelled, scored or not.
         skips: rows that were not; the good ones lower the coverage.
@@ -57,6 +60,7 @@ def summary(points: Sequence[Point], cases: int, skips: Sequence[Skip]) -> dict[
     errors = np.array([point.error for point in points])
     good = cases + sum(skip.good for skip in skips)
     names = sorted({name for point in points for name in point.baselines})
+    said = {name: [point for point in points if name in point.baselines] for name in names}
     sync = [p.sync_points for p in points if p.sync_points is not None]
 
     def of(figure: Callable[[Any], Any]) -> float | None:
@@ -70,7 +74,9 @@ def summary(points: Sequence[Point], cases: int, skips: Sequence[Skip]) -> dict[
         "p90": of(lambda e: np.quantile(e, 0.9)),
         "worst": of(np.max),
         "interval_share": float(np.mean([point.inside for point in points])) if points else None,
-        "baselines": {name: _mape(name, points) for name in names},
+        "baselines": {name: _mape(name, said[name]) for name in names},
+        "baseline_points": {name: len(said[name]) for name in names},
+        "mape_on_baseline_rows": {name: float(np.mean([point.error for point in said[name]])) for name in names},
     }
     if sync:
         figures["sync_share_points"] = float(np.mean(sync))
@@ -78,8 +84,7 @@ def summary(points: Sequence[Point], cases: int, skips: Sequence[Skip]) -> dict[
 
 
 def _mape(name: str, points: Sequence[Point]) -> float:
-    spoken = [(point.baselines[name], point.case.step_s) for point in points if name in point.baselines]
-    return float(np.mean([abs(predicted / measured - 1) for predicted, measured in spoken]))
+    return float(np.mean([abs(point.baselines[name] / point.case.step_s - 1) for point in points]))
 
 
 def grouped(points: Sequence[Point], cases: Sequence[Case], skips: Sequence[Skip]) -> list[dict[str, Any]]:

@@ -5,8 +5,10 @@
 FOLDER holds the CSV files that ``paceline validate`` reads. Each constant has a value from physics or from a datasheet, the
 prior, which the measurements move; the logarithms of predicted to measured seconds are fitted with a loss that an outlier
 cannot rule (soft L1), every group of rows (set, model, device, precision) counting as much as any other. Beside the constants
-of all rows the file holds those that were fitted without each device and without each model, for predictions that must not have
-seen it: ``paceline.prediction.efficiency.efficiency(level, without=NAME)``.
+of all rows the file holds those that were fitted without each chip (all boards of an architecture), each model and each scale
+(one device, several), for predictions that must not have seen it:
+``paceline.prediction.efficiency.efficiency(level, without=NAME)``. No row on several nodes, or on more than
+``efficiency.MOST_DEVICES`` devices, is read at all.
 """
 
 from __future__ import annotations
@@ -39,7 +41,15 @@ from paceline.prediction.compute import (
     operation_table,
     optimizer_seconds,
 )
-from paceline.prediction.efficiency import LEVELS, Efficiency, SoftwareLevel, efficiency
+from paceline.prediction.efficiency import (
+    LEVELS,
+    MOST_DEVICES,
+    ONE_DEVICE,
+    SEVERAL_DEVICES,
+    Efficiency,
+    SoftwareLevel,
+    efficiency,
+)
 from paceline.prediction.uncertainty import Z80
 from paceline.rows import read
 from paceline.strategy.optimizer import OPTIMIZERS
@@ -58,8 +68,8 @@ FILES = {
 KERNELS = "neusight_ops_fp32.csv"
 LEAST_S = 3e-4
 """Single kernels are timed with the launch, which a queue of them hides: shorter ones are left out."""
-DEVICES = {"mlperf": 8, "llmfoundry": 64}
-"""Most devices of a set's rows, where not 1: their compute dominates."""
+DEVICES = dict.fromkeys(("mlperf", "llmfoundry"), MOST_DEVICES)
+"""Most devices of a set's rows, where not 1, on one node: their compute dominates."""
 LEAST = {"base": 0.04, "device": 0.12, "model": 0.04}
 """Sigmas at least; submitters of one system differ by 4 %, a new architecture misses what nobody can say yet."""
 OUTLIER = 0.15
@@ -123,16 +133,24 @@ def applied(values: Array) -> dict[SoftwareLevel, Efficiency]:
 
 @dataclass(frozen=True)
 class Point:
-    """Rows of one group: seconds as a function of the constants, and as measured. ``names``: its device and model.
+    """Rows of one group: seconds as a function of the constants, and as measured.
 
+    ``chip``, ``model`` and ``scale`` are the names by which it is held out; a single kernel has but the first.
     ``level`` is the software's; of kernels launched one by one before graphs of them, the ordinary one.
     """
 
     group: tuple[str, ...]
-    names: frozenset[str]
     level: SoftwareLevel
     predict: Callable[[Mapping[SoftwareLevel, Efficiency]], Array]
     measured: Array
+    chip: str
+    model: str = ""
+    scale: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By which it is held out."""
+        return tuple(name for name in (self.chip, self.model, self.scale) if name)
 
 
 def kernels(path: Path) -> Iterator[Point]:
@@ -146,7 +164,7 @@ def kernels(path: Path) -> Iterator[Point]:
         chosen = rows[:: ceil(len(rows) / EVERY)]
         device, table = hardware.device(gpu), _kernel_table(kind, chosen)
         predict = partial(_kernel_seconds, table=table, device=device)
-        yield Point(("kernels", kind, device.name), frozenset({device.name}), "ordinary", predict, _column(chosen, "latency_ms") / 1e3)
+        yield Point(("kernels", kind, device.name), "ordinary", predict, _column(chosen, "latency_ms") / 1e3, device.chip)
 
 
 def _column(rows: Sequence[Mapping[str, str]], name: str) -> Array:
@@ -191,37 +209,67 @@ def steps(name: str, path: Path) -> Iterator[Point]:
     found = [reader.read(row) for row in read(path, (*reader.texts, *reader.numbers))]
     groups: dict[tuple[str, ...], list[Case]] = {}
     for case in found:
-        if isinstance(case, Case) and case.keys.devices <= DEVICES.get(name, 1):
-            groups.setdefault((name, case.keys.model, case.keys.device, case.precision), []).append(case)
+        if isinstance(case, Case) and case.keys.nodes == 1 and case.keys.devices <= DEVICES.get(name, 1):
+            scale = ONE_DEVICE if case.keys.devices == 1 else SEVERAL_DEVICES
+            groups.setdefault((name, case.keys.model, case.keys.device, case.precision, case.software, scale), []).append(case)
     for group, all_cases in groups.items():
         cases = all_cases[:: ceil(len(all_cases) / MOST)]
-        names = frozenset({cases[0].settings[0].cluster.device.name, cases[0].workload.name})
+        chip, model = cases[0].settings[0].cluster.device.chip, cases[0].workload.name
         updated = name != "neusight"
         level: SoftwareLevel = "tuned" if cases[0].software == "tuned" else "ordinary"
-        seconds = partial(_step_seconds, cases=cases, updated=updated)
-        yield Point(group, names, level, seconds, np.array([c.step_s for c in cases]))
+        seconds = partial(_step_seconds, cases=cases, table=_together(cases), updated=updated)
+        yield Point(group, level, seconds, np.array([c.step_s for c in cases]), chip, model, group[-1])
 
 
-def _step_seconds(levels: Mapping[SoftwareLevel, Efficiency], cases: Sequence[Case], updated: bool) -> Array:
+def _together(cases: Sequence[Case]) -> Table:
+    """The operations of steps as one table: sizes, FLOPs and bytes of the whole micro batch; ``row`` says whose each is."""
+    parts, counts = [operation_table(case.workload) for case in cases], []
+    for case, part in zip(cases, parts, strict=True):
+        strategy = case.settings[0].strategy
+        again = 1 + strategy.recompute * ~part.backward
+        counts.append(strategy.grad_accum_steps * np.bincount(part.row, again, len(part.kind)))
+    owner = np.repeat(np.arange(len(cases)), [len(part.kind) for part in parts])
+    each = np.concatenate(counts)
+    batch = np.array([case.settings[0].strategy.micro_batch_size for case in cases], dtype=float)[owner]
+
+    def column(name: str) -> Array:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    return Table(
+        kind=column("kind"),
+        calls=column("calls") * each,
+        flops=column("flops") * batch * each,
+        bytes=(column("bytes") * batch + column("fixed_bytes")) * each,
+        fixed_bytes=0 * each,
+        sizes=column("sizes") * np.where(column("grows") > 0, batch[:, None], 1.0),
+        grows=np.zeros((len(each), 4)),
+        window=column("window"),
+        row=owner,
+        layer=owner,
+        backward=np.zeros(len(each), dtype=np.bool_),
+        layers=len(cases),
+    )
+
+
+def _step_seconds(levels: Mapping[SoftwareLevel, Efficiency], cases: Sequence[Case], table: Table, updated: bool) -> Array:
+    """Seconds of compute of steps, their optimizer's if they have one; the exchange is taken to be hidden."""
+    first = cases[0]
     eager = replace(levels["tuned"], launch_s=levels["ordinary"].launch_s)
-    known = {**levels, "eager": eager}
-    return np.array([_one_step(case, known[case.software], updated) for case in cases])
+    e = eager if first.software == "eager" else levels[first.software]
+    device = first.settings[0].cluster.device
+    seconds = operation_seconds(table, 1, first.precision, device, e)
+    work = np.bincount(table.row, seconds.flops + seconds.bytes + seconds.launch, len(cases))
+    return work + np.array([_update(case, device, e) for case in cases]) if updated else work
 
 
-def _one_step(case: Case, e: Efficiency, updated: bool) -> float:
-    """Seconds of compute of a step, its optimizer's if it has one; the exchange is taken to be hidden."""
-    strategy, device = case.settings[0].strategy, case.settings[0].cluster.device
-    table = operation_table(case.workload)
-    seconds = operation_seconds(table, strategy.micro_batch_size, strategy.precision, device, e)
-    each = (seconds.flops + seconds.bytes + seconds.launch)[table.row]
-    again = each[~table.backward].sum() if strategy.recompute else 0.0
+def _update(case: Case, device: Device, e: Efficiency) -> float:
+    strategy = case.settings[0].strategy
     owned = case.workload.num_parameters / (1 if strategy.sharding == "ddp" else strategy.world_size)
-    update = optimizer_seconds(OPTIMIZERS[strategy.optimizer], round(owned), len(case.workload.parameters), device, e)
-    return float(strategy.grad_accum_steps * (each.sum() + again) + (sum(update) if updated else 0.0))
+    return sum(optimizer_seconds(OPTIMIZERS[strategy.optimizer], round(owned), len(case.workload.parameters), device, e))
 
 
 def fit_constants(points: Sequence[Point], exclude: str = "", start: Array | None = None) -> Array:
-    """The values of ``FITTED`` from all points but those of the device or model named ``exclude``, searched from ``start``."""
+    """The values of ``FITTED`` from all points but those of the chip, model or scale ``exclude``, searched from ``start``."""
     used = [p for p in points if exclude not in p.names]
     prior, sigma = np.log([c.prior for c in FITTED]), np.log([c.factor for c in FITTED])
 
@@ -243,25 +291,31 @@ def _loss(error: Array) -> Array:
 
 
 def without_each(points: Sequence[Point], all_rows: Array) -> dict[str, Array]:
-    """The constants that were fitted without each device, and without each model, by its name."""
+    """The constants that were fitted without each chip, each model and each scale, by its name."""
     names = sorted({name for p in points for name in p.names})
     with ProcessPoolExecutor(2) as pool:
-        found = pool.map(partial(fit_constants, points, start=all_rows), names)
+        found = pool.map(partial(_without, points, all_rows), names)
         return dict(zip(names, found, strict=True))
 
 
+def _without(points: Sequence[Point], all_rows: Array, name: str) -> Array:
+    """Searched from all rows' constants, but for what those know of nothing else: a chip's own, all of a scale."""
+    own = [one.name == name or name in (ONE_DEVICE, SEVERAL_DEVICES) for one in FITTED]
+    return fit_constants(points, name, np.where(own, [one.prior for one in FITTED], all_rows))
+
+
 def table(points: Sequence[Point], held_out: Mapping[str, Array], all_rows: Array) -> str:
-    """Mean absolute error and bias of every group: of all rows' constants, and of those without its device or its model."""
-    lines = [f"{'set / model or kernel / device / precision':<62}{'rows':>5}{'in':>7}{'device out':>16}{'model out':>16}"]
+    """Mean absolute error and bias of every group: of all rows' constants, and of those without its chip, model or scale."""
+    heads = "".join(f"{name:>16}" for name in ("chip out", "model out", "scale out"))
+    lines = [f"{'set / model or kernel / device / precision / software / scale':<84}{'rows':>5}{'in':>7}{heads}"]
     for p in points:
-        device, model = p.group[2], next((n for n in p.names if n != p.group[2]), "")
         cells = []
-        for values in (all_rows, held_out.get(device), held_out.get(model)):
+        for values in (all_rows, *(held_out.get(name) for name in (p.chip, p.model, p.scale))):
             error = p.predict(applied(values)) / p.measured - 1 if values is not None else np.array([np.nan])
             cells.append((float(np.abs(error).mean()), float(np.median(error))))
         (inside, _), *outside = cells
         text = "".join(f"{a:>8.1%}{b:>+8.1%}" for a, b in outside)
-        lines.append(f"{' / '.join(p.group):<62}{len(p.measured):>5}{inside:>7.1%}{text}")
+        lines.append(f"{' / '.join(p.group):<84}{len(p.measured):>5}{inside:>7.1%}{text}")
     return "\n".join(lines)
 
 
@@ -277,27 +331,33 @@ def written(values: Array) -> dict[str, Any]:
     return found
 
 
-def sigmas(points: Sequence[Point], held_out: Mapping[str, Array], all_rows: Array) -> dict[SoftwareLevel, dict[str, float]]:
-    """Of work, from the rows of steps: what all rows' constants miss, and what is added without the device or the model.
+def sigmas(points: Sequence[Point], held_out: Mapping[str, Array], name: str, values: Array) -> dict[str, dict[str, float]]:
+    """Of work, by level, without the rows of ``name``: what ``values`` miss, and what is added without the chip or the model.
 
-    Such that 80 % of a level's rows lie within 1.28 of them. A device that is held out has siblings of its architecture in the
-    fit, which a new one has not: ``LEAST``.
+    Such that 80 % of a level's rows lie within 1.28 of them; of a level that has no others, of all levels' rows.
     """
+    rows = [p for p in points if p.model and name not in p.names]
 
     def of(level: SoftwareLevel) -> dict[str, float]:
-        own = [p for p in points if p.group[0] != "kernels" and p.level == level]
+        own = [p for p in rows if p.level == level] or rows
 
         def miss(chosen: Callable[[Point], Array]) -> float:
             logs = [np.log(p.predict(applied(chosen(p))) / p.measured) for p in own]
             return float(np.quantile(np.abs(np.concatenate(logs)), 0.8)) / Z80
 
-        base = max(LEAST["base"], miss(lambda p: all_rows))
-        device = miss(lambda p: held_out[p.group[2]])
-        model = miss(lambda p: held_out[next(n for n in p.names if n != p.group[2])])
-        beyond = {"device": device, "model": model}
+        base = max(LEAST["base"], miss(lambda p: values))
+        beyond = {"device": miss(lambda p: held_out[p.chip]), "model": miss(lambda p: held_out[p.model])}
         return {"base": base, **{k: max(LEAST[k], max(v**2 - base**2, 0.0) ** 0.5) for k, v in beyond.items()}}
 
     return {level: of(level) for level in LEVELS}
+
+
+def parts(points: Sequence[Point], held_out: Mapping[str, Array], name: str, values: Array) -> dict[str, dict[str, Any]]:
+    """The constants without ``name`` as the file has them, with what they miss."""
+    found = written(values)
+    for level, missed in sigmas(points, held_out, name, values).items():
+        found[level]["sigmas"] = missed
+    return found
 
 
 def to_toml(parts: Mapping[str, Mapping[str, Any]]) -> str:
@@ -323,7 +383,7 @@ def _key(name: str) -> str:
 
 
 HEAD_HELD_OUT = """\
-# What differs from constants.toml where the fit did not see a device or a model; written beside it by fit_prediction.py.
+# What differs from constants.toml where the fit did not see a chip, a model or a scale; written beside it by fit_prediction.py.
 """
 HEAD = """\
 # Constants of the prediction; prediction/efficiency.py says what they mean. Written by benchmarks/fit_prediction.py on {date}.
@@ -346,12 +406,10 @@ def main(folder: Path) -> None:
     rows = "".join(f"\n#   {FILES.get(name, KERNELS)}: {count} rows" for name, count in counted.items())
     head = HEAD.format(date=datetime.datetime.now(datetime.UTC).date(), rows=rows)
     kept = tomllib.loads(TARGET.read_text(encoding="utf-8"))
-    parts = {part: {**kept[part], **entries} for part, entries in written(all_rows).items()}
-    for level, missed in sigmas(points, held_out, all_rows).items():
-        parts[level] |= {"sigmas": missed}
+    found = {part: {**kept[part], **entries} for part, entries in parts(points, held_out, "", all_rows).items()}
     seen = {"seen": {"names": sorted(held_out)}}
-    TARGET.write_text(head + "\n" + to_toml({"sigmas": kept["sigmas"], **seen, **parts}), encoding="utf-8")
-    apart = {_key(name): written(values) for name, values in held_out.items()}
+    TARGET.write_text(head + "\n" + to_toml({"sigmas": kept["sigmas"], **seen, **found}), encoding="utf-8")
+    apart = {_key(name): parts(points, held_out, name, values) for name, values in held_out.items()}
     HELD_OUT.write_text(HEAD_HELD_OUT + "\n" + to_toml(apart), encoding="utf-8")
     print(table(points, held_out, all_rows))
 

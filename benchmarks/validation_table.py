@@ -1,4 +1,4 @@
-"""The table of ``docs/validation.md``: every set, what may be seen of it, and the errors beside those of the baselines.
+"""The tables of ``docs/validation.md``: every set, what may be seen of it, and the errors beside those of the baselines.
 
     python benchmarks/validation_table.py FOLDER
 
@@ -8,10 +8,12 @@ FOLDER holds the CSV files, by the names below.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from paceline.validation import Info, validate
+from paceline.validation import Info, Validation, validate
 
 FILES = {
     "neusight": "neusight_model_latency",
@@ -24,9 +26,10 @@ FILES = {
     "vtrain": "vtrain_megatron_a100",
 }
 RUNS = (
-    ("neusight", "none"),
-    ("mlperf", "none"),
+    ("mlperf", "up_to=16"),
     ("mlperf", "one_node"),
+    ("mlperf", "none"),
+    ("neusight", "none"),
     ("pollux_sia", "none"),
     ("pollux_sia", "up_to=8"),
     ("llmfoundry", "none"),
@@ -40,7 +43,10 @@ RUNS = (
     ("vtrain", "none"),
     ("vtrain", "up_to=2"),
 )
-HEAD = ("set", "seen", "points", "cover", "MAPE", "median", "p90", "in 80 %", "baselines (MAPE)")
+HEAD = ("set", "seen", "points", "cover", "MAPE", "median", "p90", "in 80 %", "wait, points", "baseline: MAPE / ours (rows)")
+SCALES = ((1, 8), (9, 15), (16, 16), (17, 64), (65, 256), (257, 1024), (1025, inf), (16, inf))
+"""Numbers of devices, from and to; the last is that of the target on pollux_sia."""
+BY_SCALE = (("mlperf", "none"), ("mlperf", "up_to=16"), ("mlperf", "one_node"), ("pollux_sia", "up_to=8"))
 
 
 def percent(value: float | None) -> str:
@@ -48,24 +54,44 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def row(name: str, info: str, figures: dict[str, Any]) -> tuple[str, ...]:
-    """One line of the table."""
-    shares = (figures[key] for key in ("coverage", "mape", "median", "p90", "interval_share"))
-    baselines = ", ".join(f"{one} {percent(error)}" for one, error in figures["baselines"].items())
-    return name, info, str(figures["points"]), *map(percent, shares), baselines or "-"
+def line(*cells: str) -> str:
+    """A row of Markdown."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def row(done: Validation) -> str:
+    """One line of the first table."""
+    figures: Mapping[str, Any] = done.to_json()
+    own, count = figures["mape_on_baseline_rows"], figures["baseline_points"]
+    said = [f"{one} {percent(error)} / {percent(own[one])} ({count[one]})" for one, error in figures["baselines"].items()]
+    shares = (percent(figures[key]) for key in ("coverage", "mape", "median", "p90", "interval_share"))
+    wait = f"{figures['sync_share_points']:.1f}" if "sync_share_points" in figures else "-"
+    return line(done.name, str(done.info), str(figures["points"]), *shares, wait, ", ".join(said) or "-")
+
+
+def scales(done: Validation) -> Iterator[str]:
+    """Lines of the second table: the groups of single scales, averaged by their points."""
+    groups = [group for group in done.groups if group["by"] == "scale" and group["points"]]
+    for low, high in SCALES:
+        chosen = [group for group in groups if low <= int(group["name"]) <= high]
+        if points := sum(group["points"] for group in chosen):
+            name = str(low) if low == high else f"{low} and more" if high == inf else f"{low} to {high}"
+            means = (sum(g[key] * g["points"] for g in chosen) / points for key in ("mape", "interval_share"))
+            yield line(done.name, str(done.info), name, str(points), *map(percent, means))
 
 
 def main(folder: str) -> None:
-    """Print the table as Markdown, and the groups that the targets name."""
-    print("| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD))
+    """Print both tables as Markdown."""
+    print(line(*HEAD) + "\n|" + "---|" * len(HEAD))
+    by_scale = []
     for name, info in RUNS:
         done = validate(name, Path(folder) / f"{FILES[name]}.csv", Info.parse(info))
-        print("| " + " | ".join(row(name, info, done.total)) + " |", flush=True)
-        if (name, info) == ("mlperf", "none"):
-            eight = next(group for group in done.groups if group["by"] == "scale" and group["name"] == "8")
-            print("| " + " | ".join(row("mlperf, 8 accelerators", info, eight)) + " |")
-        if "sync_share_points" in done.total:
-            print(f"| {name}, share of the wait | {info} | | | {done.total['sync_share_points']:.1f} points | | | | |")
+        print(row(done), flush=True)
+        if (name, info) in BY_SCALE:
+            by_scale += scales(done)
+    heads = ("set", "seen", "devices", "points", "MAPE", "in 80 %")
+    print("\n" + line(*heads) + "\n|" + "---|" * len(heads))
+    print("\n".join(by_scale))
 
 
 if __name__ == "__main__":

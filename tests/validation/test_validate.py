@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from pathlib import Path
 
 import pytest
 
-from measured_rows import columns, values, write
+from measured_rows import columns, write
 from paceline import hardware
 from paceline.cli import main
 from paceline.errors import UserError
+from paceline.rows import read
 from paceline.validation import Info, validate
-from paceline.validation.case import Case, Keys
-from paceline.validation.sets import making
+from paceline.validation.case import Case, HoldOut, Keys, Skip
+from paceline.validation.model import Model
+from paceline.validation.sets import adapter, making
 from paceline.validation.validate import _visible
 from paceline.workload import workload
 
 KEYS = ["points", "coverage", "mape", "median", "p90", "worst", "interval_share", "baselines", "groups", "skipped"]
+MORE = ["baseline_points", "mape_on_baseline_rows"]
 FILES = {
     "mlperf": "mlperf_training", "pollux_sia": "pollux_sia_dataparallel", "neusight": "neusight_model_latency",
     "llmfoundry": "llmfoundry_mpt_fsdp", "tf_benchmarks": "tf_benchmarks_2017_k80_p100", "vtrain": "vtrain_megatron_a100",
     "nvidia_dle": "nvidia_dle", "lambda": "lambda_single_node",
 }  # fmt: skip
+
+PUBLISHED = [
+    ("mlperf", "up_to=16", 0.182, 1), ("mlperf", "one_node", 0.152, 1), ("mlperf", "none", 0.14, 1),
+    ("neusight", "none", 0.073, 1),
+]  # fmt: skip
+"""Set, what is seen, the MAPE of docs/validation.md, and which of the rows are taken."""
 
 
 def scales(name: str = "lambda") -> list[dict[str, str]]:
@@ -81,7 +89,7 @@ def test_the_command_prints_the_keys_and_a_narrow_table(tmp_path: Path, capsys: 
     path = str(write(tmp_path / "a.csv", "mlperf", [{}, {"accelerator": "Abacus-9"}]))
     assert main(["validate", "mlperf", path, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert list(data)[: len(KEYS)] == KEYS and data["points"] == 1
+    assert list(data)[: len(KEYS)] == KEYS and data["points"] == 1 and set(MORE) <= set(data)
     assert {"by", "name", *KEYS[:8]} <= set(data["groups"][0])
     assert main(["validate", "mlperf", path, "--info", "one_node"]) == 0
     out, err = capsys.readouterr()
@@ -151,11 +159,37 @@ def shared(name: str) -> Path:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_row_of_the_measured_files_is_read(name: str) -> None:
-    """Every twentieth row: a case or a reason, and never an error."""
-    with shared(name).open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))[::20]
-    assert set(columns(name)) <= set(rows[0])
-    assert values(name).keys() <= rows[0].keys()
+    """A case or a reason, and never an error."""
+    reader = adapter(name)
+    outcomes = [reader.read(row) for row in read(shared(name), (*reader.texts, *reader.numbers))]
+    assert any(isinstance(one, Case) for one in outcomes) and all(isinstance(one, Case | Skip) for one in outcomes)
+    reasons = {one.reason for one in outcomes if isinstance(one, Skip)}
+    assert len(reasons) < 12 and all(reasons)
+
+
+@pytest.mark.parametrize(("name", "info", "published", "every"), PUBLISHED)
+def test_the_error_is_what_the_docs_say(name: str, info: str, published: float, every: int, tmp_path: Path) -> None:
+    """A quarter more than the published MAPE at most, on every so many rows of a file."""
+    head, *rows = shared(name).read_text(encoding="utf-8").splitlines(keepends=True)
+    thin = tmp_path / "thin.csv"
+    thin.write_text("".join([head, *rows[::every]]), encoding="utf-8")
+    assert validate(name, thin, Info.parse(info)).total["mape"] < 1.25 * published
+
+
+HELD = {
+    ("none", "device", 1): "Ampere GA100", ("up_to=2", "device", 64): "Ampere GA100", ("one_device", "model", 8): "resnet-50",
+    ("one_node", "scale", 64): "", ("up_to=16", "scale", 64): "", ("up_to=4", "scale", 8): "several devices",
+    ("one_device", "scale", 2): "several devices", ("none", "scale", 8): "several devices", ("none", "scale", 1): "one device",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "name"), HELD.items())
+def test_no_constant_has_seen_a_row_of_what_is_held_out(given: tuple[str, HoldOut, int], name: str) -> None:
+    info, hold_out, devices = given
+    keys = Keys("resnet", "A100 SXM 40GB", devices, max(1, devices // 8))
+    setting = making.setting(hardware.cluster("A100 SXM 40GB", 1, 1), 32, "fp16", "momentum")
+    one = Case(keys=keys, workload=workload("resnet-50"), settings=(setting,), software="tuned", step_s=0.1)
+    assert Model(lambda case: [], Info.parse(info), hold_out).held_out(one) == name
 
 
 def test_of_another_release_a_row_teaches_nothing_where_the_same_has_any() -> None:

@@ -153,7 +153,7 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
         f"Not calibrated. {device.name}: {kind} {format_flops(rate.value)} at {strategy.precision} ({rate.source}), memory "
         f"{format_byte_rate(device.memory_bandwidth.value)} ({device.memory_bandwidth.source})."
     )
-    if device.name not in e.seen:
+    if device.chip not in e.seen:
         yield f"No measurement of {device.name} went into the constants: datasheet numbers alone, and a wider range."
     yield f"Software: {e.level}, {LEVELS[e.level]}."
     yield (

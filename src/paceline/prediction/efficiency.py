@@ -18,6 +18,10 @@ from paceline.prediction.uncertainty import Sigmas
 
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
+MOST_DEVICES = 8
+"""Of a row that the constants were fitted on, all on one node."""
+ONE_DEVICE, SEVERAL_DEVICES = "one device", "several devices"
+"""Scales that constants were fitted without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class Efficiency:
         overlap_penalty: share of the time in which exchange and compute work at once that is lost to both: the kernels that
             move messages take multiprocessors and memory bandwidth. 0 hides all of it, 1 none.
         straggler_spread: standard deviation of the workers' compute times in one step, relative to their mean.
-        sigmas: what these constants miss. ``seen``: devices and models by name that they were fitted on.
+        sigmas: what these constants miss. ``seen``: chips, models and scales by name that they were fitted on.
         time_factor: on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation).
     """
 
@@ -130,8 +134,8 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
     """The fitted efficiencies of a software level.
 
     Args:
-        without: a device or a model, by its name here, whose measurements the constants must not have seen; constants
-            that were fitted without it are in the file, for what it saw.
+        without: a chip (``Device.chip``), a model by its name here or a scale whose measured steps the constants must not
+            have seen; constants that were fitted without it are in the file, for what it saw.
 
     Raises:
         UserError: no such level.

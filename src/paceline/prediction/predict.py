@@ -131,7 +131,7 @@ def predict(
     low_s, high_s = high.placed.step / spread, low.placed.step * spread
     if efficiencies is None and calibration is None:
         named, sigmas = efficiency.seen, efficiency.sigmas
-        known = {"device_seen": cluster.device.name in named, "model_seen": workload.name in named}
+        known = {"device_seen": cluster.device.chip in named, "model_seen": workload.name in named}
         factor = math.exp(Z80 * deviation(exposed, sigmas, nodes=cluster.num_nodes, **known))
         low_s, high_s = low_s / factor, high_s * factor
     waited = placed.update_start - parts.micro_steps * (parts.forward + parts.backward) + parts.after

@@ -117,7 +117,7 @@ class Info:
 
     @property
     def hold_out(self) -> HoldOut:
-        """What the shipped constants are fitted without, unless the user says it."""
+        """What the shipped constants are fitted without, unless the user says it: all boards of a device's chip count as it."""
         return {"none": "device", "one_device": "model"}.get(self.kind, "scale")  # type: ignore[return-value]
 
     def __str__(self) -> str:

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from paceline.hardware.cluster import Cluster
 from paceline.prediction import Correction, Observation, Prediction, fit, predict
-from paceline.prediction.efficiency import Efficiency, efficiency
+from paceline.prediction.efficiency import MOST_DEVICES, ONE_DEVICE, SEVERAL_DEVICES, Efficiency, efficiency
 from paceline.strategy.strategy import Strategy
-from paceline.validation.case import Case, HoldOut, Software
+from paceline.validation.case import Case, HoldOut, Info, Software
 from paceline.validation.score import Estimate
 from paceline.workload.layers import Workload
 
@@ -28,16 +28,17 @@ class Model:
 
     Args:
         visible: the rows that may be seen for a case; the same object for cases that see the same.
+        info: which rows those are.
         hold_out: what the fitted constants must not have seen of a case.
     """
 
-    def __init__(self, visible: Callable[[Case], Sequence[Case]], hold_out: HoldOut) -> None:
-        self._visible, self._hold_out = visible, hold_out
+    def __init__(self, visible: Callable[[Case], Sequence[Case]], info: Info, hold_out: HoldOut) -> None:
+        self._visible, self._info, self._hold_out = visible, info, hold_out
         self._corrections: dict[tuple[int, str, str], tuple[Sequence[Case], Correction | None]] = {}
 
     def __call__(self, case: Case) -> Estimate:
         """The estimate of each setting, averaged by weight."""
-        without, correction = self._held_out(case), self._correction(case)
+        without, correction = self.held_out(case), self._correction(case)
         found = [
             (one.weight, _predict(case.workload, one.cluster, one.strategy, case.software, without, correction))
             for one in case.settings
@@ -49,12 +50,22 @@ class Model:
             sync_s=sum(w * p.exposed_comm_s for w, p in found),
         )
 
-    def _held_out(self, case: Case) -> str:
-        """The device or the workload that the constants must not have seen."""
-        return {"device": case.settings[0].cluster.device.name, "model": case.workload.name}.get(self._hold_out, "")
+    def held_out(self, case: Case) -> str:
+        """The chip, the workload or the scale that the constants must not have seen.
+
+        The fit read rows on one node of at most ``MOST_DEVICES`` devices: no scale needs to be left out where all of those
+        are in sight.
+        """
+        if self._hold_out == "device":
+            return case.settings[0].cluster.device.chip
+        if self._hold_out == "model":
+            return case.workload.name
+        if self._info.kind == "one_node" or self._info.limit >= MOST_DEVICES:
+            return ""
+        return ONE_DEVICE if case.keys.devices == 1 else SEVERAL_DEVICES
 
     def _correction(self, case: Case) -> Correction | None:
-        rows, without = self._visible(case), self._held_out(case)
+        rows, without = self._visible(case), self.held_out(case)
         key = (id(rows), case.software, without)
         if key not in self._corrections:
             seen = [_observation(row) for row in rows if len(row.settings) == 1]

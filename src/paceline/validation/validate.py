@@ -78,7 +78,7 @@ def validate(
     say(f"{name}: {len(outcomes)} rows, {len(cases)} can be modelled")
     seen = [case for case in cases if info.shows(case.keys)]
     scored = [case for case in cases if not info.shows(case.keys)]
-    model, baselines = Model(_visible(seen, info), hold_out), Baselines(seen, cases, hold_out)
+    model, baselines = Model(_visible(seen, info), info, hold_out), Baselines(seen, cases, hold_out)
     points: list[Point] = []
     for count, case in enumerate(scored, 1):
         try:

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from dataclasses import replace
+from itertools import product
 from math import prod
 
 import pytest
@@ -19,6 +20,7 @@ from paceline.planning.why import matches, parse_wanted
 from paceline.prediction import Observation, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.convergence import Point, accuracies, fit, mlperf
+from paceline.reporting.planning import plan_text
 from paceline.strategy import COMPRESSIONS
 from paceline.workload import Workload, workload
 
@@ -65,14 +67,63 @@ def test_every_combination_is_predicted_or_has_its_reason(toy: Workload, space: 
     )
     left_out = Tally()
     made = candidates(space, Work(), left_out)
-    sizes = (
-        space.clusters, space.batches, space.precisions, space.compressions, space.exchanges, space.shardings,
-        space.accumulations, space.recomputes, space.buckets,
-    )  # fmt: skip
-    assert len(made) + sum(x.count for x in left_out.excluded()) == prod(map(len, sizes))
+    cut = {  # ways that a bucket's size changes: those that exist and exchange bucket by bucket
+        (c, x, s)
+        for c, x, s in product(space.compressions, space.exchanges, space.shardings)
+        if x == "allreduce" and x in COMPRESSIONS[c].exchanges and (s == "ddp" or c == "dense")
+    }
+    several = sum(c.world_size > 1 for c in space.clusters)
+    ways = len(space.compressions) * len(space.exchanges) * len(space.shardings) * len(space.clusters)
+    alike = prod(map(len, (space.batches, space.precisions, space.accumulations, space.recomputes)))
+    distinct = (ways + several * len(cut) * (len(space.buckets) - 1)) * alike
+    assert len(made) + sum(x.count for x in left_out.excluded()) == distinct
+    assert len({(id(c), *s.to_json().items()).__repr__() for c, s in made}) == len(made)
     reasons = {x.reason for x in left_out.excluded()}
     assert {"toy has no bf16", "the exchange cannot carry the compression"} <= reasons
     assert any("does not divide" in reason for reason in reasons)
+
+
+def test_what_has_no_price_is_on_the_front_only_as_the_fastest(toy: Workload, space: Space) -> None:
+    found = plan(toy, space, Goal("fastest"), Work(total=1e7), prices={"fast": 2.5})
+    assert {one.cluster.device.name for one in found.front} == {"fast"}
+    other = plan(toy, space, Goal("fastest"), Work(total=1e7), prices={"toy": 1.0})
+    assert other.front[0].cluster.device.name == "fast"
+    assert {one.cluster.device.name for one in other.front[1:]} == {"toy"}
+
+
+def test_a_limit_comes_with_the_probability_of_meeting_it(toy: Workload, space: Space) -> None:
+    """The middle is met with a half, the upper end of the 80 % range with nine tenths."""
+    one = replace(space, clusters=space.clusters[-1:], batches=(512,), compressions=("dense",), exchanges=("allreduce",))
+    free = plan(toy, one, Goal("fastest"), prices=PRICES).best
+    assert free.meets is None
+    for goal, chance in (
+        (Goal("deadline", free.time_s * (1 + 1e-9)), 0.5),
+        (Goal("deadline", free.time_high_s), 0.9),
+        (Goal("budget", free.usd_high), 0.9),
+        (Goal("budget", 1e9), 1.0),
+    ):
+        found = plan(toy, one, goal, prices=PRICES)
+        assert found.best.meets == found.to_json()["best"]["meets"] == pytest.approx(chance, abs=0.005)
+        assert f"meets {goal} with {found.best.meets:.0%}" in plan_text(found)
+    assert Goal("deadline", 10.0).chance(10.0, 0.3) == 0.5 and Goal("deadline", 9.0).chance(10.0, 0.0) == 0.0
+
+
+def test_a_plainer_winner_says_what_it_gives_up(toy: Workload, space: Space) -> None:
+    found = plan(toy, replace(space, batches=()), Goal("fastest"), prices=PRICES)
+    least = min(one.time_s for one in found.front)
+    behind = found.best.time_s / least - 1
+    assert ("preferred" in found.best.reason) == (behind >= 0.0005)
+    if behind >= 0.0005:
+        assert f"within {behind:.1%} of the fastest" in found.best.reason
+
+
+@pytest.mark.parametrize(("name", "saves"), [("vgg-16", False), ("gpt2", True)])
+def test_recomputing_that_saves_nothing_is_left_out(name: str, saves: bool) -> None:
+    space = Space(clusters=(cluster("A100", 1, 1),), batches=(8,), precisions=("bf16",))
+    found = plan(workload(name), space, Goal("fastest"), why_not={"recompute": True})
+    said = [x for x in found.excluded if x.reason.startswith("recomputing saves")]
+    assert (found.asked is not None) == saves and bool(said) != saves
+    assert saves or (said[0].count == found.considered and found.why_not.startswith("recomputing saves this network no memory"))
 
 
 def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:

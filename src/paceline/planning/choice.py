@@ -21,6 +21,7 @@ class Choice:
 
     Attributes:
         time_s, usd: of the whole work, with the ends of their 80 % interval; dollars are NaN without a price.
+        meets: probability that it meets the goal's limit; None without one.
         reason: why it stands where it stands, against the best.
     """
 
@@ -34,6 +35,7 @@ class Choice:
     usd: float
     usd_low: float
     usd_high: float
+    meets: float | None = None
     reason: str = ""
 
     @property
@@ -49,7 +51,7 @@ class Choice:
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
-        numbers = ("samples", "time_s", "time_low_s", "time_high_s", "usd", "usd_low", "usd_high", "title", "reason")
+        numbers = ("samples", "time_s", "time_low_s", "time_high_s", "usd", "usd_low", "usd_high", "meets", "title", "reason")
         p = self.prediction
         step = [
             "step_time_s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -45,6 +46,13 @@ class Goal:
     def limited(self, time_s: Array, usd: Array) -> Array:
         """What ``limit`` is a limit on."""
         return usd if self.kind == "budget" else time_s
+
+    def chance(self, value: float, spread: float) -> float | None:
+        """Probability that a log-normal quantity with the median ``value`` and ``spread``, the standard deviation of its
+        logarithm, is within the limit; None without a limit."""
+        if math.isinf(self.limit):
+            return None
+        return NormalDist().cdf(math.log(self.limit / value) / spread) if spread else float(value <= self.limit)
 
     def amount(self, value: float) -> str:
         """``value`` in the unit of the limit."""

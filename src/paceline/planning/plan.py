@@ -17,7 +17,7 @@ from paceline.planning.evaluate import evaluate, log_spread
 from paceline.planning.goal import Array, Goal, money
 from paceline.planning.scaling import scaling
 from paceline.planning.space import Candidate, Space, Tally, candidates
-from paceline.planning.why import Wanted, describe, difference, illegal, matches
+from paceline.planning.why import POINTLESS, Wanted, describe, difference, illegal, matches, saves_memory
 from paceline.planning.work import Work
 from paceline.prediction import Correction, Prediction, predict
 from paceline.prediction.batch import Steps
@@ -49,6 +49,7 @@ class _Table:
 
     workload: Workload
     work: Work
+    goal: Goal
     prices: Mapping[str, Price | None]
     made: Sequence[Candidate]
     step_s: Array
@@ -71,6 +72,7 @@ class _Table:
         found = Choice(
             cluster=cluster, strategy=strategy, prediction=p, samples=samples, time_s=time, time_low_s=time * low,
             time_high_s=time * high, usd=usd, usd_low=usd * low, usd_high=usd * high,
+            meets=self.goal.chance(usd if self.goal.kind == "budget" else time, spread),
         )  # fmt: skip
         reason = difference(found, best) if best else f"waits for {p.bottleneck} most"
         return replace(found, reason=reason)
@@ -104,7 +106,12 @@ def plan(
     if goal.needs_price and (unknown := [name for name, one in listed.items() if one is None]):
         raise UserError(f"no price of {unknown[0]} is known, which goal {goal} needs", f"give --price {unknown[0]!r}=DOLLARS")
     left_out = Tally()
+    pointless = len(space.recomputes) > 1 and not saves_memory(workload)
+    if pointless:
+        space = replace(space, recomputes=(False,))
     made = candidates(space, work, left_out)
+    if pointless:
+        left_out.add(POINTLESS, len(made))
     if not made:
         raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
     found = evaluate(workload, made, left_out, correction, software)
@@ -113,9 +120,10 @@ def plan(
         fitting = _at_once(made, fitting, left_out)
     notice = _notice(workload, space, work)
     one = partial(predict, correction=correction, efficiency=software)
-    table = _table(workload, work, listed, [made[i] for i in fitting], found.step_s[fitting], one)
+    table = _table(workload, work, goal, listed, [made[i] for i in fitting], found.step_s[fitting], one)
     order = _ranked(goal, table, left_out)
     best = table.choice(order[0])
+    best = replace(best, reason="; ".join(filter(None, (best.reason, _preferred(table, order)))))
     said, asked = _why_not(why_not, table, best, goal, left_out, space, work)
     ranking = (best, *(table.choice(i, best) for i in _distinct(order, table.made)[1:SHOWN]))
     front = tuple(table.choice(i) for i in _thin(_front(table), FRONT))
@@ -180,13 +188,13 @@ def _notice(workload: Workload, space: Space, work: Work) -> str:
 
 
 def _table(
-    workload: Workload, work: Work, prices: Mapping[str, Price | None], made: Sequence[Candidate], step_s: Array,
-    predictor: Callable[..., Prediction],
+    workload: Workload, work: Work, goal: Goal, prices: Mapping[str, Price | None], made: Sequence[Candidate],
+    step_s: Array, predictor: Callable[..., Prediction],
 ) -> _Table:
     steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])
     rate = {name: one.usd_per_device_hour / 3600 if one else math.nan for name, one in prices.items()}
     dollars = np.array([rate[c.device.name] * c.world_size for c, _ in made])
-    return _Table(workload, work, prices, made, step_s, step_s * steps, step_s * steps * dollars, predictor)
+    return _Table(workload, work, goal, prices, made, step_s, step_s * steps, step_s * steps * dollars, predictor)
 
 
 def _ranked(goal: Goal, table: _Table, left_out: Tally) -> list[int]:
@@ -217,6 +225,24 @@ def _ranked(goal: Goal, table: _Table, left_out: Tally) -> list[int]:
     return [int(i) for i in allowed[order]]
 
 
+def _preferred(table: _Table, order: Sequence[int]) -> str:
+    """Why the best is not the one with the smallest time or cost; empty where it is."""
+    score = table.goal.score(table.time_s, table.usd)
+    first = order[0]
+    least = min(order, key=lambda i: float(score[i]))
+    behind = float(score[first] / score[least]) - 1
+    if behind < 0.0005:
+        return ""
+    one, other = table.made[first][1], table.made[least][1]
+    why = "as the cheaper" if not table.goal.by_cost else "as the faster"
+    if _detours(one) < _detours(other):
+        why = "as simpler"
+    elif one.global_batch_size < other.global_batch_size:
+        why = "for its smaller batch"
+    what = "cheapest" if table.goal.by_cost else "fastest"
+    return f"preferred {why}: within {behind:.1%} of the {what}, {describe(*table.made[least])}"
+
+
 def _over(ratio: float) -> str:
     return f"{ratio - 1:.0%} more" if ratio < 10 else f"{ratio:,.0f} times as much"
 
@@ -244,13 +270,14 @@ def _distinct(order: Sequence[int], made: Sequence[Candidate]) -> list[int]:
 
 
 def _front(table: _Table) -> list[int]:
-    """Pareto front of time against money, among strategies whose samples are known; by time alone without prices."""
+    """Pareto front of time against money, among strategies whose samples are known; one without a price counts by its time
+    alone, so that it is on it only as the fastest of all."""
     known = np.flatnonzero([table.work.known(s.compression) for _, s in table.made])
-    usd = np.nan_to_num(table.usd[known], nan=0.0)
-    order = known[np.lexsort((usd, table.time_s[known]))]
-    costs = np.nan_to_num(table.usd[order], nan=0.0)
+    usd = np.nan_to_num(table.usd, nan=math.inf)
+    order = known[np.lexsort((usd[known], table.time_s[known]))]
+    costs = usd[order]
     before = np.concatenate(([math.inf], np.minimum.accumulate(costs)[:-1]))
-    return [int(i) for i in order[costs < before * (1 - 1e-9)]]
+    return [int(order[0]), *(int(i) for i in order[1:][costs[1:] < before[1:] * (1 - 1e-9)])]
 
 
 def _thin(found: Sequence[int], most: int) -> list[int]:

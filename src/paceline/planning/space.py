@@ -132,19 +132,21 @@ def _ways(space: Space, work: Work, left_out: Tally, times: int) -> Iterator[Str
     compressions = space.compressions or COMPRESSIONS
     made = product(compressions, space.exchanges, space.shardings, space.recomputes, tried, space.buckets)
     for compression, exchange, sharding, recompute, precision, bucket in made:
-        if compression in barred:
-            left_out.add(barred[compression], times)
-            continue
         if bucket != space.buckets[0] and exchange != "allreduce":
-            left_out.add("the size of a bucket matters only to allreduce", times)
-            continue
+            continue  # the same strategy once more
         try:
-            yield Strategy(
+            way = Strategy(
                 world_size=1, global_batch_size=1, compression=compression, exchange=exchange, sharding=sharding,
                 recompute=recompute, precision=precision, bucket_bytes=bucket, optimizer=space.optimizer,
             )  # fmt: skip
         except UserError as error:
-            left_out.add(_illegal(compression, exchange, sharding), times, error.message)
+            if bucket == space.buckets[0]:
+                left_out.add(_illegal(compression, exchange, sharding), times, error.message)
+            continue
+        if compression in barred:
+            left_out.add(barred[compression], times)
+        else:
+            yield way
 
 
 def _illegal(compression: str, exchange: str, sharding: str) -> str:
@@ -161,6 +163,8 @@ def _on(cluster: Cluster, space: Space, work: Work, ways: Sequence[Strategy], le
     batches = space.batches_on(n, work)
     here = []
     for way in ways:
+        if n == 1 and way.bucket_bytes != space.buckets[0]:
+            continue  # nothing is exchanged: the same strategy once more
         why = _excluded_on(cluster, way, not space.precisions)
         if why:
             left_out.add(why, len(batches) * len(space.accumulations))

@@ -86,15 +86,10 @@ class Outcome:
         other = f"{self.batch_note}; samples a second are compared, not steps."
         return (*((other,) if self.batch_note else ()), *self.prediction.assumptions)
 
-    @property
-    def missing_bytes(self) -> float:
-        """Of memory on a device; 0 where it fits."""
-        return max(0.0, self.prediction.memory_bytes - self.cluster.device.memory.value)
-
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
         said = ("title", "price", "scaling", "batch_note")
-        numbers = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "missing_bytes")
+        numbers = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd")
         own = {**{k: getattr(self, k) for k in (*said, *numbers)}, "assumptions": list(self.assumptions)}
         return {**self.prediction.to_json(), **own}
 

@@ -10,6 +10,7 @@ from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster, device
 from paceline.planning.space import Candidate, Tally
 from paceline.prediction import predict
+from paceline.prediction.plans import blocks
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.units import format_bytes, format_gib, format_seconds, parse_bytes
 from paceline.workload.layers import Workload
@@ -43,6 +44,7 @@ LEGAL: Mapping[str, Iterable[str]] = {
     "optimizer": OPTIMIZERS,
 }
 """Choices of one name among a few."""
+POINTLESS = "recomputing saves this network no memory: it has no repeated blocks that are worth it"
 EXAMPLES = {
     "nodes": "4",
     "workers": "8",
@@ -104,6 +106,11 @@ def fixed(name: str) -> UserError | None:
     return UserError(f"{name} makes another network, not another way to train this one", "run the command once for each")
 
 
+def saves_memory(workload: Workload) -> bool:
+    """Whether recomputing keeps less than it would otherwise: not without blocks that repeat."""
+    return blocks(workload).kept_bytes < workload.activation_bytes
+
+
 def matches(one: Candidate, wanted: Wanted) -> bool:
     """Whether a candidate has every choice that is wanted."""
     cluster, strategy = one
@@ -158,6 +165,8 @@ def illegal(
     if fields.get("compression", best.strategy.compression) != best.strategy.compression and "exchange" not in fields:
         fields["exchange"] = ""
     cluster = best.cluster
+    if wanted.get("recompute") and not saves_memory(workload):
+        return f"{POINTLESS}."
     title = ", ".join(f"{k} {v}" for k, v in wanted.items())
     if "device" in wanted:
         given = {c.device.name: c for c in clusters}

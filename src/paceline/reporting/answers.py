@@ -117,6 +117,8 @@ def plan_page(plan: Plan) -> Page:
         seconds(p.step_time_s),
         f"{time_range(p.low_s, p.high_s, p.step_time_s)}; {number(p.samples_per_s)} samples/s",
     )
+    if best.meets is not None:
+        page.card("goal", f"{best.meets:.0%}", f"the probability that it meets {plan.goal}")
     rows = [[one.title, seconds(one.time_s), cost(one), one.reason] for one in plan.ranking]
     page.sections += [
         *_front(plan),

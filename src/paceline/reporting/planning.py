@@ -32,6 +32,8 @@ def _plan(plan: Plan) -> Iterator[str]:
     yield from _said("best", best.title)
     yield from _said("time", f"{seconds(best.time_s)} ({time_range(best.time_low_s, best.time_high_s, best.time_s)})")
     yield from _said("cost", cost(best))
+    if best.meets is not None:
+        yield from _said("goal", f"meets {plan.goal} with {best.meets:.0%}")
     p = best.prediction
     yield from _said(
         "step", f"{seconds(p.step_time_s)} ({time_range(p.low_s, p.high_s, p.step_time_s)}), {rate(p.samples_per_s)} samples/s"
@@ -174,7 +176,7 @@ def _lacking(one: Outcome) -> str:
     """That it does not fit, and by how much; empty where it does."""
     if one.prediction.fits:
         return ""
-    return f"it does not fit the device's memory: {format_gib(one.missing_bytes)} are missing"
+    return f"it does not fit the device's memory: {format_gib(one.prediction.missing_bytes)} are missing"
 
 
 def explain_text(found: Explained) -> str:

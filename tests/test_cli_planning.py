@@ -219,3 +219,13 @@ def test_records_say_first_what_corrected(capsys: pytest.CaptureFixture[str], tm
     data = answer(capsys, f"predict resnet-50 --device V100 --global-batch 64 --records {table}")
     assert data["assumptions"][0] == "Corrected by 1 observed step on up to 1 device."
     assert not any("Not calibrated" in a for a in data["assumptions"])
+
+
+def test_the_error_on_held_out_runs_stands_beside_each_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (f"predict {JOB}", f"explain {JOB}", f"whatif {JOB} --change nodes+1", f"{PLAN} --compression dense"):
+        data = answer(capsys, command)
+        said = data["assumptions"] if "assumptions" in data else data["base"]["assumptions"]
+        assert any(a.startswith("On held-out published runs of this kind (ordinary") for a in said), command
+    nodes = answer(capsys, f"predict {JOB}")["held_out_error"]
+    alone = answer(capsys, "predict resnet-50 --device V100 --global-batch 64 --software tuned")["held_out_error"]
+    assert 0 < nodes < 1 and 0 < alone < 1 and nodes != alone

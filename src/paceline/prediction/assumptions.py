@@ -9,6 +9,7 @@ from paceline.prediction.calibration import Calibration
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
 from paceline.prediction.efficiency import HIGH, LOW, TYPICAL, Efficiency
+from paceline.prediction.held_out import HeldOut
 from paceline.prediction.memory import reserve_bytes
 from paceline.prediction.plans import blocks
 from paceline.strategy.exchange import CHUNK_ELEMENTS
@@ -42,6 +43,7 @@ def assumptions(
     overlap: bool,
     loader_samples_per_s: float = 0.0,
     efficiency: Efficiency = TYPICAL,
+    missed: HeldOut | None = None,
 ) -> tuple[str, ...]:
     """Every assumption behind a prediction. ``needed``: bytes of memory on one device."""
     return (
@@ -55,6 +57,7 @@ def assumptions(
         *_feed(loader_samples_per_s),
         *_unused(cluster),
         *_reserve(cluster),
+        *((str(missed),) if missed else ()),
     )
 
 

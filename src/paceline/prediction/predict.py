@@ -17,6 +17,7 @@ from paceline.prediction.correction import Correction
 from paceline.prediction.costs import StepCosts, calibrated_costs, catalogue_costs
 from paceline.prediction.efficiency import TYPICAL, Efficiency
 from paceline.prediction.explain import explanation
+from paceline.prediction.held_out import held_out
 from paceline.prediction.lazy import lazy
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.plans import ExchangePlan, blocks, exchange_plan
@@ -42,6 +43,8 @@ class Prediction(Metrics):
         memory: bytes on one device by purpose; they sum to ``memory_bytes``.
         fits: whether they fit the device's memory; ``missing_bytes``: how many of them do not.
         software: ``ordinary`` or ``tuned``, see ``Efficiency``.
+        held_out_error: of such predictions on published runs, mean of |predicted - measured| / measured; None where none is
+            of this kind.
         exposed: seconds of the step by the resource it waits for; they sum to ``step_time_s``, the largest is the
             ``bottleneck``.
         assumptions, timeline: worked out when they are read.
@@ -52,6 +55,7 @@ class Prediction(Metrics):
     fits: bool = True
     missing_bytes: float = 0.0
     software: str = "ordinary"
+    held_out_error: float | None = None
     exposed: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -135,6 +139,7 @@ def predict(
         factor = math.exp(Z80 * deviation(exposed, sigmas, nodes=cluster.num_nodes, **known))
         low_s, high_s = low_s / factor, high_s * factor
     waited = placed.update_start - parts.micro_steps * (parts.forward + parts.backward) + parts.after
+    missed = held_out(middle.level, cluster.num_nodes, correction is not None) if calibration is None else None
     made = Prediction(
         workload=workload.name,
         strategy=strategy.to_json(),
@@ -151,7 +156,7 @@ def predict(
         memory_bytes=needed,
         bottleneck=max(exposed, key=lambda name: exposed[name]),
         assumptions=lazy(
-            lambda: assumptions(workload, cluster, planned, calibration, needed, overlap, loader_samples_per_s, middle)
+            lambda: assumptions(workload, cluster, planned, calibration, needed, overlap, loader_samples_per_s, middle, missed)
         ),
         timeline=lazy(
             lambda: tuple(events(costs, parts, placed, [layer.name for layer in workload.layers], blocks(workload).names))
@@ -160,6 +165,7 @@ def predict(
         memory=memory,
         fits=needed <= available,
         software=middle.level,
+        held_out_error=None if missed is None else missed.mape,
         missing_bytes=max(0.0, needed - available),
         exposed={str(name): seconds for name, seconds in exposed.items()},
     )

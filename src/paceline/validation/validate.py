@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ class Validation:
     Attributes:
         total: figures of all scored rows (``score.summary``); ``groups``: the same by model, device and scale.
         skipped: reason to number of rows, most first.
-        seen: rows that the predictor saw, and that are therefore not scored.
+        seen: rows that the predictor saw, and that are therefore not scored. ``points``: those that are.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Validation:
     groups: list[dict[str, Any]]
     skipped: dict[str, int]
     seen: int
+    points: tuple[Point, ...] = field(default=(), repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """``total`` with ``groups``, ``skipped`` and how it was done."""
@@ -96,6 +97,7 @@ def validate(
         groups=grouped(points, cases, skips),
         skipped=dict(Counter(skip.reason for skip in skips).most_common()),
         seen=len(seen),
+        points=tuple(points),
     )
 
 

@@ -1,0 +1,54 @@
+"""Write ``prediction/held_out.toml``: the error of each kind of prediction on published runs that were held out.
+
+    python benchmarks/held_out.py FOLDER
+
+FOLDER holds the CSV files, by the names of ``validation_table.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from validation_table import FILES
+
+import paceline.prediction.held_out as there
+from paceline.record import environment
+from paceline.validation import Info, validate
+
+RUNS = (
+    *((name, "none") for name in FILES),
+    ("mlperf", "one_node"),
+    ("pollux_sia", "up_to=8"),
+    ("llmfoundry", "one_device"),
+)
+
+
+def main(folder: str) -> None:
+    """Validate every set, pool its rows by kind and write the figures."""
+    errors, sets = defaultdict(list), defaultdict(list)
+    for name, info in RUNS:
+        for point in validate(name, Path(folder) / f"{FILES[name]}.csv", Info.parse(info)).points:
+            level = "ordinary" if point.case.software == "ordinary" else "tuned"
+            kind = there.kind(level, max(1, point.case.keys.nodes), info != "none")
+            errors[kind].append(point.error)
+            if name not in sets[kind]:
+                sets[kind].append(name)
+        print(name, info, flush=True)
+    here = environment(())
+    lines = [
+        "# Written by benchmarks/held_out.py.",
+        f'date = "{here["date"][:10]}"',
+        f'commit = "{here["commit"]}"',
+    ]
+    for kind in sorted(errors):
+        named = ", ".join(f'"{name}"' for name in sets[kind])
+        lines += ["", "[[error]]", f'kind = "{kind}"', f"mape = {np.mean(errors[kind]):.4f}", f"points = {len(errors[kind])}"]
+        lines += [f"sets = [{named}]"]
+    Path(there.__file__).with_name(there.FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -21,9 +21,6 @@ PREDICT_EXAMPLE = """example:
 TRAIN_EXAMPLE = """example:
   paceline train --model lenet5 --data digits --workers 4 --compression terngrad --epochs 10 --out runs/mine"""
 
-REPORT_EXAMPLE = """example:
-  paceline report runs/demo"""
-
 BENCH_EXAMPLE = """example:
   paceline bench codec --codec ternary bf16 --size 100MB --threads 1"""
 

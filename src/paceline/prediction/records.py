@@ -20,10 +20,6 @@ from paceline.workload import workload
 NEEDED = ("workload", "device", "global_batch", "step_s")
 """Columns of a table; each row is a job, ``step_s`` and ``sync_s`` in seconds."""
 PROBE = "write it with paceline hardware probe --json > FILE.json"
-OPTIONAL = (
-    "devices_per_node", "nodes", "network", "precision", "compression", "exchange", "sharding", "grad_accum", "recompute",
-    "optimizer", "seq_len", "sync_s",
-)  # fmt: skip
 
 
 def observations(paths: Sequence[str | Path]) -> list[Observation]:

@@ -14,6 +14,7 @@ from paceline.planning.goal import money
 from paceline.planning.whatif import WhatIf
 from paceline.record import Event, Metrics
 from paceline.reporting.curves import Speed, front, gains, scaling
+from paceline.reporting.html import filled
 from paceline.reporting.planning import cost, explain_table, plan_table, verdict, whatif_table
 from paceline.reporting.timeline import Group, draw, merged, one_rank
 from paceline.reporting.values import clean, memory, number, rate_bounds, seconds, strategy_text, time_range
@@ -65,19 +66,11 @@ def write(page: Page, where: str) -> Path:
 
 def render(page: Page) -> str:
     """The page as HTML text; the same answer gives the same bytes."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     for section in page.sections:
         section.pictures = [Markup(svg) for svg in section.pictures]  # drawn here, their texts escaped
-    env = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return env.get_template("answer.html.j2").render(**vars(page))
+    return filled("answer.html.j2", vars(page))
 
 
 def explained_page(found: Explained, kind: str = "explanation") -> Page:

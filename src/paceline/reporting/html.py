@@ -40,6 +40,11 @@ def write_report(run_dir: RunDir | str | Path) -> Path:
 
 def render_report(contents: RunDirContents) -> str:
     """The report as HTML text; the same contents give the same bytes."""
+    return filled("report.html.j2", _context(contents))
+
+
+def filled(template: str, context: Mapping[str, Any]) -> str:
+    """A template of this folder with its values, escaped; a value that is missing is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     env = Environment(
@@ -49,7 +54,7 @@ def render_report(contents: RunDirContents) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return env.get_template("report.html.j2").render(**_context(contents))
+    return env.get_template(template).render(**context)
 
 
 def _context(contents: RunDirContents) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Protocol
 
 from paceline.hardware.cluster import Cluster
 from paceline.prediction import Correction, Observation, Prediction, fit, predict
@@ -14,13 +13,6 @@ from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Case, HoldOut, Info, Software
 from paceline.validation.score import Estimate
 from paceline.workload.layers import Workload
-
-
-class Predictor(Protocol):
-    """Says how long a row's step takes, from the rows that it was made with."""
-
-    def __call__(self, case: Case) -> Estimate:
-        """Seconds of the row's step, with an interval."""
 
 
 class Model:

@@ -72,7 +72,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.bytes = 0
-        for name in ("all_reduce", "all_to_all_single", "batch_isend_irecv", "reduce_scatter_single", "all_gather_single"):
+        for name in ("all_reduce", "batch_isend_irecv", "reduce_scatter_single", "all_gather_single"):
             setattr(dist, name, self.counting(getattr(self, name), getattr(dist, name)))
 
     def counting(self, count: Any, call: Any) -> Any:
@@ -84,10 +84,6 @@ class Counted:
 
     def all_reduce(self, n: int, rank: int, tensor: torch.Tensor) -> int:
         return -(-2 * (n - 1) * tensor.nbytes // n)  # as a ring
-
-    def all_to_all_single(self, n: int, rank: int, out: torch.Tensor, given: torch.Tensor, outs: Any, ins: list[int]) -> int:
-        assert given.dtype == torch.uint8 and sum(ins) == given.numel() and sum(outs) == out.numel()
-        return sum(size for other, size in enumerate(ins) if other != rank)
 
     def batch_isend_irecv(self, n: int, rank: int, operations: list[Any]) -> int:
         return sum(op.tensor.nbytes for op in operations if op.op is dist.isend)

@@ -5,7 +5,7 @@ Transport is ``torch.distributed``'s alone. A collective returns at once; ``Pend
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -91,30 +91,36 @@ class Wire:
         self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str
     ) -> Pending[Sequence[torch.Tensor]]:
         """Send ``outgoing[j]`` (uint8) to rank j; what each rank sent here, of ``expected`` bytes. The own entry is empty."""
-        data = torch.cat([m.to(self.device) for m in outgoing])
-        received = torch.empty(sum(expected), dtype=torch.uint8, device=self.device)
-        self.meter.sent_bytes += data.numel()
-        sizes = [m.numel() for m in outgoing]
-        with collective():
-            work = dist.all_to_all_single(received, data, list(expected), sizes, group=self.group, async_op=True)
         device = next((m.device for m in outgoing if m.numel()), self.device)
-        return Pending(self, name, [work], lambda: received.to(device).split(list(expected)), data)
+        received = torch.empty(sum(expected), dtype=torch.uint8, device=self.device)
+        parts = received.split(list(expected))
+        works, data = self._swap(dict(enumerate(outgoing)), dict(enumerate(parts)))
+        return Pending(self, name, works, lambda: received.to(device).split(list(expected)), data)
 
     def shift(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
         """Send ``message`` (uint8) to the right neighbour; what the left one sent here, of ``expected`` bytes."""
-        data = message.to(self.device)
         received = torch.empty(expected, dtype=torch.uint8, device=self.device)
-        self.meter.sent_bytes += data.numel()
-        self._tag += 1  # counted alike on every rank, so that shifts under way at once do not mix
-        right, left = (self._ranks[(self.rank + step) % self.world_size] for step in (1, -1))
-        operations = []
-        if data.numel():
-            operations.append(dist.P2POp(dist.isend, data, right, self.group, self._tag))
-        if expected:
-            operations.append(dist.P2POp(dist.irecv, received, left, self.group, self._tag))
-        with collective():
-            works = dist.batch_isend_irecv(operations) if operations else []
+        right, left = ((self.rank + step) % self.world_size for step in (1, -1))
+        works, data = self._swap({right: message}, {left: received})
         return Pending(self, name, works, lambda: received.to(message.device), data)
+
+    def _swap(self, out: Mapping[int, torch.Tensor], into: Mapping[int, torch.Tensor]) -> tuple[Sequence[Any], Any]:
+        """Send each rank of ``out`` its bytes, fill ``into`` with what its ranks send; what is empty is not sent.
+
+        Receives are posted first: Gloo's sender waits until it is told of the receive, on the connection that this rank's own
+        messages take, and behind one of them the two directions of a link would work one after the other.
+        """
+        self._tag += 1  # counted alike on every rank, so that messages under way at once do not mix
+        data = {rank: message.to(self.device) for rank, message in out.items() if message.numel()}
+        self.meter.sent_bytes += sum(message.numel() for message in data.values())
+        wanted = {rank: buffer for rank, buffer in into.items() if buffer.numel()}
+        operations = [
+            dist.P2POp(what, tensor, self._ranks[rank], self.group, self._tag)
+            for what, some in ((dist.irecv, wanted), (dist.isend, data))
+            for rank, tensor in some.items()
+        ]
+        with collective():
+            return (dist.batch_isend_irecv(operations) if operations else []), data
 
     def reduce_scatter(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
         """The sum over the ranks of this rank's equal part of ``data``, in ``out``."""

@@ -1,27 +1,32 @@
-"""What one process of a machine says about an emulated cluster on it: its cores do the work of every host.
+"""What one device says about an emulated cluster on this machine, whose processors do the work of every host.
 
-Measured without a lab and its links, so that a prediction of the lab rests on one device and nominal rates. What exchanges
-cost the processor is measured with ranks that are threads of this process (``LocalWire``).
+Measured without links: an exchange with ranks that take turns in one process (``LocalWire``), a byte through a socket, and
+the paced step alone. Each on all processors at once, as in the cluster: those that share a core are slower then.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import resource
 import socket
 import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import lab_cases
 import numpy as np
 import torch
 from replica import Replica
+from speedup_lab import COMPUTE_S
 from torch import nn
 
+from paceline import lab
 from paceline.training.local_wire import LocalGroup, LocalWire
 from paceline.training.ways import choose
 
@@ -30,53 +35,48 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Machine:
-    """CPU seconds of this machine, of one core.
+    """CPU seconds of a processor while all of them are as busy.
 
     Attributes:
-        cores: what its processors are worth together.
+        processors: how many there are.
         carry_s: of a byte from one socket to another.
         add_s: of adding a byte of fp32 to another.
-        keep_s: of a byte of gradient from the backward pass to where it is exchanged.
     """
 
-    cores: float
+    processors: int
     carry_s: float
     add_s: float
-    keep_s: float
 
     def bandwidth(self, hosts: int) -> float:
         """Bytes/s that each of ``hosts`` hosts can send and receive when all do; of what a ring sends, half is added."""
-        return self.cores / hosts / (self.carry_s + self.add_s / 2)
+        return self.share(hosts) / (self.carry_s + self.add_s / 2)
+
+    def share(self, hosts: int) -> float:
+        """Of a processor, what a host has when all are busy."""
+        return min(1.0, self.processors / hosts)
 
     def work(self, case: Mapping[str, Any], hosts: int, elements: int, sent: float) -> float:
-        """Seconds of this machine in a step of all hosts together that each send so many bytes of so many elements."""
-        each = elements * (exchange_s(case["compression"], case.get("exchange", ""), hosts) + 4 * self.keep_s)
+        """Seconds in which this machine exchanges so many elements of all hosts, of which each sends so many bytes."""
         summed = sent / 2 * self.add_s if case["compression"].startswith("torch:") else 0.0
-        return hosts * (each + summed + sent * self.carry_s) / self.cores
-
-    def keep(self, hosts: int, size: float) -> float:
-        """Seconds in which all hosts at once take ``size`` bytes of gradient from the backward pass."""
-        return self.keep_s * size * max(1.0, hosts / self.cores)
+        each = elements * exchange_s(case["compression"], case.get("exchange", ""), hosts) + summed + sent * self.carry_s
+        return hosts * each / self.processors
 
 
 @cache
 def measure() -> Machine:
-    """This machine, in about three seconds. CPU time, of which what else runs on it takes little."""
-    torch.set_num_threads(1)
-    gradient, total = torch.ones(4 * MEBIBYTE), torch.ones(4 * MEBIBYTE)
-    size = 4 * gradient.numel()
+    """This machine, in some ten seconds. CPU time, of which what else runs on it takes little."""
+    carry_s, add_s = zip(*_everywhere(_bytes), strict=True)
+    return Machine(os.cpu_count() or 1, statistics.fmean(carry_s), statistics.fmean(add_s))
 
-    def backward() -> None:
-        weight = torch.nn.Parameter(torch.zeros(4 * MEBIBYTE))
-        weight.grad = total
-        _Handed.apply(torch.zeros(1, requires_grad=True), weight, gradient).backward(torch.ones(1))
 
-    return Machine(
-        lab_cases.cores_worth(),
-        _carry(256 * MEBIBYTE),
-        _cpu(lambda: total.add_(gradient)) / size,
-        _cpu(backward) / size,
-    )
+@cache
+def alone_s(net: str) -> float:
+    """Seconds of the network's paced step on one device, beside another on every other processor."""
+    spec = {**lab_cases.overlapped(lab_cases.workload(net), COMPUTE_S[net], 1, 5), "gradient": {}}
+    run = partial(lab_cases.run, lab.loopback(1), spec, [{"compression": "torch:dense"}])
+    with ThreadPoolExecutor() as pool:
+        started = [pool.submit(run) for _ in range(os.cpu_count() or 1)]
+        return statistics.fmean(one.result()[0]["step_s"] for one in started)
 
 
 @cache
@@ -84,10 +84,42 @@ def exchange_s(compression: str, exchange: str, hosts: int) -> float:
     """CPU seconds of an element on each of ``hosts`` ranks, sockets aside: heavy-tailed noise, four tensors of 8 MB."""
     if compression == "torch:dense":
         return 0.0
-    if compression == "torch:bf16":  # as paced.py does it; the sum of a ring is over about every element once
-        full, half = torch.ones(4 * MEBIBYTE), torch.ones(4 * MEBIBYTE, dtype=torch.bfloat16)
-        cast = _cpu(lambda: full.copy_(full.to(torch.bfloat16).div_(hosts)))
-        return (cast + _cpu(lambda: half.add_(half))) / full.numel()
+    work = partial(_cast, hosts) if compression == "torch:bf16" else partial(_exchange, compression, exchange, hosts)
+    return statistics.fmean(_everywhere(work))
+
+
+def _everywhere(work: Callable[[], Any]) -> list[Any]:
+    """What ``work`` returns on every processor, all at once."""
+    processors = os.cpu_count() or 1
+    barrier = multiprocessing.get_context("spawn").Barrier(processors)
+    with multiprocessing.get_context("spawn").Pool(processors, _begin, (barrier,)) as pool:
+        return pool.map(_together, [work] * processors, chunksize=1)
+
+
+def _begin(barrier: Any) -> None:
+    global _barrier
+    _barrier = barrier
+    torch.set_num_threads(1)
+
+
+def _together(work: Callable[[], Any]) -> Any:
+    _barrier.wait()
+    return work()
+
+
+def _bytes() -> tuple[float, float]:
+    gradient, total = torch.ones(4 * MEBIBYTE), torch.ones(4 * MEBIBYTE)
+    return _carry(512 * MEBIBYTE), _cpu(lambda: total.add_(gradient)) / gradient.nbytes
+
+
+def _cast(hosts: int) -> float:
+    """As ``paced.py`` does it; the sum of a ring is over about every element once."""
+    full, half = torch.ones(4 * MEBIBYTE), torch.ones(4 * MEBIBYTE, dtype=torch.bfloat16)
+    cast = _cpu(lambda: full.copy_(full.to(torch.bfloat16).div_(hosts)))
+    return (cast + _cpu(lambda: half.add_(half))) / full.numel()
+
+
+def _exchange(compression: str, exchange: str, hosts: int) -> float:
     shapes = [(1024, 2048)] * 4
     clip = 2.5 if compression == "terngrad" else None
 
@@ -104,19 +136,6 @@ def exchange_s(compression: str, exchange: str, hosts: int) -> float:
         return statistics.median(times) / gradient.numel()
 
     return statistics.median(LocalGroup(hosts).run(work)) / hosts
-
-
-class _Handed(torch.autograd.Function):
-    """As in ``paced.py``: the backward pass hands over a gradient made beforehand."""
-
-    @staticmethod
-    def forward(ctx, x, weight, gradient):  # type: ignore[no-untyped-def]
-        ctx.gradient = gradient
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def, override]
-        return grad, ctx.gradient, None
 
 
 def _cpu(do: Callable[[], object], repeats: int = 15) -> float:
@@ -150,4 +169,4 @@ def _carry(size: int) -> float:
     return (end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime) / size
 
 
-__all__ = ["Machine", "exchange_s", "measure"]
+__all__ = ["Machine", "alone_s", "exchange_s", "measure"]

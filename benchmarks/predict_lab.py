@@ -1,32 +1,31 @@
 """Step time in the lab, predicted from one device: dense, bf16, TernGrad and INCEPTIONN, 2, 4 and 8 hosts, three links.
 
-    python benchmarks/predict_lab.py --out RESULTS/predict_lab.csv
+    python benchmarks/predict_lab.py --out RESULTS/predict_lab.csv --picture RESULTS/predict_lab.svg
 
-RESULTS is benchmarks/results. What the predictions know: the seconds that compute is paced at, the link's nominal rate, the
-bytes that a strategy sends, how many hosts share this machine's cores, and what one process here takes for a byte of
-message, for an element of gradient and for its exchange without links (``machine.py``). No row of the lab is fitted.
-``--predict FILE`` measures no steps and predicts the rows of an earlier ``speedup_lab.py`` anew.
+RESULTS is benchmarks/results. What the predictions know: a step on one device, the link's nominal rate, the bytes that a
+strategy sends, how many hosts share this machine's processors, and what one of them takes for a byte of message and for an
+element's exchange without links (``machine.py``). No row of the lab is fitted.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lab_cases
-from machine import Machine, exchange_s, measure
+from machine import Machine, alone_s, exchange_s, measure
 from rows import append
 from speedup_lab import COMPUTE_S
 
+from paceline.prediction import Prediction
 from paceline.units import parse_bandwidth
 
 COLUMNS = (
     "network", "gradient_mb", "hosts", "link", "method", "step_s", "step_low_s", "step_high_s", "steps", "exchange_s",
-    "codec_s", "compute_s", "predicted_s", "error", "bound", "carry_ns", "cores_worth",
+    "codec_s", "compute_s", "predicted_s", "error", "bound", "carry_ns", "alone_s",
 )  # fmt: skip
 SHARES = (0.75, 0.12, 0.12, 0.01)
 """Of made-up gradients that INCEPTIONN sends in 0, 8, 16 and 32 bits behind a tag of two: between Table III's networks."""
@@ -37,29 +36,30 @@ CASES: tuple[dict[str, Any], ...] = (
     {"method": "terngrad", "compression": "terngrad"},
     {"method": "inceptionn", "compression": "inceptionn", "exchange": "ring", "assumed": {"ratio": RATIO}},
 )
+COLOURS = ("#3b6ea8", "#3a8f6d", "#b5523b", "#8a6fb0")
 
 
 def predicted(net: str, hosts: int, link: str, case: Mapping[str, Any], machine: Machine) -> tuple[float, str]:
-    """Seconds of the step, and whether links or this machine's cores set them.
+    """Seconds of the step, and whether links or this machine's processors set them.
 
-    The schedule of ``predict`` with links that the cores can carry and with the codec's seconds as they are here; but the
-    work of all hosts behind the forward pass takes at least what the cores need for it.
+    The schedule of ``predict``, with links that the processors can carry and with the codec's seconds as they are here; but
+    what follows the first gradients takes at least what the processors need for the exchanges of all hosts.
     """
     table, compute = lab_cases.workload(net), COMPUTE_S[net]
-    kept = machine.keep(hosts, 4 * table.num_parameters)
-    shared = machine.bandwidth(hosts)
 
-    def step(codec: float) -> Any:
+    def step(codec: float) -> Prediction:
         return lab_cases.predicted(
-            table, hosts, link, case, compute, kept, overlap=True, at_most=shared, codec_cores=machine.cores / hosts / codec
-        )
+            table, hosts, link, case, alone_s(net), 0.0, overlap=True, at_most=machine.bandwidth(hosts),
+            codec_cores=machine.share(hosts) / codec,
+        )  # fmt: skip
 
     guess = step(1.0)
     if guess.codec_s:
-        here = table.num_parameters * exchange_s(case["compression"], case.get("exchange", ""), hosts) * hosts / machine.cores
+        here = table.num_parameters * exchange_s(case["compression"], case.get("exchange", ""), hosts) / machine.share(hosts)
         guess = step(here / guess.codec_s)
-    busy = compute / 3 + machine.work(case, hosts, table.num_parameters, guess.wire_bytes_per_device)
-    bound = "cores" if busy > guess.step_time_s or parse_bandwidth(link) > shared else "link"
+    first = min((event.start_s for event in guess.timeline if event.lane in ("network", "codec")), default=compute)
+    busy = first + machine.work(case, hosts, table.num_parameters, guess.wire_bytes_per_device)
+    bound = "processors" if busy > guess.step_time_s or parse_bandwidth(link) > machine.bandwidth(hosts) else "link"
     return max(guess.step_time_s, busy), bound
 
 
@@ -77,7 +77,7 @@ def row(net: str, hosts: int, link: str, case: Mapping[str, Any], found: Mapping
         "network": net, "gradient_mb": round(4e-6 * lab_cases.workload(net).num_parameters, 1), "hosts": hosts, "link": link,
         "method": case["method"], "compute_s": COMPUTE_S[net], "predicted_s": seconds,
         "error": seconds / found["step_s"] - 1,
-        "bound": bound, "carry_ns": machine.carry_s * 1e9, "cores_worth": machine.cores,
+        "bound": bound, "carry_ns": machine.carry_s * 1e9, "alone_s": alone_s(net),
         **{k: found[k] for k in ("step_s", "step_low_s", "step_high_s", "steps", "exchange_s", "codec_s")},
     }  # fmt: skip
     print(
@@ -100,16 +100,31 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def earlier(path: Path, machine: Machine) -> list[dict[str, Any]]:
-    """The rows of a ``speedup_lab.py`` predicted anew."""
-    known = {case["compression"].removeprefix("torch:"): case for case in CASES}
-    with path.open() as file:
-        old = [r for r in csv.DictReader(file) if r["compression"] in known and r["link"] != "loopback"]
-    numbers = ("step_s", "step_low_s", "step_high_s", "exchange_s", "codec_s", "steps")
-    return [
-        row(r["network"], int(r["hosts"]), r["link"], known[r["compression"]], {k: float(r[k]) for k in numbers}, machine)
-        for r in old
-    ]
+def picture(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Measured and predicted seconds against hosts, a panel for each link."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    links = list(dict.fromkeys(r["link"] for r in rows))
+    figure, axes = pyplot.subplots(1, len(links), figsize=(3.4 * len(links), 3.2), squeeze=False)
+    for link, axis in zip(links, axes[0], strict=True):
+        for number, (colour, name) in enumerate(zip(COLOURS, dict.fromkeys(r["method"] for r in rows), strict=False)):
+            mine = [r for r in rows if r["link"] == link and r["method"] == name]
+            at = [r["hosts"] * 1.06 ** (number - 1.5) for r in mine]
+            spread = [[r["step_s"] - r["step_low_s"] for r in mine], [r["step_high_s"] - r["step_s"] for r in mine]]
+            axis.errorbar(at, [r["step_s"] for r in mine], spread, fmt="o", color=colour, ms=4, lw=1, label=name)
+            axis.plot(at, [r["predicted_s"] for r in mine], "_", color=colour, ms=12, mew=2)
+        axis.set_title(link, loc="left", fontsize=10, fontweight="bold")
+        axis.set(xscale="log", xlabel="hosts", ylim=(0, None))
+        hosts = sorted({r["hosts"] for r in rows})
+        axis.set_xticks(hosts, [str(n) for n in hosts])
+        axis.minorticks_off()
+    axes[0][0].set_ylabel("seconds a step")
+    axes[0][-1].legend(fontsize=8, frameon=False, title="point measured, bar predicted", title_fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path)
 
 
 def main() -> None:
@@ -119,24 +134,25 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--links", nargs="+", default=["100Mb/s", "1Gb/s", "10Gb/s"])
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--predict", type=Path, metavar="FILE")
+    parser.add_argument("--methods", nargs="+", default=[case["method"] for case in CASES])
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--picture", type=Path)
     o = parser.parse_args()
+    cases = [case for case in CASES if case["method"] in o.methods]
     machine = measure()
-    print(f"one process of this machine: {machine}; all hosts share its cores", flush=True)
-    if o.predict:
-        print(summary(earlier(o.predict, machine)))
-        return
+    print(f"one process of this machine: {machine}; all hosts share its processors", flush=True)
     rows: list[dict[str, Any]] = []
     for net in o.networks:
         for link in map(lab_cases.actual, o.links):
             for hosts in o.hosts:
-                found = measured(net, hosts, link, o.steps, CASES)
-                for case, one in zip(CASES, found, strict=True):
+                found = measured(net, hosts, link, o.steps, cases)
+                for case, one in zip(cases, found, strict=True):
                     rows.append(row(net, hosts, link, case, one, machine))
                     if o.out:
                         append(o.out, COLUMNS, rows[-1])
     print(summary(rows))
+    if o.picture:
+        picture(rows, o.picture)
 
 
 if __name__ == "__main__":

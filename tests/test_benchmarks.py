@@ -111,6 +111,14 @@ def test_benchmarks_on_an_emulated_cluster_short(tmp_path: Path) -> None:
     )  # fmt: skip
     assert [row["compression"] for row in rows(tmp_path / "s.csv")] == ["dense", "terngrad"] and "<svg" in picture.read_text()
 
+    picture = tmp_path / "p.svg"
+    text = run(
+        "predict_lab.py", "--links", "10Gb/s", "--methods", "dense", "terngrad", *few, "--out", str(tmp_path / "p.csv"),
+        "--picture", str(picture),
+    )  # fmt: skip
+    assert [row["method"] for row in rows(tmp_path / "p.csv")] == ["dense", "terngrad"] and "<svg" in picture.read_text()
+    assert all(abs(float(row["error"])) < 0.5 for row in rows(tmp_path / "p.csv")) and "MAPE" in text
+
     picture = tmp_path / "h.svg"
     run(
         "against_hooks.py", "--network", "googlenet", *few, "--warm", "1", "--only", "DDP", "PyTorch fp16 hook", "int8",

@@ -122,7 +122,7 @@ def picture(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         axis.set_xticks(hosts, [str(n) for n in hosts])
         axis.minorticks_off()
     axes[0][0].set_ylabel("seconds a step")
-    axes[0][-1].legend(fontsize=8, frameon=False, title="point measured, bar predicted", title_fontsize=8)
+    axes[0][-1].legend(loc="lower left", fontsize=8, frameon=False, title="point measured, bar predicted", title_fontsize=8)
     figure.tight_layout()
     figure.savefig(path)
 

@@ -276,12 +276,23 @@ def test_memory_of_a_dense_allreduce():
         "optimizer state": 2 * weights,
         "activations": 3 * 4 * 4000,
         "inputs": 3 * 4000,
+        "frozen weights": 0,
         "gathered": 0,
         "buckets": weights,
         "error feedback": 0,
         "codec buffers": 0,
         "reserve": 1.5 * 2**30,
     }
+
+
+def test_frozen_weights_are_held_but_neither_updated_nor_exchanged():
+    """Llama 2 70B has 68,976,648,192 of them (MLPerf Training v4.0): two bytes each in bf16."""
+    net, four = workload("llama-2-70b-lora"), named_cluster("H100-SXM", 4, 1)
+    alone = predict(net, four, strategy(4, precision="bf16")).memory
+    shared = predict(net, four, strategy(4, precision="bf16", sharding="zero3"))
+    assert alone["frozen weights"] == 2 * 68_976_648_192 == 4 * shared.memory["frozen weights"]
+    assert alone["gradients"] == 4 * net.num_parameters
+    assert any("gathering them is not counted" in line for line in shared.assumptions)
 
 
 def test_sixteen_bits_halve_activations_and_copy_the_weights():

@@ -175,6 +175,7 @@ def test_a_module_called_twice_is_one_layer_with_its_work_added() -> None:
     assert layer(table, "twice").flops_backward == 3 * 2 * 16
     assert [p.name for p in table.ready_order[-2:]] == ["never.weight", "never.bias"]
     assert not any(p.name.startswith("frozen") for p in table.parameters)
+    assert table.frozen == 4 * 4 + 4 == Workload.from_json(table.to_json()).frozen
     assert [table.layers[p.layer].name for p in table.parameters] == ["last"] * 2 + ["twice"] * 2 + ["never"] * 2
 
 

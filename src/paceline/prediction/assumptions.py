@@ -88,6 +88,9 @@ def _step(workload: Workload, strategy: Strategy) -> Iterator[str]:
         )
     elif level.optimizer:
         yield f"{strategy.sharding} as ZeroRedundancyOptimizer: gradients are all-reduced, updated weights gathered as fp32."
+    if workload.frozen:
+        gathered = ", shared out; gathering them is not counted in the time" if level.weights else ""
+        yield f"{workload.frozen:,} frozen weights at the width of {strategy.precision}{gathered}."
     one = OPTIMIZERS[strategy.optimizer]
     yield (
         f"Optimizer: {one.name}, {one.state_words} fp32 values of state a parameter. Where none is named it is adam for "

@@ -43,7 +43,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     autocast does; fp8 that of bf16, and the weights and their transpose at a byte each, as Transformer Engine does). DDP
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes a parameter. An exchange of messages
     holds one group and the chunks on their way. Under ``zero2`` the weights are whole from forward to the end of backward,
-    under ``zero3`` two units of them, at the width of the precision; so are two units' gradients.
+    under ``zero3`` two units of them, at the width of the precision; so are two units' gradients. Frozen weights are held at
+    that width alone, shared out only where the trained ones are.
     """
     level, workers, whole = SHARDINGS[strategy.sharding], strategy.world_size, 4.0 * workload.num_parameters
     width = BYTES_PER_ELEMENT[strategy.precision]
@@ -58,6 +59,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     ddp = plan.count > 0 and not level.weights
     return {
         "weights": weights,
+        "frozen weights": width * workload.frozen / (workers if level.weights else 1),
         "gathered": gathered,
         "gradients": whole / workers if level.gradients else whole,
         "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),

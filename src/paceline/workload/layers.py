@@ -168,6 +168,7 @@ class Workload:
         input_bytes: bytes of one sample as it enters the network.
         sample: what one sample is, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
+        frozen: elements of weights that are not trained.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Workload:
     sample: str
     source: str
     coverage: Coverage
+    frozen: int = 0
 
     @cached_property
     def num_parameters(self) -> int:
@@ -211,6 +213,7 @@ class Workload:
             "parameters": [[p.name, list(p.shape), p.layer, p.ready] for p in self.parameters],
             **{key: getattr(self, key) for key in ("input_bytes", "sample", "source")},
             "coverage": asdict(self.coverage),
+            **({"frozen": self.frozen} if self.frozen else {}),
         }
 
     @classmethod
@@ -227,6 +230,7 @@ class Workload:
                 for name, shape, layer, ready in data["parameters"]
             ),
             coverage=Coverage(**data["coverage"]),
+            frozen=data.get("frozen", 0),
         )
 
     @classmethod

@@ -33,7 +33,7 @@ _MPT = "mosaicml/llm-foundry, scripts/train/yamls/pretrain: a learned place for 
 _LLAMA2 = "Touvron et al. 2023 (Llama 2), arXiv:2307.09288, section 2.2, and the released weights"
 _LLAMA3 = "Llama team 2024, arXiv:2407.21783, table 3, and the released weights"
 _BERT = "Devlin et al. 2018 (BERT), arXiv:1810.04805, section 3, and the released weights"
-_LORA = "MLPerf Training v4.0: adapters of rank 16 beside the products of attention of Llama 2 70B; frozen weights not counted"
+_LORA = "MLPerf Training v4.0: adapters of rank 16 beside the products of attention of Llama 2 70B"
 _VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, table 3 (big); MLPerf Training v0.6: normalised before, 33,708 tokens"
 
 

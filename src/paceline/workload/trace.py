@@ -70,6 +70,7 @@ def trace(
         sample=sample or ", ".join("tensor " + "x".join(map(str, t.shape[1:])) for t in tensors),
         source=source,
         coverage=_coverage(small, large),
+        frozen=sum(p.numel() for p in module.parameters() if not p.requires_grad),
     )
 
 

@@ -8,6 +8,7 @@ adds the scores that it computes again.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Literal
 
 from paceline.errors import UserError
@@ -110,10 +111,12 @@ def transformer(
     parts = _start(shape, seq_len)
     parts += [part.named(f"blocks.{i}.") for i in range(shape.layers) for part in block]
     parts += _end(shape, seq_len)
+    frozen = 0
     if shape.adapter:
+        frozen = sum(prod(size) for part in parts for _, size in part.weights)
         parts = [_adapted(part, shape.adapter) for part in parts]
     name = name or f"transformer-{shape.layers}x{shape.hidden}"
-    return _workload(parts, name, source, f"sequence of {seq_len} tokens", seq_len)
+    return _workload(parts, name, source, f"sequence of {seq_len} tokens", seq_len, frozen)
 
 
 def _adapted(part: Part, rank: int) -> Part:
@@ -131,7 +134,7 @@ def _adapted(part: Part, rank: int) -> Part:
     return Part(part.name, part.kind, operations + down.operations + up.operations, down.kept + up.kept, weights)
 
 
-def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: float) -> Workload:
+def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: float, frozen: int = 0) -> Workload:
     layers, parameters = place(parts)
     ops = sum(operation.calls for layer in layers for operation in layer.operations)
     return Workload(
@@ -142,6 +145,7 @@ def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: fl
         sample=sample,
         source=source,
         coverage=Coverage(ops=ops, known=ops),
+        frozen=frozen,
     )
 
 

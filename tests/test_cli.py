@@ -26,16 +26,17 @@ TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --lr --global-batch --epochs --seed --out --resume"
 )
 PREDICT = (
-    "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --option"
+    "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --servers --option"
     " --grad-accum --sharding --recompute --optimizer --software --records --seq-len"
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
-    " --compression --exchange --sharding --penalty --price --why-not --report --optimizer --software --records --seq-len"
+    " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --records"
+    " --seq-len"
 )
 COMMANDS = {
     "": "--version --help",
-    "predict": f"WORKLOAD {PREDICT} --report --json --help",
+    "predict": f"WORKLOAD {PREDICT} --asynchronous --server-device --report --json --help",
     "plan": f"WORKLOAD {PLAN} --json --help",
     "explain": f"WORKLOAD {PREDICT} --run --trace --report --json --help",
     "whatif": f"WORKLOAD {PREDICT} --change --scaling --price --report --json --help",

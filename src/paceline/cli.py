@@ -64,10 +64,18 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
     predict = _command(commands, "predict", "time, bytes, memory, bottleneck of a training step", PREDICT_EXAMPLE, _predict)
-    from paceline.planning.options import add_explain, add_job_arguments, add_plan, add_report_argument, add_whatif
+    from paceline.planning.options import (
+        add_asynchronous_arguments,
+        add_explain,
+        add_job_arguments,
+        add_plan,
+        add_report_argument,
+        add_whatif,
+    )
     from paceline.training.options import add_arguments
 
     add_job_arguments(predict)
+    add_asynchronous_arguments(predict)
     add_report_argument(predict)
     add_plan(commands, _command, _plan)
     add_whatif(commands, _command, _whatif)
@@ -143,10 +151,15 @@ def _parser(commands: Any, name: str, text: str, example: str) -> Parser:
 
 def _predict(o: argparse.Namespace) -> Answer:
     from paceline.planning import explain
-    from paceline.planning.options import job, predictor
+    from paceline.planning.options import asynchronous_answer, job, predictor
     from paceline.prediction.efficiency import efficiency
     from paceline.reporting import prediction_text
 
+    if o.asynchronous:
+        from paceline.reporting.asynchronous import asynchronous_text
+
+        found = asynchronous_answer(o)
+        return found.to_json(), _reported(o.report, "asynchronous_page", lambda: found, asynchronous_text(found))
     asked, predict = job(o), predictor(o)
     prediction = predict(*asked)
     text = prediction_text(prediction)

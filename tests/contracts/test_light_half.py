@@ -62,6 +62,7 @@ def test_light_modules_do_not_ask_for_torch() -> None:
     "arguments",
     [
         ("predict", "lenet5", "--device", "A100", "--nodes", "4", "--network", "10Gb/s", "--global-batch", "64"),
+        ("predict", "lenet5", "--device", "A100", "--network", "10Gb/s", "--global-batch", "64", "--asynchronous"),
         ("plan", "lenet5", "--device", "A100", "--max-nodes", "2", "--network", "10Gb/s", "--global-batch", "64"),
         ("whatif", "lenet5", "--device", "A100", "--global-batch", "64", "--change", "device=H100"),
         ("explain", "lenet5", "--device", "A100", "--nodes", "4", "--network", "10Gb/s", "--global-batch", "64"),

@@ -314,6 +314,7 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
         ("nodes=8", "8 nodes is above --max-nodes 4."),
         ("device=A100", "A100 SXM 80GB is not among --device (toy, fast)."),
         ("accumulation=2", "outside of what was tried"),
+        ("servers=2", "outside of what was tried"),
         ("optimizer=adam", "outside of what was tried"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -131,6 +132,26 @@ def test_every_compression_says_what_is_known_of_its_accuracy(compression: str) 
 def test_the_optimizer_is_a_choice_and_yes_is_true() -> None:
     _, strategy, _ = apply([parse_change("optimizer=adam"), parse_change("recompute=true")], TWO, PLAIN, "strong")
     assert strategy.optimizer == "adam" and strategy.recompute
+
+
+def test_servers_come_with_their_exchange_and_go_with_another() -> None:
+    served = Strategy(world_size=16, global_batch_size=1024, exchange="parameter_server", servers=2)
+    for before, text, after in (
+        (PLAIN, "servers=4", ("parameter_server", 4)),
+        (served, "serversx2", ("parameter_server", 4)),
+        (served, "exchange=ring", ("ring", 1)),
+        (served, "exchange=parameter_server", ("parameter_server", 2)),
+        (served, "compression=terngrad", ("sharded", 1)),
+        (served, "global-batch=2048", ("parameter_server", 2)),
+    ):
+        if text == "exchange=ring":
+            before = replace(before, compression="int8")
+        _, strategy, _ = apply([parse_change(text)], TWO, before, "strong")
+        assert (strategy.exchange, strategy.servers) == after
+    found = whatif(RESNET, TWO, served, [parse_change("servers=4")])
+    assert found.changes[0].speedup > 1, "less comes through each server's link"
+    with pytest.raises(UserError, match="17 servers among 16 workers"):
+        whatif(RESNET, TWO, served, [parse_change("servers=17")])
 
 
 def test_another_compression_comes_with_its_own_exchange() -> None:

@@ -25,6 +25,7 @@ def candidates(draw):
     place = draw(st.sampled_from(PLACES))
     sharding = draw(st.sampled_from(["ddp", *SHARDINGS]))
     compression, exchange = draw(st.sampled_from(PAIRS)) if sharding == "ddp" else ("dense", "allreduce")
+    servers = draw(st.integers(1, place.world_size)) if exchange == "parameter_server" else 1
     times, micro = draw(st.sampled_from([1, 2, 5])), draw(st.integers(1, 40))
     return place, Strategy(
         world_size=place.world_size,
@@ -33,6 +34,7 @@ def candidates(draw):
         precision=draw(st.sampled_from(["fp32", "fp16"])) if place.device.kind == "gpu" else "fp32",
         compression=compression,
         exchange=exchange,
+        servers=servers,
         sharding=sharding,
         recompute=draw(st.booleans()),
         optimizer=draw(st.sampled_from(list(OPTIMIZERS))),

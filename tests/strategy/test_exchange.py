@@ -94,9 +94,9 @@ def test_chunks_cover_a_stream(count):
     assert all(stop - start == CHUNK_ELEMENTS for start, stop in bounds[:-1])
 
 
-@given(st.integers(0, 10**6), st.sampled_from(["sharded", "parameter_server"]), st.integers(1, 600))
-def test_shards_cover_every_element_once(count, exchange, workers):
-    bounds = shard_bounds(count, exchange, workers)
+@given(st.integers(0, 10**6), st.sampled_from(["sharded", "parameter_server"]), st.integers(1, 600), st.integers(1, 600))
+def test_shards_cover_every_element_once(count, exchange, workers, servers):
+    bounds = shard_bounds(count, exchange, workers, min(workers, servers))
     assert len(bounds) == workers
     assert bounds[0][0] == 0
     assert bounds[-1][1] == count
@@ -274,6 +274,13 @@ def test_the_parameter_server_owns_everything():
     assert [push.sent(r) for r in range(3)] == [0, 4032, 4032]
     assert [push.received(r) for r in range(3)] == [8064, 0, 0]
     assert [pull.sent(r) for r in range(3)] == [8064, 0, 0]
+
+
+@given(st.integers(1, 10**6), st.integers(1, 40), st.integers(1, 8))
+def test_as_many_servers_as_workers_are_sharded_and_fewer_are_spread_over_the_nodes(count, workers, servers):
+    assert shard_bounds(count, "parameter_server", workers, workers) == shard_bounds(count, "sharded", workers)
+    bounds = shard_bounds(64 * servers, "parameter_server", servers * workers, servers)  # nodes of as many workers
+    assert [rank for rank, (start, stop) in enumerate(bounds) if stop > start] == [workers * s for s in range(servers)]
 
 
 def test_a_pull_can_be_dense():

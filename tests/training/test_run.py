@@ -313,6 +313,7 @@ def test_a_job_comes_back_from_its_json(optimizer):
      ({"strategy": Strategy(world_size=2, global_batch_size=4, precision="bf16")}, "fp32, not bf16"),
      ({"strategy": Strategy(world_size=2, global_batch_size=4, sharding="zero3")}, "cannot run sharding zero3"),
      ({"strategy": Strategy(world_size=2, global_batch_size=4, recompute=True)}, "cannot run activation recomputation"),
+     ({"strategy": Strategy(world_size=2, global_batch_size=4, exchange="parameter_server", servers=2)}, "run 2 servers"),
      ({"strategy": Strategy(world_size=2, global_batch_size=4, grad_accum_steps=2)}, "cannot run 2 micro steps")],
     ids=str,
 )  # fmt: skip

@@ -20,9 +20,10 @@ from paceline.planning.goal import Goal, parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space, worlds
 from paceline.planning.whatif import WhatIf, parse_change, whatif
-from paceline.planning.why import parse_wanted
+from paceline.planning.why import Wanted, parse_wanted
 from paceline.planning.work import Work, parse_penalties
 from paceline.prediction import Prediction, convergence, predict
+from paceline.prediction.asynchronous import AsyncPrediction, predict_asynchronous
 from paceline.prediction.correction import Correction, fit
 from paceline.prediction.efficiency import efficiency
 from paceline.prediction.records import machine, observations
@@ -46,6 +47,7 @@ TARGET = (
     "train to a quality: mlperf (default where it is known and neither a batch nor samples are given), or a CSV of "
     "global_batch,samples_to_target"
 )
+SERVERS = "workers that hold the parameters, of exchange parameter_server"
 REPORT = "also write report.html into DIR, or into FILE.html"
 
 
@@ -60,6 +62,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--global-batch", metavar="B", type=int, required=True, help="samples a step, over all devices")
     parser.add_argument("--precision", metavar="P", default="fp32", help=f"{', '.join(PRECISIONS)} (default fp32)")
     add_exchange_arguments(parser)
+    parser.add_argument("--servers", metavar="M", type=int, default=1, help=f"{SERVERS} (default 1)")
     parser.add_argument("--grad-accum", metavar="A", type=int, default=1, help="micro batches a step (default 1)")
     parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
     parser.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
@@ -95,8 +98,28 @@ def add_report_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", metavar="DIR|FILE", default="", help=REPORT)
 
 
-def job(o: argparse.Namespace) -> tuple[Workload, Cluster, Strategy]:
-    """What ``add_job_arguments`` were given. Raises UserError."""
+def add_asynchronous_arguments(parser: argparse.ArgumentParser) -> None:
+    """Workers that do not wait for each other."""
+    said = "asynchronous SGD: workers that wait for nobody, each with the parameters that --servers more nodes hold"
+    parser.add_argument("--asynchronous", action="store_true", help=said)
+    where = "what an asynchronous server updates with (default: a device like the workers')"
+    parser.add_argument("--server-device", metavar="D", help=where)
+
+
+def asynchronous_answer(o: argparse.Namespace) -> AsyncPrediction:
+    """The asynchronous job, and beside it the same workers in step. Raises UserError."""
+    serving = hardware.device(o.server_device) if o.server_device else None
+    among = min(o.servers, o.nodes * o.devices_per_node) if o.exchange == "parameter_server" else 1
+    return predict_asynchronous(
+        *job(o, among), o.servers, server_device=serving, correction=_correction(o), efficiency=efficiency(o.software),
+        drawn_steps=2,
+    )  # fmt: skip
+
+
+def job(o: argparse.Namespace, servers: int | None = None) -> tuple[Workload, Cluster, Strategy]:
+    """What ``add_job_arguments`` were given; ``servers`` in place of theirs. Raises UserError."""
+    if getattr(o, "server_device", None) and not o.asynchronous:
+        raise UserError("only asynchronous servers are other nodes than the workers'", "leave --server-device out")
     machines = _machines(o)
     if o.exchange == "hierarchical" and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
@@ -107,6 +130,7 @@ def job(o: argparse.Namespace) -> tuple[Workload, Cluster, Strategy]:
         precision=o.precision,
         compression=o.compression or "dense",
         exchange=o.exchange or "",
+        servers=o.servers if servers is None else servers,
         options=parse_options(o.option or ()),
         grad_accum_steps=o.grad_accum,
         sharding=o.sharding,
@@ -168,6 +192,7 @@ def add_plan(group: Any, command: Callable[..., argparse.ArgumentParser], run: C
         p.add_argument(
             f"--{name}", metavar=name[0].upper(), action="append", help=f"only this one of {', '.join(legal)}; may be repeated"
         )
+    p.add_argument("--servers", metavar="M", type=int, action="append", help=f"{SERVERS} (default 1); may be repeated")
     lost = f"points of accuracy that a compression may have lost where it was measured (default {MAX_LOSS})"
     p.add_argument("--max-loss", metavar="POINTS", type=float, default=MAX_LOSS, help=lost)
     p.add_argument("--penalty", metavar="C=F", action="append", help="a compression takes F times the samples to the target")
@@ -179,12 +204,14 @@ def add_plan(group: Any, command: Callable[..., argparse.ArgumentParser], run: C
 def plan_answer(o: argparse.Namespace) -> Plan:
     """The plan that the options ask for. Raises UserError."""
     goal, network = parse_goal(o.goal), workload(o.workload, o.seq_len)
+    wanted = parse_wanted(o.why_not) if o.why_not else {}
     space = Space(
         clusters=_clusters(o),
         batches=tuple(sorted(set(o.global_batch or ()))),
         precisions=_only("precision", o.precision, PRECISIONS) if o.precision else (),
         compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
         exchanges=_only("exchange", o.exchange, EXCHANGES),
+        servers=_servers(o.servers or [1], wanted),
         shardings=_only("sharding", o.sharding, SHARDINGS),
         optimizer=o.optimizer or usual_optimizer(network),
         max_loss=o.max_loss,
@@ -196,9 +223,8 @@ def plan_answer(o: argparse.Namespace) -> Plan:
     for batch in space.batches:
         if batch < 1:
             raise UserError(f"global batch {batch}", "give a whole number from 1 up")
-    wanted = parse_wanted(o.why_not) if o.why_not else None
     return plan(
-        network, space, goal, _work(o, network, goal), prices=parse_prices(o.price or ()), why_not=wanted,
+        network, space, goal, _work(o, network, goal), prices=parse_prices(o.price or ()), why_not=wanted or None,
         correction=_correction(o), software=efficiency(o.software),
     )  # fmt: skip
 
@@ -210,6 +236,14 @@ def _only(kind: str, given: Sequence[str] | None, legal: Iterable[str]) -> tuple
         if name not in every:
             raise unknown(kind, name, every)
     return tuple(dict.fromkeys(given)) if given else every
+
+
+def _servers(given: Sequence[int], wanted: Wanted) -> tuple[int, ...]:
+    """Those that are given, and those of the strategy that is asked about."""
+    for count in given:
+        if count < 1:
+            raise UserError(f"{count} servers", "give a whole number from 1 up")
+    return tuple(sorted({*given, *(int(str(count)) for name, count in wanted.items() if name == "servers")}))
 
 
 def _clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:

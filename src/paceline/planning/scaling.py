@@ -40,7 +40,8 @@ def _at(
     some = replace(cluster, devices_per_node=local, num_nodes=nodes)
     for way in _ways(strategy, local, nodes):
         try:
-            p: Prediction = predictor(workload, some, replace(way, world_size=n, global_batch_size=batch))
+            here = replace(way, world_size=n, global_batch_size=batch, servers=min(way.servers, n))
+            p: Prediction = predictor(workload, some, here)
         except UserError:
             continue
         return p

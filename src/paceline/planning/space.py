@@ -59,6 +59,7 @@ class Space:
             fp16 where a device has bf16, which is as fast and needs no loss scaling.
         compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
             against dense in equal epochs; what was never measured is left out too.
+        servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
     """
 
     clusters: tuple[Cluster, ...]
@@ -66,6 +67,7 @@ class Space:
     precisions: tuple[str, ...] = ()
     compressions: tuple[str, ...] = ()
     exchanges: tuple[str, ...] = tuple(EXCHANGES)
+    servers: tuple[int, ...] = (1,)
     shardings: tuple[str, ...] = tuple(SHARDINGS)
     accumulations: tuple[int, ...] = (1, 2, 4, 8)
     recomputes: tuple[bool, ...] = (False, True)
@@ -124,20 +126,22 @@ def _too_lossy(compression: str, most: float) -> str:
 
 
 def _ways(space: Space, work: Work, left_out: Tally, times: int) -> Iterator[Strategy]:
-    """Legal combinations of what does not depend on the cluster or the batch, as strategies of one worker.
+    """Legal combinations of what does not depend on the cluster or the batch, as strategies of as few workers as can be.
 
     A bucket's size matters only where DDP's buckets or FSDP's units are cut by it.
     """
     tried, barred = space.precisions or PRECISIONS, space.barred(work)
     compressions = space.compressions or COMPRESSIONS
-    made = product(compressions, space.exchanges, space.shardings, space.recomputes, tried, space.buckets)
-    for compression, exchange, sharding, recompute, precision, bucket in made:
-        if bucket != space.buckets[0] and exchange != "allreduce":
+    made = product(compressions, space.exchanges, space.shardings, space.recomputes, tried, space.buckets, space.servers)
+    for compression, exchange, sharding, recompute, precision, bucket, several in made:
+        serving = exchange == "parameter_server"
+        if (bucket != space.buckets[0] and exchange != "allreduce") or (several != space.servers[0] and not serving):
             continue  # the same strategy once more
+        servers = several if serving else 1
         try:
             way = Strategy(
-                world_size=1, global_batch_size=1, compression=compression, exchange=exchange, sharding=sharding,
-                recompute=recompute, precision=precision, bucket_bytes=bucket, optimizer=space.optimizer,
+                world_size=servers, global_batch_size=servers, compression=compression, exchange=exchange, servers=servers,
+                sharding=sharding, recompute=recompute, precision=precision, bucket_bytes=bucket, optimizer=space.optimizer,
             )  # fmt: skip
         except UserError as error:
             if bucket == space.buckets[0]:
@@ -206,6 +210,8 @@ def _excluded_on(cluster: Cluster, way: Strategy, choose: bool) -> str:
     plain = way.compression == "dense" and way.exchange == "allreduce" and way.sharding == "ddp"
     if cluster.world_size == 1 and not plain:
         return "one worker has nobody to exchange with"
+    if cluster.world_size < way.servers:
+        return f"{way.servers} servers need as many workers: a server is one of them"
     if cluster.world_size > (most := MOST_WORKERS.get(way.exchange, MOST_OTHERS)):
         return f"{way.exchange} is predicted for at most {most:,} workers"
     if way.exchange == "hierarchical" and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):

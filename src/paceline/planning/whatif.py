@@ -19,7 +19,7 @@ from paceline.planning.work import MILLION
 from paceline.prediction import Prediction, predict
 from paceline.prediction.convergence import epoch_samples
 from paceline.prediction.uncertainty import Z80
-from paceline.strategy import Strategy
+from paceline.strategy import EXCHANGES, Strategy
 from paceline.units import parse_bytes
 from paceline.workload.layers import Workload
 
@@ -29,6 +29,7 @@ OF_STRATEGY = {
     "precision": "precision",
     "compression": "compression",
     "exchange": "exchange",
+    "servers": "servers",
     "sharding": "sharding",
     "global-batch": "global_batch_size",
     "accumulation": "grad_accum_steps",
@@ -36,6 +37,8 @@ OF_STRATEGY = {
     "recompute": "recompute",
     "optimizer": "optimizer",
 }
+NUMBERS = ("global-batch", "accumulation", "servers")
+SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 SHARED = {"same": 0.6, "other": 0.25}
 """Correlation that is taken between the errors of two predictions of one network, on one device and on two: what the model gets
 wrong of a network before the change it gets wrong after it. Measured on five sets it is 0.6 to 0.9 on one device and 0.0 to 0.9
@@ -147,7 +150,7 @@ def parse_change(text: str) -> Change:
             example = {"nodes": "nodes+1", "network": "network=100Gb/s"}.get(name, f"{name}={EXAMPLES.get(name, 'VALUE')}")
             raise UserError(f"{name} has no value", f"write {example}")
         if text.startswith(word) and rest[:1] in ("=", "+", "-", "x") and len(rest) > 1:
-            if rest[0] != "=" and name not in ("nodes", "devices-per-node", "global-batch", "accumulation"):
+            if rest[0] != "=" and name not in ("nodes", "devices-per-node", *NUMBERS):
                 raise UserError(f"{name} is not a number that {rest!r} changes", f"write it as {name}=VALUE")
             return Change(name, rest[0], rest[1:].strip())
     given = text.rstrip("0123456789").partition("=")[0].rstrip("+-x ")
@@ -214,17 +217,17 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
 
 
 def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
-    """What a change sets in the strategy; another compression goes by its own exchange and options."""
+    """What a change sets in the strategy; another compression goes by its own exchange and options, servers by theirs."""
     field, value = OF_STRATEGY[change.name], change.value
-    if change.name == "global-batch":
-        return {field: _number(change, strategy.global_batch_size)}
-    if change.name == "accumulation":
-        return {field: _number(change, strategy.grad_accum_steps)}
+    if change.name in NUMBERS:
+        given = {field: _number(change, getattr(strategy, field))}
+        return {**given, "exchange": "parameter_server"} if change.name == "servers" else given
     if change.name == "bucket":
         return {field: int(parse_bytes(value))}
     if change.name == "recompute":
         return {field: yes_or_no("recompute", value)}
-    return {field: value, **({"exchange": "", "options": ()} if change.name == "compression" else {})}
+    alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
+    return {field: value, **({"exchange": "", "options": ()} if change.name == "compression" else {}), **alone}
 
 
 def whatif(

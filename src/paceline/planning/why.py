@@ -25,6 +25,7 @@ _FIELDS = {
     "precision": "precision",
     "compression": "compression",
     "exchange": "exchange",
+    "servers": "servers",
     "sharding": "sharding",
     "recompute": "recompute",
     "global-batch": "global_batch_size",
@@ -48,6 +49,7 @@ POINTLESS = "recomputing saves this network no memory: it has no repeated blocks
 EXAMPLES = {
     "nodes": "4",
     "workers": "8",
+    "servers": "4",
     "global-batch": "1024",
     "accumulation": "2",
     "bucket": "25MiB",
@@ -73,7 +75,7 @@ def parse_wanted(text: str) -> dict[str, object]:
 
 def choice_value(name: str, text: str) -> object:
     """The value of one choice. Raises UserError where it is none."""
-    if name in ("global-batch", "accumulation", "workers", "nodes"):
+    if name in ("global-batch", "accumulation", "workers", "nodes", "servers"):
         try:
             number = int(text)
         except ValueError:
@@ -123,7 +125,8 @@ def describe(cluster: Cluster, s: Strategy) -> str:
     many = f"{cluster.num_nodes} x {cluster.devices_per_node}" if cluster.num_nodes > 1 else f"{cluster.devices_per_node}"
     parts = [f"{many} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
     if s.world_size > 1:
-        parts.append(s.sharding if s.sharding != "ddp" else f"{s.compression} over {s.exchange}")
+        way = s.exchange if s.servers == 1 else f"{s.exchange} of {s.servers}"
+        parts.append(s.sharding if s.sharding != "ddp" else f"{s.compression} over {way}")
     if s.grad_accum_steps > 1:
         parts.append(f"{s.grad_accum_steps} micro steps")
     if s.recompute:
@@ -160,10 +163,14 @@ def illegal(
     """Why no candidate has these choices: the best with them is not legal, does not fit, was ``barred`` for its compression's
     accuracy (reason by compression), or was not asked to be tried. ``clusters``: those that were."""
     fields = {_FIELDS[k]: v for k, v in wanted.items() if k in _FIELDS}
-    if fields.get("compression", "dense") != "dense" and "sharding" not in fields:
+    if "servers" in fields:
+        fields = {"exchange": "parameter_server", **fields}
+    if (fields.get("compression", "dense") != "dense" or "servers" in fields) and "sharding" not in fields:
         fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients: another choice, not the one asked about
     if fields.get("compression", best.strategy.compression) != best.strategy.compression and "exchange" not in fields:
         fields["exchange"] = ""
+    if "servers" not in fields and "exchange" in fields:
+        fields["servers"] = 1
     cluster = best.cluster
     if wanted.get("recompute") and not saves_memory(workload):
         return f"{POINTLESS}."

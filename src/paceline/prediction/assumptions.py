@@ -197,6 +197,9 @@ def _exchange(
     if strategy.exchange == "hierarchical":
         between = f"dense inside a node, {strategy.compression} between nodes; wire bytes count both"
         yield f"Nodes of {strategy.ranks_per_node} ranks: {between}."
+    if strategy.exchange == "parameter_server":
+        of = "one of the workers" if strategy.servers == 1 else f"{strategy.servers} of the workers, spread over the nodes"
+        yield f"Parameters lie on {of}, which {'serves' if strategy.servers == 1 else 'serve'} beside the work."
     if not strategy.compress_pull:
         yield "Sums return as fp32: only the push is compressed."
     if overlap:

@@ -23,26 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.device import Link
 from paceline.prediction.efficiency import Efficiency
 from paceline.prediction.protocols import BARE
 from paceline.strategy.phase import Phase
 
 Array = NDArray[np.float64]
-Level = Literal["network", "intra-node link"]
 Algorithm = Literal["ring", "tree", "switch", "hierarchical"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "switch")
 """What an engine chooses from; ``hierarchical`` is what some frameworks do above it."""
 NOTHING = (4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 """The row of a phase in which every rank is alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseCost:
-    """Seconds of a collective and the level that sets them."""
-
-    seconds: float
-    level: Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +86,6 @@ class Way:
     intra_per_byte: float
     network_per_byte: float
     serial: bool = False
-
-
-def link_seconds(link: Link, size: float, messages: float, efficiency: Efficiency) -> float:
-    """``messages`` latencies and ``size`` bytes over a link, at the bandwidth that collectives get of it."""
-    bandwidth = link.bandwidth.value * efficiency.link_share[link.kind]
-    return messages * link.latency.value * efficiency.latency_factor + size / bandwidth
-
-
-def phase_cost(phase: Phase, cluster: Cluster, efficiency: Efficiency) -> PhaseCost:
-    """Seconds of ``phase`` on every device of ``cluster``; 0 where every rank is alone in its group."""
-    seconds, network = phase_seconds(loads([phase], cluster.devices_per_node), cluster, efficiency)
-    return PhaseCost(float(seconds[0]), "network" if network[0] else "intra-node link")
 
 
 def loads(phases: Sequence[Phase], devices_per_node: int) -> Loads:
@@ -231,28 +209,6 @@ def _ways(cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], 
             up = (1.0, 2 * alpha[1]) if far.reduces else (2.0, depth * tree[1])
             start = p.switch_s * efficiency.latency_factor + 2 * alpha[0]
             yield Way(start, up[1] * (nodes > 1), (local + 1) / local * inside / p.switch_share, up[0] * between)
-
-
-def server_seconds(
-    size: float, workers: int, servers: int, link: Link, efficiency: Efficiency, *, beside: bool = False
-) -> float:
-    """Seconds in which every worker sends ``size`` bytes to M servers, each of which has 1/M of them; a pull takes as long.
-
-    Every host has one ``link``: a server's carries N/M of a worker's bytes, and the busier end sets the time.
-
-    Args:
-        beside: the servers are M of the workers' hosts: what stays on a host costs nothing.
-    """
-    part = size / servers
-    into = part * (workers - 1 if beside else workers)
-    out = part * (servers - 1 if beside and servers == workers else servers)
-    rounds = ceil(max(workers, servers) / efficiency.concurrent_messages)
-    return link_seconds(link, max(into, out), rounds, efficiency)
-
-
-def all_to_all(size: int, world_size: int) -> Phase:
-    """Every rank sends ``size`` bytes to every other, such as the tokens of a layer of experts."""
-    return Phase("all_to_all", (size,), world_size, "push")
 
 
 def phase_load(phase: Phase, devices_per_node: int) -> Load:

@@ -1,4 +1,4 @@
-"""The page of an answer, as one HTML file: prediction, explanation, plan or upgrade."""
+"""The page of an answer, as one HTML file: prediction, asynchronous job, explanation, plan or upgrade."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.whatif import WhatIf
+from paceline.prediction.asynchronous import AsyncPrediction
 from paceline.record import Event, Metrics
-from paceline.reporting.curves import Speed, front, gains, scaling
+from paceline.reporting import asynchronous as words
+from paceline.reporting.curves import Speed, front, gains, scaling, shares
 from paceline.reporting.html import filled
 from paceline.reporting.planning import cost, explain_table, plan_table, verdict, whatif_table
 from paceline.reporting.timeline import Group, draw, merged, one_rank
-from paceline.reporting.values import clean, memory, number, rate_bounds, seconds, strategy_text, time_range
+from paceline.reporting.values import clean, memory, number, percent, rate_bounds, ratio, seconds, strategy_text, time_range
 
 NAME = "report.html"
 
@@ -92,6 +94,42 @@ def explained_page(found: Explained, kind: str = "explanation") -> Page:
         Section("It rests on", items=[clean(a, 1000) for a in p.assumptions]),
     ]
     return page
+
+
+def asynchronous_page(found: AsyncPrediction) -> Page:
+    """An asynchronous job: its staleness, how busy everything is, its first steps, and the synchronous job beside it."""
+    r, p = found.result, found.synchronous
+    said = [f"Limited by {words.limit(found)}.", f"Accuracy: {words.NOT_KNOWN}."]
+    page = Page("asynchronous", clean(found.workload), words.subtitle(found), [*filter(None, [found.headline]), *said])
+    ends = f"{number(r.low_samples_per_s)} to {number(r.high_samples_per_s)}"
+    page.card("throughput", f"{number(r.samples_per_s)} samples/s", ends)
+    page.card("mean staleness", number(r.mean_staleness), f"90 % at most {r.staleness_quantile(0.9)}")
+    slow, fast = rate_bounds(p)
+    note = f"{number(slow)} to {number(fast)}; asynchronous has {ratio(found.speedup)} its rate"
+    page.card("synchronous", f"{number(p.samples_per_s)} samples/s", note)
+    page.card("memory of a worker", memory(found.worker.memory_bytes), "" if found.worker.fits else "it does not fit")
+    label = "updates by others between a worker's reading and its own update"
+    rows = [[str(k), percent(share)] for k, share in enumerate(r.staleness) if share >= 0.0005]
+    page.sections += [
+        Section(
+            "Staleness", words.staleness(found), [shares(r.staleness, "staleness", label)], wide=True,
+            heads=["updates by others", "share"], rows=rows,
+        ),
+        Section("How busy", heads=["resource", "works"], rows=[[name, percent(x)] for name, x in r.utilisation.items()]),
+        _first_steps(found),
+        Section("To paste", pre=words.asynchronous_text(found).partition("\nIt rests on:")[0]),
+        Section("It rests on", items=[clean(a, 1000) for a in found.assumptions]),
+    ]  # fmt: skip
+    return page
+
+
+def _first_steps(found: AsyncPrediction) -> Section:
+    """What the first worker does, from its first question to the servers on."""
+    events = one_rank(found.result.timeline)
+    end = max((e.end_s for e in events), default=0.0)
+    group = Group(f"worker 0, the first {seconds(end)}", merged(events), end)
+    svg = draw([group], "timeline", "Timeline of one worker's first steps")
+    return Section("One worker, bar by bar", "Hover over a bar for its times.", [svg], wide=True, lanes=True)
 
 
 def plan_page(plan: Plan) -> Page:

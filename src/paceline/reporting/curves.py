@@ -1,4 +1,4 @@
-"""The pictures of an answer: speed against devices with the ideal line, time against money, and what changes gain."""
+"""The pictures of an answer: speed against devices with the ideal line, time against money, what changes gain, staleness."""
 
 from __future__ import annotations
 
@@ -104,6 +104,26 @@ def gains(bars: Sequence[tuple[str, float, float, float]], name: str) -> str:
         axes.spines["left"].set_visible(False)
         said = "; ".join(f"{title} {number(ratio)}x" for title, ratio, *_ in bars)
         return to_svg(figure, name, f"Speed-up of each change: {said}")
+
+
+def shares(of: Sequence[float], name: str, label: str) -> str:
+    """A distribution over whole numbers from 0 up as bars."""
+    with canvas(9.8, 2.8) as figure:
+        axes = figure.add_subplot()
+        axes.bar(range(len(of)), of, width=0.8, color=PALETTE["network-soft"], edgecolor=PALETTE["network"], linewidth=0.8)
+        axes.set_xlabel(label)
+        axes.set_title("share of the updates")
+        axes.set_xlim(-0.6, len(of) - 0.4)
+        _whole_ticks(axes)
+        axes.tick_params(length=0)
+        said = "; ".join(f"{k}: {share:.1%}" for k, share in enumerate(of) if share >= 0.001)
+        return to_svg(figure, name, f"Share of the updates by {label}: {said}")
+
+
+def _whole_ticks(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
 
 
 def _plain_ticks(axes: Axes, counts: Sequence[int]) -> None:

@@ -115,7 +115,9 @@ def strategy_text(strategy: Mapping[str, object]) -> str:
             return ", ".join(choice(str(k), f"{v:g}" if isinstance(v, float) else v) for k, v in value.items())
         return f"{clean(name).replace('_', ' ')} {clean(value)}"
 
-    usual = {"ranks_per_node": 1, "compress_pull": True, "grad_accum_steps": 1, "sharding": "ddp", "recompute": False}
+    usual = {
+        "ranks_per_node": 1, "compress_pull": True, "servers": 1, "grad_accum_steps": 1, "sharding": "ddp", "recompute": False,
+    }  # fmt: skip
     shown = {k: v for k, v in strategy.items() if v not in (None, "", {}) and (k not in usual or v != usual[k])}
     return ", ".join(choice(k, v) for k, v in shown.items())
 

@@ -1,7 +1,8 @@
 """Exchanges, described: who sends how many bytes to whom for one group of gradients.
 
 ``allreduce`` is the engine's own. The others carry encoded messages of at most ``CHUNK_ELEMENTS`` elements, one exchange a
-chunk, pipelined: ``sharded`` and ``parameter_server`` push to the owner of a shard, which adds, and pull the sum; ``ring`` is
+chunk, pipelined: ``sharded`` and ``parameter_server`` push to the owner of a shard, which adds, and pull the sum: every worker
+owns one, or only the ``servers`` among them, which are spread evenly over the ranks and so over the nodes; ``ring`` is
 Li et al. 2018, Algorithm 1: partial sums are encoded anew at every hop; ``allgather`` sends everything to everyone;
 ``hierarchical`` is dense inside a node and ``sharded`` between ranks of equal local number.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -81,12 +83,15 @@ themselves, except in an all-reduce, where all send the same; a ring's and a hie
 MOST_OTHERS = 1 << 16
 
 
-def shard_bounds(count: int, exchange: str, world_size: int) -> list[tuple[int, int]]:
-    """``(start, stop)`` of the elements that each rank owns; in whole blocks, the last ones possibly short or empty."""
-    if exchange == "parameter_server":
-        return [(0, count)] + [(count, count)] * (world_size - 1)
-    chunk = -(-count // (world_size * SHARD_ALIGN)) * SHARD_ALIGN
-    return [(min(rank * chunk, count), min((rank + 1) * chunk, count)) for rank in range(world_size)]
+def shard_bounds(count: int, exchange: str, world_size: int, servers: int = 1) -> list[tuple[int, int]]:
+    """``(start, stop)`` of the elements that each rank owns; in whole blocks, the last ones possibly short or empty.
+
+    Of a ``parameter_server`` rank ``i N // M`` is server i of M; the others own nothing.
+    """
+    owners = servers if exchange == "parameter_server" else world_size
+    chunk = -(-count // (owners * SHARD_ALIGN)) * SHARD_ALIGN
+    owned = [((rank + 1) * owners - 1) // world_size + 1 for rank in range(-1, world_size)]  # shards up to each rank
+    return [(min(before * chunk, count), min(now * chunk, count)) for before, now in pairwise(owned)]
 
 
 def chunk_bounds(count: int) -> list[tuple[int, int]]:
@@ -106,6 +111,7 @@ def describe(
     world_size: int,
     ranks_per_node: int = 1,
     compress_pull: bool = True,
+    servers: int = 1,
 ) -> Traffic:
     """Everything that the ranks send each other for one group, and what the codec works.
 
@@ -113,6 +119,7 @@ def describe(
         compression: configured, so that its format is that of its options.
         ranks_per_node: for ``hierarchical``; divides ``world_size``.
         compress_pull: whether sums return encoded; for the exchanges of ``ONE_WAY``.
+        servers: workers that own shards, of ``parameter_server``.
     """
     if exchange == "allreduce":
         return _allreduce(plan, compression, world_size)
@@ -130,7 +137,7 @@ def describe(
         if members == 1 and local > 1:  # one node: nothing is encoded
             continue
         way = carrier(exchange, fmt == compression.format)
-        columns = [_stream(part, fmt, way, members, compress_pull) for part in parts]
+        columns = [_stream(part, fmt, way, members, compress_pull, servers) for part in parts]
         for position, lane in enumerate(columns[0].lanes):
             every = [column.lanes[position] for column in columns]
             sizes = np.stack([x.sizes for x in every], axis=1).reshape(-1)  # node-major: equal local ranks are a stride apart
@@ -198,23 +205,23 @@ class _Column:
     chunks: int
 
 
-def _stream(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool) -> _Column:
+def _stream(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool, servers: int) -> _Column:
     """All chunks of a stream: whole ones and a short last one."""
     whole, rest = divmod(count, CHUNK_ELEMENTS)
-    last = _chunk(rest, fmt, exchange, members, compress_pull)
+    last = _chunk(rest, fmt, exchange, members, compress_pull, servers)
     if not whole:
         return last
-    full = _chunk(CHUNK_ELEMENTS, fmt, exchange, members, compress_pull)
+    full = _chunk(CHUNK_ELEMENTS, fmt, exchange, members, compress_pull, servers)
     lanes = tuple(a.plus(b, whole) for a, b in zip(last.lanes, full.lanes, strict=True))
     return _Column(lanes, last.passes.plus(full.passes, whole), last.fp32.plus(full.fp32, whole), last.chunks + whole)
 
 
 @lru_cache(maxsize=4096)
-def _chunk(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool) -> _Column:
+def _chunk(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool, servers: int) -> _Column:
     """One chunk. Formats of unknown length tell the sizes of their messages first, along the same ways."""
     make = {"ring": _ring, "allgather": _allgather}.get(exchange)
     if make is None:
-        lanes, passes, fp32 = _push_pull(count, fmt, exchange, members, compress_pull)
+        lanes, passes, fp32 = _push_pull(count, fmt, exchange, members, compress_pull, servers)
     else:
         lanes, passes, fp32 = make(count, fmt, members)
     if not count:
@@ -245,9 +252,9 @@ def _messages(sizes: Iterable[int], fmt: Format, contributions: int = 1) -> list
     return made
 
 
-def _push_pull(count: int, fmt: Format, exchange: str, n: int, compress_pull: bool) -> _Made:
+def _push_pull(count: int, fmt: Format, exchange: str, n: int, compress_pull: bool, servers: int) -> _Made:
     """To the owners and back. An owner's own part stays with it."""
-    owned = [stop - start for start, stop in shard_bounds(count, exchange, n)]
+    owned = [stop - start for start, stop in shard_bounds(count, exchange, n, servers)]
     back = fmt if compress_pull else FP32
     some = [int(size > 0) for size in owned]
     lanes = [

@@ -42,6 +42,7 @@ class Strategy:
         exchange: empty means the compression's own default.
         options: parameters of the compression, such as ``{"bound": 2**-7}``; kept as pairs, only those that were given.
         ranks_per_node: of a hierarchical exchange; divides ``world_size``.
+        servers: of ``parameter_server``: workers that own the parameters, equal shares of them, and serve beside their work.
         compress_pull: whether sums return encoded; False sends them back as fp32 (``sharded``, ``parameter_server``,
             ``hierarchical``).
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
@@ -53,7 +54,7 @@ class Strategy:
     Raises:
         UserError: a name that does not exist, a compression that the exchange cannot carry, an option that the compression
             does not take, a batch or a number of ranks that does not divide, a sharding that does not go with the compression
-            or the exchange.
+            or the exchange, servers of an exchange that has none or more than workers.
     """
 
     world_size: int
@@ -64,6 +65,7 @@ class Strategy:
     options: Given = ()
     ranks_per_node: int = 1
     compress_pull: bool = True
+    servers: int = 1
     optimizer: str = "momentum"
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
     bucket_bytes: int = BUCKET_BYTES
@@ -115,6 +117,7 @@ class Strategy:
             (self.world_size, "workers"),
             (self.ranks_per_node, "ranks a node"),
             (self.grad_accum_steps, "micro steps"),
+            (self.servers, "servers"),
             (self.first_bucket_bytes, "bytes in the first bucket"),
             (self.bucket_bytes, "bytes in a bucket"),
         ):
@@ -126,6 +129,7 @@ class Strategy:
                 f"{self.world_size:,} workers are more than exchange {self.exchange!r} can be predicted for",
                 f"give at most {most:,} workers, or another exchange",
             )
+        self._check_servers()
         batch, n, local, times = self.global_batch_size, self.world_size, self.ranks_per_node, self.grad_accum_steps
         if self.exchange == "hierarchical" and n % local:
             raise UserError(
@@ -137,6 +141,15 @@ class Strategy:
             whom = f"{n} workers" if times == 1 else f"{n} workers in {times} micro steps"
             legal = f"nearest legal: {_multiples(batch, n * times)}"
             raise UserError(f"global batch {batch} does not divide among {whom}", legal)
+
+    def _check_servers(self) -> None:
+        if self.servers > 1 and self.exchange != "parameter_server":
+            raise UserError(f"exchange {self.exchange!r} has no {self.servers} servers", "name exchange parameter_server")
+        if self.servers > self.world_size:
+            raise UserError(
+                f"{self.servers} servers among {self.world_size} workers: a server is one of them",
+                f"give at most {self.world_size} servers",
+            )
 
     @property
     def micro_batch_size(self) -> int:
@@ -187,7 +200,8 @@ class Strategy:
         if SHARDINGS[self.sharding].weights:
             return scatter(plan.elements, self.precision, self.world_size)
         compression = self.description.configured(self.options, level)
-        return describe(plan, compression, self.exchange, self.world_size, self.ranks_per_node, self.compress_pull)
+        how = self.ranks_per_node, self.compress_pull, self.servers
+        return describe(plan, compression, self.exchange, self.world_size, *how)
 
     def gathers(self, plan: BucketPlan) -> tuple[Phase, ...]:
         """The all-gathers of one group's weights."""

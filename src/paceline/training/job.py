@@ -48,6 +48,7 @@ class Job:
         for what, is_on, instead in (
             (f"sharding {s.sharding}", s.sharding != "ddp", "train with sharding ddp, or with FSDP in your own script"),
             ("activation recomputation", s.recompute, "use torch.utils.checkpoint in your own model"),
+            (f"{s.servers} servers", s.servers > 1, "train with 1, or with exchange sharded, in which every worker serves"),
             (f"{s.grad_accum_steps} micro steps", s.grad_accum_steps > 1, "train with 1, or with no_sync() in your own script"),
         ):
             if is_on:

@@ -34,8 +34,13 @@ class Profile:
         update_s_per_byte: seconds in which a server applies one byte of a gradient.
         update_s: fixed seconds of every gradient that a server handles, its message included.
         link_share: payload over what the link carries; a full-size TCP segment on Ethernet has 1448 bytes of 1514.
-        compute_spread, network_spread, server_spread: relative standard deviations of what the profile says about this part
-            on the cluster in question; they make the range of the throughput, not the throughput.
+        compute_spread, network_spread, server_spread: standard deviations of the logarithm of what the profile says about this
+            part on the cluster in question; they make the range of the throughput, not the throughput. By default those of a
+            profile that was measured alone beside links of nominal rate: a step of one worker repeats as an observed step
+            does (``correction.WORK``), 80 % of links give TCP 0.6 to 0.94 of their line (``efficiency.LOW``, ``HIGH``), and
+            what a server does with several connections at once is an estimate.
+        hosts_spread: that of the whole for every doubling of the hosts, as ``Sigmas.doubling``: what one worker and one
+            server do not show adds up with them.
 
     Raises:
         UserError: no layers, layers with different numbers of steps, or numbers that cannot be.
@@ -47,16 +52,17 @@ class Profile:
     update_s_per_byte: float = 0.0
     update_s: float = 0.0
     link_share: float = 1448 / 1514
-    compute_spread: float = 0.03
-    network_spread: float = 0.05
-    server_spread: float = 0.2
+    compute_spread: float = 0.04
+    network_spread: float = 0.175
+    server_spread: float = 0.3
+    hosts_spread: float = 0.03
 
     def __post_init__(self) -> None:
         steps = {len(times) for layer in self.layers for times in (layer.forward_s, layer.backward_s)}
         if not self.layers or 0 in steps or len(steps) > 1:
             raise UserError(f"profile {self.name!r} has no layers, or layers with different numbers of steps", "profile again")
         numbers = [x for layer in self.layers for x in (layer.size, *layer.forward_s, *layer.backward_s)]
-        spreads = (self.compute_spread, self.network_spread, self.server_spread)
+        spreads = (self.compute_spread, self.network_spread, self.server_spread, self.hosts_spread)
         numbers += [self.update_s_per_byte, self.update_s, *spreads]
         if any(not math.isfinite(x) or x < 0 for x in numbers):
             raise UserError(f"profile {self.name!r} has a negative or infinite number", "give seconds and bytes from 0 up")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from paceline.record import Event
@@ -41,12 +42,32 @@ class AsyncResult:
         """Updates by others between a worker's reading of a parameter and its own update of it, on average."""
         return sum(k * share for k, share in enumerate(self.staleness))
 
+    def staleness_quantile(self, share: float) -> int:
+        """The least staleness that at least ``share`` of the updates do not exceed; of 1 the largest that was seen."""
+        sums = accumulate(self.staleness)
+        return next((k for k, reached in enumerate(sums) if reached >= share - 1e-9), len(self.staleness) - 1)
+
     @property
     def bottleneck(self) -> str:
         """The resource that works most of the time."""
         return max(self.utilisation, key=self.utilisation.__getitem__)
 
+    @property
+    def limit(self) -> str:
+        """What kind of resource that is: worker compute, worker network, server network or server update."""
+        if self.bottleneck == "workers":
+            return "worker compute"
+        host, *_, what = self.bottleneck.split()
+        return f"{host} update" if what == "update" else f"{host} network"
+
     def to_json(self) -> dict[str, Any]:
         """A plain dict without the timeline."""
         values = {k: v for k, v in asdict(self).items() if k != "timeline"}
-        return {**values, "mean_staleness": self.mean_staleness, "bottleneck": self.bottleneck}
+        quantiles = {"median": 0.5, "p90": 0.9, "max": 1.0}
+        return {
+            **values,
+            "mean_staleness": self.mean_staleness,
+            **{f"{name}_staleness": self.staleness_quantile(share) for name, share in quantiles.items()},
+            "bottleneck": self.bottleneck,
+            "limit": self.limit,
+        }

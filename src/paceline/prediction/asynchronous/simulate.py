@@ -75,7 +75,8 @@ def simulate(
 
     parts = (("compute", profile.compute_spread), ("network", profile.network_spread), ("server", profile.server_spread))
     widths = [math.log(rates[0] / slower(**{part: Z80})) for part, spread in parts if spread]
-    width = math.exp(math.hypot(*widths, Z80 * statistics.stdev(map(math.log, rates))))
+    hosts = Z80 * profile.hosts_spread * math.log2(workers + servers)
+    width = math.exp(math.hypot(*widths, hosts, Z80 * statistics.stdev(map(math.log, rates))))
     stale = sum((run.stale for run in runs), Counter[int]())
     total = stale.total()
     return AsyncResult(
@@ -91,7 +92,8 @@ def simulate(
         assumptions=(
             "hosts are equally fast, and every worker's steps are drawn from one profile",
             "links are shared max-min fairly; switches do not block and nothing else loads them",
-            "the effect of staleness on the steps that a loss takes is not known",
+            "the range holds what is not known of the workers' steps, of what their links carry, of the servers, and of what "
+            "more hosts than one worker and one server add",
         ),
         timeline=runs[0].events,
     )

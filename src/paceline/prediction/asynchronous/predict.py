@@ -1,0 +1,250 @@
+"""``predict_asynchronous(...)``: asynchronous SGD before the hardware is there, beside the same job in step.
+
+The one-worker profile is not measured but the one that ``predict`` works with: seconds of layers by roofline, the link and the
+optimizer of the catalogue; its spreads are those that the constants missed on held-out measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from paceline.errors import UserError
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device
+from paceline.prediction.asynchronous.profile import LayerProfile, Profile, place
+from paceline.prediction.asynchronous.result import AsyncResult
+from paceline.prediction.asynchronous.simulate import simulate
+from paceline.prediction.compute import layer_seconds, optimizer_seconds
+from paceline.prediction.correction import Correction
+from paceline.prediction.costs import run_again
+from paceline.prediction.efficiency import TYPICAL, Efficiency
+from paceline.prediction.lazy import lazy
+from paceline.prediction.predict import Prediction, predict
+from paceline.prediction.uncertainty import Z80
+from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.strategy import Strategy
+from paceline.units import format_bandwidth, format_seconds
+from paceline.workload.layers import Workload
+
+MOST_WORKERS = 128
+"""Simulated: more take minutes."""
+MOST_PARTS = 40
+"""A network of more layers is simulated as about so many parts of neighbours."""
+STEPS = 800
+"""Of all workers together that count, though never fewer than ``LEAST_STEPS`` of each."""
+LEAST_STEPS, MOST_STEPS = 24, 100
+PROFILED = 16
+"""Steps of a profile that is not measured: quantiles of ``Efficiency.straggler_spread``."""
+LAB = (
+    "In 24 emulated jobs such simulations, from a measured profile of one worker, missed throughput by 7.5% and mean staleness "
+    "by 5.0% (benchmarks/results/async_lab.csv)."
+)
+UNKNOWN = (
+    "What staleness costs in accuracy is unknown: it was not measured and is not taken to be zero. Samples a second are "
+    "compared, not the time to a target."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncPrediction:
+    """An asynchronous job, predicted.
+
+    Attributes:
+        result: throughput and staleness.
+        worker: one worker by itself: its step without any exchange, its memory.
+        synchronous: the same workers in step, as ``predict`` says; without the servers, unless they are among the workers.
+        strategy: of the synchronous job; batch, precision, optimizer and recomputation are the asynchronous one's too.
+    """
+
+    workload: str
+    strategy: Mapping[str, Any]
+    cluster: Mapping[str, Any]
+    result: AsyncResult
+    worker: Prediction
+    synchronous: Prediction
+    assumptions: tuple[str, ...] = field(default=())
+
+    @property
+    def speedup(self) -> float:
+        """Samples/s over those of the synchronous job."""
+        return self.result.samples_per_s / self.synchronous.samples_per_s
+
+    @property
+    def headline(self) -> str:
+        """That a worker does not fit, and by how much; empty where it fits."""
+        return self.worker.headline
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict; ``staleness_effect`` is None: unknown."""
+        return {
+            "schema": 1,
+            "workload": self.workload,
+            "strategy": dict(self.strategy),
+            "cluster": dict(self.cluster),
+            **self.result.to_json(),
+            "staleness_effect": None,
+            "worker_step_s": self.worker.step_time_s,
+            "memory_bytes": self.worker.memory_bytes,
+            "fits": self.worker.fits,
+            "speedup": self.speedup,
+            "assumptions": list(self.assumptions),
+            "synchronous": self.synchronous.to_json(),
+        }
+
+
+def predict_asynchronous(
+    workload: Workload,
+    cluster: Cluster,
+    strategy: Strategy,
+    servers: int = 1,
+    *,
+    server_device: Device | None = None,
+    correction: Correction | None = None,
+    efficiency: Efficiency = TYPICAL,
+    drawn_steps: int = 0,
+) -> AsyncPrediction:
+    """Predict ``workload`` under asynchronous SGD: every device of ``cluster`` a worker, and ``servers`` more nodes that serve.
+
+    Args:
+        strategy: of the synchronous job that is set beside it; each worker's mini-batch is its micro batch.
+        server_device: what a server updates parameters with; by default a device like the workers'.
+        correction: what observed steps taught; it corrects a worker's step, the link and the synchronous job.
+        drawn_steps: steps of every worker that the timeline shows.
+
+    Raises:
+        UserError: what the simulation does not know (compression, sharding, micro steps, several workers on one network
+            link), no network, too many workers, more servers than parts of the network; or as ``predict``.
+    """
+    _check(cluster, strategy)
+    one = replace(  # a worker keeps no state of an optimizer: that lies on the servers
+        strategy, world_size=1, servers=1, exchange="", global_batch_size=strategy.micro_batch_size, optimizer="sgd"
+    )
+    single = replace(cluster, num_nodes=1, network=cluster.intra_link)
+    worker = predict(workload, single, one, correction=correction, efficiency=efficiency)
+    factor = worker.step_time_s / predict(workload, single, one, efficiency=efficiency).step_time_s if correction else 1.0
+    network = (correction.cluster(cluster) if correction else cluster).network
+    made = parts(workload, one, cluster.device, efficiency, factor)
+    sized = sum(part.size > 0 for part in made)
+    if servers > sized:
+        raise UserError(
+            f"{servers} servers for the {sized} parts that {workload.name} is simulated as",
+            f"give at most {sized}: a part stays whole",
+        )
+    serving = server_device or cluster.device
+    memory, launches = optimizer_seconds(
+        OPTIMIZERS[strategy.optimizer], workload.num_parameters, len(workload.parameters), serving, efficiency
+    )
+    sigmas = efficiency.sigmas
+    profile = Profile(
+        name=workload.name,
+        batch_size=strategy.micro_batch_size,
+        layers=made,
+        update_s_per_byte=memory / (4 * workload.num_parameters),
+        update_s=launches / sized,
+        link_share=efficiency.link_share[network.kind],
+        compute_spread=math.log(worker.high_s / worker.low_s) / (2 * Z80),
+        network_spread=sigmas.network,
+        server_spread=sigmas.other,
+        hosts_spread=sigmas.doubling,
+    )
+    latency = network.latency.value * efficiency.latency_factor
+    result = simulate(
+        profile,
+        cluster.num_nodes,
+        servers,
+        link_bandwidth=network.bandwidth.value,
+        latency=latency,
+        steps=min(MOST_STEPS, max(LEAST_STEPS, STEPS // cluster.num_nodes)),
+        drawn_steps=drawn_steps,
+    )
+    beside = predict(workload, cluster, strategy, correction=correction, efficiency=efficiency)
+    many = "server is one more node" if servers == 1 else f"{servers} servers are more nodes"
+    said = (
+        f"The {many} on {network.name}, {format_bandwidth(network.bandwidth.value)} each way, of which "
+        f"{profile.link_share:.0%} are had; latency {format_seconds(latency)}. Gradients and parameters travel as fp32.",
+        f"A server updates with {strategy.optimizer} on {serving.name}: {format_seconds(memory + launches)} for the whole "
+        "network, one gradient after another.",
+        f"A part of the network stays whole; the fullest server holds {_fullest(profile, servers):.0%} of the parameters.",
+        "A worker reads a server's parameters anew as soon as the server has applied all its gradients.",
+        *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in result.assumptions),
+        LAB,
+        UNKNOWN,
+    )
+    return AsyncPrediction(
+        workload=workload.name,
+        strategy=beside.strategy,
+        cluster={**beside.cluster, "servers": servers, "server_device": serving.name},
+        result=result,
+        worker=worker,
+        synchronous=beside,
+        assumptions=lazy(lambda: (*said, *_of_worker(worker))),
+    )
+
+
+def _of_worker(worker: Prediction) -> Iterator[str]:
+    """What a worker's step rests on; the optimizer is the servers', and the simulation has errors of its own."""
+    for said in worker.assumptions:
+        if said.startswith("On held-out"):
+            yield f"A worker's step: {said[0].lower()}{said[1:]}"
+        elif not said.startswith("Optimizer:"):
+            yield said
+
+
+def _check(cluster: Cluster, strategy: Strategy) -> None:
+    for what, is_on in (
+        (f"compression {strategy.compression}", strategy.compression != "dense"),
+        (f"exchange {strategy.exchange}", strategy.exchange not in ("allreduce", "parameter_server")),
+        (f"sharding {strategy.sharding}", strategy.sharding != "ddp"),
+        (f"{strategy.grad_accum_steps} micro steps", strategy.grad_accum_steps > 1),
+    ):
+        if is_on:
+            raise UserError(f"asynchronous training with {what} cannot be predicted", "leave it out, or --asynchronous")
+    if cluster.devices_per_node > 1:
+        raise UserError(
+            f"{cluster.devices_per_node} asynchronous workers on one network link cannot be predicted",
+            "give --devices-per-node 1 and more --nodes",
+        )
+    if cluster.network == cluster.intra_link:
+        raise UserError("the workers have no network to their servers", "name one with --network, such as 10Gb/s")
+    if cluster.num_nodes > MOST_WORKERS:
+        raise UserError(f"{cluster.num_nodes} asynchronous workers take too long to simulate", f"give at most {MOST_WORKERS}")
+
+
+def parts(
+    workload: Workload, strategy: Strategy, device: Device, efficiency: Efficiency, factor: float
+) -> tuple[LayerProfile, ...]:
+    """The layers of one worker, neighbours joined where there are many: by where their middle lies in layers and in bytes."""
+    forward, backward = (
+        some.total * factor
+        for some in layer_seconds(workload, strategy.micro_batch_size, strategy.precision, device, efficiency)
+    )
+    backward = backward + run_again(workload, strategy.recompute, forward)[0]
+    owners, elements = [p.layer for p in workload.parameters], [4.0 * p.size for p in workload.parameters]
+    sizes = np.bincount(owners, weights=elements, minlength=len(forward))
+    part = np.arange(len(sizes))
+    if len(sizes) > MOST_PARTS:
+        middle = (np.cumsum(sizes) - sizes / 2) / sizes.sum() + (part + 0.5) / len(part)
+        part = np.unique((middle / 2 * MOST_PARTS).astype(np.int64), return_inverse=True)[1]
+    every = NormalDist(0.0, efficiency.straggler_spread or 1e-9)
+    factors = [math.exp(every.inv_cdf((i + 0.5) / PROFILED)) for i in range(PROFILED)]
+    return tuple(
+        LayerProfile(
+            name=workload.layers[int(np.flatnonzero(part == i)[0])].name,
+            size=float(sizes[part == i].sum()),
+            forward_s=tuple(f * float(forward[part == i].sum()) for f in factors),
+            backward_s=tuple(f * float(backward[part == i].sum()) for f in factors),
+        )
+        for i in range(int(part.max()) + 1)
+    )
+
+
+def _fullest(profile: Profile, servers: int) -> float:
+    """Share of the bytes on the server that has most of them."""
+    sizes = [part.size for part in profile.layers if part.size]
+    return float(np.bincount(place(sizes, servers), weights=sizes).max() / profile.size)

@@ -1,5 +1,6 @@
 """Choosing before there is hardware: the best strategy for a goal, what an upgrade gains, and why."""
 
+from paceline.planning.asynchronous import AsyncPrediction, predict_asynchronous
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import Goal, parse_goal
@@ -9,6 +10,7 @@ from paceline.planning.whatif import Change, WhatIf, parse_change, whatif
 from paceline.planning.work import Work
 
 __all__ = [
+    "AsyncPrediction",
     "Change",
     "Choice",
     "Excluded",
@@ -22,5 +24,6 @@ __all__ = [
     "parse_change",
     "parse_goal",
     "plan",
+    "predict_asynchronous",
     "whatif",
 ]

@@ -14,6 +14,7 @@ from paceline import hardware
 from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.prices import parse_prices
+from paceline.planning.asynchronous import AsyncPrediction, predict_asynchronous
 from paceline.planning.choice import Plan
 from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import Goal, parse_goal
@@ -23,7 +24,6 @@ from paceline.planning.whatif import WhatIf, parse_change, whatif
 from paceline.planning.why import Wanted, parse_wanted
 from paceline.planning.work import Work, parse_penalties
 from paceline.prediction import Prediction, convergence, predict
-from paceline.prediction.asynchronous import AsyncPrediction, predict_asynchronous
 from paceline.prediction.correction import Correction, fit
 from paceline.prediction.efficiency import efficiency
 from paceline.prediction.records import machine, observations

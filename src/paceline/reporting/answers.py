@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.planning.asynchronous import AsyncPrediction
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.whatif import WhatIf
-from paceline.prediction.asynchronous import AsyncPrediction
 from paceline.record import Event, Metrics
 from paceline.reporting import asynchronous as words
 from paceline.reporting.curves import Speed, front, gains, scaling, shares

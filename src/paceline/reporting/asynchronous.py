@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from paceline.prediction.asynchronous import AsyncPrediction
+from paceline.planning.asynchronous import AsyncPrediction
 from paceline.reporting.values import clean, memory, number, percent, rate_range, ratio
 
 WIDTH = 80

@@ -13,9 +13,8 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster, device
+from paceline.planning.asynchronous import LAB, MOST_PARTS, AsyncPrediction, parts, predict_asynchronous
 from paceline.prediction import Observation, fit, predict
-from paceline.prediction.asynchronous import AsyncPrediction, predict_asynchronous
-from paceline.prediction.asynchronous.predict import LAB, MOST_PARTS, parts
 from paceline.prediction.efficiency import TYPICAL
 from paceline.strategy import Strategy
 from paceline.workload import workload
@@ -135,7 +134,7 @@ def test_a_network_is_needed_and_workers_have_an_end() -> None:
 
 
 def test_the_error_that_it_states_is_that_of_the_lab() -> None:
-    with (Path(__file__).parents[3] / "benchmarks/results/async_lab.csv").open() as stream:
+    with (Path(__file__).parents[2] / "benchmarks/results/async_lab.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     missed = [abs(float(row["error"])) for row in rows]
     several = [row for row in rows if float(row["staleness"])]

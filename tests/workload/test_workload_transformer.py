@@ -33,6 +33,7 @@ PUBLISHED = {
     "llama-2-70b": 68_976_648_192,
     "llama-3-8b": 8_030_261_248,
     "llama-3-70b": 70_553_706_496,
+    "llama-3-405b": 405_853_388_800,
     "bert-base-mlm": 110_106_428,  # BertForPreTraining
     "bert-large-mlm": 336_226_108,
     "bert-base-squad": 108_893_186,  # BertForQuestionAnswering, which has no pooler

@@ -96,6 +96,7 @@ SHAPES: Mapping[str, Named] = {
     "llama-2-70b-lora": Named(replace(_LLAMA_70B, fused_qkv=True, adapter=16), 8192, _LORA),
     "llama-3-8b": Named(_llama(32, 4096, 32, 8, 14336, 128256), 8192, _LLAMA3),
     "llama-3-70b": Named(_llama(80, 8192, 64, 8, 28672, 128256), 8192, _LLAMA3),
+    "llama-3-405b": Named(_llama(126, 16384, 128, 8, 53248, 128256), 8192, _LLAMA3),
     "bert-base": Named(_bert(12, 768, 12, "dense"), 128, _BERT),
     "bert-base-mlm": Named(_bert(12, 768, 12, "masked"), 128, _BERT),
     "bert-base-squad": Named(_bert(12, 768, 12, "span"), 384, _BERT),

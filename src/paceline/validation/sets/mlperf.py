@@ -36,11 +36,13 @@ WORKLOADS = {
     "ncf": "ncf",
     "gpt3": "gpt3-175b",
     "llama2_70b_lora": "llama-2-70b-lora",
+    "llama31_405b": "llama-3-405b",
+    "llama31_8b": "llama-3-8b",
     "stable_diffusion": "stable-diffusion",
 }
-LARGE = {"gpt3": 1.3 * 2 * 175e9, "llama2_70b_lora": 1.3 * 2 * 69e9}
+LARGE = {"gpt3": 1.3 * 2 * 175e9, "llama2_70b_lora": 1.3 * 2 * 69e9, "llama31_405b": 1.3 * 2 * 405e9}
 """Bytes of weights at 16 bits and what goes with them: where a device has less, the model is divided among several."""
-OPTIMIZERS = {"bert": "adam", "transformer": "adam", "gnmt": "adam", "gpt3": "adam"}
+OPTIMIZERS = {"bert": "adam", "transformer": "adam", "gnmt": "adam", "gpt3": "adam", "llama31_405b": "adam", "llama31_8b": "adam"}
 NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))
 """Between nodes where the row does not say it: what NVIDIA's reference systems of that generation have."""
 

@@ -42,7 +42,7 @@ WORKLOADS = {
 }
 LARGE = {"gpt3": 1.3 * 2 * 175e9, "llama2_70b_lora": 1.3 * 2 * 69e9, "llama31_405b": 1.3 * 2 * 405e9}
 """Bytes of weights at 16 bits and what goes with them: where a device has less, the model is divided among several."""
-OPTIMIZERS = {"bert": "adam", "transformer": "adam", "gnmt": "adam", "gpt3": "adam", "llama31_405b": "adam", "llama31_8b": "adam"}
+OPTIMIZERS = dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b"), "adam")
 NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))
 """Between nodes where the row does not say it: what NVIDIA's reference systems of that generation have."""
 

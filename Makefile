@@ -12,7 +12,7 @@ demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 lint: $(READY)
 	$(BIN)/ruff check .

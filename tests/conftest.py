@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,27 @@ from paceline.rundir import RunDir
 _IN_A_ROW = ("lab/", "hardware/", "test_bench", "test_docs", *(f"training/test_{name}" for name in ("lab", "guards", "lost")))
 
 
+def _group(nodeid: str) -> str:
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    return "in a row" if path.startswith(_IN_A_ROW) else path
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups for ``pytest -n``: those in a row are one, every other file is one, so that its fixtures are made once."""
-    for item in items:
-        path = item.path.relative_to(Path(__file__).parent).as_posix()
-        item.add_marker(pytest.mark.xdist_group("in a row" if path.startswith(_IN_A_ROW) else path))
+    """The longest groups first, so that at the end no worker has to wait for another's long one."""
+    items.sort(key=lambda item: (_group(item.nodeid) != "in a row", not item.nodeid.startswith("tests/training/")))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of ``pytest -n``: those in a row go to one worker, and each other file to one, so that its fixtures are made once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
 
 
 @pytest.fixture

@@ -1,16 +1,18 @@
 """Run a function as N ranks of one gloo group, each in a process of its own, and return what every rank returned.
 
-The launcher imports torch once and forks the ranks. They meet through a file, so no port is chosen. A rank that fails ends
-the others, and the error shows what every rank printed.
+One launcher for all tests of a process imports torch and forks the ranks. They meet through a file, so no port is chosen. A
+rank that fails ends the others, and the error shows what every rank printed.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib.util
 import inspect
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -20,7 +22,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 TESTS = Path(__file__).parent
 ENVIRONMENT = {
@@ -92,22 +94,50 @@ def _run(
         **more,
     }
     (where / "spec.json").write_text(json.dumps(spec))
-    command = [sys.executable, __file__, str(where)]
-    if private_network:
-        command = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$0" "$@"', *command]
-    log = where / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            code: int | str = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            code = f"timeout after {timeout} s"
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    texts = [path.read_text(errors="replace")[-6000:] for path in [log, *sorted(where.glob("*.log"))]]
+    code = _launcher(private_network).launch(where, timeout)
+    texts = [path.read_text(errors="replace")[-6000:] for path in sorted(where.glob("*log"))]
     assert code == 0, f"{function.__name__} on {workers} ranks: {code}\n" + "\n".join(texts)
+
+
+class _Launcher:
+    """A process that imports torch once, and for every folder that it is told forks one that forks the ranks."""
+
+    def __init__(self, private_network: bool) -> None:
+        command = [sys.executable, __file__]
+        if private_network:
+            command = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$0" "$@"', *command]
+        pipes = {"bufsize": 0, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(command, env=ENVIRONMENT, cwd=TESTS, start_new_session=True, **pipes)
+        atexit.register(self._end)
+
+    def launch(self, folder: Path, timeout: float) -> int | str:
+        """The exit code of the ranks in ``folder``, or that the time was up, when all of them have been ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{folder}\n".encode())
+        leader = self._answer(60)
+        if leader is None:
+            raise AssertionError("the launcher did not start the ranks in 60 s")
+        code = None
+        try:
+            code = self._answer(timeout)
+        finally:
+            if code is None:
+                os.killpg(leader, signal.SIGKILL)
+                self._answer(10)
+        return f"timeout after {timeout} s" if code is None else code
+
+    def _answer(self, timeout: float) -> int | None:
+        assert self._process.stdout is not None
+        ready, *_ = select.select([self._process.stdout], [], [], timeout)
+        return int(self._process.stdout.readline()) if ready else None
+
+    def _end(self) -> None:
+        self._process.communicate()
+
+
+@functools.cache
+def _launcher(private_network: bool) -> _Launcher:
+    return _Launcher(private_network)
 
 
 def launch_once(function: Callable[..., Any], workers: int, **arguments: Any) -> list[Any]:
@@ -134,11 +164,45 @@ def can_make_private_network() -> bool:
     return done.returncode == 0
 
 
-def _main(folder: Path) -> int:
+def _serve() -> None:
+    """Fork a leader for every folder that stdin names; say its process and, when it has ended, its exit code."""
+    import pytest  # noqa: F401  these three so that the ranks need not
+    import torch._dynamo  # noqa: F401
+
+    import paceline.training.worker  # noqa: F401
+
+    for line in sys.stdin:
+        leader = os.fork()
+        if leader == 0:
+            os.setsid()
+            _lead(Path(line.strip()))
+        print(leader, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(leader, 0)[1]), flush=True)
+
+
+def _lead(folder: Path) -> NoReturn:
+    code = 1
+    try:
+        _redirect(folder / "log")
+        code = _fork_ranks(folder)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _redirect(path: Path) -> None:
+    """What this process and those that it starts print from here on goes to a file."""
+    with path.open("wb") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+
+
+def _fork_ranks(folder: Path) -> int:
     """Fork the ranks and wait for them; the first failure ends the others."""
     import torch.distributed
-
-    import paceline.training.worker  # noqa: F401  so that the ranks need not
 
     spec = json.loads((folder / "spec.json").read_text())
     children: dict[int, int] = {}
@@ -189,9 +253,7 @@ def _rank(rank: int, spec: dict[str, Any], folder: Path, dist: Any) -> int:
     workers = spec["workers"]
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(workers)})
     if spec.get("let_fail"):
-        with (folder / f"{rank}.log").open("wb") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
+        _redirect(folder / f"{rank}.log")
     store = f"tcp://localhost:{spec['port']}" if spec.get("port") else f"file://{folder}/store"
     try:
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=workers)
@@ -212,6 +274,4 @@ def _rank(rank: int, spec: dict[str, Any], folder: Path, dist: Any) -> int:
 
 
 if __name__ == "__main__":
-    code = _main(Path(sys.argv[1]))
-    sys.stdout.flush()
-    os._exit(code)
+    _serve()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 from paceline.errors import UserError
 from paceline.prediction import Line
@@ -72,6 +73,10 @@ def test_digits_are_those_of_scikit_learn():
     assert torch.equal(load("digits").train_x, data.train_x)
     assert torch.bincount(torch.cat([data.train_y, data.test_y])).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     assert float(data.train_x.max()) == 1 and not data.train_x[:, :, :2].any()
+    theirs = load_digits()
+    held = np.random.default_rng(1998).permutation(1797)[:359]
+    assert np.array_equal(16 * data.test_x[:, 0, 2:26:3, 2:26:3].numpy(), theirs.images[held])
+    assert np.array_equal(data.test_y.numpy(), theirs.target[held])
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,8 @@ def one_step_each(rank: int, workers: int) -> dict[str, Any]:
 def several_epochs_each(rank: int, workers: int) -> dict[str, Any]:
     """A digest of the weights after every epoch of every compression, exchange and optimizer."""
     g = torch.Generator().manual_seed(3)
-    x, y = torch.randn(140, 37, generator=g), torch.randint(0, 7, (140,), generator=g)
-    data = Dataset("toy", x[:100], y[:100], x[100:], y[100:])
+    x, y = torch.randn(60, 37, generator=g), torch.randint(0, 7, (60,), generator=g)
+    data = Dataset("toy", x[:50], y[:50], x[50:], y[50:])  # two steps an epoch
     digests: dict[str, Any] = {}
     group.CHUNK_ELEMENTS = SEVERAL
     for compression, way in WAYS:

@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from distributed import ENVIRONMENT, TESTS, launch
 from paceline.errors import UserError
+from paceline.hardware import probe
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.training import checkpoint, local, profile, worker
@@ -34,7 +35,9 @@ def job(out: Path | str, compression: str = "dense", optimizer: str = "momentum"
 
 def run_whole_and_halves(rank: int, workers: int, folder: str, cases: list[list[str]]) -> None:
     """Three epochs at once, and one epoch followed by a resumed run to three."""
-    profile.STEPS = 1  # how long things take is not asked here
+    # How long things take is not asked here.
+    profile.STEPS, profile.ELEMENTS = 1, (1 << 8, 1 << 9)
+    probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
     for compression, optimizer in cases:
         base = Path(folder) / f"{compression}-{optimizer}"
         whole = job(base / "whole", compression, optimizer, workers)

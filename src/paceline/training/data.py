@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import struct
 import zlib
 from dataclasses import dataclass
@@ -58,12 +59,14 @@ def _digits() -> Dataset:
 
     Source: Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits, UCI (test part).
     """
-    from sklearn.datasets import load_digits
-
-    raw = load_digits()
-    images = np.kron(raw.images.astype(np.float32) / 16, np.ones((1, 3, 3), np.float32))
+    found = importlib.util.find_spec("sklearn")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+    # Its file alone: importing scikit-learn would take each worker a second.
+    raw = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", np.float32, delimiter=",")
+    images = np.kron(raw[:, :-1].reshape(-1, 8, 8) / 16, np.ones((1, 3, 3), np.float32))
     x = torch.from_numpy(np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None])
-    y = torch.from_numpy(raw.target.astype(np.int64))
+    y = torch.from_numpy(raw[:, -1].astype(np.int64))
     order = torch.from_numpy(np.random.default_rng(1998).permutation(len(y)))
     held = len(y) // 5
     return Dataset("digits", x[order[held:]], y[order[held:]], x[order[:held]], y[order[:held]])

@@ -48,7 +48,7 @@ def all_facts() -> list[Fact]:
         )
         if fact is not None
     ]
-    return of_devices + [fact for one in links() for fact in (one.bandwidth, one.latency)]
+    return of_devices + [fact for one in links() for fact in (one.bandwidth, one.latency, one.carried) if fact]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -79,7 +79,7 @@ def test_no_unknown_keys(name: str) -> None:
     legal = {
         "devices.toml": common
         | {"link", "units", "power", "architecture", "peak_flops", "matmul_flops", "memory", "memory_bandwidth"},
-        "links.toml": common | {"bandwidth", "latency", "reduces"},
+        "links.toml": common | {"bandwidth", "latency", "reduces", "carried"},
     }[name]
     for entry in data["device"] if "device" in data else data["link"]:
         assert set(entry) <= legal, entry["name"]

@@ -160,7 +160,7 @@ def test_another_compression_comes_with_its_own_exchange() -> None:
 
 
 def test_what_two_predictions_share_does_not_blur_their_ratio() -> None:
-    found = whatif(RESNET, TWO, PLAIN, [parse_change("network=25Gb/s"), parse_change("device=A100")])
+    found = whatif(RESNET, TWO, PLAIN, [parse_change("network=InfiniBand EDR"), parse_change("device=A100")])
     network, device = found.changes
     base = found.base.prediction
     assert network.speedup_high / network.speedup_low < (base.high_s / base.low_s) ** 2

@@ -161,7 +161,20 @@ def _ethernet(bandwidth: float) -> Link:
         kind="ethernet",
         bandwidth=Fact(bandwidth, "given by the user", nearest.bandwidth.date),
         latency=replace(nearest.latency, source=f"as {nearest.name}: {nearest.latency.source}"),
+        carried=_carried(bandwidth, nearest),
     )
+
+
+def _carried(bandwidth: float, nearest: Link) -> Fact | None:
+    """What TCP carries of an Ethernet between those of the catalogue: no less than of a slower one."""
+    fast = [one for one in links() if one.carried is not None]
+    full = max(one.bandwidth.value for one in links() if one.kind == "ethernet" and one.bandwidth.value < fast[0].bandwidth.value)
+    if bandwidth <= full or (nearest.carried is None and nearest.bandwidth.value > full):
+        return None
+    known = fast[0].carried
+    assert known is not None
+    flow = known.value**2 * fast[0].bandwidth.value
+    return replace(known, value=max(full / bandwidth, math.sqrt(flow / bandwidth)))
 
 
 def _load(file_name: str) -> dict[str, Any]:
@@ -221,6 +234,7 @@ def _catalogue_links() -> tuple[Link, ...]:
             aliases=tuple(entry.get("aliases", ())),
             note=entry.get("note", ""),
             reduces=entry.get("reduces", False),
+            carried=_fact(entry["carried"], sources) if "carried" in entry else None,
         )
         for entry in data["link"]
     )

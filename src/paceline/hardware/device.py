@@ -72,6 +72,8 @@ class Link:
         bandwidth: bytes/s in one direction, per device (inside a node) or per node (between nodes).
         latency: seconds for an empty message between two ends, software included.
         reduces: whether its switch adds up what passes through it (NVLink SHARP, SHARP on InfiniBand).
+        carried: share that ordinary software gets of it over TCP, whose flows may be one or many; 80 % of machines lie between
+            its square and 1. None where one flow fills the link, or no TCP is used.
     """
 
     name: str
@@ -81,3 +83,4 @@ class Link:
     aliases: tuple[str, ...] = ()
     note: str = ""
     reduces: bool = False
+    carried: Fact | None = None

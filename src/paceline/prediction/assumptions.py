@@ -185,9 +185,11 @@ def _exchange(
         if cluster.num_nodes > 1:
             links["between nodes, per node"] = cluster.network
         for where, link in links.items():
+            tcp = " over TCP, of which one flow fills but a part" if link.carried and e.level == "ordinary" else ""
+            had = f"{e.bandwidth(link) / link.bandwidth.value:.0%} are had{tcp}"
             yield (
                 f"{link.name} {where}: {format_bandwidth(link.bandwidth.value)} in one direction ({link.bandwidth.source}), "
-                f"of which {e.link_share[link.kind]:.0%} are had; latency {format_seconds(link.latency.value)}."
+                f"of which {had}; latency {format_seconds(link.latency.value)}."
             )
         if cluster.device.kind != "cpu":
             yield "The engine's collectives take the fastest of NCCL's algorithms and protocols for their size."

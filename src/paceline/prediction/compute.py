@@ -63,12 +63,13 @@ class Seconds:
     """Seconds per layer by what they wait for; ``total`` is their sum.
 
     ``flops`` and ``bytes`` never both for one kernel, which waits for the slower of the two; ``launch`` is what a kernel
-    takes beyond either.
+    takes beyond either. ``plain_conv``: seconds of all layers in convolutions on ordinary cores.
     """
 
     flops: Array
     bytes: Array
     launch: Array
+    plain_conv: float = 0.0
 
     @property
     def total(self) -> Array:
@@ -77,7 +78,7 @@ class Seconds:
 
     def scaled(self, factor: float) -> Seconds:
         """All of it times ``factor``."""
-        return Seconds(self.flops * factor, self.bytes * factor, self.launch * factor)
+        return Seconds(self.flops * factor, self.bytes * factor, self.launch * factor, self.plain_conv * factor)
 
 
 _TABLES: dict[int, tuple[weakref.ref[Workload], Table]] = {}
@@ -199,11 +200,12 @@ def layer_seconds(
     table = operation_table(workload)
     seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency)
     parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.time_factor
+    conv = np.zeros(len(table.row)) if on_matrix_units(device, precision) else table.kind[table.row] == CONV
 
     def summed(chosen: NDArray[np.bool_]) -> Seconds:
         layer = table.layer[chosen]
-        sums = [np.bincount(layer, weights=part[chosen], minlength=table.layers).astype(np.float64) for part in parts]
-        return Seconds(*sums)
+        flops, moved, launch = (np.bincount(layer, part[chosen], table.layers).astype(np.float64) for part in parts)
+        return Seconds(flops, moved, launch, float((parts[:, chosen] @ conv[chosen]).sum()))
 
     return summed(~table.backward), summed(table.backward)
 
@@ -222,8 +224,11 @@ def operation_seconds(table: Table, micro_batch_size: float, precision: str, dev
         m, n, k, _ = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
         cast = CAST_BYTES / 2 * (m * k + k * n) / memory_rate(device, efficiency)
         casts = table.calls * np.maximum(cast, efficiency.launch_s[device.kind])
-        parts = ((narrow.flops, wide.flops), (narrow.bytes + casts, wide.bytes), (narrow.launch, wide.launch))
-        return Seconds(*(np.where(product, low, high) for low, high in parts))
+        return Seconds(
+            np.where(product, narrow.flops, wide.flops),
+            np.where(product, narrow.bytes + casts, wide.bytes),
+            np.where(product, narrow.launch, wide.launch),
+        )
     return _uniform(table, micro_batch_size, precision, device, efficiency)
 
 

@@ -112,6 +112,13 @@ class ExchangeSeconds:
     gathers: Array
     gathers_network: NDArray[np.bool_]
 
+    def slower(self, between: float, inside: float) -> ExchangeSeconds:
+        """The same with what the network between nodes, and the link inside them, sets taking so many times as long."""
+        factors = np.where(self.network, between, inside)
+        pieces = np.where(self.plan.codec, self.pieces, self.pieces * factors)
+        gathers = self.gathers * np.where(self.gathers_network, between, inside)
+        return priced(self.plan, pieces, self.network, gathers, self.gathers_network)
+
     def busy(self, lane: Literal["network", "codec"]) -> float:
         """Seconds that a lane works in one step."""
         times = self.plan.strategy.exchanges_per_step

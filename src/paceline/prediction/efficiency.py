@@ -5,6 +5,7 @@ Three levels: ``TYPICAL`` is what ordinary framework code reaches, ``LOW`` and `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -13,8 +14,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from paceline.errors import unknown
+from paceline.hardware.device import Link
 from paceline.prediction.protocols import BARE, NCCL, Protocol
-from paceline.prediction.uncertainty import Sigmas
+from paceline.prediction.uncertainty import Z80, Sigmas
 
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
@@ -88,6 +90,20 @@ class Efficiency:
     sigmas: Sigmas = field(default_factory=Sigmas)
     seen: frozenset[str] = frozenset()
 
+    def knows(self, workload: str) -> bool:
+        """Whether the constants were fitted on that workload or on another size of its design (``mpt-7b``, ``mpt-30b``)."""
+        return design(workload) in _designs(self.seen)
+
+    def bandwidth(self, link: Link) -> float:
+        """Bytes/s that a collective gets of a link."""
+        carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
+        return link.bandwidth.value * self.link_share[link.kind] * carried
+
+    def link_sigma(self, link: Link, estimate: float) -> float:
+        """Standard deviation of the logarithm of that: ``estimate``, and what TCP leaves open."""
+        carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
+        return math.hypot(estimate, math.log(carried) / Z80)
+
     def seconds_of(self, other: Efficiency) -> float:
         """By how much layers take longer than under ``other``; 0 where that differs from layer to layer."""
         return self.time_factor / other.time_factor if all(getattr(self, n) == getattr(other, n) for n in _KERNELS) else 0.0
@@ -95,6 +111,16 @@ class Efficiency:
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
         return replace(self, time_factor=self.time_factor * factor)
+
+
+def design(workload: str) -> str:
+    """Of a workload by its name, which ends in the size."""
+    return workload.partition("-")[0]
+
+
+@cache
+def _designs(names: frozenset[str]) -> frozenset[str]:
+    return frozenset(map(design, names))
 
 
 _KERNELS = (

@@ -78,6 +78,6 @@ def _range(p: Prediction) -> str:
     if any("depends on the gradients" in sentence for sentence in p.assumptions):
         ends = " and the gradients' payload is at its least and its most"
     return (
-        "80 % of measured steps should lie in it, by what the constants missed on measurements held out of their fit; each "
-        f"part of the step counts by its share{ends}. Observed steps or a calibration on the machine narrow it."
+        "80 % of measured steps should lie in it, by what the constants missed on measurements held out of their fit, and by "
+        f"what slower or faster links would do to the step{ends}. Observed steps or a calibration on the machine narrow it."
     )

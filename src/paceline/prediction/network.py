@@ -124,7 +124,7 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tup
     """
     near, far = cluster.intra_link, cluster.network
     alpha = [link.latency.value * efficiency.latency_factor for link in (near, far)]
-    beta = [1 / (link.bandwidth.value * efficiency.link_share[link.kind]) for link in (near, far)]
+    beta = [1 / efficiency.bandwidth(link) for link in (near, far)]
     intra, network = table.intra * beta[0], table.network * beta[1]
     direct = table.pattern == 2
     if direct.any():
@@ -189,7 +189,7 @@ def _ways(cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], 
             [x.latency.value * efficiency.latency_factor * of.get(x.kind, 1.0) for x in (near, far)]
             for of in (p.latency, p.tree_latency)
         )
-        beta = [1 / (x.bandwidth.value * efficiency.link_share[x.kind] * p.share.get(x.kind, 1.0)) for x in (near, far)]
+        beta = [1 / (efficiency.bandwidth(x) * p.share.get(x.kind, 1.0)) for x in (near, far)]
         inside, between = beta[0] * (local > 1), beta[1] * (nodes > 1)
         base = p.ring_s * efficiency.latency_factor, p.tree_s * efficiency.latency_factor
         if "ring" in among:

@@ -22,8 +22,8 @@ from paceline.prediction.lazy import lazy
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.plans import ExchangePlan, blocks, exchange_plan
 from paceline.prediction.timeline import Pieces, Schedule, events, exposed_seconds, pieces, place
-from paceline.prediction.uncertainty import Z80
-from paceline.prediction.uncertainty import spread as deviation
+from paceline.prediction.uncertainty import Z80, interval
+from paceline.prediction.uncertainty import spread as spread_of
 from paceline.record import Metrics
 from paceline.strategy.formats import Level
 from paceline.strategy.sharding import SHARDINGS
@@ -107,6 +107,8 @@ def predict(
     if overlap is None:
         overlap = calibration is None or calibration.overlap
 
+    shared = SHARDINGS[strategy.sharding].weights
+
     def step(efficiency: Efficiency, level: Level) -> _Step:
         plan = exchange_plan(workload, planned, cluster.devices_per_node, level)
         factor = efficiency.seconds_of(middle)
@@ -115,7 +117,6 @@ def predict(
         if calibration is not None:
             plan = exchange_plan(workload, planned, cluster.devices_per_node, level, measured=True)
             costs = calibrated_costs(costs, workload, strategy, plan, calibration)
-        shared = SHARDINGS[strategy.sharding].weights
         parts = pieces(costs, strategy.grad_accum_steps, shared, feed)
         return _Step(plan, costs, parts, place(parts, overlap, shared))
 
@@ -135,9 +136,19 @@ def predict(
     low_s, high_s = high.placed.step / spread, low.placed.step * spread
     if efficiencies is None and calibration is None:
         named, sigmas = efficiency.seen, efficiency.sigmas
-        known = {"device_seen": cluster.device.chip in named, "model_seen": workload.name in named}
-        factor = math.exp(Z80 * deviation(exposed, sigmas, nodes=cluster.num_nodes, **known))
-        low_s, high_s = low_s / factor, high_s * factor
+        conv = sum(one.plain_conv for one in passes) / sum(float(one.total.sum()) for one in passes)
+        work = sigmas.work(cluster.device.chip in named, efficiency.knows(workload.name), cluster.device.kind == "gpu", conv)
+        ends = [placed.step, placed.step]
+        if strategy.world_size > 1:
+            links = (cluster.network, sigmas.network), (cluster.intra_link, sigmas.intra)
+            off = [efficiency.link_sigma(link, sigma) for link, sigma in links]
+            for end, sign in enumerate((-Z80, Z80)):
+                exchange = costs.exchange.slower(*(math.exp(sign * one) for one in off))
+                other = pieces(replace(costs, exchange=exchange), strategy.grad_accum_steps, shared, feed)
+                ends[end] = place(other, overlap, shared).step
+        own = spread_of(exposed, sigmas, work, cluster.num_nodes)
+        least, most = interval(placed.step, (ends[0], ends[1]), own)
+        low_s, high_s = low_s * least, high_s * most
     waited = placed.update_start - parts.micro_steps * (parts.forward + parts.backward) + parts.after
     missed = held_out(middle.level, cluster.num_nodes, correction is not None) if calibration is None else None
     made = Prediction(

@@ -1,14 +1,16 @@
 """Interpolation of log ratios between steps: where a step lies, and a Gaussian process over such places.
 
 Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, equations 2.23 to 2.26. What two steps have in common
-falls with the distance of their micro batches, devices in a node and nodes, and with workload and device being others.
+falls with the distance of their micro batches, devices in a node and nodes, and with workload and device being others. How much
+ratios differ near each other the observations say themselves: the width is that of a kernel with an amplitude, by its marginal
+likelihood (section 5.4.1). The mean does without it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,10 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 
 Array = NDArray[np.float64]
+AMPLITUDES = tuple(np.exp(np.linspace(-2.0, 1.0, 10)).tolist())
+"""What a kernel's ``near`` may be multiplied by."""
+LOOSE = 0.5
+"""Standard deviation of the amplitude's logarithm before anything was observed; the mean of its square is then 1."""
 TASK = 4
 """How many coordinates say which workload and device it is; the others say how it is run."""
 _SCALES = np.array([1.5, 1.5, 0.7, 0.7, 1.5, 1.5, 1.5, 0.7, 0.7, 0.7])
@@ -84,6 +90,10 @@ class Kernel:
         shared: Array = self.every**2 + np.exp(-task / 2) * (self.task**2 + self.near**2 * np.exp(-place / 2))
         return shared
 
+    def measured(self, places: Array) -> Array:
+        """Covariances of measurements at coordinates (n, 10), each with its noise."""
+        return self.of(places, places) + self.noise**2 * np.eye(len(places))
+
     @property
     def prior(self) -> float:
         """Standard deviation where nothing is near."""
@@ -92,24 +102,38 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A Gaussian process given its observations."""
+    """A Gaussian process given its observations: a kernel and weights of its mean; those of its width, with their inverse."""
 
     kernel: Kernel
     places: Array
     weights: Array
+    wide: Kernel
     inverse: Array
 
     @classmethod
     def of(cls, kernel: Kernel, places: Array, ratios: Array) -> Process:
         """Given log ratios (n,) at ``places`` (n, 10)."""
-        covariance = kernel.of(places, places) + kernel.noise**2 * np.eye(len(places))
-        inverse: Array = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
-        return cls(kernel, places, inverse @ ratios, inverse)
+        weights = np.asarray(np.linalg.solve(kernel.measured(places), ratios), dtype=np.float64)
+        wide = replace(kernel, near=kernel.near * amplitude(kernel, places, ratios))
+        return cls(kernel, places, weights, wide, np.asarray(np.linalg.inv(wide.measured(places)), dtype=np.float64))
 
     def at(self, place: Array) -> tuple[float, float]:
         """Mean and standard deviation of the log ratio at ``place``, a measurement's own noise included."""
         if not len(self.places):
             return 0.0, math.hypot(self.kernel.prior, self.kernel.noise)
-        shared = self.kernel.of(place[None], self.places)[0]
-        variance = self.kernel.prior**2 - float(shared @ self.inverse @ shared)
+        shared, wide = (kernel.of(place[None], self.places)[0] for kernel in (self.kernel, self.wide))
+        variance = self.wide.prior**2 - float(wide @ self.inverse @ wide)
         return float(shared @ self.weights), math.sqrt(max(variance, 0.0) + self.kernel.noise**2)
+
+
+def amplitude(kernel: Kernel, places: Array, ratios: Array) -> float:
+    """Root of the mean square of what ``near`` is multiplied by, given log ratios (n,) at ``places`` (n, 10)."""
+    if not len(places):
+        return 1.0
+    costs = []
+    for one in AMPLITUDES:
+        factor = np.linalg.cholesky(replace(kernel, near=one * kernel.near).measured(places))
+        misfit = np.linalg.solve(factor, ratios)
+        costs.append(float(misfit @ misfit + 2 * np.log(np.diag(factor)).sum()) + ((math.log(one) + LOOSE**2) / LOOSE) ** 2)
+    weights = [math.exp((min(costs) - cost) / 2) for cost in costs]
+    return math.sqrt(sum(w * one**2 for w, one in zip(weights, AMPLITUDES, strict=True)) / sum(weights))

@@ -6,6 +6,7 @@ The schedule is made anew, so what was hidden behind the resource comes to light
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -92,4 +93,5 @@ def _without(costs: StepCosts, resource: Resource, workload: Workload, strategy:
 def _less(part: Seconds, resource: Resource) -> Seconds:
     """A pass without one of the three that its kernels wait for."""
     names = {"compute": "flops", "memory bandwidth": "bytes", "launch overhead": "launch"}
-    return replace(part, **{names[resource]: np.zeros_like(part.flops)}) if resource in names else part
+    nothing: dict[str, Any] = {name: np.zeros_like(part.flops) for key, name in names.items() if key == resource}
+    return replace(part, **nothing)

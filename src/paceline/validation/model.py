@@ -74,8 +74,7 @@ def _efficiency(software: Software, without: str) -> Efficiency:
     """The constants of a software level that did not see ``without``."""
     typical = efficiency("ordinary" if software == "ordinary" else "tuned", without)
     if software == "eager":
-        ordinary = efficiency("ordinary", without)
-        typical = replace(typical, launch_s=ordinary.launch_s, sigmas=ordinary.sigmas)
+        typical = replace(typical, launch_s=efficiency("ordinary", without).launch_s)
     return typical
 
 

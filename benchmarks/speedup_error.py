@@ -23,7 +23,7 @@ from paceline.planning.evaluate import log_spread
 from paceline.planning.whatif import SHARED, ratio_spread
 from paceline.prediction.uncertainty import Z80
 from paceline.rows import read
-from paceline.validation.case import Case
+from paceline.validation.case import Case, Info
 from paceline.validation.model import Model
 from paceline.validation.score import Estimate
 from paceline.validation.sets import adapter
@@ -39,7 +39,7 @@ def rows(name: str, path: str) -> list[Row]:
     cases = [c for c in map(reader.read, read(path, (*reader.texts, *reader.numbers))) if isinstance(c, Case)]
     cases = [c for c in cases if c.keys.system != "azure"]
     random.Random(0).shuffle(cases)
-    model, found = Model(lambda case: [], "device"), []
+    model, found = Model(lambda case: [], Info(), "device"), []
     for case in cases[:MOST]:
         try:
             found.append((case, model(case)))

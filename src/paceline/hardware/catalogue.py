@@ -167,14 +167,12 @@ def _ethernet(bandwidth: float) -> Link:
 
 def _carried(bandwidth: float, nearest: Link) -> Fact | None:
     """What TCP carries of an Ethernet between those of the catalogue: no less than of a slower one."""
-    fast = [one for one in links() if one.carried is not None]
-    full = max(one.bandwidth.value for one in links() if one.kind == "ethernet" and one.bandwidth.value < fast[0].bandwidth.value)
+    shared = [(one.bandwidth.value, one.carried) for one in links() if one.carried is not None]
+    least, known = min(shared, key=lambda one: one[0])
+    full = max(one.bandwidth.value for one in links() if one.kind == "ethernet" and one.bandwidth.value < least)
     if bandwidth <= full or (nearest.carried is None and nearest.bandwidth.value > full):
         return None
-    known = fast[0].carried
-    assert known is not None
-    flow = known.value**2 * fast[0].bandwidth.value
-    return replace(known, value=max(full / bandwidth, math.sqrt(flow / bandwidth)))
+    return replace(known, value=max(full / bandwidth, known.value * math.sqrt(least / bandwidth)))
 
 
 def _load(file_name: str) -> dict[str, Any]:

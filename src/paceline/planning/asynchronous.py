@@ -147,9 +147,9 @@ def predict_asynchronous(
         layers=made,
         update_s_per_byte=memory / (4 * workload.num_parameters),
         update_s=launches / sized,
-        link_share=efficiency.link_share[network.kind],
+        link_share=efficiency.bandwidth(network) / network.bandwidth.value,
         compute_spread=math.log(worker.high_s / worker.low_s) / (2 * Z80),
-        network_spread=sigmas.network,
+        network_spread=efficiency.link_sigma(network, sigmas.network),
         server_spread=sigmas.other,
         hosts_spread=sigmas.doubling,
     )

@@ -200,12 +200,13 @@ def layer_seconds(
     table = operation_table(workload)
     seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency)
     parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.time_factor
-    conv = np.zeros(len(table.row)) if on_matrix_units(device, precision) else table.kind[table.row] == CONV
+    conv = table.kind[table.row] == CONV
+    plain = not on_matrix_units(device, precision)
 
     def summed(chosen: NDArray[np.bool_]) -> Seconds:
         layer = table.layer[chosen]
         flops, moved, launch = (np.bincount(layer, part[chosen], table.layers).astype(np.float64) for part in parts)
-        return Seconds(flops, moved, launch, float((parts[:, chosen] @ conv[chosen]).sum()))
+        return Seconds(flops, moved, launch, float(parts[:, chosen & conv].sum()) if plain else 0.0)
 
     return summed(~table.backward), summed(table.backward)
 

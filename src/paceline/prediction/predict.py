@@ -21,7 +21,7 @@ from paceline.prediction.held_out import held_out
 from paceline.prediction.lazy import lazy
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.plans import ExchangePlan, blocks, exchange_plan
-from paceline.prediction.timeline import Pieces, Schedule, events, exposed_seconds, pieces, place
+from paceline.prediction.timeline import Pieces, Schedule, events, exposed_seconds, pieces, place, with_exchange
 from paceline.prediction.uncertainty import Z80, interval
 from paceline.prediction.uncertainty import spread as spread_of
 from paceline.record import Metrics
@@ -136,7 +136,7 @@ def predict(
     low_s, high_s = high.placed.step / spread, low.placed.step * spread
     if efficiencies is None and calibration is None:
         named, sigmas = efficiency.seen, efficiency.sigmas
-        conv = sum(one.plain_conv for one in passes) / sum(float(one.total.sum()) for one in passes)
+        conv = sum(one.plain_conv for one in passes) / (float(passes[0].total.sum()) + float(passes[1].total.sum()))
         work = sigmas.work(cluster.device.chip in named, efficiency.knows(workload.name), cluster.device.kind == "gpu", conv)
         ends = [placed.step, placed.step]
         if strategy.world_size > 1:
@@ -144,8 +144,7 @@ def predict(
             off = [efficiency.link_sigma(link, sigma) for link, sigma in links]
             for end, sign in enumerate((-Z80, Z80)):
                 exchange = costs.exchange.slower(*(math.exp(sign * one) for one in off))
-                other = pieces(replace(costs, exchange=exchange), strategy.grad_accum_steps, shared, feed)
-                ends[end] = place(other, overlap, shared).step
+                ends[end] = place(with_exchange(parts, exchange), overlap, shared).step
         own = spread_of(exposed, sigmas, work, cluster.num_nodes)
         least, most = interval(placed.step, (ends[0], ends[1]), own)
         low_s, high_s = low_s * least, high_s * most

@@ -13,12 +13,12 @@ shrinks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from paceline.prediction.costs import RESOURCES, ExchangeCost, Resource, Stage, StepCosts
+from paceline.prediction.costs import RESOURCES, ExchangeCost, ExchangeSeconds, Resource, Stage, StepCosts
 from paceline.prediction.plans import Array, ExchangePlan, Ints
 from paceline.record import Event
 
@@ -165,25 +165,37 @@ def unit_bounds(plan: ExchangePlan, layers: int) -> Ints:
 
 def pieces(costs: StepCosts, micro_steps: int, shared: bool, feed: float) -> Pieces:
     """The durations of a step, on its slowest worker."""
-    plan, x = costs.exchange.plan, costs.exchange
+    plan = costs.exchange.plan
     forward = sums(costs.forward.total) * costs.slowest
     backward = sums(costs.backward.total + costs.again) * costs.slowest
-    gathers = dict(zip(plan.gathers, x.gathers.tolist(), strict=True))
     bounds = unit_bounds(plan, len(forward) - 1) if shared else np.zeros(0, dtype=np.int64)
-    return Pieces(
+    own = Pieces(
         micro_steps,
         float(forward[-1]),
         float(backward[-1]),
         np.diff(forward[bounds]).tolist(),
         np.diff(backward[bounds]).tolist(),
         [] if shared else (backward[-1] - backward[plan.first]).tolist(),
-        x.buckets.tolist(),
-        gathers.get("gather_forward", ()),
-        gathers.get("gather_backward", ()),
-        sum(gathers.get("gather_update", ())),
+        (),
+        (),
+        (),
+        0.0,
         sum(costs.optimizer),
         feed,
         costs.overlap_penalty,
+    )
+    return with_exchange(own, costs.exchange)
+
+
+def with_exchange(parts: Pieces, x: ExchangeSeconds) -> Pieces:
+    """The pieces of a step that exchanges in other seconds."""
+    gathers = dict(zip(x.plan.gathers, x.gathers.tolist(), strict=True))
+    return replace(
+        parts,
+        exchange=x.buckets.tolist(),
+        gather_forward=gathers.get("gather_forward", ()),
+        gather_backward=gathers.get("gather_backward", ()),
+        after=sum(gathers.get("gather_update", ())),
     )
 
 

@@ -12,7 +12,7 @@ from distributed import ENVIRONMENT
 from paceline import lab
 from paceline.strategy import COMPRESSIONS, BucketPlan, describe
 
-ELEMENTS = 2_500_003  # more than a chunk, and no round number
+ELEMENTS = 1_300_003  # more than a chunk, and no round number
 FLAT = [(c, e) for c in ("dense", "bf16", "terngrad", "int8", "int4", "sign", "topk")
         for e in ("sharded", "parameter_server", "ring", "allgather")]  # fmt: skip
 FLAT += [("dense", "allreduce"), ("bf16", "allreduce")]

@@ -1,4 +1,4 @@
-"""``paceline train`` for real: one object on stdout, plain lines or a bar on stderr, five files, and a report of them."""
+"""``paceline train`` for real: one object on stdout, a bar on stderr, five files, and a report of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print("the user's module")
 
 def net():
     print("the user's network")
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    return nn.Sequential(nn.Linear(8, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 3))
 
 def data():
     x, y = torch.randn(64, 8), torch.arange(64) % 3
@@ -51,85 +51,13 @@ class Run(NamedTuple):
         return data
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "paceline", "train", *arguments]
-
-
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """LeNet-5 on digits, one epoch, two workers, TernGrad: once for this file."""
-    out = tmp_path_factory.mktemp("run") / "digits"
-    words = ["--model", "lenet5", "--data", "digits", "--workers", "2", "--compression", "terngrad", "--epochs", "1"]
-    done = subprocess.run(
-        command(*words, "--seed", "20260102", "--json", "--out", str(out)),
-        capture_output=True, text=True, timeout=250, env=ENVIRONMENT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return Run(out, done.stdout, done.stderr)
-
-
-def test_stdout_is_one_object_with_measured_and_predicted(digits: Run) -> None:
-    data = digits.data
-    for metrics in (data, data["predicted"]):
-        assert all(isinstance(metrics[name], int | float) for name in METRICS.split())
-        assert metrics["step_time_s"] == pytest.approx(metrics["compute_s"] + metrics["exposed_comm_s"])
-        assert metrics["low_s"] <= metrics["step_time_s"] <= metrics["high_s"]
-        assert isinstance(metrics["bottleneck"], str) and isinstance(metrics["assumptions"], list)
-    assert data["wire_bytes_per_device"] == data["predicted"]["wire_bytes_per_device"] > 0
-    assert data["compression_ratio"] > 5
-    assert 0.1 < data["accuracy"] <= 1
-    assert (data["epochs"], data["seed"], data["out"]) == (1, 20260102, str(digits.out))
-    assert data["steps"] == 1438 // 64 == 22
-
-
-def test_stderr_is_plain_lines(digits: Run) -> None:
-    lines = digits.stderr.splitlines()
-    assert len([line for line in lines if line.startswith("terngrad: epoch 1/1  loss ")]) == 1
-    assert any(line.startswith("terngrad: predicted: ") for line in lines)
-    assert "\x1b" not in digits.stderr and "━" not in digits.stderr and "Traceback" not in digits.stderr
-
-
-def test_the_directory_holds_the_five_files(digits: Run) -> None:
-    assert {path.name for path in digits.out.iterdir()} == FILES | {"checkpoint.pt"}
-    contents = RunDir(digits.out).read()
-    assert contents.labels == ["terngrad"]
-    assert contents.records["terngrad"].step_time_s == digits.data["step_time_s"]
-    assert contents.predictions["terngrad"].step_time_s == digits.data["predicted"]["step_time_s"]
-    assert {event.lane for event in contents.measured["terngrad"]} == {"compute", "codec", "network"}
-    assert contents.predicted["terngrad"]
-    for path in digits.out.glob("*.json"):
-        assert isinstance(json.loads(path.read_text()), dict)
-
-
-def test_the_report_can_be_written_again(digits: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    report = digits.out / "report.html"
-    before = report.read_text()
-    report.unlink()
-    assert main(["report", str(digits.out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"report": str(report)}
-    assert report.read_text() == before and "terngrad" in before
-
-
-def test_what_is_not_more_than_the_checkpoint_has_is_refused(digits: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, what in ((["--epochs", "1"], "already has 1 epochs"), (["--epochs", "2", "--lr", "0.5"], "lr 0.01 -> 0.5")):
-        assert main(["train", "--resume", str(digits.out), *words]) == 2
-        out, err = capsys.readouterr()
-        assert out == "" and err.startswith("paceline: ") and err.count("\n") == 1 and what in err
-
-
-def test_a_broken_run_directory_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "record.jsonl").write_text("{not json\n")
-    (tmp_path / "checkpoint.pt").write_text("not a checkpoint\nat all\n")
-    for words in (["report", str(tmp_path)], ["train", "--resume", str(tmp_path)]):
-        assert main(words) == 2
-        out, err = capsys.readouterr()
-        assert out == "" and "cannot be read" in err and err.count("\n") == 1, err
-
-
-def test_a_terminal_gets_a_bar_and_stdout_only_the_answer(tmp_path: Path) -> None:
-    """Under a pseudo-terminal, with a network whose module prints."""
-    (tmp_path / "small.py").write_text(SMALL)
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two epochs on two workers with TernGrad under a pseudo-terminal, of a network whose module prints: once for this file."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "small.py").write_text(SMALL)
     words = ["--model", "small:net", "--data", "small:data", "--workers", "2", "--global-batch", "8", "--epochs", "2"]
+    words += ["--compression", "terngrad", "--seed", "20260102", "--json", "--out", str(folder / "out")]
     main_end, terminal = pty.openpty()
     seen: list[bytes] = []
 
@@ -144,15 +72,70 @@ def test_a_terminal_gets_a_bar_and_stdout_only_the_answer(tmp_path: Path) -> Non
     reader.start()
     environment = {**ENVIRONMENT, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     done = subprocess.run(
-        command(*words, "--json", "--out", "out"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal, text=True,
-        timeout=250, env=environment, cwd=tmp_path,
+        [sys.executable, "-m", "paceline", "train", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal,
+        text=True, timeout=250, env=environment, cwd=folder,
     )  # fmt: skip
     os.close(terminal)
     reader.join(timeout=20)
     os.close(main_end)
     shown = b"".join(seen).decode(errors="replace")
     assert done.returncode == 0, shown
-    assert Run(tmp_path, done.stdout, shown).data["epochs"] == 2
+    return Run(folder / "out", done.stdout, shown)
+
+
+def test_stdout_is_one_object_with_measured_and_predicted(trained: Run) -> None:
+    data = trained.data
+    for metrics in (data, data["predicted"]):
+        assert all(isinstance(metrics[name], int | float) for name in METRICS.split())
+        assert metrics["step_time_s"] == pytest.approx(metrics["compute_s"] + metrics["exposed_comm_s"])
+        assert metrics["low_s"] <= metrics["step_time_s"] <= metrics["high_s"]
+        assert isinstance(metrics["bottleneck"], str) and isinstance(metrics["assumptions"], list)
+    assert data["wire_bytes_per_device"] == data["predicted"]["wire_bytes_per_device"] > 0
+    assert data["compression_ratio"] > 5
+    assert 0.1 < data["accuracy"] <= 1
+    assert (data["epochs"], data["seed"], data["out"]) == (2, 20260102, str(trained.out))
+    assert data["steps"] == 2 * 64 // 8
+
+
+def test_the_directory_holds_the_five_files(trained: Run) -> None:
+    assert {path.name for path in trained.out.iterdir()} == FILES | {"checkpoint.pt"}
+    contents = RunDir(trained.out).read()
+    assert contents.labels == ["terngrad"]
+    assert contents.records["terngrad"].step_time_s == trained.data["step_time_s"]
+    assert contents.predictions["terngrad"].step_time_s == trained.data["predicted"]["step_time_s"]
+    assert {event.lane for event in contents.measured["terngrad"]} == {"compute", "codec", "network"}
+    assert contents.predicted["terngrad"]
+    for path in trained.out.glob("*.json"):
+        assert isinstance(json.loads(path.read_text()), dict)
+
+
+def test_the_report_can_be_written_again(trained: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    report = trained.out / "report.html"
+    before = report.read_text()
+    report.unlink()
+    assert main(["report", str(trained.out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"report": str(report)}
+    assert report.read_text() == before and "terngrad" in before
+
+
+def test_what_is_not_more_than_the_checkpoint_has_is_refused(trained: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, what in ((["--epochs", "2"], "already has 2 epochs"), (["--epochs", "3", "--lr", "0.5"], "lr 0.01 -> 0.5")):
+        assert main(["train", "--resume", str(trained.out), *words]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith("paceline: ") and err.count("\n") == 1 and what in err
+
+
+def test_a_broken_run_directory_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "record.jsonl").write_text("{not json\n")
+    (tmp_path / "checkpoint.pt").write_text("not a checkpoint\nat all\n")
+    for words in (["report", str(tmp_path)], ["train", "--resume", str(tmp_path)]):
+        assert main(words) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and "cannot be read" in err and err.count("\n") == 1, err
+
+
+def test_a_terminal_gets_a_bar_and_stdout_only_the_answer(trained: Run) -> None:
+    shown = trained.stderr
     assert "━" in shown and "16/16" in shown and "steps" in shown
     assert "epoch 1/2" not in shown and "epoch 2/2" in shown
-    assert "the user's network" in shown and "the user's" not in done.stdout
+    assert "the user's network" in shown and "the user's" not in trained.stdout

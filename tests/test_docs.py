@@ -58,7 +58,18 @@ def test_every_command_of_a_page_runs_in_order(page: str, checkout: Path) -> Non
     found = commands(page)
     assert found
     for command in found:
-        assert run(command, checkout).stdout
+        done = run(command, checkout)
+        assert done.stdout
+        if page == "README.md" and command.startswith("paceline train"):
+            epochs = ["epoch 3/3"] if "--resume" in command else ["epoch 1/2", "epoch 2/2"]
+            are_plain_lines(done.stderr, epochs)
+
+
+def are_plain_lines(stderr: str, epochs: list[str]) -> None:
+    """Where nobody watches, training says a line an epoch."""
+    assert re.findall(r"^terngrad.*: (epoch \d/\d)  loss ", stderr, re.MULTILINE) == epochs
+    assert re.search(r"^terngrad.*: predicted: ", stderr, re.MULTILINE)
+    assert "\x1b" not in stderr and "━" not in stderr and "Traceback" not in stderr
 
 
 def test_the_planning_guide_runs_in_python(checkout: Path) -> None:
@@ -97,14 +108,15 @@ def test_the_demo_leaves_its_files_and_prints_eighty_columns(run_dir: RunDir, ch
 
 
 def test_a_job_over_two_machines(tmp_path: Path) -> None:
-    """The README's torchrun line, both machines being this one."""
+    """The README's torchrun line, both machines being this one, and the files that it writes."""
+    out = tmp_path / "out"
     line = re.search(r"torchrun --nnodes 2 .*?\n.*?\n", (ROOT / "README.md").read_text())
     assert line
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     text = (
-        line[0].replace("\\\n", " ").replace("HOST:29500", f"localhost:{port}").replace("runs/two-nodes", str(tmp_path / "out"))
+        line[0].replace("\\\n", " ").replace("HOST:29500", f"localhost:{port}").replace("runs/two-nodes", str(out))
     )
     words = shlex.split(text.replace("--nproc-per-node 2", "--nproc-per-node 1"))[1:]
     agents = [
@@ -116,4 +128,16 @@ def test_a_job_over_two_machines(tmp_path: Path) -> None:
     ]  # fmt: skip
     errors = [agent.communicate(timeout=120)[1] for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], errors
-    assert (tmp_path / "out" / "record.jsonl").exists()
+    assert [json.loads(line) for error in errors for line in error.splitlines() if line.startswith("{")] == [
+        {"out": str(out), "label": "terngrad"}
+    ]
+    assert {path.name for path in out.iterdir()} == {
+        "checkpoint.pt", "measured.trace.json", "predicted.trace.json", "prediction.json", "record.jsonl",
+    }  # fmt: skip
+    contents = RunDir(out).read()
+    record, prediction = contents.records["terngrad"], contents.predictions["terngrad"]
+    assert record.wire_bytes_per_device == prediction.wire_bytes_per_device > 0
+    assert record.strategy == prediction.strategy and record.strategy["world_size"] == 2
+    assert record.steps == 22 and len(record.curve) == 1 and record.nonfinite_steps == 0
+    assert {e.rank for e in contents.measured["terngrad"]} == {0, 1}
+    assert record.histogram["panels"].keys() == {"original", "clipped", "ternary", "averaged"}

@@ -1,8 +1,7 @@
-"""A whole run: resumed, killed, refused, or started by torchrun."""
+"""A whole run: resumed, killed or refused."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -229,7 +228,7 @@ except WorkerFailed as error:
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
     out = tmp_path / "out"
-    text = replace(job(out, "terngrad"), data="user_module:endless").to_json()
+    text = replace(job(out, "terngrad", workers=2), data="user_module:endless").to_json()
     log = tmp_path / "log"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -245,7 +244,7 @@ def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
             time.sleep(0.2)
         time.sleep(1.5)  # into the training itself
         ranks = {rank: pid for pid, rank in children(process.pid).items() if rank}
-        assert set(ranks) >= {"0", "1", "2"}, log.read_text()
+        assert set(ranks) >= {"0", "1"}, log.read_text()
         os.kill(ranks["1"], signal.SIGKILL)
         killed = time.monotonic()
         code = process.wait(60)
@@ -265,41 +264,12 @@ def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values()), "a worker was left behind"
 
 
-def module(*arguments: str, torchrun: int = 0) -> subprocess.CompletedProcess[str]:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(torchrun)] if torchrun else []
-    environment = {k: v for k, v in ENVIRONMENT.items() if k not in ("WORLD_SIZE", "RANK")}
-    return subprocess.run(
-        [sys.executable, *launcher, "-m", "paceline.training", *arguments],
-        env=environment, cwd=TESTS, capture_output=True, text=True, timeout=200,
-    )  # fmt: skip
-
-
 def test_without_torchrun_it_says_so():
-    done = module("--model", MODEL, "--data", DATA)
+    environment = {k: v for k, v in ENVIRONMENT.items() if k not in ("WORLD_SIZE", "RANK")}
+    command = [sys.executable, "-m", "paceline.training", "--model", MODEL, "--data", DATA]
+    done = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2 and "paceline: no torchrun around this process; on one machine: paceline train" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_torchrun_runs_it_and_it_writes_its_files(tmp_path):
-    out = tmp_path / "out"
-    given = ["--model", MODEL, "--data", DATA, "--compression", "terngrad", "--global-batch", "24", "--epochs", "1"]
-    done = module(*given, "--out", str(out), torchrun=2)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stderr.strip().splitlines()[-1]) == {"out": str(out), "label": "terngrad"}
-    assert {p.name for p in out.iterdir()} == {
-        "checkpoint.pt",
-        "measured.trace.json",
-        "predicted.trace.json",
-        "prediction.json",
-        "record.jsonl",
-    }
-    contents = RunDir(out).read()
-    record, prediction = contents.records["terngrad"], contents.predictions["terngrad"]
-    assert record.wire_bytes_per_device == prediction.wire_bytes_per_device > 0
-    assert record.strategy == prediction.strategy and record.strategy["world_size"] == 2
-    assert record.steps == 10 and len(record.curve) == 1 and record.nonfinite_steps == 0
-    assert {e.rank for e in contents.measured["terngrad"]} == {0, 1}
-    assert record.histogram["panels"].keys() == {"original", "clipped", "ternary", "averaged"}
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])

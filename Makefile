@@ -32,7 +32,8 @@ native:
 
 # The kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer; libstdc++ too, so that exceptions are intercepted.
 sanitize:
-	@$(CMAKE) -S . -B build/sanitize -DPACELINE_SANITIZE=address,undefined -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
+	@$(CMAKE) -S . -B build/sanitize -DCMAKE_CXX_FLAGS_RELEASE=-DNDEBUG -DPACELINE_SANITIZE=address,undefined \
+	  -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
 	@$(CMAKE) --build build/sanitize --parallel 2 -- --no-print-directory
 	@PACELINE_NATIVE="$$(echo build/sanitize/_native.*so)" PYTHONPATH=src:tests ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \

@@ -13,7 +13,7 @@ import samples
 from paceline.errors import UserError
 from paceline.hardware import Cluster, cluster
 from paceline.prediction import Observation, Prediction, fit, predict
-from paceline.prediction.correction import MOST, WORK
+from paceline.prediction.correction import MOST
 from paceline.prediction.links import ObservedLinks, slower
 from paceline.strategy import Strategy
 from paceline.workload import workload
@@ -45,7 +45,24 @@ def observed(factor: float, sync: float | None = None, **where: object) -> Obser
 def test_without_observations_the_time_stays() -> None:
     plain, corrected = predicted(*setting()), predicted(*setting(), correction=fit([]))
     assert corrected.step_time_s == pytest.approx(plain.step_time_s)
-    assert corrected.high_s / corrected.step_time_s > math.exp(WORK.prior)
+    assert (corrected.low_s, corrected.high_s) == pytest.approx((plain.low_s, plain.high_s))
+
+
+@pytest.mark.parametrize(
+    ("change", "lacking"),
+    [({}, ""), ({"network": "resnet-101"}, "resnet-101 was not"), ({"device": "A100"}, "A100 SXM 80GB was not"),
+     ({"network": "bert-large", "device": "H100"}, "bert-large and H100 SXM was not")],
+)  # fmt: skip
+def test_what_was_not_observed_is_said_and_no_observation_widens_a_range(change: dict[str, str], lacking: str) -> None:
+    where = {"network": "resnet-50", "device": "V100", **change}
+    place = cluster(where["device"], 8, 1)
+    plan = Strategy(world_size=8, global_batch_size=512, precision="fp16")
+    net = workload(where["network"])
+    plain, said = predict(net, place, plan), predict(net, place, plan, correction=fit([observed(1.0)]))
+    assert said.high_s / said.step_time_s <= plain.high_s / plain.step_time_s * (1 + 1e-9)
+    assert said.step_time_s / said.low_s <= plain.step_time_s / plain.low_s * (1 + 1e-9)
+    assert lacking in said.assumptions[0] and ("was not observed" in said.assumptions[0]) == bool(lacking)
+    assert (said.held_out_error == plain.held_out_error) == bool(lacking)
 
 
 @settings(max_examples=20, deadline=None)

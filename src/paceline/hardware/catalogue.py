@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from paceline.errors import UserError, unknown
@@ -161,18 +162,25 @@ def _ethernet(bandwidth: float) -> Link:
         kind="ethernet",
         bandwidth=Fact(bandwidth, "given by the user", nearest.bandwidth.date),
         latency=replace(nearest.latency, source=f"as {nearest.name}: {nearest.latency.source}"),
-        carried=_carried(bandwidth, nearest),
+        carried=_carried(bandwidth),
     )
 
 
-def _carried(bandwidth: float, nearest: Link) -> Fact | None:
-    """What TCP carries of an Ethernet between those of the catalogue: no less than of a slower one."""
-    shared = [(one.bandwidth.value, one.carried) for one in links() if one.carried is not None]
-    least, known = min(shared, key=lambda one: one[0])
-    full = max(one.bandwidth.value for one in links() if one.kind == "ethernet" and one.bandwidth.value < least)
-    if bandwidth <= full or (nearest.carried is None and nearest.bandwidth.value > full):
-        return None
-    return replace(known, value=max(full / bandwidth, known.value * math.sqrt(least / bandwidth)))
+def _carried(bandwidth: float) -> Fact | None:
+    """What TCP carries of an Ethernet between those of the catalogue, which a faster one never has less of.
+
+    Up to the slowest that flows share it is the whole line; past the fastest of them it grows to that of the next, whose
+    traffic is RDMA.
+    """
+    rates = sorted(((one.bandwidth.value, one.carried) for one in links() if one.kind == "ethernet"), key=lambda one: one[0])
+    for (low, below), (high, above) in pairwise(rates):
+        known = below or above
+        if known is not None and low < bandwidth < high:
+            ends = (carried.value if carried else 1.0 for carried in (below, above))
+            small, large = (math.log(rate * share) for rate, share in zip((low, high), ends, strict=True))
+            weight = math.log(bandwidth / low) / math.log(high / low)
+            return replace(known, value=math.exp(small + weight * (large - small)) / bandwidth)
+    return None
 
 
 def _load(file_name: str) -> dict[str, Any]:

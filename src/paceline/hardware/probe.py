@@ -102,7 +102,8 @@ def probe_cluster(device: torch.device) -> Cluster:
     small, large = exchanged(64, 20), exchanged(LINK_BYTES, 10)
     latency = small / max(steps, 1)
     moved = steps / ranks * LINK_BYTES
-    rate = moved / max(large - small, 1e-9) if ranks > 1 else bandwidth
+    # Ranks of one machine swap through its memory: on a busy one the difference may be noise, even below zero.
+    rate = min(moved / max(large - small, 1e-9), bandwidth) if ranks > 1 else bandwidth
 
     text = f"measured here with {local} ranks at once on a machine of {os.cpu_count()} cores"
     date = datetime.now(UTC).date().isoformat()

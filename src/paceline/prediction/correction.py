@@ -76,7 +76,15 @@ class Correction:
         said = f"Corrected by {count} observed {steps} on up to {largest} {devices}"
         if cluster.world_size > largest:
             said += f"; {cluster.world_size} devices are beyond what was observed"
+        if not self.knows(workload, cluster):
+            networks, devices_seen = ({one.names[k] for one in self._places} for k in (0, 1))
+            lacking = [name for name, seen in ((place.names[0], networks), (place.names[1], devices_seen)) if name not in seen]
+            said += f"; {' and '.join(lacking) if lacking else 'this network on this device'} was not observed"
         return _scaled(made, working, waiting, math.exp(Z80 * sigma), f"{said}.")
+
+    def knows(self, workload: Workload, cluster: Cluster) -> bool:
+        """Whether a step of this network on this device was observed."""
+        return any(place.names[:2] == (workload.name, cluster.device.name) for place in self._places)
 
     def _processes(self, place: Place) -> tuple[Process, Process, int]:
         """The processes of work and of waiting around a step, and the most devices of their observations."""
@@ -144,8 +152,8 @@ def _scaled(made: Prediction, working: float, waiting: float, spread: float, sai
     return replace(
         made,
         step_time_s=step,
-        low_s=step / spread,
-        high_s=step * spread,
+        low_s=step / min(spread, before / made.low_s),  # an observation takes away no knowledge
+        high_s=step * min(spread, made.high_s / before),
         samples_per_s=made.samples_per_s * before / step,
         compute_s=working,
         exposed_comm_s=waiting,

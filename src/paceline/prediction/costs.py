@@ -210,9 +210,10 @@ def slowest(workers: int, efficiency: Efficiency) -> float:
 def update_seconds(
     workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, efficiency: Efficiency
 ) -> tuple[float, float]:
-    """Seconds of the update on one worker, memory and launches: of its share of the weights, flat in each unit under FSDP."""
+    """Seconds of the update on one worker, memory and launches: of its share of the weights, every tensor's under FSDP 2,
+    whole ones under ZeRO-1."""
     level, workers = SHARDINGS[strategy.sharding], strategy.world_size if SHARDINGS[strategy.sharding].optimizer else 1
-    tensors = plan.count if level.weights else ceil(len(workload.parameters) / workers)
+    tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
     own = ceil(workload.num_parameters / workers)
     return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
 

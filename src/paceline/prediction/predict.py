@@ -149,7 +149,8 @@ def predict(
         least, most = interval(placed.step, (ends[0], ends[1]), own)
         low_s, high_s = low_s * least, high_s * most
     waited = placed.update_start - parts.micro_steps * (parts.forward + parts.backward) + parts.after
-    missed = held_out(middle.level, cluster.num_nodes, correction is not None) if calibration is None else None
+    known = correction is not None and correction.knows(workload, cluster)
+    missed = held_out(middle.level, cluster.num_nodes, known) if calibration is None else None
     made = Prediction(
         workload=workload.name,
         strategy=strategy.to_json(),

@@ -237,6 +237,7 @@ def leaves(): raise SystemExit("bye")
 def text(): return "no"
 def net(): return nn.Linear(4, 3), torch.empty(1, 4)
 def narrow(): return nn.Linear(4, 2)
+def lazy(): return nn.LazyLinear(4), torch.randn(2, 5)
 def looks_up():
     class Net(nn.Module):
         def __init__(self):
@@ -327,6 +328,7 @@ MISTAKES = [
     # functions of the user's
     ("workload show users:nt", "no function 'nt' in module users", "did you mean net"),
     ("workload show user:net", "no module 'user'", "user.py"),
+    ("workload show users:lazy", "(LazyLinear) has no shape until a first forward pass", "run the module on an example batch"),
     ("workload show users:answer", "users:answer is a int, not a function", ""),
     ("workload show users:", "not module:function", "mypackage.networks:build"),
     ("workload show users:divides", "users:divides fails: ZeroDivisionError: division by zero", ""),

@@ -208,9 +208,18 @@ def test_a_probed_machine_needs_no_catalogue(capsys: pytest.CaptureFixture[str],
     assert not any("observed" in a for a in mine["assumptions"])
     code, _, err = run(capsys, f"{job} --nodes 2")
     assert code == 2 and "2 nodes have no network" in err
-    file.write_text("[1]")
-    code, _, err = run(capsys, job)
-    assert code == 2 and "is not what a probe writes" in err
+    code, _, err = run(capsys, f"{job} --device T4")
+    assert code == 2 and "here.json, a probe, both name the device" in err
+    code, _, err = run(capsys, f"{job} --records {file}")
+    assert code == 2 and "are probes of a machine each" in err
+    table = tmp_path / "jobs.csv"
+    table.write_text("workload,device,global_batch,step_s\nresnet-50,V100,64,0.2\n")
+    assert answer(capsys, f"{job} --records {table}")["cluster"]["device"] == "mine"
+    for text in ("[1]", "{}", '{"best": {"strategy": {}}}', "no JSON"):
+        file.write_text(text)
+        for given in ("", "--device T4"):
+            code, _, err = run(capsys, f"{job} {given}")
+            assert code == 2 and "is not what a probe writes" in err and err.count("\n") == 1
 
 
 def test_records_say_first_what_corrected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -97,9 +97,20 @@ def test_control_flow_on_values_is_an_error_that_says_so(network: type[nn.Module
         (lambda: nn.Linear(4, 4), torch.empty(1, 4), "hinge", "unknown loss 'hinge'"),
         (lambda: 3, torch.empty(1, 4), "mean", "returned int, not an nn.Module"),
         (lambda: 1 / 0, torch.empty(1, 4), "mean", "ZeroDivisionError"),
+        (lambda: nn.LazyLinear(4), torch.empty(1, 4), "mean", r"the module itself \(LazyLinear\) has no shape.*example batch"),
+        (lambda: nn.Sequential(nn.ReLU(), nn.LazyConv2d(4, 3)), torch.empty(1, 3, 8, 8), "mean", r"layer 1 \(LazyConv2d\)"),
         (lambda: nn.Flatten(0), torch.empty(1, 4), lambda out: (out > 0).any(), "nothing to train"),
     ],
 )
 def test_what_cannot_be_traced_is_a_user_error(network: object, inputs: object, loss: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
         trace(network, inputs, loss=loss)  # type: ignore[arg-type]
+
+
+def test_a_lazy_layer_that_has_seen_an_input_is_a_layer() -> None:
+    def build() -> nn.Module:
+        layer = nn.LazyLinear(4)
+        layer(torch.zeros(1, 5))
+        return layer
+
+    assert trace(build, torch.zeros(2, 5)).num_parameters == 24

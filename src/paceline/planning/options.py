@@ -26,7 +26,7 @@ from paceline.planning.work import Work, parse_penalties
 from paceline.prediction import Prediction, convergence, predict
 from paceline.prediction.correction import Correction, fit
 from paceline.prediction.efficiency import efficiency
-from paceline.prediction.records import machine, observations
+from paceline.prediction.records import is_probe, machine, observations
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy, parse_options
 from paceline.strategy.arguments import add_exchange_arguments
 from paceline.strategy.optimizer import usual_optimizer
@@ -149,7 +149,9 @@ def _correction(o: argparse.Namespace) -> Correction | None:
     """What the records teach of software of that level."""
     if not o.records:
         return None
-    seen = observations(o.records)
+    seen, probe = observations(o.records), next(filter(is_probe, o.records), None)
+    if o.device and probe:
+        raise UserError(f"--device and {probe}, a probe, both name the device", "leave one of them out; plan needs --device")
     return fit(seen, partial(predict, efficiency=efficiency(o.software))) if seen else None
 
 

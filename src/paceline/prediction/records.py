@@ -23,33 +23,45 @@ PROBE = "write it with paceline hardware probe --json > FILE.json"
 
 
 def observations(paths: Sequence[str | Path]) -> list[Observation]:
-    """What was measured: of each directory every run, of each CSV file every row.
+    """What was measured: of each directory every run, of each CSV file every row; on a probed machine nothing was trained.
 
     Raises:
-        UserError: no such run or file, one that is broken or holds nothing, or a row that says nothing possible.
+        UserError: no such run or file, one that is broken or holds nothing, a row that says nothing possible, a JSON file
+            that is no probe's.
     """
     found: list[Observation] = []
     for path in map(Path, paths):
-        if path.suffix != ".json":  # a probed machine: nothing was trained there
+        if is_probe(path):
+            _probed(path)
+        else:
             found += _table(path) if path.suffix == ".csv" else _runs(path)
     return found
 
 
 def machine(paths: Sequence[str | Path]) -> Cluster:
-    """The cluster that the last of them was measured on: of a probe (``FILE.json``), of a run or of a row.
+    """The cluster that was probed (``FILE.json``); where none was, the one of the last run or row.
 
     Raises:
-        UserError: as ``observations``; a file that is no probe's.
+        UserError: as ``observations``; several probes.
     """
-    last = Path(paths[-1])
-    if last.suffix != ".json":
-        return observations([last])[-1].cluster
+    probes = [path for path in map(Path, paths) if is_probe(path)]
+    if len(probes) > 1:
+        raise UserError(f"{' and '.join(map(str, probes))} are probes of a machine each", "give the one that is asked about")
+    return _probed(probes[0]) if probes else observations([paths[-1]])[-1].cluster
+
+
+def is_probe(path: str | Path) -> bool:
+    """Whether the file is read as a probe's; what else stands in JSON is refused."""
+    return Path(path).suffix == ".json" and not Path(path).is_dir()
+
+
+def _probed(path: Path) -> Cluster:
     try:
-        return cluster_from_json(json.loads(last.read_text(encoding="utf-8")))
+        return cluster_from_json(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise UserError(f"cannot read {last}: {error.strerror or error}", PROBE) from error
+        raise UserError(f"cannot read {path}: {error.strerror or error}", PROBE) from error
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{last} is not what a probe writes", PROBE) from None
+        raise UserError(f"{path} is not what a probe writes", PROBE) from None
 
 
 def _runs(path: Path) -> list[Observation]:

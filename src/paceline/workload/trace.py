@@ -51,7 +51,8 @@ def trace(
             attribute when it has one), or a function of the model's output.
 
     Raises:
-        UserError: no inputs, nothing to train, control flow that depends on values, or a forward pass that fails.
+        UserError: no inputs, nothing to train, a lazy layer without its shapes, control flow that depends on values, or a
+            forward pass that fails.
     """
     module, given = _on_meta(model, name or getattr(model, "__name__", "the function"))
     inputs = given if inputs is None else inputs
@@ -93,6 +94,7 @@ def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module
             built, inputs = built
         if not isinstance(built, torch.nn.Module):
             raise UserError(f"{name} returned {type(built).__name__}, not an nn.Module", _PROVIDE)
+    _check_shaped(built, name)
     # Copied with its tensors already replaced, so that ties survive and nothing large is copied.
     memo: dict[int, Any] = {}
     for parameter in built.parameters():
@@ -102,6 +104,19 @@ def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module
     inputs = getattr(built, "example_input", None) if inputs is None else inputs
     module = copy.deepcopy(built, memo)
     return module.train(), inputs
+
+
+def _check_shaped(module: nn.Module, name: str) -> None:
+    """Refuse a lazy layer that has not seen an input: its parameters, and so their bytes, are unknown."""
+    from torch.nn.parameter import is_lazy
+
+    for path, layer in module.named_modules():
+        if any(is_lazy(one) for one in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))):
+            at = f"layer {path}" if path else "the module itself"
+            raise UserError(
+                f"{name}: {at} ({type(layer).__name__}) has no shape until a first forward pass",
+                "run the module on an example batch before it is returned",
+            )
 
 
 def _batch(inputs: Any, size: int) -> Any:

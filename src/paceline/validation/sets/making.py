@@ -17,6 +17,7 @@ from paceline.workload.transformer import TransformerShape, transformer
 NO_DEVICE = "device not in the catalogue"
 NO_WORKLOAD = "model not among the workloads"
 NO_VALUE = "no measurement in the row"
+LONG_WAIT = "synchronisation longer than its step"
 NO_BATCH = "batch not given, or smaller than the devices"
 PARALLEL = "tensor or pipeline parallel"
 

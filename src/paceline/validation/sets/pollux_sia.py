@@ -42,7 +42,7 @@ def case(row: Row) -> Case | Skip:
     if batch is None or devices < nodes:
         return Skip(keys, making.NO_BATCH, good=False)
     if sync is not None and sync > step:
-        raise row.wrong("sync_time_s", "at most the step time")
+        return Skip(keys, making.LONG_WAIT, good=False)
     if found is None:
         return Skip(keys, making.NO_DEVICE)
     name, optimizer = WORKLOADS.get(model, ("", ""))

@@ -28,14 +28,12 @@ RUNS = (
 
 def main(folder: str) -> None:
     """Validate every set, pool its rows by kind and write the figures."""
-    errors, sets = defaultdict(list), defaultdict(list)
+    errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, info in RUNS:
         for point in validate(name, Path(folder) / f"{FILES[name]}.csv", Info.parse(info)).points:
             level = "ordinary" if point.case.software == "ordinary" else "tuned"
             kind = there.kind(level, max(1, point.case.keys.nodes), info != "none")
-            errors[kind].append(point.error)
-            if name not in sets[kind]:
-                sets[kind].append(name)
+            errors[kind][name].append(point.error)
         print(name, info, flush=True)
     here = environment(())
     lines = [
@@ -44,9 +42,9 @@ def main(folder: str) -> None:
         f'commit = "{here["commit"]}"',
     ]
     for kind in sorted(errors):
-        named = ", ".join(f'"{name}"' for name in sets[kind])
-        lines += ["", "[[error]]", f'kind = "{kind}"', f"mape = {np.mean(errors[kind]):.4f}", f"points = {len(errors[kind])}"]
-        lines += [f"sets = [{named}]"]
+        each = ", ".join(f"{name} = {np.mean(some):.4f}" for name, some in errors[kind].items())
+        points = sum(map(len, errors[kind].values()))
+        lines += ["", "[[error]]", f'kind = "{kind}"', f"points = {points}", f"sets = {{{each}}}"]
     Path(there.__file__).with_name(there.FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

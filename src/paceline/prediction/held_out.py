@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from statistics import fmean
 
 FILE = "held_out.toml"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Mean of |predicted - measured| / measured over ``points`` rows of ``sets``; when it was worked out, by which commit."""
+    """Means of |predicted - measured| / measured of several ``sets`` with ``points`` rows in all; when and by which commit.
+
+    ``mape`` is their mean: each set counts once, however many rows it has.
+    """
 
     kind: str
-    mape: float
+    sets: Mapping[str, float]
     points: int
-    sets: tuple[str, ...]
     date: str
     commit: str
 
+    @property
+    def mape(self) -> float:
+        """Mean of the sets' errors."""
+        return fmean(self.sets.values())
+
     def __str__(self) -> str:
+        each = ", ".join(f"{name} {error:.0%}" for name, error in sorted(self.sets.items(), key=lambda one: one[1]))
         return (
-            f"On held-out published runs of this kind ({self.kind}; {', '.join(self.sets)}, {self.points:,} rows) such "
-            f"predictions missed by {self.mape:.0%} (mean; {self.date}, {self.commit})."
+            f"On held-out published runs of this kind ({self.kind}; {self.points:,} rows) such predictions missed by "
+            f"{self.mape:.0%}: the mean of {each} ({self.date}, {self.commit})."
         )
 
 
@@ -41,7 +51,7 @@ def _kinds() -> dict[str, HeldOut]:
         return {}
     data = tomllib.loads(file.read_text(encoding="utf-8"))
     when = data["date"], data["commit"]
-    return {x["kind"]: HeldOut(x["kind"], x["mape"], x["points"], tuple(x["sets"]), *when) for x in data["error"]}
+    return {x["kind"]: HeldOut(x["kind"], x["sets"], x["points"], *when) for x in data["error"]}
 
 
 def held_out(software: str, nodes: int, corrected: bool = False) -> HeldOut | None:

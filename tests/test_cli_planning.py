@@ -73,7 +73,8 @@ def test_whatif(capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["title"] for one in data["changes"]] == ["network=100Gb/s", "nodes+2"]
     for one in (*data["changes"], data["together"]):
         assert one["speedup_low"] <= one["speedup"] <= one["speedup_high"]
-        assert one["low_s"] <= one["step_time_s"] <= one["high_s"] and one["usd"] > 0 and one["assumptions"]
+        assert one["low_s"] <= one["step_time_s"] <= one["high_s"] and one["assumptions"]
+        assert 0 < one["usd_low"] < one["usd"] < one["usd_high"]
     assert data["changes"][1]["scaling"] == "strong" and data["unit"] == "epoch"
     assert "strong scaling" in " ".join(run(capsys, f"whatif {JOB} --change nodes+2")[1].split())
     assert "weak scaling" in " ".join(run(capsys, f"whatif {JOB} --change nodes+2 --scaling weak")[1].split())

@@ -81,6 +81,8 @@ def test_each_by_itself_and_all_together() -> None:
         assert one.speedup_low <= one.speedup <= one.speedup_high
         assert one.usd_per_hour == pytest.approx(3.0 * one.cluster.world_size)
         assert one.usd == pytest.approx(one.usd_per_hour / 3600 * found.amount / p.samples_per_s)
+        ends = (one.usd * t / p.step_time_s for t in (p.low_s, p.high_s))
+        assert (one.usd_low, one.usd_high) == pytest.approx(tuple(ends)) and one.usd_low < one.usd < one.usd_high
     assert found.unit == "epoch" and found.amount == 1_281_167
     assert found.base.speedup_low == found.base.speedup_high == 1
     assert found.together and found.together.cluster.num_nodes == 4
@@ -157,6 +159,33 @@ def test_servers_come_with_their_exchange_and_go_with_another() -> None:
 def test_another_compression_comes_with_its_own_exchange() -> None:
     _, strategy, _ = apply([parse_change("compression=terngrad")], TWO, PLAIN, "strong")
     assert (strategy.compression, strategy.exchange) == ("terngrad", "sharded")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [
+        (2, "nodes+0"),
+        (2, "network=10Gb/s"),
+        (2, "exchange=allreduce"),
+        (1, "network=100Gb/s"),  # which nothing uses
+        (1, "exchange=hierarchical"),
+    ],
+)
+def test_what_changes_nothing_gains_exactly_nothing(nodes: int, text: str) -> None:
+    before = cluster("V100", 8, nodes, "10Gb/s"), replace(PLAIN, world_size=8 * nodes)
+    (one,) = whatif(RESNET, *before, [parse_change(text)]).changes
+    assert (one.speedup_low, one.speedup, one.speedup_high) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("before", ["1Gb/s", "10Gb/s", "25Gb/s"])
+def test_a_link_that_is_nowhere_worse_cannot_lose(before: str) -> None:
+    slow, fast = cluster("V100", 8, 2, before), cluster("V100", 8, 2, "100Gb/s")
+    (up,) = whatif(RESNET, slow, PLAIN, [parse_change("network=100Gb/s")]).changes
+    assert 1 <= up.speedup_low <= up.speedup < up.speedup_high
+    (down,) = whatif(RESNET, fast, PLAIN, [parse_change(f"network={before}")]).changes
+    assert down.speedup_low < down.speedup <= down.speedup_high <= 1
+    both = whatif(RESNET, slow, PLAIN, [parse_change(t) for t in ("network=100Gb/s", "global-batch=2048")]).together
+    assert both and both.speedup_low == pytest.approx(both.speedup**2 / both.speedup_high)  # not of the link alone
 
 
 def test_what_two_predictions_share_does_not_blur_their_ratio() -> None:

@@ -64,7 +64,9 @@ def test_the_money_of_an_upgrade_stays_and_what_does_not_fit_is_marked() -> None
     table = whatif_table(found).splitlines()
     assert max(map(len, table)) <= 80
     for one in found.outcomes:
-        row = next(line for line in table if line.startswith(f"* {one.title}"[:15]))
+        place = next(i for i, line in enumerate(table) if line.startswith(f"* {one.title}"[:15]))
+        row, below = table[place : place + 2]
+        assert below.split()[-1] == f"{money(one.usd_low)[1:]}-{money(one.usd_high)[1:]}"
         assert row.split()[-2:] == [money(one.usd_per_hour)[1:], money(one.usd)[1:]]
         assert f"{format_gib(one.prediction.missing_bytes)} are missing" in " ".join(whatif_text(found).split())
     assert "* does not fit" in "\n".join(table)
@@ -74,10 +76,11 @@ def test_the_money_of_an_upgrade_stays_and_what_does_not_fit_is_marked() -> None
         Strategy(world_size=1, global_batch_size=64),
         [parse_change("global-batch=128")],
     )
-    assert whatif_table(small).splitlines()[2].split()[-2:] == [
-        money(small.changes[0].usd_per_hour)[1:],
-        money(small.changes[0].usd)[1:],
-    ]
+    one = small.changes[0]
+    row, below = whatif_table(small).splitlines()[3:5]
+    assert row.split()[-2:] == [money(one.usd_per_hour)[1:], money(one.usd)[1:]]
+    assert below.split()[-1] == f"{money(one.usd_low)[1:]}-{money(one.usd_high)[1:]}"
+    assert f"{money(one.usd)}, range {money(one.usd_low)} to {money(one.usd_high)})" in " ".join(whatif_text(small).split())
 
 
 def test_what_an_upgrade_rests_on_says_whose_it_is(answers: dict[str, tuple[str, str, Page]]) -> None:

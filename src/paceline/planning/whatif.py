@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from paceline import hardware
 from paceline.errors import UserError, unknown
-from paceline.hardware import Cluster
+from paceline.hardware import Cluster, Link
 from paceline.hardware.prices import price
 from paceline.planning.evaluate import log_spread
 from paceline.planning.scaling import curves
@@ -62,8 +62,9 @@ class Outcome:
     """One cluster and strategy, predicted, beside the base.
 
     Attributes:
-        speedup: samples/s over those of the base, with the ends of its 80 % interval.
-        usd_per_hour, usd: of the cluster an hour, and of ``Whatif.amount`` samples; NaN without a price.
+        speedup: samples/s over those of the base, with the ends of its 80 % interval; exactly 1 where nothing changes.
+        usd_per_hour, usd: of the cluster an hour, which is exact, and of ``Whatif.amount`` samples, with the ends of its 80 %
+            interval, those of the step; NaN without a price.
         price: where the dollars come from.
         scaling: ``strong`` where the global batch stayed, ``weak`` where it grew with the devices, empty where their number
             stayed.
@@ -79,6 +80,8 @@ class Outcome:
     speedup_high: float
     usd_per_hour: float
     usd: float
+    usd_low: float
+    usd_high: float
     price: str
     scaling: str = ""
     batch_note: str = ""
@@ -92,7 +95,7 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
         said = ("title", "price", "scaling", "batch_note")
-        numbers = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd")
+        numbers = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "usd_low", "usd_high")
         own = {**{k: getattr(self, k) for k in (*said, *numbers)}, "assumptions": list(self.assumptions)}
         return {**self.prediction.to_json(), **own}
 
@@ -159,7 +162,7 @@ def parse_change(text: str) -> Change:
 
 def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scaling: Scaling) -> tuple[Cluster, Strategy, str]:
     """Cluster, strategy and kind of scaling after the changes. A batch that stays but does not divide among other devices
-    becomes the nearest that does.
+    becomes the nearest that does; a dense hierarchical exchange on one node is its all-reduce.
 
     Raises:
         UserError: a value that is none, or a combination that is not legal, with the nearest that is.
@@ -182,7 +185,10 @@ def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scali
             fields["global_batch_size"] = _nearest_multiple(strategy.global_batch_size, shares)
     if strategy.exchange == "hierarchical" and "exchange" not in fields:
         fields["ranks_per_node"] = cluster.devices_per_node
-    return cluster, replace(strategy, world_size=n, **fields), scaled
+    after = replace(strategy, world_size=n, **fields)
+    if cluster.num_nodes == 1 and (after.exchange, after.compression) == ("hierarchical", "dense"):
+        after = replace(after, exchange="allreduce", ranks_per_node=1)
+    return cluster, after, scaled
 
 
 def _nearest_multiple(value: int, of: int) -> int:
@@ -263,10 +269,15 @@ def whatif(
         ratio = p.samples_per_s / base.samples_per_s
         shared = SHARED["same" if c.device == cluster.device else "other"]
         spreads = log_spread(base.low_s, base.high_s), log_spread(p.low_s, p.high_s)
-        factor = math.exp(Z80 * ratio_spread(*spreads, shared)) if some else 1.0
+        factor = 1.0 if _unchanged(p, base) else math.exp(Z80 * ratio_spread(*spreads, shared))
+        low, high = ratio / factor, ratio * factor
+        if (replace(c, network=cluster.network), s) == (cluster, strategy):  # what is known of a link alone bounds its gain
+            low = max(low, min(1.0, ratio)) if _no_worse(c.network, cluster.network) else low
+            high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high
+        usd = hourly * amount / p.samples_per_s / 3600
         return Outcome(
-            title=title, cluster=c, strategy=s, prediction=p, speedup=ratio, speedup_low=ratio / factor,
-            speedup_high=ratio * factor, usd_per_hour=hourly, usd=hourly * amount / p.samples_per_s / 3600,
+            title=title, cluster=c, strategy=s, prediction=p, speedup=ratio, speedup_low=low, speedup_high=high,
+            usd_per_hour=hourly, usd=usd, usd_low=usd * p.low_s / p.step_time_s, usd_high=usd * p.high_s / p.step_time_s,
             price=str(one) if one else f"no price of {c.device.name} is known", scaling=scaled,
             batch_note=_batch_note(s, strategy, scaled),
         )  # fmt: skip
@@ -279,6 +290,16 @@ def whatif(
         unit="epoch" if epoch else "1M samples",
         scaling=scales(workload, cluster, strategy, predictor),
     )
+
+
+def _unchanged(p: Prediction, base: Prediction) -> bool:
+    """Whether every predicted second is that of the base."""
+    one, other = ((x.step_time_s, x.low_s, x.high_s, x.samples_per_s, x.exposed) for x in (p, base))
+    return one == other
+
+
+def _no_worse(link: Link, than: Link) -> bool:
+    return link.bandwidth.value >= than.bandwidth.value and link.latency.value <= than.latency.value
 
 
 def _batch_note(after: Strategy, before: Strategy, scaled: str) -> str:

@@ -109,11 +109,11 @@ def _whatif(found: WhatIf) -> Iterator[str]:
 
 def whatif_table(found: WhatIf) -> str:
     """Before and after, at most 80 columns: ranges beside the numbers where there is room, else below them."""
-    rows = [_cells(one) for one in found.outcomes]
-    lines = _columns(("", "step", "range", "speed-up", "range", "$/h", "$"), rows)
+    rows = [_cells(one, found.base) for one in found.outcomes]
+    lines = _columns(("", "step", "range", "speed-up", "range", "$/h", "$", "range"), rows)
     if max(map(len, lines)) > WIDTH:
-        narrow = [(a, b, d, f, g) for a, b, _, d, _, f, g in rows]
-        below = [("", c, e, "", "") for _, _, c, _, e, _, _ in rows]
+        narrow = [(a, b, d, f, g) for a, b, _, d, _, f, g, _ in rows]
+        below = [("", c, e, "", h) for _, _, c, _, e, _, _, h in rows]
         lines = _columns(("", "step", "speed-up", "$/h", "$"), narrow, below)
     out, each = [lines[0]], (len(lines) - 1) // len(rows)
     for place, one in enumerate(found.outcomes):
@@ -125,17 +125,18 @@ def whatif_table(found: WhatIf) -> str:
     return "\n".join([*out, *wrap(said, WIDTH)])
 
 
-def _cells(one: Outcome) -> tuple[str, ...]:
-    """Title, step, its range, speed-up, its range, dollars an hour, dollars."""
+def _cells(one: Outcome, base: Outcome) -> tuple[str, ...]:
+    """Title, step, its range, speed-up, its range, dollars an hour, dollars, their range."""
     p = one.prediction
     span = time_range(p.low_s, p.high_s, p.step_time_s)
     if " - " not in span:
         span = span.rpartition(" ")[0]  # the step beside it has the unit
-    gained = f"{number(one.speedup)}x" if one.speedup_low != one.speedup_high else ""
+    gained = f"{number(one.speedup)}x" if one is not base else ""
     between = f"{number(one.speedup_low)}-{number(one.speedup_high)}" if gained else ""
     hourly, usd = (money(x)[1:] if x == x else "-" for x in (one.usd_per_hour, one.usd))
     title = clean(one.title if p.fits else f"* {one.title}", TITLE)
-    return title, seconds(p.step_time_s), span, gained, between, hourly, usd
+    paid = f"{money(one.usd_low)[1:]}-{money(one.usd_high)[1:]}" if one.usd == one.usd else ""
+    return title, seconds(p.step_time_s), span, gained, between, hourly, usd, paid
 
 
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[Sequence[str]] = ()) -> list[str]:
@@ -153,10 +154,13 @@ def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence
 def verdict(one: Outcome, base: Outcome) -> str:
     """Time, money, fit and scaling in one sentence."""
     said = [f"{number(one.speedup)}x the samples/s ({number(one.speedup_low)} to {number(one.speedup_high)})"]
+    if one.speedup_low == one.speedup_high == 1:
+        said = ["1x the samples/s: the step stays the same"]
     if one.usd == one.usd and base.usd == base.usd:
         change = one.usd / base.usd - 1 if base.usd else 0.0
         paid = "the same money" if abs(change) < 0.0005 else f"{abs(change):.1%} {'more' if change > 0 else 'less'} money"
-        said.append(f"{paid} for the same samples ({money(base.usd)} to {money(one.usd)})")
+        span = f"range {money(one.usd_low)} to {money(one.usd_high)}"
+        said.append(f"{paid} for the same samples ({money(base.usd)} to {money(one.usd)}, {span})")
     if one.scaling == "strong":
         said.append(f"strong scaling: {one.batch_note or f'the global batch stays {one.strategy.global_batch_size}'}")
     elif one.scaling == "weak":

@@ -141,11 +141,15 @@ def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
 def test_a_limit_that_nothing_meets_names_the_nearest(toy: Workload, space: Space) -> None:
     work = Work(total=1e7)
     fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
-    with pytest.raises(UserError, match=r"no strategy meets deadline=.*: the nearest takes .*, 100% more, with 4 x 1 fast"):
+    with pytest.raises(
+        UserError, match=r"no strategy meets deadline=.*: the nearest takes .*, 100% more, with 4 x 1 fast"
+    ) as it:
         plan(toy, space, Goal("deadline", fastest.time_s / 2), work, prices=PRICES)
+    assert str(it.value).endswith(" or more, or more nodes")
     cheapest = plan(toy, space, Goal("cheapest"), work, prices=PRICES).best
-    with pytest.raises(UserError, match=r"no strategy meets budget=\$.*: the nearest takes \$.*, 300% more"):
+    with pytest.raises(UserError, match=r"no strategy meets budget=\$.*: the nearest takes \$.*, 300% more") as missed:
         plan(toy, space, Goal("budget", cheapest.usd / 4), work, prices=PRICES)
+    assert str(missed.value).endswith(" or more"), "more nodes never cost less"
 
 
 def test_what_fits_nowhere_says_how_much_is_missing(toy: Workload, space: Space) -> None:
@@ -184,6 +188,12 @@ def test_it_says_whether_compression_pays(toy: Workload, space: Space) -> None:
     assert plan(toy, swift, Goal("fastest")).compression.startswith("Compression does not pay")
     found = plan(toy, slow, Goal("fastest"))
     assert found.compression.startswith("Compression pays: terngrad") and found.best.strategy.compression == "terngrad"
+    unknown = "what it does to the accuracy of toy is unknown."
+    for batches in ((), (256,)):
+        said = plan(toy, replace(slow, batches=batches), Goal("fastest")).compression
+        assert said.startswith("Compression pays: ") and said.endswith(unknown) and said.count(". ") == 0
+    measured = plan(replace(toy, name="lenet5"), slow, Goal("fastest")).compression
+    assert measured.startswith("Compression pays: ") and measured.endswith("for equal samples.")
 
 
 def test_a_penalty_is_never_taken_for_none(toy: Workload, space: Space) -> None:
@@ -200,7 +210,7 @@ def test_a_penalty_is_never_taken_for_none(toy: Workload, space: Space) -> None:
     assert unknown.best.strategy.compression == "dense" and "breaks even at" in unknown.compression
     assert any("unknown" in x.reason for x in unknown.excluded)
     known = plan(toy, slow, Goal("fastest"), Work(title="to 99 %", curve=curve, penalties={"terngrad": 1.1}))
-    assert known.best.strategy.compression == "terngrad"
+    assert known.best.strategy.compression == "terngrad" and known.compression.endswith("to the same target.")
     assert known.best.samples == pytest.approx(1.1 * curve.samples(known.best.strategy.global_batch_size))
 
 

@@ -21,7 +21,7 @@ from paceline.planning.why import POINTLESS, Wanted, describe, difference, illeg
 from paceline.planning.work import Work
 from paceline.prediction import Correction, Prediction, predict
 from paceline.prediction.batch import Steps
-from paceline.prediction.convergence import accuracy_notes, networks
+from paceline.prediction.convergence import accuracies, accuracy_notes, networks
 from paceline.prediction.efficiency import TYPICAL, Efficiency
 from paceline.prediction.uncertainty import Z80
 from paceline.strategy import BUCKET_BYTES, Strategy
@@ -214,7 +214,7 @@ def _ranked(goal: Goal, table: _Table, left_out: Tally) -> list[int]:
         raise UserError(
             f"no strategy meets {goal}: the nearest takes {goal.amount(over)}, {_over(over / goal.limit)}, with "
             f"{describe(*table.made[near])}",
-            f"give {goal.kind}={_wide(goal, over)} or more, or more nodes",
+            f"give {goal.kind}={_wide(goal, over)} or more{', or more nodes' if goal.kind == 'deadline' else ''}",
         )
     plain = np.array([1 + PLAIN * _detours(table.made[i][1]) for i in allowed.tolist()])
     score = goal.score(table.time_s, table.usd)[allowed] * plain
@@ -302,7 +302,8 @@ def _compression(table: _Table, order: Sequence[int], goal: Goal) -> str:
         return f"Compression does not pay: no strategy with it meets {goal}."
     other = int(with_it[score[with_it].argmin()])
     gain = float(score[dense] / score[other])
-    name = f"{table.made[other][1].compression} over {table.made[other][1].exchange}"
+    own = table.made[other][1].compression
+    name = f"{own} over {table.made[other][1].exchange}"
     what = "costs" if goal.by_cost else "takes"
     if abs(gain - 1) < PLAIN:
         return f"Compression does not pay: the best with it ({name}) gains less than {PLAIN:.0%} over dense."
@@ -312,13 +313,16 @@ def _compression(table: _Table, order: Sequence[int], goal: Goal) -> str:
             f"Compression does not pay: the best with it ({name}) {what} {1 / gain - 1:.1%} more than dense, "
             f"whose steps wait {waits:.1%} of the time for links."
         )
-    if not table.work.known(table.made[other][1].compression):
+    if not table.work.known(own):
         return (
             f"Compression pays only if its penalty is small: {name} {what} {1 - 1 / gain:.1%} less than dense for equal "
             f"samples, so it breaks even at {gain - 1:.1%} more samples to the target. How many it needs is unknown; "
             "--penalty says it."
         )
-    return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best without it, for equal samples."
+    basis = "for equal samples" if table.work.curve is None else "to the same target"
+    if table.work.curve is None and table.workload.name not in {a.network for a in accuracies(own)}:
+        basis += f"; what it does to the accuracy of {table.workload.name} is unknown"
+    return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best without it, {basis}."
 
 
 def _network_share(table: _Table, index: int) -> float:

@@ -30,7 +30,9 @@ def test_asynchronous(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     data = answer(capsys, f"{JOB} --asynchronous --servers 2")
     assert data["low_samples_per_s"] < data["samples_per_s"] < data["high_samples_per_s"]
     assert data["servers"] == 2 and data["staleness_effect"] is None and data["limit"] and data["assumptions"]
+    assert (data["strategy"]["exchange"], data["strategy"]["servers"]) == ("parameter_server", 2)
     beside = answer(capsys, JOB)
+    assert data["synchronous"]["strategy"] == beside["strategy"]
     assert data["synchronous"]["samples_per_s"] == beside["samples_per_s"]
     code, text, err = run(capsys, f"{JOB} --asynchronous --servers 2 --report {tmp_path}")
     assert (code, err) == (0, "") and max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 80

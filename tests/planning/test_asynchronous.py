@@ -65,7 +65,8 @@ def test_beside_it_stands_the_same_job_in_step() -> None:
     place = make_cluster(1, 4)
     found = run(place=place)
     beside = predict(TOY, place, job())
-    assert found.synchronous.step_time_s == beside.step_time_s and found.strategy == beside.strategy
+    assert found.synchronous.step_time_s == beside.step_time_s and found.synchronous.strategy == beside.strategy
+    assert found.strategy == {**beside.strategy, "exchange": "parameter_server", "servers": found.result.servers}
     assert found.speedup == pytest.approx(found.result.samples_per_s / beside.samples_per_s)
 
 

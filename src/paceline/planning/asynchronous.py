@@ -59,7 +59,7 @@ class AsyncPrediction:
         result: throughput and staleness.
         worker: one worker by itself: its step without any exchange, its memory.
         synchronous: the same workers in step, as ``predict`` says; without the servers, unless they are among the workers.
-        strategy: of the synchronous job; batch, precision, optimizer and recomputation are the asynchronous one's too.
+        strategy: its own: batch, precision, optimizer and recomputation of the synchronous job, over parameter servers.
     """
 
     workload: str
@@ -178,7 +178,7 @@ def predict_asynchronous(
     )
     return AsyncPrediction(
         workload=workload.name,
-        strategy=beside.strategy,
+        strategy={**beside.strategy, "exchange": "parameter_server", "servers": servers},
         cluster={**beside.cluster, "servers": servers, "server_device": serving.name},
         result=result,
         worker=worker,

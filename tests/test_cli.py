@@ -27,7 +27,7 @@ TRAIN = (
 )
 PREDICT = (
     "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --servers --option"
-    " --grad-accum --sharding --recompute --optimizer --software --records --seq-len"
+    " --grad-accum --bucket --sharding --recompute --optimizer --software --loader --records --seq-len"
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
@@ -310,6 +310,10 @@ MISTAKES = [
     (f"{P} --compression int8 --option block", "--option 'block' is not NAME=NUMBER", "bound=0.0078"),
     (f"{P} --option bound=1", "dense takes no option, 'bound' was given", "leave it out"),
     (f"{T} --compression topk --option density=2", "density 2 of topk", "from 0.0001 to 1"),
+    (f"{P} --bucket 100", "'100' is not a size", "25MiB"),
+    (f"{P} --bucket 1b", "0 bytes in a bucket", "from 1 up"),
+    (f"{P} --loader -1", "a loader of -1 samples/s", "a positive number"),
+    (f"{P} --asynchronous --loader 100", "simulated without an input pipeline", "leave --loader out"),
     (f"{P} --nodes -1", "num_nodes is -1", "from 1 up"),
     (f"{P} --nodes 0", "num_nodes is 0", "from 1 up"),
     (f"{P} --devices-per-node 0", "devices_per_node is 0", "from 1 up"),

@@ -239,3 +239,43 @@ def test_the_error_on_held_out_runs_stands_beside_each_answer(capsys: pytest.Cap
     nodes = answer(capsys, f"predict {JOB}")["held_out_error"]
     alone = answer(capsys, "predict resnet-50 --device V100 --global-batch 64 --software tuned")["held_out_error"]
     assert 0 < nodes < 1 and 0 < alone < 1 and nodes != alone
+
+
+def test_a_plans_bucket_can_be_asked_of_predict(capsys: pytest.CaptureFixture[str]) -> None:
+    where, way = "--device A100 --devices-per-node 4 --network 100Gb/s", "--precision fp16 --sharding zero3 --global-batch 512"
+    only = "--compression dense --exchange allreduce --samples 1e6"
+    best = answer(capsys, f"plan gpt2 {where} --max-nodes 8 {way} {only}")["best"]
+    s = best["strategy"]
+    assert s["bucket_bytes"] == 100 << 20 and s["world_size"] == 32
+    job = f"gpt2 {where} --nodes 8 {way} --grad-accum {s['grad_accum_steps']} {'--recompute' * s['recompute']}"
+    assert answer(capsys, f"predict {job}")["step_time_s"] > 1.01 * best["step_time_s"]
+    for asked in (f"predict {job} --bucket 100MiB", f"explain {job} --bucket {s['bucket_bytes']}B"):
+        same = answer(capsys, asked)
+        assert same["strategy"] == s and same["step_time_s"] == pytest.approx(best["step_time_s"])
+    changed = answer(capsys, f"whatif {job} --bucket 100MiB --change bucket=25MiB --change bucket=100MiB")
+    assert changed["base"]["strategy"] == s
+    smaller, same = (one["speedup"] for one in changed["changes"])
+    assert smaller < 0.99 and same == pytest.approx(1)
+
+
+def test_a_slow_loader_is_the_bottleneck(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table = tmp_path / "jobs.csv"
+    table.write_text("workload,device,devices_per_node,nodes,network,global_batch,step_s\nresnet-50,V100,8,2,10Gb/s,1024,0.1\n")
+    for records in ("", f"--records {table}"):
+        free = answer(capsys, f"predict {JOB} {records}")
+        rate = free["samples_per_s"] / 2
+        data = answer(capsys, f"predict {JOB} {records} --loader {rate}")
+        assert data["bottleneck"] == "input pipeline" and data["samples_per_s"] == pytest.approx(rate)
+        assert data["step_time_s"] == pytest.approx(2 * free["step_time_s"]) == pytest.approx(sum(data["exposed"].values()))
+        assert data["low_s"] == pytest.approx(data["step_time_s"]) and data["high_s"] >= data["step_time_s"]
+        trace = tmp_path / "step.json"
+        explained = answer(capsys, f"explain {JOB} {records} --loader {rate} --trace {trace}")
+        assert explained["step_time_s"] == data["step_time_s"] and '"input"' in trace.read_text()
+        assert any("input pipeline delivers" in a for a in data["assumptions"])
+        assert not any("taken to keep up" in a for a in data["assumptions"])
+        plenty = answer(capsys, f"predict {JOB} {records} --loader 1e9")
+        assert plenty["step_time_s"] == pytest.approx(free["step_time_s"]) and plenty["bottleneck"] == free["bottleneck"]
+    gone = answer(capsys, f"explain {JOB} --loader {rate / 10}")["if_gone"]
+    assert gone[0]["resource"] == "input pipeline" and gone[0]["speedup"] > 2
+    upgrade = answer(capsys, f"whatif {JOB} --loader {rate / 10} --change network=100Gb/s")["changes"][0]
+    assert upgrade["speedup"] == pytest.approx(1)

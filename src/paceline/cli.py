@@ -150,9 +150,7 @@ def _parser(commands: Any, name: str, text: str, example: str) -> Parser:
 
 
 def _predict(o: argparse.Namespace) -> Answer:
-    from paceline.planning import explain
-    from paceline.planning.options import asynchronous_answer, job, predictor
-    from paceline.prediction.efficiency import efficiency
+    from paceline.planning.options import asynchronous_answer, explained, job, predictor
     from paceline.reporting import prediction_text
 
     if o.asynchronous:
@@ -162,9 +160,10 @@ def _predict(o: argparse.Namespace) -> Answer:
         return found.to_json(), _reported(o.report, "asynchronous_page", lambda: found, asynchronous_text(found))
     asked, predict = job(o), predictor(o)
     prediction = predict(*asked)
-    text = prediction_text(prediction)
-    page = lambda: explain(*asked, predictor=predict, efficiency=efficiency(o.software))  # noqa: E731
-    return prediction.to_json(), _reported(o.report, "explained_page", page, text, "prediction")
+    text = _reported(
+        o.report, "explained_page", lambda: explained(o, asked, predict), prediction_text(prediction), "prediction"
+    )
+    return prediction.to_json(), text
 
 
 def _plan(o: argparse.Namespace) -> Answer:

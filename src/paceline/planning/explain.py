@@ -86,13 +86,13 @@ class Explained:
 
 def explain(
     workload: Workload, cluster: Cluster, strategy: Strategy, run: str = "", *, scale: bool = True, predictor: Any = predict,
-    efficiency: Efficiency = TYPICAL,
+    loader_samples_per_s: float = 0.0, efficiency: Efficiency = TYPICAL,
 ) -> Explained:
     """Predict, and find what it waits for.
 
     Args:
         run: a run directory whose measured step is set beside the predicted one.
-        efficiency: of the software; that of ``predictor``.
+        loader_samples_per_s, efficiency: those of ``predictor``.
         scale: whether other numbers of devices are predicted too.
 
     Raises:
@@ -101,7 +101,7 @@ def explain(
     measured, timeline = _measured(run, workload, strategy) if run else (None, ())
     return Explained(
         prediction=predictor(workload, cluster, strategy),
-        reliefs=reliefs(workload, cluster, strategy, efficiency=efficiency),
+        reliefs=reliefs(workload, cluster, strategy, loader_samples_per_s=loader_samples_per_s, efficiency=efficiency),
         scaling=scaling(workload, cluster, strategy, predictor) if scale else {},
         available=cluster.device.memory.value,
         measured=measured,

@@ -27,9 +27,10 @@ from paceline.prediction import Prediction, convergence, predict
 from paceline.prediction.correction import Correction, fit
 from paceline.prediction.efficiency import efficiency
 from paceline.prediction.records import is_probe, machine, observations
-from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy, parse_options
+from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy, parse_options
 from paceline.strategy.arguments import add_exchange_arguments
 from paceline.strategy.optimizer import usual_optimizer
+from paceline.units import parse_bytes
 from paceline.workload import Workload, workload
 
 PLAN_EXAMPLE = """example:
@@ -48,6 +49,7 @@ TARGET = (
     "global_batch,samples_to_target"
 )
 SERVERS = "workers that hold the parameters, of exchange parameter_server"
+BUCKET = f"{BUCKET_BYTES >> 20}MiB"
 REPORT = "also write report.html into DIR, or into FILE.html"
 
 
@@ -64,10 +66,14 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     add_exchange_arguments(parser)
     parser.add_argument("--servers", metavar="M", type=int, default=1, help=f"{SERVERS} (default 1)")
     parser.add_argument("--grad-accum", metavar="A", type=int, default=1, help="micro batches a step (default 1)")
+    sized = f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {BUCKET})"
+    parser.add_argument("--bucket", metavar="SIZE", default=BUCKET, help=sized)
     parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
     parser.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
     add_optimizer_argument(parser)
     add_software_argument(parser)
+    fed = "what the input pipeline delivers to all devices together (default: it keeps up)"
+    parser.add_argument("--loader", metavar="SAMPLES_PER_S", type=float, default=0.0, help=fed)
     add_records_argument(parser)
 
 
@@ -108,6 +114,8 @@ def add_asynchronous_arguments(parser: argparse.ArgumentParser) -> None:
 
 def asynchronous_answer(o: argparse.Namespace) -> AsyncPrediction:
     """The asynchronous job, and beside it the same workers in step. Raises UserError."""
+    if o.loader:
+        raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
     serving = hardware.device(o.server_device) if o.server_device else None
     among = min(o.servers, o.nodes * o.devices_per_node) if o.exchange == "parameter_server" else 1
     return predict_asynchronous(
@@ -132,6 +140,7 @@ def job(o: argparse.Namespace, servers: int | None = None) -> tuple[Workload, Cl
         exchange=o.exchange or "",
         servers=o.servers if servers is None else servers,
         options=parse_options(o.option or ()),
+        bucket_bytes=int(parse_bytes(o.bucket)),
         grad_accum_steps=o.grad_accum,
         sharding=o.sharding,
         recompute=o.recompute,
@@ -141,8 +150,10 @@ def job(o: argparse.Namespace, servers: int | None = None) -> tuple[Workload, Cl
 
 
 def predictor(o: argparse.Namespace) -> Callable[..., Prediction]:
-    """``predict`` at the software's level, corrected by the records where there are any. Raises UserError."""
-    return partial(predict, correction=_correction(o), efficiency=efficiency(o.software))
+    """``predict`` at the software's level, fed by the loader, corrected by the records if there are any. Raises UserError."""
+    return partial(
+        predict, correction=_correction(o), loader_samples_per_s=o.loader, efficiency=efficiency(o.software)
+    )  # fmt: skip
 
 
 def _correction(o: argparse.Namespace) -> Correction | None:
@@ -330,9 +341,18 @@ def add_explain(group: Any, command: Callable[..., argparse.ArgumentParser], run
     add_report_argument(p)
 
 
+def explained(
+    o: argparse.Namespace, asked: tuple[Workload, Cluster, Strategy], predict: Callable[..., Prediction], run: str = ""
+) -> Explained:
+    """``job(o)`` explained by ``predictor(o)``, with the ``run`` beside it. Raises UserError."""
+    return explain(
+        *asked, run, predictor=predict, loader_samples_per_s=o.loader, efficiency=efficiency(o.software)
+    )  # fmt: skip
+
+
 def explain_answer(o: argparse.Namespace) -> Explained:
     """What holds it back; writes the trace where one is asked for. Raises UserError."""
-    found = explain(*job(o), o.beside, predictor=predictor(o), efficiency=efficiency(o.software))
+    found = explained(o, job(o), predictor(o), o.beside)
     if o.trace:
         try:
             Path(o.trace).parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from paceline.prediction.held_out import held_out
 from paceline.prediction.lazy import lazy
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.plans import ExchangePlan, blocks, exchange_plan
-from paceline.prediction.timeline import Pieces, Schedule, events, exposed_seconds, pieces, place, with_exchange
+from paceline.prediction.timeline import Pieces, Schedule, events, exposed_seconds, input_event, pieces, place, with_exchange
 from paceline.prediction.uncertainty import Z80, interval
 from paceline.prediction.uncertainty import spread as spread_of
 from paceline.record import Metrics
@@ -117,7 +117,7 @@ def predict(
         if calibration is not None:
             plan = exchange_plan(workload, planned, cluster.devices_per_node, level, measured=True)
             costs = calibrated_costs(costs, workload, strategy, plan, calibration)
-        parts = pieces(costs, strategy.grad_accum_steps, shared, feed)
+        parts = pieces(costs, strategy.grad_accum_steps, shared, feed if correction is None else 0.0)
         return _Step(plan, costs, parts, place(parts, overlap, shared))
 
     levels_of = efficiencies or (efficiency,) * 3
@@ -148,6 +148,7 @@ def predict(
         own = spread_of(exposed, sigmas, work, cluster.num_nodes)
         least, most = interval(placed.step, (ends[0], ends[1]), own)
         low_s, high_s = low_s * least, high_s * most
+    low_s = max(low_s, feed)
     waited = placed.update_start - parts.micro_steps * (parts.forward + parts.backward) + parts.after
     known = correction is not None and correction.knows(workload, cluster)
     missed = held_out(middle.level, cluster.num_nodes, known) if calibration is None else None
@@ -180,7 +181,26 @@ def predict(
         missing_bytes=max(0.0, needed - available),
         exposed={str(name): seconds for name, seconds in exposed.items()},
     )
-    return made if correction is None else correction.applied(made, workload, given, strategy)
+    return made if correction is None else _fed(correction.applied(made, workload, given, strategy), feed)
+
+
+def _fed(made: Prediction, feed: float) -> Prediction:
+    """A corrected step that also waits for its samples, ``feed`` seconds a step: observed steps say nothing of that loader."""
+    if not feed:
+        return made
+    wait = max(0.0, feed - made.step_time_s)
+    step = made.step_time_s + wait
+    return replace(
+        made,
+        step_time_s=step,
+        low_s=max(made.low_s, feed),
+        high_s=max(made.high_s, feed),
+        samples_per_s=made.samples_per_s * made.step_time_s / step,
+        compute_s=made.compute_s + wait,
+        exposed={**made.exposed, "input pipeline": wait},
+        bottleneck="input pipeline" if wait > max(made.exposed.values()) else made.bottleneck,
+        timeline=lazy(lambda: (*made.timeline, input_event(feed))),
+    )
 
 
 def _levels(

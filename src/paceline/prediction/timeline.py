@@ -247,7 +247,12 @@ def events(
         yield Event(name=f"gather_update bucket {index}", lane="network", start_s=clock, duration_s=seconds)
         clock += seconds
     if parts.feed:
-        yield Event(name="input", lane="input", start_s=0.0, duration_s=parts.feed)
+        yield input_event(parts.feed)
+
+
+def input_event(feed: float) -> Event:
+    """The loader at work on the samples of a step, ``feed`` seconds long, beside everything else."""
+    return Event(name="input", lane="input", start_s=0.0, duration_s=feed)
 
 
 def _exchanged(costs: StepCosts, placed: Schedule, begin: float, said: str) -> Iterator[Event]:

@@ -87,7 +87,7 @@ def test_a_command_that_needs_torch_says_so() -> None:
 
 
 def test_help_is_quick() -> None:
-    """At most four times the processor time of importing NumPy, which is half of it: nothing heavy comes along."""
+    """At most eight times the processor time of importing NumPy: nothing heavy comes along. Importing torch is twenty times."""
 
     def cpu_seconds(*arguments: str) -> float:
         def used() -> float:
@@ -99,4 +99,4 @@ def test_help_is_quick() -> None:
         return used() - before
 
     taken = [(cpu_seconds("-m", "paceline", "--help"), cpu_seconds("-c", "import numpy")) for _ in range(5)]
-    assert min(ours for ours, _ in taken) < 4 * min(numpy for _, numpy in taken)
+    assert min(ours for ours, _ in taken) < 8 * min(numpy for _, numpy in taken)

@@ -1,4 +1,4 @@
-// What every codec's file shares: array types, and the list of bind_* functions that module.cpp calls.
+// What every file of kernels shares: array types, and the list of bind_* functions that module.cpp calls.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -34,5 +34,6 @@ void bind_inceptionn(nb::module_& m);
 void bind_integer(nb::module_& m);
 void bind_sign(nb::module_& m);
 void bind_topk(nb::module_& m);
+void bind_optimizers(nb::module_& m);
 
 }  // namespace paceline

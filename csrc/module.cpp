@@ -1,7 +1,7 @@
 #include "bind.h"
 
 NB_MODULE(_native, m) {
-    m.doc() = "The codecs' native kernels. Use them through paceline.codecs.";
+    m.doc() = "The native kernels of paceline.codecs and paceline.training.optimizers: use them through those.";
     paceline::bind_dispatch(m);
     paceline::bind_pool(m);
     paceline::bind_checksum(m);
@@ -11,4 +11,5 @@ NB_MODULE(_native, m) {
     paceline::bind_integer(m);
     paceline::bind_sign(m);
     paceline::bind_topk(m);
+    paceline::bind_optimizers(m);
 }

@@ -1,7 +1,7 @@
 """Know how fast a distributed training job will run before the hardware is there; then make it run that fast.
 
-Nouns: ``Workload``, ``Cluster``, ``Strategy``, ``RunRecord``. Verbs: ``predict``, ``train``, and
-``attach`` for a script of one's own.
+Nouns: ``Workload``, ``Cluster``, ``Strategy``, ``RunRecord``. Verbs: ``predict``, ``train``, and, for a
+script of one's own, ``attach`` and the optimizers ``LARS`` and ``LAMB``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from paceline.strategy import Strategy
     from paceline.training.attach import attach
     from paceline.training.local import train
+    from paceline.training.optimizers import LAMB, LARS
     from paceline.workload import Workload
 
 # Where each public name lives; loaded when first used, so that prediction works without torch.
 _HOME = {
+    "LAMB": "paceline.training.optimizers",
+    "LARS": "paceline.training.optimizers",
     "Cluster": "paceline.hardware",
     "Prediction": "paceline.prediction",
     "RunRecord": "paceline.record",
@@ -35,6 +38,8 @@ _HOME = {
 }
 
 __all__ = [
+    "LAMB",
+    "LARS",
     "Cluster",
     "Prediction",
     "RunRecord",

@@ -1,0 +1,109 @@
+"""Tensors of one parameter group that one path serves alike: the unit of both passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from paceline.training.optimizers.norms import local
+
+_CHUNK = 1 << 24  # elements that the foreach path works on at a time: bounds its temporaries (64 MB of fp32 each)
+_BITS = {8: torch.int64, 4: torch.int32}
+
+
+def listed(tensors: object) -> list[Tensor]:
+    """What a foreach function returned, as the list that it is or was announced to be."""
+    return list(cast(Iterable[Tensor], tensors))
+
+
+def scalar_dtype(weight: Tensor) -> torch.dtype:
+    """The type of norms, ratios and corrections beside such weights: fp64 on CPUs, which lack nothing for it."""
+    return torch.float64 if weight.device.type == "cpu" or weight.dtype == torch.float64 else torch.float32
+
+
+@dataclass(slots=True)
+class Bundle:
+    """Parallel lists, one entry a parameter.
+
+    Attributes:
+        group: the parameter group with its options.
+        excluded: neither decay nor ratio.
+        native: served by the C++ kernels, not by torch's foreach functions.
+        parameters: as the user gave them, DTensors and 16-bit ones included.
+        weights: what is computed on: this rank's part; the fp32 master of 16-bit parameters.
+        gradients: this rank's part, in the parameter's precision.
+        words: for each of the state's tensors the list of this rank's parts.
+        steps: counters of steps done, numbers on the device.
+        scale: what gradients are multiplied with first, a number or a tensor of one.
+        corrections: what the optimizer needs in both passes.
+    """
+
+    group: dict[str, Any]
+    excluded: bool
+    native: bool
+    device: torch.device
+    names: list[str] = field(default_factory=list)
+    parameters: list[Tensor] = field(default_factory=list)
+    weights: list[Tensor] = field(default_factory=list)
+    gradients: list[Tensor] = field(default_factory=list)
+    words: list[list[Tensor]] = field(default_factory=list)
+    steps: list[Tensor] = field(default_factory=list)
+    scale: float | Tensor = 1.0
+    corrections: Any = None
+
+    def add(
+        self, name: str, parameter: Tensor, weight: Tensor, gradient: Tensor, words: list[Tensor], step: Tensor | None
+    ) -> None:
+        """One more parameter."""
+        if not self.words:
+            self.words = [[] for _ in words]
+        self.names.append(name)
+        self.parameters.append(parameter)
+        self.weights.append(weight)
+        self.gradients.append(gradient)
+        for kept, word in zip(self.words, words, strict=True):
+            kept.append(word)
+        if step is not None:
+            self.steps.append(step)
+
+    @property
+    def decay(self) -> float:
+        """The weight decay of these tensors."""
+        return 0.0 if self.excluded else float(self.group["weight_decay"])
+
+    def chunks(self) -> Iterator[slice]:
+        """Slices of the lists, of up to 16M elements or one tensor each."""
+        first = count = 0
+        for i, weight in enumerate(self.weights):
+            if i > first and count + weight.numel() > _CHUNK:
+                yield slice(first, i)
+                first, count = i, 0
+            count += weight.numel()
+        yield slice(first, len(self.weights))
+
+    def scaled(self, part: slice, finite: Tensor | None = None) -> list[Tensor]:
+        """Gradients of a slice in the weights' precision, times ``scale``; all zero where ``finite`` is given and false.
+
+        They may be the gradients themselves: not to be written to.
+        """
+        dtype, gradients = self.weights[0].dtype, self.gradients[part]
+        if gradients[0].dtype != dtype:
+            gradients = [g.to(dtype) for g in gradients]
+        if isinstance(self.scale, Tensor):
+            gradients = listed(torch._foreach_mul(gradients, self.scale.to(dtype)))
+        elif self.scale != 1:
+            gradients = listed(torch._foreach_mul(gradients, self.scale))
+        if finite is not None:  # by their bits, since NaN * 0 is NaN
+            bits = _BITS[dtype.itemsize]
+            whole = torch._foreach_mul([g.view(bits) for g in gradients], finite.to(bits))
+            gradients = [g.view(dtype) for g in whole]
+        return gradients
+
+    def publish(self, part: slice) -> None:
+        """Copy the masters of 16-bit parameters into them."""
+        if self.parameters[0].dtype != self.weights[0].dtype:
+            torch._foreach_copy_([local(p) for p in self.parameters[part]], self.weights[part])

@@ -1,0 +1,115 @@
+"""What a parameter group and a state to load must be; everything else is one clear error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.errors import UserError
+from paceline.training.optimizers.rules import check_rule
+from paceline.training.optimizers.trust import variant_of
+
+_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def check_group(kind: str, index: int, group: Mapping[str, Any], variants: Mapping[str, Any], *, may_be_empty: bool) -> None:
+    """Raises UserError for a parameter group that an optimizer of this kind cannot serve."""
+    if not group["params"] and not may_be_empty:
+        raise UserError(
+            f"{kind}: parameter group {index} is empty",
+            "leave it out; under ZeroRedundancyOptimizer, where a rank may own nothing, pass norm_group=",
+        )
+    for i, parameter in enumerate(group["params"]):
+        name = group["param_names"][i] if "param_names" in group else f"parameter {i} of group {index}"
+        if parameter.dtype not in _TYPES:
+            fix = "optimize torch.view_as_real of it" if parameter.is_complex() else "convert it"
+            raise UserError(f"{name} is {_short(parameter.dtype)}; {kind} takes fp64, fp32, bf16 and fp16", fix)
+        if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
+            raise UserError(
+                f"{name} belongs to FullyShardedDataParallel, which flattens tensors: {kind} needs the norm of each",
+                "use torch.distributed.fsdp.fully_shard",
+            )
+    variant_of(kind, group["variant"], variants)
+    check_rule(group["exclude"], "param_names" in group)
+    _check_numbers(kind, group)
+
+
+def _check_numbers(kind: str, group: Mapping[str, Any]) -> None:
+    lr = group["lr"]
+    if isinstance(lr, Tensor):
+        if lr.numel() != 1:
+            raise UserError(f"{kind}: lr is a tensor of {lr.numel()} numbers", "give one number")
+    else:
+        _in_range(kind, "lr", lr, 0.0, math.inf)
+    for name in ("weight_decay", "eps"):
+        _in_range(kind, name, group[name], 0.0, math.inf)
+    if "trust_coefficient" in group:
+        _in_range(kind, "trust_coefficient", group["trust_coefficient"], 0.0, math.inf)
+        _in_range(kind, "momentum", group["momentum"], 0.0, 1.0)
+    if "betas" in group:
+        if len(group["betas"]) != 2:
+            raise UserError(f"{kind}: betas={group['betas']!r}", "give two numbers, such as (0.9, 0.999)")
+        for beta in group["betas"]:
+            _in_range(kind, "betas", beta, 0.0, 1.0)
+
+
+def _in_range(kind: str, name: str, value: Any, low: float, high: float) -> None:
+    """Low included, high excluded. NaN is in no range."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < high:
+        legal = f"{low:g} or more, below {high:g}" if high < math.inf else f"{low:g} or more, finite"
+        raise UserError(f"{kind}: {name}={value!r}; legal: {legal}")
+
+
+def check_state(kind: str, groups: Sequence[Mapping[str, Any]], saved: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Raises UserError unless ``saved`` is the state of the same optimizer, variant, groups and shapes."""
+    sizes = [len(group["params"]) for group in groups]
+    given = [len(group["params"]) for group in saved["param_groups"]]
+    if sizes != given:
+        raise UserError(
+            f"this state has parameter groups of {given} tensors; this {kind} has {sizes}", "build the same groups first"
+        )
+    for group, other in zip(groups, saved["param_groups"], strict=True):
+        variant = other.get("variant", group["variant"])
+        if variant != group["variant"]:
+            raise UserError(
+                f"this state is of the variant {variant!r}, this {kind} of {group['variant']!r}: their moments differ",
+                f"make it with variant={variant!r}",
+            )
+        names = other.get("param_names") or group.get("param_names") or [f"tensor {i}" for i in range(len(group["params"]))]
+        for name, parameter, key in zip(names, group["params"], other["params"], strict=True):
+            state = saved["state"].get(key)
+            if state:
+                _check_tensors(kind, name, parameter, state, words)
+
+
+def _check_tensors(kind: str, name: str, parameter: Tensor, state: Mapping[str, Any], words: Sequence[str]) -> None:
+    missing = [word for word in words if word not in state]
+    if missing:
+        raise UserError(
+            f"the state of {name} has {', '.join(sorted(state)) or 'nothing'}, no {missing[0]}", f"it is not a state of {kind}"
+        )
+    for word in (*words, "master"):
+        if word in state and state[word].shape != parameter.shape:
+            shape, wanted = (" x ".join(map(str, t.shape)) or "one number" for t in (state[word], parameter))
+            raise UserError(
+                f"the {word} of {name} is {shape}, the parameter {wanted}", "load the state of this network, of all its shards"
+            )
+
+
+def owned(state: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
+    """A copy of a saved state for this parameter: on its device, in fp32 or better."""
+    wide = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+    return {
+        key: value.detach().to(parameter.device, torch.float32 if key == "step" else wide, copy=True)
+        if isinstance(value, Tensor)
+        else value
+        for key, value in state.items()
+    }
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,253 @@
+"""What LARS and LAMB have in common: checks, state, and a step in two passes.
+
+The first pass only reads: it gives every tensor's sums of squares. One reduction makes them those of whole tensors, whatever
+the sharding. From them come the trust ratios and one flag that says whether everything was finite. The second pass writes
+weights and state, or nothing at all. Nothing in between waits for an accelerator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from paceline.errors import UserError
+from paceline.training.optimizers import native
+from paceline.training.optimizers.bundle import Bundle
+from paceline.training.optimizers.checks import check_group, check_state, owned
+from paceline.training.optimizers.diagnostics import Diagnostics
+from paceline.training.optimizers.norms import add_ranks, add_shards, like_parameter, local
+from paceline.training.optimizers.rules import Exclude, check_patterns_match, is_excluded
+
+_LOW = (torch.bfloat16, torch.float16)
+
+
+class Layerwise(torch.optim.Optimizer):
+    """An optimizer whose step is scaled by a trust ratio for each tensor. Not for use by itself: see ``LARS`` and ``LAMB``."""
+
+    _words: tuple[str, ...] = ()
+    """Names of the state's tensors of the parameter's shape."""
+    _counts_steps = False
+    _variants: Mapping[str, Any] = {}
+
+    def __init__(
+        self,
+        params: Any,
+        defaults: dict[str, Any],
+        foreach: bool | None,
+        norm_group: dist.ProcessGroup | None,
+        diagnostics_every: int,
+    ) -> None:
+        if diagnostics_every < 0:
+            raise UserError(f"diagnostics_every={diagnostics_every}", "give the steps between two transfers, or 0 for none")
+        self._foreach, self.norm_group = foreach, norm_group
+        self._names: list[list[str]] = []
+        self._excluded: list[list[bool]] = []
+        self._skipped: Tensor | None = None
+        self._diagnostics = Diagnostics(diagnostics_every)
+        groups = params if isinstance(params, Tensor) else list(params)
+        if not isinstance(groups, Tensor) and not groups:
+            raise UserError(f"{self._kind} got no parameters", "pass model.named_parameters()")
+        super().__init__(groups, defaults)
+        rules = [cast(Exclude, group["exclude"]) for group in self.param_groups]
+        check_patterns_match(rules, [name for names in self._names for name in names])
+
+    @property
+    def _kind(self) -> str:
+        return type(self).__name__
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """See ``torch.optim.Optimizer``. Raises UserError for parameters or options that are not legal."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            check_group(self._kind, len(self.param_groups) - 1, group, self._variants, may_be_empty=self.norm_group is not None)
+            if group["variant"] != self.param_groups[0]["variant"]:
+                raise UserError(
+                    f"groups of the variants {self.param_groups[0]['variant']!r} and {group['variant']!r}",
+                    "use one variant, or two optimizers",
+                )
+        except UserError:
+            self.param_groups.pop()
+            raise
+        self._learn_names()
+
+    def _learn_names(self) -> None:
+        """Names and exclusions of every group, as the rules say."""
+        self._names = [
+            list(group.get("param_names") or [f"{index}.{i}" for i in range(len(group["params"]))])
+            for index, group in enumerate(self.param_groups)
+        ]
+        self._excluded = [
+            [is_excluded(group["exclude"], *pair) for pair in zip(names, group["params"], strict=True)]
+            for group, names in zip(self.param_groups, self._names, strict=True)
+        ]
+
+    def excluded(self) -> list[str]:
+        """Names of the tensors that have neither weight decay nor a ratio, in order.
+
+        Parameters that were passed without names are called ``group.index``.
+        """
+        pairs = zip(self._names, self._excluded, strict=True)
+        return [name for names, out in pairs for name, excluded in zip(names, out, strict=True) if excluded]
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps that changed nothing because a gradient was not finite. Reading it waits for the device."""
+        return 0 if self._skipped is None else int(self._skipped)
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """Trust ratio, |w| and |u| of every tensor at every step; empty with ``diagnostics_every=0``."""
+        return self._diagnostics
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Update every parameter that has a gradient, or none of them if a gradient is not finite.
+
+        Args:
+            closure: evaluates the model again and returns the loss.
+
+        Raises:
+            UserError: a sparse gradient.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            bundles = list(self._bundles())
+            if bundles or self.norm_group is not None:
+                self._update(bundles)
+        return loss
+
+    def _update(self, bundles: list[Bundle]) -> None:
+        home = bundles[0].device if bundles else self._without_tensors()
+        self._scale_gradients(bundles, home)
+        sums = [self._sums(bundle).to(home) for bundle in bundles]
+        parameters = [parameter for bundle in bundles for parameter in bundle.parameters]
+        whole = add_shards(torch.cat(sums, dim=1), parameters) if bundles else torch.zeros(3, 0, device=home)
+        finite = self._finite(bundles, whole)
+        if self._skipped is None:
+            self._skipped = torch.zeros((), dtype=torch.int64, device=home)
+        self._skipped.add_(~finite)
+        norms, at, rows = whole.sqrt(), 0, []
+        for bundle in bundles:
+            own = norms[:, at : at + len(bundle.parameters)].to(bundle.device)
+            at += len(bundle.parameters)
+            ratio = torch.ones_like(own[0]) if bundle.excluded else self._ratio(bundle, own)
+            self._write(bundle, ratio, finite.to(bundle.device))
+            rows.append(torch.stack([ratio, *own[:2]]).to(home))
+        if self._diagnostics.every and bundles:
+            names = [name for bundle in bundles for name in bundle.names]
+            self._diagnostics.record(names, torch.cat(rows, dim=1))
+
+    def _without_tensors(self) -> torch.device:
+        """Where a rank that owns nothing joins the collectives of ``norm_group``."""
+        return torch.device("cuda" if dist.get_backend(self.norm_group) == "nccl" else "cpu")
+
+    def _finite(self, bundles: list[Bundle], sums: Tensor) -> Tensor:
+        """Whether every sum of squares is a number that the weights' type holds, over all ranks of ``norm_group``."""
+        limits = [torch.finfo(b.weights[0].dtype).max for b in bundles for _ in b.parameters]
+        within = (sums <= torch.tensor(limits, dtype=sums.dtype, device=sums.device)).all()
+        if self.norm_group is None:
+            return within
+        return add_ranks((~within).to(torch.float32), self.norm_group) == 0
+
+    def _scale_gradients(self, bundles: list[Bundle], home: torch.device) -> None:
+        """What each gradient is multiplied with before anything else: -1 to maximise; LAMB adds its clip."""
+        for bundle in bundles:
+            bundle.scale = -1.0 if bundle.group["maximize"] else 1.0
+
+    def _sums(self, bundle: Bundle) -> Tensor:
+        """Pass 1: sums of squares, shape (k, n): of weights, of what the ratio divides by, and of what must be finite too."""
+        raise NotImplementedError
+
+    def _ratio(self, bundle: Bundle, norms: Tensor) -> Tensor:
+        """Trust ratios, shape (n,), from norms of shape (k, n)."""
+        raise NotImplementedError
+
+    def _write(self, bundle: Bundle, ratio: Tensor, finite: Tensor) -> None:
+        """Pass 2: the new weights and state; the old ones where ``finite`` (a number) is false."""
+        raise NotImplementedError
+
+    def _bundles(self) -> Iterator[Bundle]:
+        """Parameters with a gradient, put together where one path serves them alike."""
+        made: dict[tuple[Any, ...], Bundle] = {}
+        may_be_native = not self._foreach and native.available()
+        for index, group in enumerate(self.param_groups):
+            for parameter, name, excluded in zip(group["params"], self._names[index], self._excluded[index], strict=True):
+                if parameter.grad is None:
+                    continue
+                if parameter.grad.is_sparse:
+                    raise UserError(
+                        f"{name} has a sparse gradient: {self._kind} needs the norm of the whole tensor's update",
+                        "use sparse=False in the embedding, or give it to torch.optim.SparseAdam",
+                    )
+                state = self._state_of(parameter)
+                weight, words = local(state.get("master", parameter)), [local(state[word]) for word in self._words]
+                gradient = like_parameter(parameter.grad, parameter)
+                serves = may_be_native and native.serves(weight, words)
+                if serves:
+                    gradient = native.fitted(gradient, weight)
+                key = (index, excluded, serves, weight.device, parameter.dtype, gradient.dtype)
+                if key not in made:
+                    made[key] = Bundle(group, excluded, serves, weight.device)
+                made[key].add(name, parameter, weight, gradient, words, state.get("step"))
+        return iter(made.values())
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Any]:
+        """Its state, with what is missing made: zeros of at least fp32, and an fp32 copy of 16-bit weights."""
+        state = self.state[parameter]
+        low = parameter.dtype in _LOW
+        if low and "master" not in state:
+            state["master"] = parameter.detach().to(torch.float32).clone()
+        if self._words[0] not in state:
+            if self._counts_steps:
+                state["step"] = torch.zeros((), dtype=torch.float32, device=local(parameter).device)
+            for word in self._words:
+                state[word] = torch.zeros_like(state["master"] if low else parameter.detach(), requires_grad=False)
+        return state
+
+    def state_dict(self) -> dict[str, Any]:
+        """See ``torch.optim.Optimizer``; the exclusion rule is the program's and is left out."""
+        packed: dict[str, Any] = super().state_dict()
+        packed["param_groups"] = [{k: v for k, v in g.items() if k != "exclude"} for g in packed["param_groups"]]
+        return packed
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """See ``torch.optim.Optimizer``; moments and masters keep their precision beside 16-bit weights.
+
+        Raises:
+            UserError: a state of other groups, shapes, another variant or another optimizer. Nothing was loaded then.
+        """
+        check_state(self._kind, self.param_groups, state_dict, self._words)
+        rules = [group["exclude"] for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, rule in zip(self.param_groups, rules, strict=True):
+            group["exclude"] = rule
+        # torch casts a state to its parameter's type, which would round fp32 moments of 16-bit weights.
+        ids = [key for group in state_dict["param_groups"] for key in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for key, parameter in zip(ids, parameters, strict=True):
+            if key in state_dict["state"]:
+                self.state[parameter] = owned(state_dict["state"][key], parameter)
+        self._learn_names()
+
+    def __getstate__(self) -> dict[str, Any]:
+        mine = ("_foreach", "norm_group", "_names", "_excluded", "_skipped", "_diagnostics")
+        return {**super().__getstate__(), **{name: self.__dict__[name] for name in mine}}
+
+
+def rates(group: Mapping[str, Any], ratio: Tensor) -> Tensor:
+    """Learning rate times ratio, shape (n,); the rate is a number or a tensor of one, wherever it lies."""
+    lr = group["lr"]
+    return ratio * (lr.to(ratio.device, ratio.dtype) if isinstance(lr, Tensor) else lr)
+
+
+def kept(factor: float, finite: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a moment is multiplied with: ``factor``, or 1 where the step is skipped."""
+    whole = torch.full((), factor, dtype=dtype, device=finite.device)
+    return torch.where(finite, whole, torch.ones_like(whole))

@@ -1,0 +1,91 @@
+"""Both passes by the C++ kernels (``csrc/optimizers.cpp``), for dense fp32 tensors on the CPU: one call a pass."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from paceline.training.optimizers.bundle import Bundle
+
+try:
+    from paceline import _native
+except ImportError:  # a source tree without a build
+    _native = None  # type: ignore[assignment]
+
+
+def available() -> bool:
+    """Whether the extension was built and can be called here: not while torch traces the step."""
+    return _native is not None and not torch.compiler.is_compiling()
+
+
+def serves(weight: Tensor, words: list[Tensor]) -> bool:
+    """Whether the kernels can take this tensor and its state: dense, and all in one order."""
+    dense = weight.is_contiguous() or (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last))
+    return (
+        dense
+        and weight.dtype == torch.float32
+        and weight.device.type == "cpu"
+        and all(word.dtype == torch.float32 and word.stride() == weight.stride() for word in words)
+    )
+
+
+def fitted(gradient: Tensor, weight: Tensor) -> Tensor:
+    """The gradient in the weight's precision and order: itself or a copy."""
+    if gradient.dtype == weight.dtype and gradient.stride() == weight.stride():
+        return gradient
+    return torch.empty_like(weight).copy_(gradient)
+
+
+def gradient_squares(bundle: Bundle) -> Tensor:
+    """Sums of squares of the gradients, fp64, shape (n,)."""
+    sums = torch.empty(len(bundle.weights), dtype=torch.float64)
+    _native.squares(_addresses(bundle.gradients), _sizes(bundle), sums.numpy(), torch.get_num_threads())
+    return sums
+
+
+def lars_sums(bundle: Bundle, joint: bool) -> Tensor:
+    """Pass 1 of LARS: squares of w and of g, or with ``joint`` of g + decay * w; fp64, shape (2, n)."""
+    sums = torch.empty(2, len(bundle.weights), dtype=torch.float64)
+    _native.lars_sums(
+        _addresses(bundle.weights), _addresses(bundle.gradients), _sizes(bundle), float(bundle.scale),
+        bundle.decay if joint else 0.0, sums.numpy(), torch.get_num_threads(),
+    )  # fmt: skip
+    return sums
+
+
+def lars_step(bundle: Bundle, gain: Tensor, rate: float) -> None:
+    """Pass 2 of LARS: v <- momentum * v + gain * (g + decay * w);  w <- w - rate * v."""
+    _native.lars_step(
+        _addresses(bundle.weights), _addresses(bundle.gradients), _addresses(bundle.words[0]), _sizes(bundle),
+        gain.to(torch.float32).numpy(), rate, float(bundle.scale), bundle.decay, bundle.group["momentum"],
+        bundle.group["nesterov"], torch.get_num_threads(),
+    )  # fmt: skip
+
+
+def lamb_sums(bundle: Bundle) -> Tensor:
+    """Pass 1 of LAMB: squares of w, of the update and of g; fp64, shape (3, n)."""
+    sums = torch.empty(3, len(bundle.weights), dtype=torch.float64)
+    _native.lamb_sums(*_lamb(bundle), sums.numpy(), torch.get_num_threads())
+    return sums
+
+
+def lamb_step(bundle: Bundle, rate: Tensor) -> None:
+    """Pass 2 of LAMB: new moments;  w <- w - rate * u."""
+    _native.lamb_step(*_lamb(bundle), rate.to(torch.float32).numpy(), torch.get_num_threads())
+
+
+def _lamb(bundle: Bundle) -> tuple[object, ...]:
+    first, second = (correction.to(torch.float32).numpy() for correction in bundle.corrections)
+    return (
+        _addresses(bundle.weights), _addresses(bundle.gradients), _addresses(bundle.words[0]),
+        _addresses(bundle.words[1]), _sizes(bundle), first, second, *bundle.group["betas"], bundle.group["eps"],
+        bundle.decay, float(bundle.scale),
+    )  # fmt: skip
+
+
+def _addresses(tensors: list[Tensor]) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+def _sizes(bundle: Bundle) -> list[int]:
+    return [weight.numel() for weight in bundle.weights]

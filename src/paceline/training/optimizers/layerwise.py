@@ -74,6 +74,8 @@ class Layerwise(torch.optim.Optimizer):
             self.param_groups.pop()
             raise
         self._learn_names()
+        if self._skipped is None and group["params"]:  # here, since torch.compile forgets what step sets
+            self._skipped = torch.zeros((), dtype=torch.int64, device=local(group["params"][0]).device)
 
     def _learn_names(self) -> None:
         """Names and exclusions of every group, as the rules say."""
@@ -130,10 +132,11 @@ class Layerwise(torch.optim.Optimizer):
         parameters = [parameter for bundle in bundles for parameter in bundle.parameters]
         whole = add_shards(torch.cat(sums, dim=1), parameters) if bundles else torch.zeros(3, 0, device=home)
         finite = self._finite(bundles, whole)
-        if self._skipped is None:
+        if self._skipped is None:  # a rank that owns nothing
             self._skipped = torch.zeros((), dtype=torch.int64, device=home)
-        self._skipped.add_(~finite)
-        norms, at, rows = whole.sqrt(), 0, []
+        self._skipped.add_(~finite.to(self._skipped.device))
+        # Not sqrt: torch hands it to MKL, which wakes its threads for a hundred numbers (5 ms where cores are shared).
+        norms, at, rows = whole.rsqrt().reciprocal(), 0, []
         for bundle in bundles:
             own = norms[:, at : at + len(bundle.parameters)].to(bundle.device)
             at += len(bundle.parameters)

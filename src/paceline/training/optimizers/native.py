@@ -20,13 +20,15 @@ def available() -> bool:
 
 def serves(weight: Tensor, words: list[Tensor]) -> bool:
     """Whether the kernels can take this tensor and its state: dense, and all in one order."""
-    dense = weight.is_contiguous() or (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last))
-    return (
-        dense
-        and weight.dtype == torch.float32
-        and weight.device.type == "cpu"
-        and all(word.dtype == torch.float32 and word.stride() == weight.stride() for word in words)
-    )
+    if weight.dtype != torch.float32 or not weight.is_cpu:
+        return False
+    if not weight.is_contiguous() and not (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)):
+        return False
+    order = weight.stride()
+    for word in words:
+        if word.stride() != order or word.dtype != torch.float32:
+            return False
+    return True
 
 
 def fitted(gradient: Tensor, weight: Tensor) -> Tensor:

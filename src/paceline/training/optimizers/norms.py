@@ -12,7 +12,8 @@ from torch import Tensor
 
 def is_sharded(tensor: Tensor) -> bool:
     """Whether this is a DTensor, as ``fully_shard`` makes of parameters."""
-    return hasattr(tensor, "placements")
+    kind = type(tensor)
+    return kind is not torch.nn.Parameter and kind is not Tensor and hasattr(tensor, "placements")
 
 
 def local(tensor: Tensor) -> Tensor:

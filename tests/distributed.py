@@ -205,11 +205,12 @@ def _fork_ranks(folder: Path) -> int:
     import torch.distributed
 
     spec = json.loads((folder / "spec.json").read_text())
+    function = _function(spec)  # what its file imports, the ranks need not either
     children: dict[int, int] = {}
     for rank in range(spec["workers"]):
         child = os.fork()
         if child == 0:
-            os._exit(_rank(rank, spec, folder, torch.distributed))
+            os._exit(_rank(rank, spec, function, folder, torch.distributed))
         children[child] = rank
     if spec.get("let_fail"):
         return _wait_for_all(children, folder)
@@ -247,7 +248,18 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def _rank(rank: int, spec: dict[str, Any], folder: Path, dist: Any) -> int:
+def _function(spec: dict[str, Any]) -> Callable[..., Any]:
+    file = Path(spec["file"])
+    sys.path.insert(0, str(file.parent))
+    found = importlib.util.spec_from_file_location(file.stem, file)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[file.stem] = module
+    found.loader.exec_module(module)
+    return getattr(module, spec["function"])
+
+
+def _rank(rank: int, spec: dict[str, Any], function: Callable[..., Any], folder: Path, dist: Any) -> int:
     import torch
 
     workers = spec["workers"]
@@ -257,14 +269,7 @@ def _rank(rank: int, spec: dict[str, Any], folder: Path, dist: Any) -> int:
     store = f"tcp://localhost:{spec['port']}" if spec.get("port") else f"file://{folder}/store"
     try:
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=workers)
-        file = Path(spec["file"])
-        sys.path.insert(0, str(file.parent))
-        found = importlib.util.spec_from_file_location(file.stem, file)
-        assert found is not None and found.loader is not None
-        module = importlib.util.module_from_spec(found)
-        sys.modules[file.stem] = module
-        found.loader.exec_module(module)
-        result = getattr(module, spec["function"])(rank, workers, **spec["arguments"])
+        result = function(rank, workers, **spec["arguments"])
         torch.save(result, folder / f"{rank}.pt")
         dist.barrier()
     except BaseException:

@@ -81,7 +81,6 @@ def without_decay(make: Callable[..., Any], decay: float, **options: Any) -> Cal
     )
 
 
-
 def timm_lars(start: dict[str, Tensor], gradients: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """timm's documented Lars with Nesterov, written down: it cannot be imported beside a CPU-only torch."""
     weights, buffers = {name: value.clone() for name, value in start.items()}, {}

@@ -216,7 +216,7 @@ class Layerwise(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """See ``torch.optim.Optimizer``; the exclusion rule is the program's and is left out."""
-        packed: dict[str, Any] = super().state_dict()
+        packed = dict(super().state_dict())
         packed["param_groups"] = [{k: v for k, v in g.items() if k != "exclude"} for g in packed["param_groups"]]
         return packed
 
@@ -226,17 +226,26 @@ class Layerwise(torch.optim.Optimizer):
         Raises:
             UserError: a state of other groups, shapes, another variant or another optimizer. Nothing was loaded then.
         """
-        check_state(self._kind, self.param_groups, state_dict, self._words)
         rules = [group["exclude"] for group in self.param_groups]
-        super().load_state_dict(state_dict)
+        given: dict[str, Any] = {}
+
+        def look(optimizer: torch.optim.Optimizer, adapted: dict[str, Any]) -> None:
+            check_state(self._kind, self.param_groups, adapted, self._words)
+            given.update(adapted)
+
+        last = self.register_load_state_dict_pre_hook(look)  # behind those that adapt the state
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            last.remove()
         for group, rule in zip(self.param_groups, rules, strict=True):
             group["exclude"] = rule
         # torch casts a state to its parameter's type, which would round fp32 moments of 16-bit weights.
-        ids = [key for group in state_dict["param_groups"] for key in group["params"]]
+        ids = [key for group in given["param_groups"] for key in group["params"]]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for key, parameter in zip(ids, parameters, strict=True):
-            if key in state_dict["state"]:
-                self.state[parameter] = owned(state_dict["state"][key], parameter)
+            if key in given["state"]:
+                self.state[parameter] = owned(given["state"][key], parameter)
         self._learn_names()
 
     def __getstate__(self) -> dict[str, Any]:

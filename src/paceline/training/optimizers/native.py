@@ -25,10 +25,7 @@ def serves(weight: Tensor, words: list[Tensor]) -> bool:
     if not weight.is_contiguous() and not (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)):
         return False
     order = weight.stride()
-    for word in words:
-        if word.stride() != order or word.dtype != torch.float32:
-            return False
-    return True
+    return not [word for word in words if word.stride() != order or word.dtype != torch.float32]
 
 
 def fitted(gradient: Tensor, weight: Tensor) -> Tensor:

@@ -1,0 +1,139 @@
+"""What the ranks of training/optimizers/test_sharded.py do: steps sharded by FSDP2, HSDP and ZeRO-1, and not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch._dynamo  # once, before the ranks are forked: fully_shard and every optimizer load it
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import paceline
+
+STEPS, BAD = 6, 3
+KINDS: dict[str, dict[str, Any]] = {
+    "LARS": {"lr": 0.1, "weight_decay": 1e-2, "trust_coefficient": 0.1},
+    "LARS joint": {"lr": 0.1, "weight_decay": 1e-2, "trust_coefficient": 0.1, "variant": "joint"},
+    "LAMB": {"lr": 2e-2},
+    "LAMB nvlamb": {"lr": 2e-2, "variant": "nvlamb", "max_grad_norm": 0.1},
+}
+"""``nvlamb`` with a norm that every gradient exceeds."""
+
+
+def network() -> nn.Module:
+    """Sizes that no number of ranks divides; two rows, so that a third rank holds nothing of the last layer."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 11), nn.LayerNorm(11), nn.Linear(11, 2))
+
+
+def optimizer(kind: str, params: Any, **more: Any) -> Any:
+    return getattr(paceline, kind.split()[0])(params, **KINDS[kind], **more)
+
+
+def train(model: nn.Module, chosen: Any, first: int, last: int) -> None:
+    """Every rank sees the same samples, so that the mean of the ranks' gradients is the gradient. One step has an infinity."""
+    for step in range(first, last):
+        generator = torch.Generator().manual_seed(step)
+        x, y = torch.randn(8, 5, generator=generator), torch.randn(8, 2, generator=generator)
+        loss = (model(x) - y).square().mean()
+        chosen.zero_grad()
+        (loss * (float("inf") if step == BAD else 1.0)).backward()
+        chosen.step()
+
+
+def whole(model: nn.Module) -> dict[str, Tensor]:
+    """Unsharded weights."""
+    named = model.module.named_parameters() if isinstance(model, DDP) else model.named_parameters()
+    return {name: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone() for name, p in named}
+
+
+def plain(kind: str, last: int = STEPS) -> tuple[dict[str, Tensor], int]:
+    model = network()
+    chosen = optimizer(kind, model.named_parameters())
+    train(model, chosen, 0, last)
+    return whole(model), chosen.skipped_steps
+
+
+def sharded(model: nn.Module, mesh: Any) -> nn.Module:
+    for part in model:
+        if list(part.parameters()):
+            fully_shard(part, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def by_fsdp(kind: str, mesh: Any) -> dict[str, Any]:
+    """Also how many all-reduces a step of the optimizer takes, and how large they are."""
+    model = sharded(network(), mesh)
+    chosen = optimizer(kind, model.named_parameters(), foreach=kind == "LARS joint")
+    calls: list[int] = []
+    real = dist.all_reduce
+
+    def counted(tensor: Tensor, *arguments: Any, **more: Any) -> Any:
+        calls.append(tensor.numel())
+        return real(tensor, *arguments, **more)
+
+    train(model, chosen, 0, STEPS - 1)
+    chosen.register_step_pre_hook(lambda *_: calls.clear())  # those of the gradients
+    with patch.object(dist, "all_reduce", counted):
+        train(model, chosen, STEPS - 1, STEPS)
+    return {"weights": whole(model), "skipped": chosen.skipped_steps, "calls": calls}
+
+
+def by_zero(kind: str, empty: bool = False) -> dict[str, Any]:
+    """``empty``: one parameter, which all ranks but one do without."""
+    model = DDP(network())
+    params = [next(model.parameters())] if empty else model.parameters()
+    options = {**KINDS[kind], "norm_group": dist.group.WORLD}
+    chosen = ZeroRedundancyOptimizer(params, getattr(paceline, kind.split()[0]), **options)
+    train(model, chosen, 0, STEPS)
+    return {"weights": whole(model), "skipped": chosen.optim.skipped_steps}
+
+
+def run(rank: int, workers: int) -> dict[str, Any]:
+    """What is tested on this many ranks, in one start of the processes."""
+    found: dict[str, Any] = {"plain": {kind: plain(kind) for kind in KINDS}}
+    if workers == 4:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+        found["hsdp"] = {kind: by_fsdp(kind, mesh) for kind in ("LARS joint", "LAMB")}
+        return found
+    mesh = init_device_mesh("cpu", (workers,))
+    found["fsdp"] = {kind: by_fsdp(kind, mesh) for kind in KINDS}
+    if workers == 2:
+        found["zero"] = {kind: by_zero(kind) for kind in KINDS}
+        found["zero, one parameter"] = by_zero("LAMB", empty=True)
+        found["moved"] = {kind: change_of_world_size(kind, mesh) for kind in ("LARS", "LAMB")}
+    return found
+
+
+def change_of_world_size(kind: str, mesh: Any) -> dict[str, dict[str, Tensor]]:
+    """Three steps on all ranks, three on each alone, two on all again, by torch's own unsharded state."""
+    full = StateDictOptions(full_state_dict=True)
+    model = sharded(network(), mesh)
+    chosen = optimizer(kind, model.named_parameters())
+    train(model, chosen, 0, 3)
+    state, weights = get_optimizer_state_dict(model, chosen, options=full), whole(model)
+    both: list[Any] = [state]
+    dist.broadcast_object_list(both)  # only rank 0 is given the state
+
+    alone = network()
+    alone.load_state_dict(weights)
+    other = optimizer(kind, alone.named_parameters())
+    set_optimizer_state_dict(alone, other, both[0], options=full)
+    train(alone, other, 3, STEPS)
+    state, weights = get_optimizer_state_dict(alone, other, options=full), whole(alone)
+
+    model = network()
+    model.load_state_dict(weights)
+    model = sharded(model, mesh)
+    chosen = optimizer(kind, model.named_parameters())
+    set_optimizer_state_dict(model, chosen, state, options=full)
+    train(model, chosen, STEPS, STEPS + 2)
+    return {"after": whole(model), "plain": plain(kind, STEPS + 2)[0]}

@@ -1,0 +1,100 @@
+"""Every mistake is one clear error that says what is legal; nothing was changed by then."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paceline
+from paceline.errors import UserError
+
+P = lambda *shape: nn.Parameter(torch.ones(shape or (2, 2)))  # noqa: E731
+
+
+def flat() -> nn.Parameter:
+    """As FullyShardedDataParallel marks what it joined."""
+    parameter = P(8)
+    parameter._fsdp_flattened = True
+    return parameter
+
+
+CASES: dict[str, tuple[str, Any, dict[str, Any], str]] = {
+    "unknown variant": ("LARS", [P()], {"variant": "mlpref"}, "unknown LARS variant 'mlpref'; .* did you mean 'mlperf'"),
+    "the other's variant": ("LAMB", [P()], {"variant": "lr-outside"}, "unknown LAMB variant 'lr-outside'; legal: paper, "),
+    "no parameters": ("LAMB", [], {}, "LAMB got no parameters"),
+    "an empty group": ("LARS", [{"params": [P()]}, {"params": []}], {}, "LARS: parameter group 1 is empty"),
+    "complex": ("LAMB", [nn.Parameter(torch.ones(2, dtype=torch.complex64))], {}, "complex64; .*view_as_real"),
+    "flattened": ("LARS", [("net.flat", flat())], {}, "net.flat belongs to FullyShardedDataParallel.*fully_shard"),
+    "negative lr": ("LARS", [P()], {"lr": -1.0}, r"lr=-1.0; legal: 0 or more, finite"),
+    "NaN lr": ("LAMB", [P()], {"lr": float("nan")}, "lr=nan; legal"),
+    "lr of two": ("LAMB", [P()], {"lr": torch.ones(2)}, "lr is a tensor of 2 numbers"),
+    "infinite decay": ("LAMB", [P()], {"weight_decay": float("inf")}, "weight_decay=inf; legal"),
+    "momentum of 1": ("LARS", [P()], {"momentum": 1.0}, "momentum=1.0; legal: 0 or more, below 1"),
+    "beta of 1": ("LAMB", [P()], {"betas": (0.9, 1.0)}, "betas=1.0; legal: 0 or more, below 1"),
+    "three betas": ("LAMB", [P()], {"betas": (0.9, 0.9, 0.9)}, "give two numbers"),
+    "negative eps in a group": ("LAMB", [{"params": [P()], "eps": -1e-6}], {}, "eps=-1e-06; legal"),
+    "a clip of zero": ("LAMB", [P()], {"max_grad_norm": 0.0}, "max_grad_norm=0.0; legal: above 0"),
+    "bounds": ("LAMB", [P()], {"bounds": (2.0, 1.0)}, "bounds=.*0 <= lo < hi"),
+    "Nesterov in the paper": ("LARS", [P()], {"nesterov": True}, "no Nesterov momentum.* mlperf, joint, lr-outside"),
+    "unknown rule": ("LAMB", [P()], {"exclude": "biases"}, "unknown exclusion rule 'biases'; .* 'biases-and-norms'"),
+    "patterns without names": ("LAMB", [P()], {"exclude": ["*.bias"]}, "the parameters have none; pass model.named_parameters"),
+    "a pattern for nothing": ("LAMB", [("a.bias", P(2))], {"exclude": ["*.bais"]}, "matches no parameter; nearest names: a.b"),
+    "two variants": ("LARS", [{"params": [P()]}, {"params": [P()], "variant": "joint"}], {}, "'paper' and 'joint'"),
+    "diagnostics": ("LARS", [P()], {"diagnostics_every": -1}, "diagnostics_every=-1"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_at_construction(name: str) -> None:
+    kind, params, options, message = CASES[name]
+    with pytest.raises(UserError, match=message):
+        getattr(paceline, kind)(params, **options)
+
+
+@pytest.mark.parametrize("kind", ["LARS", "LAMB"])
+def test_sparse_gradients(kind: str) -> None:
+    table, dense = nn.Embedding(5, 3, sparse=True), nn.Linear(3, 1)
+    optimizer = getattr(paceline, kind)([*dense.named_parameters(), ("table", table.weight)])
+    dense(table(torch.tensor([1, 2]))).sum().backward()
+    before = copy.deepcopy([*dense.parameters(), table.weight])
+    with pytest.raises(UserError, match=r"table has a sparse gradient.*sparse=False"):
+        optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(before, [*dense.parameters(), table.weight], strict=True))
+
+
+def trained(kind: str, *shapes: tuple[int, ...], **options: Any) -> Any:
+    optimizer = getattr(paceline, kind)([(f"w{i}", P(*shape)) for i, shape in enumerate(shapes)], **options)
+    for p in optimizer.param_groups[0]["params"]:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        (lambda: trained("LAMB", (2, 3), (5,)), r"the exp_avg of w0 is 2 x 3, the parameter 3 x 2"),
+        (lambda: trained("LAMB", (3, 2)), r"groups of \[1\] tensors; this LAMB has \[2\]"),
+        (lambda: trained("LAMB", (3, 2), (5,), variant="paper-v3"), "variant 'paper-v3', this LAMB of 'paper'"),
+        (lambda: stepped(torch.optim.SGD([P(3, 2), P(5)], momentum=0.9)), "momentum_buffer, no exp_avg; it is not a state"),
+    ],
+    ids=["shape", "count", "variant", "kind"],
+)
+def test_a_state_that_does_not_fit(saved: Any, message: str) -> None:
+    optimizer = trained("LAMB", (3, 2), (5,))
+    before = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(UserError, match=message):
+        optimizer.load_state_dict(saved().state_dict())
+    for key, state in before["state"].items():
+        assert all(torch.equal(value, optimizer.state_dict()["state"][key][name]) for name, value in state.items())
+
+
+def stepped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    for p in optimizer.param_groups[0]["params"]:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    return optimizer

@@ -1,0 +1,51 @@
+"""LARS and LAMB sharded by FSDP2, HSDP and ZeRO-1 on two to four processes: the weights of an unsharded run."""
+
+from __future__ import annotations
+
+import pytest
+from torch import Tensor
+
+from distributed import launch_once
+from sharded_optimizers import run
+
+WAYS = [(2, "fsdp"), (2, "zero"), (3, "fsdp"), (4, "hsdp")]
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert float((value - other[name]).abs().max()) <= 1e-6, name
+
+
+@pytest.mark.parametrize(("workers", "way"), WAYS)
+def test_sharded_is_unsharded(workers: int, way: str) -> None:
+    """Uneven and empty shards; one step with an infinity, which every rank skips."""
+    for result in launch_once(run, workers):
+        for kind, found in result[way].items():
+            weights, skipped = result["plain"][kind]
+            assert skipped == found["skipped"] == 1
+            same(weights, found["weights"])
+
+
+@pytest.mark.parametrize(("workers", "way"), [pair for pair in WAYS if pair[1] != "zero"])
+def test_one_all_reduce_a_step(workers: int, way: str) -> None:
+    """Of all norms at once: three numbers a tensor (two for LARS). The global clip needs its own before them."""
+    for result in launch_once(run, workers):
+        for kind, found in result[way].items():
+            tensors = len(found["weights"])
+            rows = [2] if kind.startswith("LARS") else [1, 3] if "nvlamb" in kind else [3]
+            assert found["calls"] == [row * tensors for row in rows], kind
+
+
+def test_a_rank_that_owns_nothing_joins_in() -> None:
+    """Under ZeRO-1 with fewer parameters than ranks."""
+    first, second = launch_once(run, 2)
+    assert first["zero, one parameter"]["skipped"] == second["zero, one parameter"]["skipped"] == 1
+    same(first["zero, one parameter"]["weights"], second["zero, one parameter"]["weights"])
+
+
+def test_the_state_moves_to_another_number_of_workers() -> None:
+    """From two to one and back: the weights of a run that stayed."""
+    for result in launch_once(run, 2):
+        for found in result["moved"].values():
+            same(found["plain"], found["after"])

@@ -1,0 +1,257 @@
+"""What a torch optimizer must do, and what these two do beside it."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import paceline
+from paceline.training.optimizers import trust_ratio
+
+KINDS = ("LARS", "LAMB")
+PATHS = pytest.mark.parametrize("foreach", [None, True], ids=["kernels", "foreach"])
+BOTH = pytest.mark.parametrize("kind", KINDS)
+
+
+def network(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 9), nn.LayerNorm(9), nn.Linear(9, 3)).to(dtype)
+
+
+def make(kind: str, params: Any, **options: Any) -> Any:
+    return getattr(paceline, kind)(params, **{"lr": 0.05, "weight_decay": 0.01, **options})
+
+
+def give(model: nn.Module, step: int, scale: float = 1.0) -> None:
+    generator = torch.Generator().manual_seed(step)
+    for p in model.parameters():
+        p.grad = (scale * torch.randn(p.shape, generator=generator)).to(p.dtype)
+
+
+def train(model: nn.Module, optimizer: Any, first: int = 0, last: int = 4) -> list[Tensor]:
+    for step in range(first, last):
+        give(model, step)
+        optimizer.step()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def equal(one: Any, other: Any) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@BOTH
+@PATHS
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_bad_gradient_changes_nothing(kind: str, foreach: bool | None, value: float) -> None:
+    """Not one weight, moment or counter, of no tensor; the step after it is as if it had not been."""
+    model, other = network(), network()
+    optimizer, without = make(kind, model.parameters(), foreach=foreach), make(kind, other.parameters(), foreach=foreach)
+    train(model, optimizer)
+    train(other, without)
+    before = copy.deepcopy(optimizer.state_dict())
+    give(model, 9)
+    next(model.parameters()).grad[0, 0] = value
+    optimizer.step()
+    for key, state in optimizer.state_dict()["state"].items():
+        assert equal(state.values(), before["state"][key].values())
+    assert optimizer.skipped_steps == 1 and without.skipped_steps == 0
+    assert equal(train(model, optimizer, 4, 6), train(other, without, 4, 6))
+
+
+@PATHS
+def test_a_bad_gradient_does_not_spoil_the_clip(foreach: bool | None) -> None:
+    model = network()
+    optimizer = make("LAMB", model.parameters(), foreach=foreach, variant="nvlamb")
+    give(model, 0, float("nan"))
+    optimizer.step()
+    assert optimizer.skipped_steps == 1
+    assert all(bool(w.isfinite().all()) for w in train(model, optimizer))
+    assert optimizer.skipped_steps == 1
+
+
+@BOTH
+@PATHS
+def test_zero_norms_have_ratio_one(kind: str, foreach: bool | None) -> None:
+    """Weights of zero move by lr * update, as LAMB's authors and MLPerf have it; a gradient of zero is no 0 / 0."""
+    zero, idle = nn.Parameter(torch.zeros(3, 4)), nn.Parameter(torch.ones(3, 4))
+    optimizer = make(kind, [zero, idle], foreach=foreach, weight_decay=0.0, diagnostics_every=1)
+    zero.grad, idle.grad = torch.full_like(zero, 2.0), torch.zeros_like(idle)
+    optimizer.step()
+    step = 2.0 if kind == "LARS" else 1.0
+    torch.testing.assert_close(zero.detach(), torch.full((3, 4), -0.05 * step), rtol=1e-5, atol=0)
+    assert torch.equal(idle.detach(), torch.ones(3, 4))
+    assert optimizer.diagnostics.trust_ratio.tolist() == [[1.0, 1.0]]
+
+
+def test_the_trust_ratio() -> None:
+    w, u = torch.tensor([2.0, 0.0, 2.0, 40.0]), torch.tensor([4.0, 4.0, 0.0, 4.0])
+    assert trust_ratio(w, u).tolist() == [0.5, 1.0, 1.0, 10.0]
+    assert trust_ratio(w, u, coefficient=2.0, decay=0.5, eps=1.0).tolist() == pytest.approx([4 / 6, 1, 1, 80 / 25])
+    assert trust_ratio(w, u, bounds=(3.0, 10.0)).tolist() == [0.75, 1.0, 1.0, 2.5]
+
+
+@BOTH
+@PATHS
+def test_maximize_is_the_negated_gradient(kind: str, foreach: bool | None) -> None:
+    up, down = network(), network()
+    one, other = make(kind, up.parameters(), foreach=foreach, maximize=True), make(kind, down.parameters(), foreach=foreach)
+    for step in range(3):
+        give(up, step, -1.0)
+        give(down, step)
+        one.step()
+        other.step()
+    assert equal(up.parameters(), down.parameters())
+
+
+@BOTH
+def test_groups_closures_and_a_rate_in_a_tensor(kind: str) -> None:
+    model = network()
+    groups = [{"params": model[0].parameters(), "lr": torch.tensor(0.0)}, {"params": model[2].parameters(), "exclude": "none"}]
+    optimizer = make(kind, groups)
+    before = [p.detach().clone() for p in model.parameters()]
+    x = torch.randn(5, 6)
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        value.backward()
+        return value
+
+    first, second = optimizer.step(loss), optimizer.step(loss)
+    assert second < first
+    after = list(model.parameters())
+    assert equal(before[:4], after[:4]) and not any(torch.equal(a, b) for a, b in zip(before[4:], after[4:], strict=True))
+    assert optimizer.excluded() == ["0.1"]
+
+
+@BOTH
+def test_parameters_without_a_gradient_stay(kind: str) -> None:
+    """And LAMB's steps are each parameter's own: one that joins late has its first moments corrected as first ones."""
+    late, alone = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(3, 3))
+    other = nn.Parameter(torch.ones(3, 3))
+    optimizer, single = make(kind, [other, late]), make(kind, [alone])
+    for step in range(3):
+        other.grad = torch.ones_like(other)
+        if step == 2:
+            late.grad = alone.grad = torch.eye(3)
+            single.step()
+        optimizer.step()
+    assert torch.equal(late, alone)
+
+
+def test_excluded_tensors_by_rule_pattern_and_function() -> None:
+    model = network()
+    named = list(model.named_parameters())
+    vectors = ["0.bias", "1.weight", "1.bias", "2.bias"]
+    assert make("LAMB", named).excluded() == vectors
+    assert make("LAMB", named, exclude="none").excluded() == []
+    assert make("LAMB", named, exclude=["2.*", "1.weight"]).excluded() == ["1.weight", "2.weight", "2.bias"]
+    assert make("LAMB", named, exclude=lambda name, tensor: tensor.numel() == 54).excluded() == ["0.weight"]
+    assert make("LAMB", model.parameters()).excluded() == ["0.1", "0.2", "0.3", "0.5"]
+
+
+@BOTH
+@PATHS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_the_state_goes_round_bit_for_bit(kind: str, foreach: bool | None, dtype: torch.dtype) -> None:
+    """Through a file, into a new optimizer; moments and masters of 16-bit weights keep fp32."""
+    model = network(dtype)
+    optimizer = make(kind, model.named_parameters(), foreach=foreach)
+    train(model, optimizer)
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    again = network(dtype)
+    again.load_state_dict(saved["model"])
+    other = make(kind, again.named_parameters(), foreach=foreach, lr=7.0)
+    other.load_state_dict(saved["optimizer"])
+    assert other.param_groups[0]["lr"] == 0.05 and other.excluded() == optimizer.excluded()
+    assert equal(train(model, optimizer, 4, 7), train(again, other, 4, 7))
+    for key, state in optimizer.state_dict()["state"].items():
+        loaded = other.state_dict()["state"][key]
+        assert {k: v.dtype for k, v in state.items()} == {k: v.dtype for k, v in loaded.items()}
+        assert equal(state.values(), loaded.values())
+    assert saved["optimizer"]["state"][0].keys() == other.state_dict()["state"][0].keys()
+
+
+@BOTH
+@PATHS
+def test_16_bit_weights_follow_an_fp32_master(kind: str, foreach: bool | None) -> None:
+    """Steps too small for bfloat16 add up; the weights are the master, rounded."""
+    low = network(torch.bfloat16)
+    whole = network(torch.bfloat16).float()
+    one, other = (make(kind, model.parameters(), lr=1e-3, foreach=foreach) for model in (low, whole))
+    for step in range(20):
+        give(low, step)
+        for p, q in zip(low.parameters(), whole.parameters(), strict=True):
+            q.grad = p.grad.float()
+        one.step()
+        other.step()
+    for p, q in zip(low.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(one.state[p]["master"], q.detach(), rtol=1e-6, atol=1e-7)
+        assert torch.equal(p, one.state[p]["master"].bfloat16())
+
+
+@BOTH
+def test_copies_and_pickles(kind: str) -> None:
+    model = network()
+    optimizer = make(kind, model.named_parameters(), diagnostics_every=2)
+    train(model, optimizer)
+    for other in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+        assert other.excluded() == optimizer.excluded() and len(other.diagnostics.steps) == 4
+        params = [p for group in other.param_groups for p in group["params"]]
+        for p, q in zip(params, model.parameters(), strict=True):
+            p.grad = q.grad
+        other.step()
+        assert not equal(params, model.parameters())
+
+
+@BOTH
+@PATHS
+def test_diagnostics_are_the_norms_and_ratios(kind: str, foreach: bool | None) -> None:
+    model = network()
+    optimizer = make(kind, model.named_parameters(), foreach=foreach, diagnostics_every=3)
+    norms = []
+    for step in range(4):
+        norms.append({name: float(p.detach().norm()) for name, p in model.named_parameters()})
+        train(model, optimizer, step, step + 1)
+    d = optimizer.diagnostics
+    assert d.steps.tolist() == [1, 2, 3, 4] and sorted(d.names) == sorted(norms[0])
+    assert d.weight_norm.shape == d.trust_ratio.shape == d.update_norm.shape == (4, 6)
+    expected = np.array([[norm[name] for name in d.names] for norm in norms])
+    np.testing.assert_allclose(d.weight_norm, expected, rtol=1e-6)
+    out = [name in optimizer.excluded() for name in d.names]
+    assert (d.trust_ratio[:, out] == 1).all()
+    decay, coefficient = (0.01, 0.001) if kind == "LARS" else (0.0, 1.0)
+    ratio = coefficient * d.weight_norm / (d.update_norm + decay * d.weight_norm)
+    np.testing.assert_allclose(d.trust_ratio[:, ~np.array(out)], ratio[:, ~np.array(out)], rtol=1e-6)
+    d.clear()
+    assert d.steps.size == 0
+
+
+@BOTH
+def test_the_whole_step_compiles(kind: str) -> None:
+    """In one graph, without a branch that depends on data: the infinity is skipped inside of it."""
+    ends = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        options = {"lr": torch.tensor(0.05), "diagnostics_every": 2, "capturable": True, "foreach": True}
+        optimizer = make(kind, model.named_parameters(), **options)
+        step = torch.compile(optimizer.step, fullgraph=True, backend="aot_eager") if compiled else optimizer.step
+        for number in range(5):
+            give(model, number, float("inf") if number == 2 else 1.0)
+            step()
+        assert optimizer.skipped_steps == 1
+        ends.append(([p.detach() for p in model.parameters()], optimizer.diagnostics))
+    for a, b in zip(ends[0][0], ends[1][0], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(ends[0][1].trust_ratio[-2:], ends[1][1].trust_ratio[-2:], rtol=1e-5)

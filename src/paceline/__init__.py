@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 # Where each public name lives; loaded when first used, so that prediction works without torch.
 _HOME = {
+    "Cluster": "paceline.hardware",
     "LAMB": "paceline.training.optimizers",
     "LARS": "paceline.training.optimizers",
-    "Cluster": "paceline.hardware",
     "Prediction": "paceline.prediction",
     "RunRecord": "paceline.record",
     "Strategy": "paceline.strategy",
@@ -37,10 +37,10 @@ _HOME = {
     "train": "paceline.training.local",
 }
 
-__all__ = [
+__all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
+    "Cluster",
     "LAMB",
     "LARS",
-    "Cluster",
     "Prediction",
     "RunRecord",
     "Strategy",

@@ -59,7 +59,8 @@ def flatten(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 RESUMED = [
-    ["dense", "momentum"], ["dense", "adam"], ["terngrad", "momentum"], ["terngrad", "adam"], ["inceptionn-scaled", "momentum"]
+    ["dense", "momentum"], ["dense", "adam"], ["terngrad", "momentum"], ["terngrad", "adam"], ["inceptionn-scaled", "momentum"],
+    ["terngrad", "lars"], ["dense", "lamb"],
 ]  # fmt: skip
 
 

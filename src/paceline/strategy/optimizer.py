@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """What a step of one costs: SGD; Adam by Kingma and Ba 2015, algorithm 1; AdamW by Loshchilov and Hutter 2019, algorithm 2.
+    """What a step of one costs: SGD; Adam by Kingma and Ba 2015, algorithm 1; AdamW by Loshchilov and Hutter 2019, algorithm 2;
+    LARS by You et al. 2017 and LAMB by You et al. 2020, both in two passes (``training/optimizers/``): one reads for the norms,
+    one reads again and writes.
 
     ``state_words``: fp32 values kept per parameter; ``moved_words``: fp32 values read or written per parameter and step;
     ``ops``: kernels per parameter tensor (unfused); ``lr``: the default learning rate of ``paceline train``.
@@ -32,6 +34,8 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
         Optimizer("momentum", 1, 5, 2, 0.01),
         Optimizer("adam", 2, 7, 6, 0.001),
         Optimizer("adamw", 2, 7, 7, 0.001),
+        Optimizer("lars", 1, 7, 9, 2.0),
+        Optimizer("lamb", 2, 11, 26, 0.01),
     )
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from paceline.strategy import Strategy
 from paceline.training.data import Dataset
 from paceline.training.guards import same_weights
 from paceline.training.hook import Hook
+from paceline.training.optimizers import LAMB, LARS
 from paceline.training.powersgd import PowerSGD
 
 _KEPT_STEPS = 64  # events of the last steps, from which the median one is shown
@@ -36,8 +37,15 @@ class StepTimes:
     events: list[list[Event]] = field(default_factory=list)
 
 
-def make_optimizer(name: str, parameters: Iterator[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    """Stock PyTorch optimizers; momentum is 0.9, as in the TernGrad and INCEPTIONN papers."""
+def make_optimizer(name: str, parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    """Stock PyTorch optimizers, LARS and LAMB as their papers have them (LARS with its decay of 5e-4, section 5).
+
+    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers.
+    """
+    if name == "lars":
+        return LARS(parameters, lr=lr, weight_decay=5e-4)
+    if name == "lamb":
+        return LAMB(parameters, lr=lr)
     if name == "adam":
         return torch.optim.Adam(parameters, lr=lr)
     if name == "adamw":

@@ -203,7 +203,7 @@ class Layerwise(torch.optim.Optimizer):
 
     def _state_of(self, parameter: Tensor) -> dict[str, Any]:
         """Its state, with what is missing made: zeros of at least fp32, and an fp32 copy of 16-bit weights."""
-        state = self.state[parameter]
+        state: dict[str, Any] = self.state[parameter]
         low = parameter.dtype in _LOW
         if low and "master" not in state:
             state["master"] = parameter.detach().to(torch.float32).clone()

@@ -7,6 +7,7 @@ weights and state, or nothing at all. Nothing in between waits for an accelerato
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
@@ -153,8 +154,12 @@ class Layerwise(torch.optim.Optimizer):
 
     def _finite(self, bundles: list[Bundle], sums: Tensor) -> Tensor:
         """Whether every sum of squares is a number that the weights' type holds, over all ranks of ``norm_group``."""
-        limits = [torch.finfo(b.weights[0].dtype).max for b in bundles for _ in b.parameters]
-        within = (sums <= torch.tensor(limits, dtype=sums.dtype, device=sums.device)).all()
+        ends = itertools.accumulate((len(bundle.parameters) for bundle in bundles), initial=0)
+        own = [
+            (sums[:, first:last] <= torch.finfo(bundle.weights[0].dtype).max).all()
+            for bundle, (first, last) in zip(bundles, itertools.pairwise(ends), strict=True)
+        ]
+        within = torch.stack(own).all() if own else torch.ones((), dtype=torch.bool, device=sums.device)
         if self.norm_group is None:
             return within
         return add_ranks((~within).to(torch.float32), self.norm_group) == 0

@@ -1,0 +1,173 @@
+"""How the learning rate goes over a run: a peak that follows from the batch, a warm-up, a decay.
+
+Rules and published rows: Goyal et al. 2017, Accurate, Large Minibatch SGD, section 2.1 (linear scaling); You et al. 2020,
+LAMB, ICLR, section 3 and tables 4 and 5 (square root of the batch, warm-up in proportion to it, untuned); MLPerf Training's
+reference convergence points. The published rows are in ``recipes.toml``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, Literal
+
+from paceline.errors import UserError, unknown
+
+Scaling = Literal["linear", "sqrt"]
+SCALINGS: tuple[Scaling, ...] = ("linear", "sqrt")
+POWER = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Learning rates of a run and where they come from.
+
+    Attributes:
+        optimizer: its name in ``OPTIMIZERS``.
+        lr: the peak. ``end_lr``: what is left at ``total_steps``.
+        warmup_steps: over which the rate grows in a straight line to the peak.
+        power: of the polynomial decay from the end of the warm-up to the end of the run; 0 keeps the rate.
+        source: the rule or the published row that the numbers follow from.
+        options: of the optimizer, such as ``weight_decay``.
+    """
+
+    optimizer: str
+    lr: float
+    total_steps: int
+    warmup_steps: int = 0
+    power: float = POWER
+    end_lr: float = 0.0
+    source: str = "given"
+    options: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lr < math.inf:
+            raise UserError(f"learning rate {self.lr:g}", "give a positive number")
+        if not 0 <= self.end_lr <= self.lr:
+            raise UserError(f"the rate ends at {self.end_lr:g} and its peak is {self.lr:g}", "give an end from 0 to the peak")
+        if self.total_steps < 1 or not 0 <= self.warmup_steps <= self.total_steps:
+            raise UserError(
+                f"{self.warmup_steps} of {self.total_steps} steps are warm-up", "give at least one step, warm-up within them"
+            )
+        if not 0 <= self.power < math.inf:
+            raise UserError(f"decay of power {self.power:g}", "give 0 (none), 1 (linear), 2 or another power")
+
+    def rate(self, step: int) -> float:
+        """Learning rate of the step, counted from 0; the peak is that of step ``warmup_steps`` (or the last warm-up step's).
+
+        A warm-up of W steps gives (step + 1) / W of the peak, so that no step is lost to a rate of 0; after the run it is
+        ``end_lr``.
+        """
+        if step < self.warmup_steps:
+            return self.lr * (step + 1) / self.warmup_steps
+        left = self.total_steps - self.warmup_steps
+        gone = min(1.0, (step - self.warmup_steps) / left) if left else 1.0
+        return self.end_lr + (self.lr - self.end_lr) * (1.0 if not self.power else (1 - gone) ** self.power)
+
+    def factor(self, step: int) -> float:
+        """``rate`` as a share of the peak, which is what a scheduler multiplies by."""
+        return self.rate(step) / self.lr
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict."""
+        return {**asdict(self), "options": dict(self.options or {})}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Recipe:
+        """The inverse of ``to_json``."""
+        return cls(**data)
+
+    def __str__(self) -> str:
+        decay = f"decay of power {self.power:g} to {self.end_lr:g}" if self.power else "no decay"
+        return (
+            f"{self.optimizer}, rate {self.lr:.4g} after {self.warmup_steps} of {self.total_steps} steps, {decay} ({self.source})"
+        )
+
+
+def scaled(lr: float, base_batch: int, batch: int, rule: Scaling) -> float:
+    """``lr`` of ``base_batch`` at another batch: in proportion, or with the square root. Raises UserError for another rule."""
+    if min(base_batch, batch) < 1:
+        raise UserError(f"batches of {base_batch} and {batch}", "give whole numbers from 1 up")
+    if rule not in SCALINGS:
+        raise unknown("scaling rule", rule, SCALINGS)
+    ratio = batch / base_batch
+    return lr * (ratio if rule == "linear" else math.sqrt(ratio))
+
+
+def scaled_recipe(
+    optimizer: str,
+    base_lr: float,
+    base_batch: int,
+    batch: int,
+    samples: float,
+    *,
+    rule: Scaling | None = None,
+    base_warmup_samples: float = 0.0,
+    power: float = POWER,
+) -> Recipe:
+    """A recipe at ``batch`` from one at ``base_batch``: the peak by ``rule``, the warm-up in proportion to the batch.
+
+    Args:
+        samples: of the whole run.
+        rule: by default ``linear`` for SGD and LARS, ``sqrt`` for Adam and LAMB.
+        base_warmup_samples: of the warm-up at ``base_batch``; they grow with the batch, so that the steps stay the same
+            (You et al. 2020, section 4.1), but take at most half of the run.
+    """
+    chosen = rule or usual_rule(optimizer)
+    steps = max(1, math.ceil(samples / batch))
+    warmup = min(steps // 2, round(base_warmup_samples * (batch / base_batch) / batch))
+    return Recipe(
+        optimizer=optimizer,
+        lr=scaled(base_lr, base_batch, batch, chosen),
+        total_steps=steps,
+        warmup_steps=warmup,
+        power=power,
+        source=f"{chosen} scaling from {base_lr:g} at batch {base_batch}",
+    )
+
+
+def usual_rule(optimizer: str) -> Scaling:
+    """``linear`` where the step is linear in the gradient, ``sqrt`` where it is divided by its moments (Krizhevsky 2014,
+    One Weird Trick, section 5; Hoffer et al. 2017, section 3)."""
+    return "sqrt" if optimizer in ("adam", "adamw", "lamb") else "linear"
+
+
+def published(workload: str, batch: int, samples: float) -> Recipe:
+    """The published row of a network nearest in batch (on a logarithmic scale), its peak and warm-up scaled from there.
+
+    Raises:
+        UserError: no row of that network.
+    """
+    table = next((t for t in _tables() if workload in t["workloads"]), None)
+    if table is None:
+        named = [name for t in _tables() for name in t["workloads"]]
+        raise unknown("published recipe", workload, named, "give --lr, and --warmup in epochs")
+    row = min(table["rows"], key=lambda r: abs(math.log(r["batch"] / batch)))
+    steps = max(1, math.ceil(samples / batch))
+    rule = usual_rule(row["optimizer"])
+    same = row["batch"] == batch
+    return Recipe(
+        optimizer=row["optimizer"],
+        lr=scaled(row["lr"], row["batch"], batch, rule),
+        total_steps=steps,
+        warmup_steps=min(steps // 2, round(row["warmup_samples"] / row["batch"])),
+        power=row.get("power", table["power"]),
+        source=table["source"] + ("" if same else f", {rule} scaling from its batch {row['batch']}"),
+        options=row.get("options", {}),
+    )
+
+
+@cache
+def _tables() -> list[dict[str, Any]]:
+    import tomllib
+    from importlib.resources import files
+
+    tables: list[dict[str, Any]] = tomllib.loads(
+        files("paceline.strategy").joinpath("recipes.toml").read_text(encoding="utf-8")
+    )["table"]
+    return tables
+
+
+__all__ = ["SCALINGS", "Recipe", "Scaling", "published", "scaled", "scaled_recipe", "usual_rule"]

@@ -1,0 +1,41 @@
+"""A ``Recipe`` on an optimizer: stock ``LRScheduler``s of the rules that large batches are trained with."""
+
+from __future__ import annotations
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from paceline.strategy.recipe import POWER, Recipe
+
+
+def scheduler(optimizer: Optimizer, recipe: Recipe) -> LambdaLR:
+    """The recipe's rates for ``optimizer``; call its ``step`` after every step of the optimizer.
+
+    Groups keep the proportions of their rates: the largest gets the recipe's peak.
+    """
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = group["initial_lr"] = recipe.lr * rate / max(rates)
+    return LambdaLR(optimizer, recipe.factor)
+
+
+def warmup_polynomial(
+    optimizer: Optimizer, total_steps: int, warmup_steps: int = 0, power: float = POWER, end_lr: float = 0.0
+) -> LambdaLR:
+    """The optimizer's own rates as peaks: a straight line up over ``warmup_steps``, then polynomial decay (You et al. 2017,
+    LARS, section 5: power 2). Raises UserError for a warm-up longer than the run."""
+    peak = max(float(group["lr"]) for group in optimizer.param_groups)
+    return scheduler(
+        optimizer,
+        Recipe(
+            optimizer=type(optimizer).__name__.lower(),
+            lr=peak,
+            total_steps=total_steps,
+            warmup_steps=warmup_steps,
+            power=power,
+            end_lr=end_lr,
+        ),
+    )
+
+
+__all__ = ["scheduler", "warmup_polynomial"]

@@ -1,0 +1,85 @@
+"""Learning rates: published rows, scaling rules, the shape of warm-up and decay."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.errors import UserError
+from paceline.strategy.recipe import Recipe, published, scaled, scaled_recipe
+
+IMAGENET = 1_281_167
+
+
+def test_published_rows_come_back_as_they_are() -> None:
+    """MLPerf's reference point at 32,768: LARS, rate 21.2, 16 epochs of warm-up; 56 epochs are 2,189 steps."""
+    recipe = published("resnet-50", 32_768, 56 * IMAGENET)
+    assert (recipe.optimizer, recipe.lr, recipe.total_steps) == ("lars", 21.2, 2190)
+    assert recipe.warmup_steps == round(16 * IMAGENET / 32_768)
+    assert recipe.options == {"momentum": 0.94, "weight_decay": 2.5e-5, "trust_coefficient": 0.001}
+    assert "scaling" not in recipe.source
+
+
+def test_lamb_s_untuned_table_is_its_own_two_rules() -> None:
+    """You et al. 2020: the rate grows with the square root of the batch, the warm-up in proportion to it."""
+    rows = [published("bert-large", 512 << k, 512e6) for k in range(7)]
+    first = rows[0]
+    for k, row in enumerate(rows):
+        assert row.lr == pytest.approx(scaled(first.lr, 512, 512 << k, "sqrt"), rel=1e-5)
+        assert row.warmup_steps == pytest.approx(first.warmup_steps, abs=1)  # the steps stay, their samples grow
+        assert row.total_steps == 1_000_000 >> k
+    assert rows[-1].lr == 0.005 and rows[-1].warmup_steps * 5 == pytest.approx(rows[-1].total_steps, abs=5)
+
+
+def test_a_batch_between_rows_is_scaled_from_the_nearer_one_and_says_so() -> None:
+    near = published("resnet-50", 36_000, 56 * IMAGENET)
+    assert near.lr == pytest.approx(21.2 * 36_000 / 32_768)
+    assert "linear scaling from its batch 32768" in near.source
+
+
+def test_scaling_rules() -> None:
+    assert scaled(0.1, 256, 8192, "linear") == pytest.approx(3.2)  # Goyal et al. 2017
+    assert scaled(0.1, 256, 1024, "sqrt") == pytest.approx(0.2)
+    lamb = scaled_recipe("lamb", 1e-3, 128, 2048, 1e6, base_warmup_samples=1e4)
+    sgd = scaled_recipe("momentum", 0.1, 128, 2048, 1e6)
+    assert lamb.lr == pytest.approx(4e-3) and sgd.lr == pytest.approx(1.6)
+    assert lamb.warmup_steps == round(1e4 / 128) and sgd.warmup_steps == 0
+
+
+@given(
+    lr=st.floats(1e-6, 100), total=st.integers(1, 5000), share=st.floats(0, 1), power=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
+    end=st.floats(0, 1),
+)  # fmt: skip
+def test_rates_rise_to_the_peak_and_fall_to_the_end(lr: float, total: int, share: float, power: float, end: float) -> None:
+    warmup = int(total * share)
+    recipe = Recipe(optimizer="lars", lr=lr, total_steps=total, warmup_steps=warmup, power=power, end_lr=end * lr)
+    rates = [recipe.rate(step) for step in range(total + 2)]
+    assert all(0 < rate <= lr * (1 + 1e-12) for rate in rates[:total])
+    assert rates[:warmup] == sorted(rates[:warmup])
+    assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
+    if warmup:
+        assert rates[warmup - 1] == pytest.approx(lr)
+    assert rates[total] == pytest.approx(end * lr if power or warmup == total else lr)
+    assert Recipe.from_json(recipe.to_json()).rate(total // 2) == recipe.rate(total // 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lr": 0}, "learning rate 0"), ({"lr": math.nan}, "learning rate nan"), ({"warmup_steps": 11}, "11 of 10 steps"),
+        ({"total_steps": 0}, "of 0 steps"), ({"end_lr": 2}, "ends at 2"), ({"power": -1}, "power -1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Recipe(**{"optimizer": "lars", "lr": 1.0, "total_steps": 10, **change})
+
+
+def test_unknown_names_get_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean resnet-50"):
+        published("resnet50", 256, 1e6)
+    with pytest.raises(UserError, match="scaling rule"):
+        scaled(0.1, 256, 512, "cubic")  # type: ignore[arg-type]

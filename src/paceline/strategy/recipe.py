@@ -81,9 +81,8 @@ class Recipe:
 
     def __str__(self) -> str:
         decay = f"decay of power {self.power:g} to {self.end_lr:g}" if self.power else "no decay"
-        return (
-            f"{self.optimizer}, rate {self.lr:.4g} after {self.warmup_steps} of {self.total_steps} steps, {decay} ({self.source})"
-        )
+        warm = f"{self.warmup_steps} of {self.total_steps} steps"
+        return f"{self.optimizer}, rate {self.lr:.4g} after {warm}, {decay} ({self.source})"
 
 
 def scaled(lr: float, base_batch: int, batch: int, rule: Scaling) -> float:

@@ -44,6 +44,7 @@ def attach(
     timeout_s: float = 1800.0,
     grad_scaler: Any = None,
     candidates: Sequence[str] = CANDIDATES,
+    noise_scale: bool = False,
     **options: float,
 ) -> Hook | PowerSGD:
     """Compress the gradients of a stock DDP model from its next backward pass on. Nothing else in the script changes.
@@ -67,6 +68,8 @@ def attach(
         check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
         timeout_s: how long an exchange waits for a slow rank or a cut link before it fails.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.
+        noise_scale: measure the gradient noise scale: one pass over the gradients more before and after the exchange, and one
+            scalar; ``hook.noise.scale.batch(samples_of_a_rank)`` is it in samples. A lossy compression's error counts as noise.
         options: of the compression: ``bound``, ``block``, ``density``, ``momentum``, ``rank``.
 
     Returns:
@@ -89,7 +92,7 @@ def attach(
     given = {
         "compression": compression, "exchange": exchange, "options": options, "seed": seed, "clip": clip,
         "min_elements": min_elements, "dense": tuple(dense), "check_every": check_every, "candidates": tuple(candidates),
-        "compress_pull": compress_pull,
+        "compress_pull": compress_pull, "noise_scale": noise_scale,
         "ranks per node": per_node if "hierarchical" in exchange or compression == "auto" else None,
         "grad_scaler": grad_scaler is not None, "what is illegal": illegal and str(illegal),
     }  # fmt: skip
@@ -123,13 +126,16 @@ def attach(
             raise UserError(f"{compression} treats all tensors alike", "leave dense and min_elements out")
     hook: Hook | PowerSGD
     if chosen.compression.low_rank:
+        if noise_scale:
+            raise UserError("powersgd hands over no gradients to measure", "measure the noise scale with another compression")
         hook = PowerSGD(
             model, chosen, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=grad_scaler
         )
     else:
         hook = Hook(
-            model, chosen, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=grad_scaler, auto=auto
-        )
+            model, chosen, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=grad_scaler, auto=auto,
+            noise_scale=noise_scale,
+        )  # fmt: skip
     if chosen.compression.rule is not None and len(hook.dense) == len(hook.tensors):
         _log.warning("%s compresses nothing here; %s", compression, chosen.compression.rule)
     model.register_comm_hook(hook, paceline_hook)

@@ -18,6 +18,7 @@ from paceline.training.exchanges import begin_allreduce
 from paceline.training.group import Plan, exchange_group, is_finite, room, share
 from paceline.training.groups import Groups
 from paceline.training.liveness import LostRank
+from paceline.training.noise import NoiseMeter
 from paceline.training.states import State, check_same_way, check_tensors, own_state, well_formed
 from paceline.training.tensors import Layout, Tensor
 from paceline.training.ways import Way, make_plan
@@ -31,13 +32,14 @@ class Hook(Attached):
 
     def __init__(
         self, model: DistributedDataParallel, way: Way, *, seed: int, check_every: int, timeout_s: float,
-        scaler: Any = None, auto: Auto | None = None,
+        scaler: Any = None, auto: Auto | None = None, noise_scale: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(model, way, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler)
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._flat = torch.empty(0)
         self._groups = Groups(model, self._named, fused=True)
         self._owed: dict[str, torch.Tensor] = {}  # residuals that a way without feedback has yet to send
+        self.noise = NoiseMeter(self.wire) if noise_scale else None
         self._auto = auto
         self._adopts = auto is not None
         self._plan: Plan | None = None
@@ -75,6 +77,8 @@ class Hook(Attached):
         future = promise(buffer)
         finish_queued(buffer)
         self.meter.bucket_ready()
+        if self.noise is not None:
+            self.noise.local(buffer)
         if last and self._auto is not None:
             self._auto.backward_ended()
         if self._plan is None:
@@ -177,6 +181,9 @@ class Hook(Attached):
                     self._nonfinite |= not is_finite(whole)
             if self._auto is not None:
                 self._auto.seen(whole)
+        if self.noise is not None:
+            for part in (whole,) if whole is not None else parts.values():
+                self.noise.mean(part)
         finish_queued(next(iter(parts.values())))
         if last:
             self._end_step()
@@ -211,6 +218,8 @@ class Hook(Attached):
             values.mul_(ratio)
 
     def _end_step(self) -> None:
+        if self.noise is not None:
+            self.noise.end_step(not self._nonfinite, self._factor)
         super()._end_step()
         if self._auto is not None and self._auto.decided(self):
             self._auto = None

@@ -1,0 +1,41 @@
+"""The noise scale against made-up gradients whose true one and variance are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paceline.prediction.noise import NoiseScale
+
+
+def norms(rng: np.random.Generator, truth: np.ndarray, sigma: float, workers: int, local_batch: int) -> tuple[float, float]:
+    gradients = truth + rng.normal(size=(workers, truth.size)) * sigma / np.sqrt(local_batch)
+    return float((gradients**2).sum(1).mean()), float((gradients.mean(0) ** 2).sum())
+
+
+@pytest.mark.parametrize(("workers", "local_batch"), [(2, 4), (8, 32), (5, 1)])
+def test_the_scale_of_known_noise_is_found(workers: int, local_batch: int) -> None:
+    """tr(Sigma) / |G|^2 = 1000 x 0.5^2 / 2^2 = 62.5 samples, whatever the workers and their batch."""
+    rng = np.random.default_rng(workers)
+    truth = np.zeros(1000)
+    truth[:4] = 1.0
+    scale = NoiseScale(workers, decay=0.999)
+    for _ in range(4000):
+        scale.add(*norms(rng, truth, 0.5, workers, local_batch))
+    assert scale.batch(local_batch) == pytest.approx(62.5, rel=0.05)
+    assert scale.take(local_batch) == pytest.approx(62.5, rel=0.05)
+    assert scale.take(local_batch) is None
+
+
+def test_the_pair_is_unbiased_where_the_norms_are_not() -> None:
+    """A norm of noise alone is no signal: the mean of the steps' |G|^2 is zero, their ratio says nothing."""
+    rng, scale = np.random.default_rng(0), NoiseScale(4)
+    for _ in range(3000):
+        scale.add(*norms(rng, np.zeros(50), 1.0, 4, 8))
+    assert abs(scale._signal_sum / scale.steps) < 0.05 * scale._noise_sum / scale.steps
+    assert NoiseScale(2).batch(8) is None
+
+
+def test_one_worker_shows_no_noise() -> None:
+    with pytest.raises(ValueError, match="1 workers"):
+        NoiseScale(1)

@@ -1,0 +1,59 @@
+"""The hook's norms against those of the gradients themselves, dense and compressed, over several buckets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from distributed import launch_once
+from paceline.training.attach import attach
+
+STEPS = 3
+
+
+def batch(rank: int, step: int) -> torch.Tensor:
+    return torch.randn(6, 40, generator=torch.Generator().manual_seed(10 * step + rank)) * (1 + rank)
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(40, 300), nn.Tanh(), nn.Linear(300, 30))
+
+
+def measured(rank: int, workers: int) -> dict[str, Any]:
+    """Of each way: what the hook found, and the norms of gradients that were computed without it."""
+    found: dict[str, Any] = {}
+    for compression in ("dense", "bf16", "terngrad"):
+        net = DDP(model(), bucket_cap_mb=0.01)
+        hook = attach(net, compression, noise_scale=True)
+        for step in range(STEPS):
+            net.zero_grad()
+            poison = float("nan") if step == 1 and rank == 1 else 1.0
+            (net(batch(rank, step)) * poison).square().mean().backward()
+        found[compression] = [hook.noise.scale.signal, hook.noise.scale.noise, hook.noise.scale.steps]
+    plain = []
+    for step in (0, 2):
+        net = model()
+        net(batch(rank, step)).square().mean().backward()
+        plain.append(torch.cat([p.grad.reshape(-1) for p in net.parameters()]))
+    found["plain"] = plain
+    return found
+
+
+def test_the_hook_s_norms_are_those_of_the_gradients() -> None:
+    n = 3
+    ranks = launch_once(measured, n)
+    signal = noise = 0.0
+    for step in range(2):
+        each = torch.stack([one["plain"][step] for one in ranks]).double()
+        local, mean = float(each.square().sum(1).mean()), float(each.mean(0).square().sum())
+        signal += 0.01 * ((n * mean - local) / (n - 1) - signal)
+        noise += 0.01 * ((local - mean) * n / (n - 1) - noise)
+    for one in ranks:
+        assert one["dense"] == pytest.approx([signal, noise, 2], rel=1e-4)  # the poisoned step does not count
+        assert one["bf16"] == pytest.approx([signal, noise, 2], rel=2e-2)
+        assert one["terngrad"][:2] == ranks[0]["terngrad"][:2]  # alike on every rank

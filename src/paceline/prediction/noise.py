@@ -1,7 +1,7 @@
 """The gradient noise scale: how large a batch must be before its gradient says more than its noise.
 
 McCandlish et al. 2018, An Empirical Model of Large-Batch Training, section 2.2 (B_simple = tr(Sigma) / |G|^2) and appendix A.1
-(the unbiased pair). With N workers of b samples each, the squared norm of a worker's gradient is |G|^2 + tr(Sigma) / b on average
+(the unbiased pair). Of N workers with b samples each, the squared norm of a gradient is |G|^2 + tr(Sigma) / b on average
 and that of their mean |G|^2 + tr(Sigma) / (N b): two equations for two unknowns, from norms that data parallelism has anyway.
 """
 

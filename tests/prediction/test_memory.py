@@ -1,0 +1,56 @@
+"""Bytes on one device against the closed forms of the papers."""
+
+from __future__ import annotations
+
+from paceline.hardware import cluster as named_cluster
+from paceline.prediction import predict
+from paceline.strategy import SHARDINGS, Strategy
+from paceline.workload import workload
+from prediction_toys import make_cluster, make_workload
+
+
+def strategy(n: int, **kw) -> Strategy:
+    return Strategy(world_size=n, global_batch_size=n * kw.pop("micro", 4), **kw)
+
+
+def test_memory_of_zero():
+    """Rajbhandari et al. 2020, figure 1: each level shares out one thing more."""
+    weights, n = 4 * 4_000_000, 4
+    shares = {
+        name: predict(make_workload(), make_cluster(1, n), strategy(n, sharding=name, optimizer="adam", bucket_bytes=1)).memory
+        for name in SHARDINGS
+    }
+    assert [m["optimizer state"] for m in shares.values()] == [2 * weights, *[2 * weights / n] * 3]
+    assert [m["gradients"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
+    assert [m["weights"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
+    unit = 4_000_000
+    assert [m["gathered"] for m in shares.values()] == [0, 0, 2 * unit + weights, 4 * unit]
+    assert [m["buckets"] for m in shares.values()] == [weights, weights, 0, 0]
+
+
+def test_memory_of_a_dense_allreduce():
+    p = predict(make_workload(), make_cluster(1, 2), strategy(2, micro=3, optimizer="adam"))
+    weights = 4 * 4_000_000
+    assert p.memory == {
+        "weights": weights,
+        "gradients": weights,
+        "optimizer state": 2 * weights,
+        "activations": 3 * 4 * 4000,
+        "inputs": 3 * 4000,
+        "frozen weights": 0,
+        "gathered": 0,
+        "buckets": weights,
+        "error feedback": 0,
+        "codec buffers": 0,
+        "reserve": 1.5 * 2**30,
+    }
+
+
+def test_frozen_weights_are_held_but_neither_updated_nor_exchanged():
+    """Llama 2 70B has 68,976,648,192 of them (MLPerf Training v4.0): two bytes each in bf16."""
+    net, four = workload("llama-2-70b-lora"), named_cluster("H100-SXM", 4, 1)
+    alone = predict(net, four, strategy(4, precision="bf16")).memory
+    shared = predict(net, four, strategy(4, precision="bf16", sharding="zero3"))
+    assert alone["frozen weights"] == 2 * 68_976_648_192 == 4 * shared.memory["frozen weights"]
+    assert alone["gradients"] == 4 * net.num_parameters
+    assert any("gathering them is not counted" in line for line in shared.assumptions)

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from paceline.cli import main
+from command import answer, run
 
 JOB = "predict lenet5 --device V100 --nodes 4 --network 10Gb/s --global-batch 256"
-
-
-def run(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str]:
-    code = main(shlex.split(command))
-    return code, *capsys.readouterr()
-
-
-def answer(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
-    code, out, err = run(capsys, f"{command} --json")
-    assert (code, err) == (0, "") and out.count("\n") == 1
-    found: dict[str, Any] = json.loads(out)
-    return found
 
 
 def test_asynchronous(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from paceline.cli import main
+from command import answer, run
 from paceline.hardware import cluster
 
 SMALL = "--device A100 --devices-per-node 4 --network 10Gb/s --max-nodes 2"
 PLAN = f"plan resnet-50 {SMALL} --global-batch 512 --sharding ddp"
 JOB = "resnet-50 --device V100 --devices-per-node 8 --nodes 2 --network 10Gb/s --global-batch 1024"
-
-
-def run(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str]:
-    code = main(shlex.split(command))
-    return code, *capsys.readouterr()
-
-
-def answer(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
-    code, out, err = run(capsys, f"{command} --json")
-    assert (code, err) == (0, "") and out.count("\n") == 1
-    found: dict[str, Any] = json.loads(out)
-    return found
 
 
 def test_plan(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ weights and state, or nothing at all. Nothing in between waits for an accelerato
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from paceline.training.optimizers.rules import Exclude, check_patterns_match, is
 _LOW = (torch.bfloat16, torch.float16)
 
 
-class Layerwise(torch.optim.Optimizer):
+class Layerwise(torch.optim.Optimizer, ABC):
     """An optimizer whose step is scaled by a trust ratio for each tensor. Not for use by itself: see ``LARS`` and ``LAMB``."""
 
     _words: tuple[str, ...] = ()
@@ -169,17 +170,17 @@ class Layerwise(torch.optim.Optimizer):
         for bundle in bundles:
             bundle.scale = -1.0 if bundle.group["maximize"] else 1.0
 
+    @abstractmethod
     def _sums(self, bundle: Bundle) -> Tensor:
         """Pass 1: sums of squares, shape (k, n): of weights, of what the ratio divides by, and of what must be finite too."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ratio(self, bundle: Bundle, norms: Tensor) -> Tensor:
         """Trust ratios, shape (n,), from norms of shape (k, n)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _write(self, bundle: Bundle, ratio: Tensor, finite: Tensor) -> None:
         """Pass 2: the new weights and state; the old ones where ``finite`` (a number) is false."""
-        raise NotImplementedError
 
     def _bundles(self) -> Iterator[Bundle]:
         """Parameters with a gradient, put together where one path serves them alike."""

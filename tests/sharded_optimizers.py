@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 from unittest.mock import patch
 
@@ -91,10 +92,25 @@ def by_zero(kind: str, empty: bool = False) -> dict[str, Any]:
     """``empty``: one parameter, which all ranks but one do without."""
     model = DDP(network())
     params = [next(model.parameters())] if empty else model.parameters()
-    options = {**KINDS[kind], "norm_group": dist.group.WORLD}
+    options = {**KINDS[kind], "norm_group": dist.group.WORLD if empty else "world"}
     chosen = ZeroRedundancyOptimizer(params, getattr(paceline, kind.split()[0]), **options)
     train(model, chosen, 0, STEPS)
-    return {"weights": whole(model), "skipped": chosen.optim.skipped_steps}
+    found = {"weights": whole(model), "skipped": chosen.optim.skipped_steps}
+    if kind == "LAMB" and not empty:
+        chosen.consolidate_state_dict(0)
+        file = io.BytesIO()
+        if dist.get_rank() == 0:
+            torch.save(chosen.state_dict(), file)
+            state = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+            alone = network()
+            alone.load_state_dict(found["weights"])
+            other = optimizer(kind, alone.parameters())
+            other.load_state_dict(state)
+            train(alone, other, STEPS, STEPS + 1)
+            found["alone"] = whole(alone)
+        train(model, chosen, STEPS, STEPS + 1)
+        found["together"] = whole(model)
+    return found
 
 
 def run(rank: int, workers: int) -> dict[str, Any]:

@@ -89,6 +89,21 @@ def test_codec_speed_benchmark_short(tmp_path: Path) -> None:
     assert picture.stat().st_size > 1000
 
 
+def test_optimizer_speed_benchmark_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import optimizer_speed
+
+    from paceline.training.optimizers import peers
+
+    monkeypatch.setattr(peers, "PEERS", {name: {} for name in peers.PEERS})  # their import alone takes seconds
+    out, picture = tmp_path / "o.csv", tmp_path / "o.svg"
+    optimizer_speed.main(["--network", "lenet5", "--threads", "1", "--repetitions", "2", "--out", str(out)])
+    ours = [row for row in rows(out) if row["kind"] == "ours"]
+    assert [(row["optimizer"], row["floor_words"]) for row in ours] == [("lars", "7"), ("lamb", "10")]
+    assert {row["contender"] for row in rows(out)} >= {"paceline", "plain foreach", "fused AdamW"}
+    optimizer_speed.main(["--out", str(out), "--draw", str(picture)])
+    assert "<svg" in picture.read_text()
+
+
 def test_benchmarks_on_an_emulated_cluster_short(tmp_path: Path) -> None:
     few = ("--hosts", "2", "--steps", "1")
     picture = tmp_path / "i.svg"
@@ -128,6 +143,38 @@ def test_ratio_benchmark_short(tmp_path: Path) -> None:
     assert "Table III" in text
     found = {(row["gradient"], row["codec"], row["bound"]): row for row in rows(tmp_path / "r.csv")}
     assert len(found) == 2 * (3 + 8) and all(float(row["ratio"]) > 1 for row in found.values())
+
+
+def test_time_to_train_benchmark_short(tmp_path: Path) -> None:
+    """Made-up submissions on MLPerf's own curve and two rows without a rate: the curve gives their times back."""
+    import time_to_train
+
+    from measured_rows import values
+    from paceline.prediction.convergence import mlperf
+
+    curve, path, out, picture = mlperf("resnet-50"), tmp_path / "m.csv", tmp_path / "t.csv", tmp_path / "t.svg"
+    made = []
+    for batch in (3200, 3200, 6400, 12800, 25600):
+        samples, rate = curve.samples(batch), 10.0 * batch
+        log = {"division": "closed", "ttt_min_median": samples / rate / 60, "samples_to_target_median": samples}
+        made.append({**values("mlperf", global_batch=str(batch), throughput_samples_per_s=str(rate)), **log})
+    made += [{**made[0], "benchmark": "bert", "throughput_samples_per_s": ""}, {**made[0], "division": "open"}]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(made[0]))
+        writer.writeheader()
+        writer.writerows(made)
+    some = time_to_train.submissions(path, "resnet")
+    found = time_to_train.from_rates("resnet", some)
+    assert len(some) == 5 and len(found) == 10 and all(abs(r.error) < 1e-6 for r in found)
+    hardware = time_to_train.from_hardware("bert", time_to_train.submissions(path, "bert"))
+    lamb = time_to_train.lamb()
+    assert len(hardware) == 1 and hardware[0].low < hardware[0].predicted < hardware[0].high
+    assert [r.devices for r in lamb[:8]] == [16, 32, 64, 128, 256, 512, 1024, 1024] and all(abs(r.error) < 0.5 for r in lamb)
+    time_to_train.write([*found, *hardware, *lamb], out, None)
+    time_to_train.picture(lamb, picture)
+    assert {row["what"] for row in rows(out)} == {"resnet", "bert", "lamb"} and picture.stat().st_size > 1000
+    text = time_to_train.table([*found, *lamb])
+    assert text.count("\n") == 1 + 2 + 2 and "0.0%" in text and time_to_train.lamb_table(lamb).count("\n") == 1 + 8
 
 
 def test_every_result_names_its_date_commit_and_environment() -> None:

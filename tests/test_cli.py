@@ -23,7 +23,8 @@ from paceline.rundir import RunDir
 from paceline.strategy import COMPRESSIONS, EXCHANGES
 
 TRAIN = (
-    "--model --data --workers --compression --exchange --option --optimizer --lr --global-batch --epochs --seed --out --resume"
+    "--model --data --workers --compression --exchange --option --optimizer --lr --warmup --decay --scale-from --scaling"
+    " --global-batch --epochs --seed --out --resume"
 )
 PREDICT = (
     "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --servers --option"
@@ -52,6 +53,7 @@ COMMANDS = {
     "report": "DIR --json --help",
     "bench": "--help",
     "bench codec": "--size --codec --backend --threads --json --help",
+    "bench optimizer": "--network --optimizer --variant --device --threads --json --help",
     "lab": "--help",
     "lab up": "--hosts --link --latency --loopback --name --json --help",
     "lab exec": "COMMAND --per-host --timeout --name --json --help",
@@ -378,6 +380,11 @@ MISTAKES = [
     ("bench codec --size 100", "'100' is not a size", "25MiB"),
     ("bench codec --size 4kB --backend nativ", "unknown backend 'nativ'", "native"),
     ("bench codec --size 4kB --threads 0", "0 threads", "give 1 or more"),
+    ("bench optimizer --network lenet", "unknown model 'lenet'", "lenet5"),
+    ("bench optimizer --optimizer lam", "unknown optimizer 'lam'", "lamb"),
+    ("bench optimizer --network lenet5 --variant mlpref --optimizer lars", "unknown LARS variant 'mlpref'", "mlperf"),
+    ("bench optimizer --device gpu", "unknown device 'gpu'", "cuda"),
+    ("bench optimizer --threads 0", "0 threads", "give 1 or more"),
     # reports
     ("report absent", "no run directory absent", "paceline train --out absent"),
     ("report empty", "no record.jsonl in empty", "paceline train --out empty"),

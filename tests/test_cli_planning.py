@@ -93,7 +93,7 @@ def test_report(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
         (f"{PLAN} --goal budget=1 --samples 1e9", "the nearest takes $"),
         (f"plan vgg-16 {SMALL} --goal budget=5", "budget=$5.00 of what"),
         (f"plan lenet5 {SMALL} --target mlperf", "unknown MLPerf convergence curve 'lenet5'"),
-        (f"{PLAN} --target soon", "give mlperf, or a CSV file"),
+        (f"{PLAN} --target soon", "give mlperf, a CSV file of global_batch"),
         (f"{PLAN} --target none.csv", "cannot read none.csv"),
         (f"plan lenet5 {SMALL} --global-batch 64 --epochs 3", "give --samples instead"),
         (f"{PLAN} --epochs 3 --samples 5", "give one of them"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -10,11 +11,14 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from paceline.cli import build_parser
 from paceline.rundir import RunDir
+from paceline.training.options import job_from
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/tour.md", "docs/planning.md")
@@ -70,6 +74,20 @@ def are_plain_lines(stderr: str, epochs: list[str]) -> None:
     assert re.findall(r"^terngrad.*: (epoch \d/\d)  loss ", stderr, re.MULTILINE) == epochs
     assert re.search(r"^terngrad.*: predicted: ", stderr, re.MULTILINE)
     assert "\x1b" not in stderr and "━" not in stderr and "Traceback" not in stderr
+
+
+def test_the_guide_to_large_batches_runs_and_names_options_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs/large-batch.md").read_text()
+    code, command = re.search(r"```python\n(.*?)```", text, re.DOTALL), re.search(r"`paceline (train --lr .*?)`", text)
+    assert code and command
+    monkeypatch.chdir(tmp_path)
+    with redirect_stdout(io.StringIO()) as said:
+        exec(compile(code[1], "docs/large-batch.md", "exec"), {})
+    for part in ("lars, rate 17 after 782 of 6569 steps, decay of power 2", "momentum, rate 3.2 ", "linear scaling from 0.1"):
+        assert part in said.getvalue()
+    assert list(RunDir("runs/mine").read(partial=True).trust) == ["run"]
+    recipe = job_from(build_parser().parse_args(shlex.split(f"{command[1]} --model lenet5 --data digits"))).recipe(1)
+    assert (recipe.lr, recipe.warmup_steps, recipe.power) == (pytest.approx(1.6), 5, 2.0)  # half of ten steps at most
 
 
 def test_the_planning_guide_runs_in_python(checkout: Path) -> None:

@@ -106,6 +106,15 @@ def build_parser() -> Parser:
     codec.add_argument("--backend", metavar="B", default="", help="reference, native or triton (default the fastest here)")
     codec.add_argument("--threads", metavar="N", type=int, help="of C++ kernels (default OMP_NUM_THREADS, else all cores)")
 
+    example = "example:\n  paceline bench optimizer --network resnet-50 --threads 2"
+    help_ = "speed of LARS and LAMB beside memcpy and other people's"
+    optimizer = _command(bench, "optimizer", help_, example, _bench_optimizer, "one JSON object a line")
+    optimizer.add_argument("--network", metavar="NAME", default="resnet-50", help="whose tensors (default resnet-50)")
+    optimizer.add_argument("--optimizer", metavar="NAME", nargs="+", action="extend", help="lars, lamb (default both)")
+    optimizer.add_argument("--variant", metavar="V", default="paper", help="which published form (default paper)")
+    optimizer.add_argument("--device", metavar="D", default="cpu", help="cpu or cuda (default cpu)")
+    optimizer.add_argument("--threads", metavar="N", type=int, help="on the processor (default torch's)")
+
     report = _command(
         commands, "report", "write report.html of a run directory", "example:\n  paceline report runs/demo", _report
     )
@@ -200,7 +209,8 @@ def _reported(where: str, page: str, answer: Callable[[], Any], text: str, *more
 
 
 def _train(o: argparse.Namespace) -> Answer:
-    from paceline.reporting import render, write_report
+    from paceline.reporting import learning_text, render, write_report
+    from paceline.rundir import RunDir
     from paceline.training.local import train_job
     from paceline.training.options import job_from
 
@@ -208,8 +218,10 @@ def _train(o: argparse.Namespace) -> Answer:
     record, prediction = train_job(job)
     write_report(job.out)
     data = {**record.to_json(), "predicted": prediction.to_json(), "out": job.out}
-    text = render({record.strategy["compression"]: prediction}, {record.strategy["compression"]: record})
-    return data, f"{text}\nreport: {job.out}/report.html"
+    name = record.strategy["compression"]
+    contents = RunDir(job.out).read(partial=True)
+    said = learning_text(record, contents.trust.get(list(contents.records)[-1]))  # the last one is this run
+    return data, f"{render({name: prediction}, {name: record})}\n{said}\nreport: {job.out}/report.html"
 
 
 def _hardware_list(o: argparse.Namespace) -> Answer:
@@ -259,6 +271,12 @@ def _workload_show(o: argparse.Namespace) -> Answer:
 
 def _bench_codec(o: argparse.Namespace) -> Answer:
     from paceline.codecs.bench import command
+
+    return command(o)
+
+
+def _bench_optimizer(o: argparse.Namespace) -> Answer:
+    from paceline.training.optimizers.bench import command
 
     return command(o)
 

@@ -85,8 +85,12 @@ class RunRecord(Metrics):
 
     Attributes:
         accuracy: share of the held-out samples classified right after the last epoch, 0 to 1.
-        curve: one entry per epoch: ``epoch``, ``loss`` (training, mean), ``accuracy``, ``seconds``.
+        curve: one entry per epoch: ``epoch``, ``loss`` (training, mean), ``accuracy``, ``seconds``, and ``noise_scale``
+            (samples; None where it was not measured or says nothing).
         nonfinite_steps: steps passed through dense because a gradient was NaN or infinite.
+        skipped_steps: those that the optimizer (LARS, LAMB) left out for that.
+        recipe: the learning rates, as ``Recipe.to_json`` gives them; empty where they were not kept.
+        batch_efficiency: what the batch cost by the noise scale, as ``batch_efficiency`` gives it; empty where it says nothing.
         histogram: counts of one layer's gradient as the codec saw it (original, clipped, ternary, averaged).
         cluster: what it ran on, as ``dataclasses.asdict`` of the ``Cluster``; empty where it was not kept.
     """
@@ -96,10 +100,13 @@ class RunRecord(Metrics):
     seed: int
     steps: int
     nonfinite_steps: int
-    curve: tuple[Mapping[str, float], ...]
+    curve: tuple[Mapping[str, Any], ...]
     environment: Mapping[str, Any]
     histogram: Mapping[str, Any] = field(default_factory=dict)
     cluster: Mapping[str, Any] = field(default_factory=dict)
+    skipped_steps: int = 0
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    batch_efficiency: Mapping[str, float] = field(default_factory=dict)
 
     def append(self, path: Path) -> None:
         """Add this record as one line of a JSONL file."""

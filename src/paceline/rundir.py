@@ -16,12 +16,14 @@ from typing import Any, TypeVar
 from paceline.errors import UserError
 from paceline.record import SCHEMA, Event, Metrics, RunRecord
 from paceline.trace import chrome_trace, read_chrome_trace
+from paceline.trust import TrustHistory, from_csv, to_csv
 
 Timelines = dict[str, tuple[Event, ...]]
 _T = TypeVar("_T")
 _M = TypeVar("_M", bound=Metrics)
 _NUMBERS = {f.name for f in fields(RunRecord) if f.type in ("float", "int")}
-_MAPPINGS = {"strategy", "environment", "histogram"}
+_MAPPINGS = {"strategy", "environment", "histogram", "recipe", "batch_efficiency"}
+_TRUST_STEPS = 100  # of a run, in trust.csv: enough for a picture, a megabyte for ResNet-50
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class RunDirContents:
     measured: Timelines = field(default_factory=dict)
     clusters: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The cluster that each prediction is for, where the prediction says."""
+    trust: dict[str, TrustHistory] = field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:
@@ -65,6 +68,7 @@ class RunDir:
         self.record_path = self.path / "record.jsonl"
         self.predicted_path = self.path / "predicted.trace.json"
         self.measured_path = self.path / "measured.trace.json"
+        self.trust_path = self.path / "trust.csv"
         self.report_path = self.path / "report.html"
 
     def check_writable(self) -> None:
@@ -110,15 +114,19 @@ class RunDir:
         self._add_timeline(self.measured_path, label, record.timeline)
         return label
 
+    def write_trust(self, label: str, history: TrustHistory) -> None:
+        """Add or replace one run's trust ratios, a hundred steps of them. Raises UserError when they cannot be written."""
+        self._write_text(self.trust_path, to_csv({**self._read_trust(), label: history.thinned(_TRUST_STEPS)}))
+
     def read(self, *, partial: bool = False) -> RunDirContents:
         """Everything in the directory.
 
-        With ``partial`` a missing file is an empty answer, as long as a prediction or a record is there.
+        With ``partial`` a missing file is an empty answer, as long as a prediction, a record or trust ratios are there.
         Raises UserError naming a missing or broken file and the next step.
         """
         if not self.path.is_dir():
             raise UserError(f"no run directory {self.path}", f"run paceline train --out {self.path} first")
-        if partial and not self.prediction_path.exists() and not self.record_path.exists():
+        if partial and not any(p.exists() for p in (self.prediction_path, self.record_path, self.trust_path)):
             raise self._missing(self.record_path, "train")
         records = self._read_records(partial)
         raw = self._read_predictions(partial)
@@ -128,6 +136,7 @@ class RunDir:
             predicted=self._read_timelines(self.predicted_path, "predict", partial),
             measured=self._read_timelines(self.measured_path, "train", partial),
             clusters={k: v["cluster"] for k, v in raw.items() if isinstance(v.get("cluster"), dict)},
+            trust=self._read_trust(),
         )
 
     def write_report(self, html: str) -> Path:
@@ -136,7 +145,7 @@ class RunDir:
         return self.report_path
 
     def _inputs(self) -> tuple[Path, ...]:
-        return self.prediction_path, self.record_path, self.predicted_path, self.measured_path
+        return self.prediction_path, self.record_path, self.predicted_path, self.measured_path, self.trust_path
 
     def _missing(self, path: Path, verb: str) -> UserError:
         return UserError(f"no {path.name} in {self.path}", f"run paceline {verb} --out {self.path} first")
@@ -185,6 +194,9 @@ class RunDir:
                 return {}
             raise self._missing(path, verb)
         return _parse(path, lambda text: read_chrome_trace(json.loads(text)))
+
+    def _read_trust(self) -> dict[str, TrustHistory]:
+        return from_csv(self.trust_path) if self.trust_path.exists() else {}
 
     def _add_timeline(self, path: Path, label: str, timeline: tuple[Event, ...]) -> None:
         self._write(path, chrome_trace({**self._read_timelines(path, "", partial=True), label: timeline}))

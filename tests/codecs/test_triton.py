@@ -15,25 +15,28 @@ HERE = Path(__file__).parent
 HAS_TRITON = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton: pip install triton")
 
 
-def run_there(cases: str, **environment: str) -> None:
-    command = [sys.executable, "-m", "pytest", str(HERE / cases), "-q", "-x", "-p", "no:cacheprovider"]
+OPTIMIZERS = HERE.parent / "training" / "optimizers" / "triton_cases.py"
+
+
+def run_there(*cases: Path, **environment: str) -> None:
+    command = [sys.executable, "-m", "pytest", *map(str, cases), "-q", "-x", "-p", "no:cacheprovider"]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
 @HAS_TRITON
 def test_in_the_interpreter():
-    run_there("triton_cases.py", TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
+    run_there(HERE / "triton_cases.py", OPTIMIZERS, TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
 
 
 @HAS_TRITON
 def test_through_the_compiler(tmp_path):
-    run_there("triton_compile.py", TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path))
+    run_there(HERE / "triton_compile.py", TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_on_the_gpu():
-    run_there("triton_cases.py", TRITON_INTERPRET="0")
+    run_there(HERE / "triton_cases.py", OPTIMIZERS, TRITON_INTERPRET="0")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")

@@ -21,6 +21,8 @@ from paceline.codecs.integer import Int4
 from paceline.codecs.sign import Sign
 from paceline.codecs.ternary import TernarySum
 from paceline.codecs.triton import envelope, launch
+from paceline.training.optimizers import gpu as optimizer_kernels
+from paceline.training.optimizers.bundle import Bundle
 
 TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.uint8: "*u8", torch.int64: "*i64", torch.int32: "*i32"}
 TARGET = GPUTarget("cuda", 90, 32)
@@ -75,6 +77,25 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> set[Launch]:
         gpu.checksum(bytes(24), payload[32:33])
         gpu.peak(x), gpu.sums(x)
     return found
+
+
+def test_the_optimizers_kernels_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[Any, Launch] = {}
+    monkeypatch.setattr(
+        optimizer_kernels, "run", lambda kernel, n, *given, **meta: found.update({kernel: recorded(kernel, given, meta)})
+    )
+    group = {"weight_decay": 0.1, "momentum": 0.9, "nesterov": True, "betas": (0.9, 0.99), "eps": 1e-6}
+    bundle = Bundle(group, False, optimizer_kernels, torch.device("cpu"), corrections=(torch.ones(1), torch.ones(1)))
+    bundle.add("w", *(torch.ones(4, 4) for _ in range(3)), [torch.ones(4, 4) for _ in range(2)], None)
+    optimizer_kernels.lamb_sums(bundle)
+    optimizer_kernels.lamb_step(bundle, torch.ones(1), torch.tensor(True))
+    bundle.words.pop()
+    optimizer_kernels.lars_sums(bundle, True)
+    optimizer_kernels.lars_step(bundle, torch.ones(1), torch.tensor(1.0), torch.tensor(True))
+    assert len(found) == 5
+    for kernel, types, constants, even in found.values():
+        source = ASTSource(kernel, dict(types), dict(constants), {(k,): [["tt.divisibility", 16]] for k in even})
+        assert compile(source, target=TARGET).asm["cubin"], kernel.__name__
 
 
 def test_every_kernel_compiles_and_none_fuses(monkeypatch: pytest.MonkeyPatch) -> None:

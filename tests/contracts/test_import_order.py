@@ -13,8 +13,8 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ORDER = (
-    "_native", "errors", "rows", "units", "lab", "hardware", "workload", "strategy", "record", "trace", "rundir", "prediction",
-    "codecs", "models", "training", "planning", "validation", "reporting", "cli", "__init__", "__main__",
+    "_native", "errors", "rows", "units", "lab", "hardware", "workload", "strategy", "record", "trace", "trust", "rundir",
+    "prediction", "codecs", "models", "training", "planning", "validation", "reporting", "cli", "__init__", "__main__",
 )  # fmt: skip
 FORBIDDEN = {
     "models": set(ORDER) - {"errors", "workload", "models"},

@@ -14,7 +14,7 @@ import pytest
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import Goal, Space, Work, parse_goal, plan
-from paceline.planning.plan import PLAIN, TIE
+from paceline.planning.ranking import PLAIN, TIE
 from paceline.planning.space import Tally, candidates, worlds
 from paceline.planning.why import matches, parse_wanted
 from paceline.prediction import Observation, predict

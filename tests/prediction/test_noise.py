@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from paceline.prediction.noise import NoiseScale
+from paceline.prediction.noise import LEAST_STEPS, BatchEfficiency, NoiseScale, critical_batch
 
 
 def norms(rng: np.random.Generator, truth: np.ndarray, sigma: float, workers: int, local_batch: int) -> tuple[float, float]:
@@ -33,9 +35,32 @@ def test_the_pair_is_unbiased_where_the_norms_are_not() -> None:
     for _ in range(3000):
         scale.add(*norms(rng, np.zeros(50), 1.0, 4, 8))
     assert abs(scale._signal_sum / scale.steps) < 0.05 * scale._noise_sum / scale.steps
-    assert NoiseScale(2).batch(8) is None
+    scale = NoiseScale(2)
+    for step in range(LEAST_STEPS):
+        assert scale.batch(8) is None, step
+        scale.add(2.0, 1.5)
+    assert scale.batch(8) == pytest.approx(8.0)
 
 
 def test_one_worker_shows_no_noise() -> None:
     with pytest.raises(ValueError, match="1 workers"):
         NoiseScale(1)
+
+
+def test_a_batch_of_the_critical_size_takes_twice_the_least_of_both() -> None:
+    same, small, endless = BatchEfficiency(64, 64), BatchEfficiency(64, 448), BatchEfficiency(64, math.inf)
+    assert (same.steps_factor, same.samples_factor, same.wasted_share) == (2, 2, 0.5)
+    assert (small.steps_factor, small.samples_factor, small.wasted_share) == (8, 1 + 1 / 7, 1 / 8)
+    assert (endless.samples_factor, endless.wasted_share) == (1, 0)
+    with pytest.raises(ValueError, match="more than 0 samples"):
+        BatchEfficiency(64, 0)
+
+
+def test_the_critical_batch_of_a_run_is_that_of_its_parts_together() -> None:
+    """Least steps and samples of three stretches, summed, against the one number."""
+    scales, batch, steps = (10.0, 100.0, 1000.0), 50.0, 30.0
+    least = [steps / 3 / (1 + scale / batch) for scale in scales]
+    found = BatchEfficiency(batch, critical_batch(scales, batch) or 0)
+    assert found.steps_factor == pytest.approx(steps / sum(least))
+    assert found.samples_factor == pytest.approx(steps * batch / sum(s * scale for s, scale in zip(least, scales, strict=True)))
+    assert critical_batch([], batch) is None

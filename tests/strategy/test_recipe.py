@@ -78,8 +78,25 @@ def test_what_cannot_be_is_refused(change: dict[str, float], message: str) -> No
         Recipe(**{"optimizer": "lars", "lr": 1.0, "total_steps": 10, **change})
 
 
+def test_rows_are_of_the_target_and_the_optimizer_that_is_asked_for() -> None:
+    assert published("bert-large", 4096, 3e6, target="mlperf").lr == 0.0024
+    sgd = published("resnet-50", 3264, 41 * IMAGENET, optimizer="momentum")
+    assert sgd.lr == 6.0 and sgd.warmup_steps == round(5 * IMAGENET / 3264)
+    with pytest.raises(UserError, match="optimizer of a published recipe of resnet-50 'adam'"):
+        published("resnet-50", 3264, 41 * IMAGENET, optimizer="adam")
+    with pytest.raises(UserError, match="too few for the published recipe"):
+        published("resnet-50", 3264, 1e6)
+
+
 def test_unknown_names_get_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean resnet-50"):
         published("resnet50", 256, 1e6)
     with pytest.raises(UserError, match="scaling rule"):
         scaled(0.1, 256, 512, "cubic")  # type: ignore[arg-type]
+
+
+def test_options_are_what_the_optimizer_takes() -> None:
+    row = published("bert-large", 8192, 8.4e6, target="mlperf")
+    assert row.arguments == {"betas": (0.88, 0.88), "weight_decay": 0.0167}
+    assert "beta2 0.88, weight_decay 0.0167" in str(row)
+    assert Recipe(optimizer="sgd", lr=0.1, total_steps=3).arguments == {}

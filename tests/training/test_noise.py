@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
+from paceline.strategy import ring_bytes
 from paceline.training.attach import attach
 
 STEPS = 3
@@ -34,6 +35,7 @@ def measured(rank: int, workers: int) -> dict[str, Any]:
             net.zero_grad()
             poison = float("nan") if step == 1 and rank == 1 else 1.0
             (net(batch(rank, step)) * poison).square().mean().backward()
+        assert hook.meter.bookkeeping_bytes == STEPS * ring_bytes(4, workers)  # since the meter was made
         found[compression] = [hook.noise.scale.signal, hook.noise.scale.noise, hook.noise.scale.steps]
     plain = []
     for step in (0, 2):

@@ -32,17 +32,26 @@ def job(out: Path | str, compression: str = "dense", optimizer: str = "momentum"
     return Job(**{"model": MODEL, "data": DATA, "strategy": strategy, "epochs": 3, "out": str(out), "seed": 6, **changes})
 
 
-def run_whole_and_halves(rank: int, workers: int, folder: str, cases: list[list[str]]) -> None:
-    """Three epochs at once, and one epoch followed by a resumed run to three."""
+def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[str]]) -> None:
+    """Three epochs, and a run that goes on from the checkpoint after the first, as after an interruption."""
+    save = checkpoint.save
+
+    def also_first(directory: Path, job: Job, epoch: int, state: dict[str, Any]) -> None:
+        save(directory, job, epoch, state)
+        if epoch == 1:
+            (directory.parent / "first").mkdir(exist_ok=True)
+            save(directory.parent / "first", job, epoch, state)
+
+    checkpoint.save = also_first
     # How long things take is not asked here.
     profile.STEPS, profile.ELEMENTS = 1, (1 << 8, 1 << 9)
     probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
     for compression, optimizer in cases:
         base = Path(folder) / f"{compression}-{optimizer}"
-        whole = job(base / "whole", compression, optimizer, workers)
-        first = replace(whole, epochs=1, out=str(base / "first"))
+        rates = SCHEDULE if [compression, optimizer] in SCHEDULED else {}
+        whole = job(base / "whole", compression, optimizer, workers, **rates)
         rest = replace(whole, out=str(base / "rest"), resume=str(base / "first"))
-        for one in (whole, first, rest):
+        for one in (whole, rest):
             worker._run(worker.prepare(one, first=rank == 0), torch.device("cpu"))
             dist.barrier()
 
@@ -62,12 +71,14 @@ RESUMED = [
     ["dense", "momentum"], ["dense", "adam"], ["terngrad", "momentum"], ["terngrad", "adam"], ["inceptionn-scaled", "momentum"],
     ["terngrad", "lars"], ["dense", "lamb"],
 ]  # fmt: skip
+SCHEDULED = [["dense", "momentum"], ["terngrad", "lars"], ["dense", "lamb"]]
+SCHEDULE = {"warmup": 0.6, "decay": 2.0, "scale_from": 16}
 
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("resumed")
-    launch(run_whole_and_halves, 3, timeout=200, folder=str(folder), cases=RESUMED)
+    launch(run_whole_and_rest, 3, timeout=200, folder=str(folder), cases=RESUMED)
     return folder
 
 
@@ -75,16 +86,31 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_resumed_run_ends_with_the_same_bits(resumed, compression, optimizer):
     base = resumed / f"{compression}-{optimizer}"
     whole, rest = checkpoint.load(base / "whole"), checkpoint.load(base / "rest")
-    for part in ("model", "optimizer", "hook"):
-        a, b = dict(flatten(whole[part])), dict(flatten(rest[part]))
+    for part in ("model", "optimizer", "hook", "diagnostics"):
+        a, b = dict(flatten(whole.get(part, {}))), dict(flatten(rest.get(part, {})))
         assert a.keys() == b.keys()
         for key, value in a.items():
             assert torch.equal(value, b[key]) if isinstance(value, torch.Tensor) else value == b[key], key
     assert [state["step"] for state in whole["hook"]] == [30] * 3
-    for key in ("loss", "accuracy"):
+    for key in ("loss", "accuracy", "noise_scale"):
         assert [e[key] for e in whole["curve"]] == [e[key] for e in rest["curve"]]
     first = checkpoint.load(base / "first")
     assert any(not torch.equal(v, first["model"][k]) for k, v in whole["model"].items())
+
+
+@pytest.mark.parametrize(("compression", "optimizer"), SCHEDULED)
+def test_the_record_has_recipe_noise_scale_and_layers(resumed, compression, optimizer):
+    whole, rest = (RunDir(resumed / f"{compression}-{optimizer}" / part).read() for part in ("whole", "rest"))
+    record, again = whole.records[compression], rest.records[compression]
+    asked, options = job("x", compression, optimizer, **SCHEDULE).recipe(10).to_json(), record.recipe["options"]
+    assert record.recipe == again.recipe == asked | {"options": options} and record.recipe["warmup_steps"] == 9
+    assert options["beta1" if optimizer == "lamb" else "momentum"] == 0.9
+    assert (record.batch_efficiency != {}) == (compression == "dense" and any(e["noise_scale"] for e in record.curve))
+    assert record.batch_efficiency == again.batch_efficiency and record.skipped_steps == 0
+    if optimizer != "momentum":
+        a, b = whole.trust[compression], rest.trust[compression]
+        assert a.steps.tolist() == list(range(1, 31)) and (a.trust_ratio == b.trust_ratio).all() and a.names == b.names
+        assert a.rates().keys() == {"0.weight", "4.weight", "6.weight"}
 
 
 @pytest.mark.parametrize(("compression", "optimizer"), RESUMED[:4])  # the lengths of the others depend on the values
@@ -113,6 +139,7 @@ def test_the_same_job_with_more_epochs_may_resume(tmp_path):
     [
         ({"seed": 7}, "seed 6 -> 7"),
         ({"lr": 0.5}, "lr 0.01 -> 0.5"),
+        ({"decay": 2.0, "warmup": 1.0}, "warmup 0.0 -> 1.0, decay 0.0 -> 2.0"),
         ({"compression": "terngrad"}, "compression 'dense' -> 'terngrad'"),
         ({"optimizer": "adam"}, "optimizer 'momentum' -> 'adam'"),
         ({"workers": 2}, "world_size 3 -> 2"),
@@ -128,6 +155,24 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, change, said):
         worker.prepare(job(tmp_path / "other", resume=str(run), **change))
     assert said in str(error.value)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_decay_ends_with_its_run(tmp_path):
+    """More epochs than it was made for would have had other rates from the start."""
+    run = saved(tmp_path, decay=2.0)
+    assert worker.prepare(job(run, resume=str(run), decay=2.0)).label == "dense"
+    with pytest.raises(UserError, match="epochs 3 -> 4"):
+        worker.prepare(job(run, resume=str(run), decay=2.0, epochs=4))
+
+
+def test_rate_and_warm_up_follow_from_those_of_another_batch():
+    """At four times the batch: four times the rate for LARS, twice for LAMB, four times the epochs of warm-up."""
+    rates = {"lr": 0.1, "warmup": 0.25, "decay": 2.0, "scale_from": 6}
+    lars, lamb = (job("x", optimizer=name, **rates).recipe(10) for name in ("lars", "lamb"))
+    assert (lars.lr, lamb.lr) == pytest.approx((0.4, 0.2))
+    assert (lars.total_steps, lars.warmup_steps, lars.power) == (30, 10, 2.0) and "linear scaling from 0.1" in lars.source
+    plain = job("x").recipe(10)
+    assert plain.source == "the default rate of momentum" and {plain.rate(step) for step in range(40)} == {0.01}
 
 
 def test_a_missing_damaged_or_foreign_checkpoint_is_refused(tmp_path):
@@ -284,6 +329,8 @@ def test_a_job_comes_back_from_its_json(optimizer):
     ("change", "said"),
     [({"epochs": 0}, "0 epochs"), ({"lr": -1.0}, "learning rate"), ({"lr": float("inf")}, "learning rate"),
      ({"lr": float("nan")}, "learning rate"),
+     ({"warmup": 3.5}, "3.5 epochs in 3"), ({"decay": -1.0}, "power -1"), ({"scaling": "sqrt"}, "give --scale-from"),
+     ({"scaling": "cubic", "scale_from": 8}, "scaling rule"),
      ({"strategy": Strategy(world_size=2, global_batch_size=4, precision="bf16")}, "fp32, not bf16"),
      ({"strategy": Strategy(world_size=2, global_batch_size=4, sharding="zero3")}, "cannot run sharding zero3"),
      ({"strategy": Strategy(world_size=2, global_batch_size=4, recompute=True)}, "cannot run activation recomputation"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import paceline
 from paceline.strategy.recipe import Recipe
 from paceline.training.schedules import scheduler, warmup_polynomial
 
@@ -46,3 +47,14 @@ def test_a_schedule_resumes() -> None:
     later.load_state_dict(again.state_dict())
     later.optimizer.load_state_dict(again.optimizer.state_dict())
     assert before + rates(later, 5) == whole
+
+
+def test_a_rate_that_is_a_tensor_stays_that_tensor() -> None:
+    """What a captured or compiled step reads."""
+    rate = torch.tensor(0.5)
+    optimizer = paceline.LAMB([torch.nn.Parameter(torch.ones(2))], lr=rate)
+    schedule = scheduler(optimizer, Recipe(optimizer="lamb", lr=0.4, total_steps=10, warmup_steps=4, power=1.0))
+    assert optimizer.param_groups[0]["lr"] is rate and float(rate) == pytest.approx(0.1)
+    optimizer.step()
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] is rate and float(rate) == pytest.approx(0.2)

@@ -13,6 +13,7 @@ from paceline.planning.space import Excluded
 from paceline.planning.why import describe
 from paceline.prediction import Prediction
 from paceline.strategy import Strategy
+from paceline.strategy.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,8 @@ class Choice:
     Attributes:
         time_s, usd: of the whole work, with the ends of their 80 % interval; dollars are NaN without a price.
         meets: probability that it meets the goal's limit; None without one.
+        beyond_least: share of the samples that a small batch would not have needed; None where no curve says it.
+        recipe: learning rates, by a source that it names; None where there is none.
         reason: why it stands where it stands, against the best.
     """
 
@@ -36,6 +39,8 @@ class Choice:
     usd_low: float
     usd_high: float
     meets: float | None = None
+    beyond_least: float | None = None
+    recipe: Recipe | None = None
     reason: str = ""
 
     @property
@@ -51,7 +56,10 @@ class Choice:
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
-        numbers = ("samples", "time_s", "time_low_s", "time_high_s", "usd", "usd_low", "usd_high", "meets", "title", "reason")
+        numbers = (
+            "samples", "time_s", "time_low_s", "time_high_s", "usd", "usd_low", "usd_high", "meets", "beyond_least", "title",
+            "reason",
+        )  # fmt: skip
         p = self.prediction
         step = [
             "step_time_s",
@@ -64,7 +72,8 @@ class Choice:
             "cluster",
             "strategy",
         ]
-        return {**{k: getattr(self, k) for k in numbers}, **{k: getattr(p, k) for k in step}}
+        recipe = self.recipe.to_json() if self.recipe else None
+        return {**{k: getattr(self, k) for k in numbers}, "recipe": recipe, **{k: getattr(p, k) for k in step}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +82,15 @@ class Plan:
 
     Attributes:
         ranking: the best first; of strategies that differ only in exchange, bucket or micro steps the best one.
+        by_devices: the best by the goal's quantity for each device and number of them, whether or not it meets the limit.
+        critical_batch: in samples; beyond it more than half of the samples are due to the batch. None where it is unknown.
         front: no other strategy is both faster and cheaper, or faster where there are no prices; fastest first.
         excluded: by reason. ``considered``: legal strategies that were predicted.
         compression: what compression is worth here, in words.
         notice: what must be known before the answer is used; empty where nothing.
         why_not: of the strategy that was asked for, in words; ``asked`` is it, where it exists.
         scaling: the best strategy on other numbers of its devices, by kind of scaling.
+        recipe: learning rates of the best, or why they are unknown; empty where nobody asked for any.
     """
 
     workload: str
@@ -95,6 +107,9 @@ class Plan:
     why_not: str = ""
     asked: Choice | None = None
     scaling: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
+    by_devices: tuple[Choice, ...] = ()
+    critical_batch: float | None = None
+    recipe: str = ""
 
     @property
     def best(self) -> Choice:
@@ -110,6 +125,9 @@ class Plan:
             "notice": self.notice,
             "best": self.best.to_json(),
             "ranking": [one.to_json() for one in self.ranking],
+            "by_devices": [one.to_json() for one in self.by_devices],
+            "critical_batch": self.critical_batch,
+            "recipe": self.recipe,
             "front": [one.to_json() for one in self.front],
             "excluded": [{"count": x.count, "reason": x.reason, "example": x.example} for x in self.excluded],
             "considered": self.considered,

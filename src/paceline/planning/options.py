@@ -14,16 +14,16 @@ from paceline import hardware
 from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.prices import parse_prices
+from paceline.planning.amount import work_asked
 from paceline.planning.asynchronous import AsyncPrediction, predict_asynchronous
 from paceline.planning.choice import Plan
 from paceline.planning.explain import Explained, explain
-from paceline.planning.goal import Goal, parse_goal
+from paceline.planning.goal import parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space, worlds
 from paceline.planning.whatif import WhatIf, parse_change, whatif
 from paceline.planning.why import Wanted, parse_wanted
-from paceline.planning.work import Work, parse_penalties
-from paceline.prediction import Prediction, convergence, predict
+from paceline.prediction import Prediction, predict
 from paceline.prediction.correction import Correction, fit
 from paceline.prediction.efficiency import efficiency
 from paceline.prediction.records import is_probe, machine, observations
@@ -45,8 +45,9 @@ RECORDS = (
     "names the device; may be repeated"
 )
 TARGET = (
-    "train to a quality: mlperf (default where it is known and neither a batch nor samples are given), or a CSV of "
-    "global_batch,samples_to_target"
+    "train to a quality: mlperf (default where it is known and neither a batch nor samples are given), a CSV of "
+    "global_batch,samples_to_target, or accuracy=0.97, with --records of runs that reach it (at several batches, or of one run "
+    "with its noise scale)"
 )
 SERVERS = "workers that hold the parameters, of exchange parameter_server"
 BUCKET = f"{BUCKET_BYTES >> 20}MiB"
@@ -218,6 +219,7 @@ def plan_answer(o: argparse.Namespace) -> Plan:
     """The plan that the options ask for. Raises UserError."""
     goal, network = parse_goal(o.goal), workload(o.workload, o.seq_len)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
+    work = work_asked(o, network, goal)
     space = Space(
         clusters=_clusters(o),
         batches=tuple(sorted(set(o.global_batch or ()))),
@@ -226,7 +228,7 @@ def plan_answer(o: argparse.Namespace) -> Plan:
         exchanges=_only("exchange", o.exchange, EXCHANGES),
         servers=_servers(o.servers or [1], wanted),
         shardings=_only("sharding", o.sharding, SHARDINGS),
-        optimizer=o.optimizer or usual_optimizer(network),
+        optimizer=o.optimizer or work.optimizer(o.global_batch or ()) or usual_optimizer(network),
         max_loss=o.max_loss,
     )
     if space.optimizer not in OPTIMIZERS:
@@ -237,7 +239,7 @@ def plan_answer(o: argparse.Namespace) -> Plan:
         if batch < 1:
             raise UserError(f"global batch {batch}", "give a whole number from 1 up")
     return plan(
-        network, space, goal, _work(o, network, goal), prices=parse_prices(o.price or ()), why_not=wanted or None,
+        network, space, goal, work, prices=parse_prices(o.price or ()), why_not=wanted or None,
         correction=_correction(o), software=efficiency(o.software),
     )  # fmt: skip
 
@@ -277,37 +279,6 @@ def _each(name: str, given: Sequence[Any], o: argparse.Namespace) -> list[Any]:
             f"--{name} is given {len(given)} times for {len(o.device)} devices", "give it once, or once for each --device"
         )
     return list(given) * (len(o.device) if len(given) == 1 else 1)
-
-
-def _work(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
-    """How much is to be trained."""
-    given = [name for name in ("target", "epochs", "samples") if getattr(o, name) is not None]
-    if len(given) > 1:
-        raise UserError(f"--{given[0]} and --{given[1]} both say how much is trained", "give one of them")
-    penalties = parse_penalties(o.penalty or [])
-    by_default = not given and not o.global_batch and network.name in convergence.networks()
-    target = "mlperf" if by_default else o.target
-    if target is not None:
-        csv = Path(target).suffix == ".csv" or (not by_default and Path(target).exists())
-        if not csv and target != "mlperf":
-            raise UserError(f"target {target!r}", "give mlperf, or a CSV file of global_batch,samples_to_target")
-        curve = convergence.read_points(target) if csv else convergence.mlperf(network.name)
-        why = "; taken since neither a batch nor samples are given" if by_default else ""
-        return Work(title=f"to {curve.target}{why}", curve=curve, penalties=penalties, epoch_samples=curve.epoch_samples)
-    epoch = convergence.epoch_samples(network.name)
-    for name in ("epochs", "samples"):
-        value = getattr(o, name)
-        if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"--{name} {value:g}", "give a positive number")
-    if o.epochs is not None:
-        if not epoch:
-            raise UserError(f"how many samples an epoch of {network.name} has is unknown", "give --samples instead of --epochs")
-        return Work(title=f"{o.epochs:g} epochs of {epoch:,} samples", total=o.epochs * epoch, epoch_samples=epoch)
-    if o.samples is not None:
-        return Work(title=f"{o.samples:,.0f} samples", total=o.samples, epoch_samples=epoch)
-    if goal.kind in ("deadline", "budget"):
-        raise UserError(f"{goal} of what", "say how much is trained: --target, --epochs or --samples")
-    return Work(epoch_samples=epoch)
 
 
 def add_whatif(group: Any, command: Callable[..., argparse.ArgumentParser], run: Callable[..., Any]) -> None:

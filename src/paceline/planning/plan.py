@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,69 +13,26 @@ from numpy.typing import NDArray
 from paceline.errors import UserError
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
-from paceline.planning.evaluate import evaluate, log_spread
-from paceline.planning.goal import Array, Goal, money
+from paceline.planning.evaluate import evaluate
+from paceline.planning.goal import Goal, money
+from paceline.planning.ranking import PLAIN, TIE, Table, by_devices, distinct, front, preferred, ranked, table_of
 from paceline.planning.scaling import scaling
 from paceline.planning.space import Candidate, Space, Tally, candidates
-from paceline.planning.why import POINTLESS, Wanted, describe, difference, illegal, matches, saves_memory
+from paceline.planning.why import POINTLESS, Wanted, describe, illegal, matches, saves_memory
 from paceline.planning.work import Work
-from paceline.prediction import Correction, Prediction, predict
+from paceline.prediction import Correction, predict
 from paceline.prediction.batch import Steps
 from paceline.prediction.convergence import accuracies, accuracy_notes, networks
 from paceline.prediction.efficiency import TYPICAL, Efficiency
-from paceline.prediction.uncertainty import Z80
-from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.units import format_gib
 from paceline.workload.layers import Workload
 
 SHOWN = 8
 """Strategies in the ranking."""
-FRONT = 12
-"""Points of the front that are predicted whole; it is thinned evenly where it has more."""
-PLAIN = 0.01
-"""A choice off the plain way (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
-TIE = 0.01
-"""Strategies this near to the best are told apart by the other quantity: the same money for less time, and the reverse;
-where nothing is known of what a larger batch costs, by the smaller batch before that."""
 TRIED = (
     "Batches: those given, else powers of two a worker (to 1024, as far as one micro step holds them); the smallest of those "
     f"within {TIE:.0%} of the best."
 )
-
-
-@dataclass(frozen=True)
-class _Table:
-    """The candidates that fit, with what each takes for the whole work."""
-
-    workload: Workload
-    work: Work
-    goal: Goal
-    prices: Mapping[str, Price | None]
-    made: Sequence[Candidate]
-    step_s: Array
-    time_s: Array
-    usd: Array
-    predict: Callable[..., Prediction]
-
-    def choice(self, index: int, best: Choice | None = None) -> Choice:
-        """The whole prediction of one; ``best``: what its reason is told against."""
-        cluster, strategy = self.made[index]
-        p = self.predict(self.workload, cluster, strategy)
-        samples = self.work.samples(strategy)
-        time = p.step_time_s * samples / strategy.global_batch_size
-        spread = math.hypot(log_spread(p.low_s, p.high_s), self.work.spread)
-        low, high = p.low_s / p.step_time_s, p.high_s / p.step_time_s
-        if self.work.spread:
-            low, high = math.exp(-Z80 * spread), math.exp(Z80 * spread)
-        one = self.prices[cluster.device.name]
-        usd = one.usd(cluster.world_size, time) if one else math.nan
-        found = Choice(
-            cluster=cluster, strategy=strategy, prediction=p, samples=samples, time_s=time, time_low_s=time * low,
-            time_high_s=time * high, usd=usd, usd_low=usd * low, usd_high=usd * high,
-            meets=self.goal.chance(usd if self.goal.kind == "budget" else time, spread),
-        )  # fmt: skip
-        reason = difference(found, best) if best else f"waits for {p.bottleneck} most"
-        return replace(found, reason=reason)
 
 
 def plan(
@@ -120,21 +77,22 @@ def plan(
         fitting = _at_once(made, fitting, left_out)
     notice = _notice(workload, space, work)
     one = partial(predict, correction=correction, efficiency=software)
-    table = _table(workload, work, goal, listed, [made[i] for i in fitting], found.step_s[fitting], one)
-    order = _ranked(goal, table, left_out)
+    table = table_of(workload, work, goal, listed, [made[i] for i in fitting], found.step_s[fitting], one)
+    order = ranked(goal, table, left_out)
     best = table.choice(order[0])
-    best = replace(best, reason="; ".join(filter(None, (best.reason, _preferred(table, order)))))
+    best = replace(best, reason="; ".join(filter(None, (best.reason, preferred(table, order)))))
     said, asked = _why_not(why_not, table, best, goal, left_out, space, work)
-    ranking = (best, *(table.choice(i, best) for i in _distinct(order, table.made)[1:SHOWN]))
-    front = tuple(table.choice(i) for i in _thin(_front(table), FRONT))
-    shown = dict.fromkeys(one.strategy.compression for one in (*ranking, *front, *filter(None, [asked])))
+    ranking = (best, *(table.choice(i, best) for i in distinct(order, table.made)[1:SHOWN]))
+    pareto = tuple(table.choice(i) for i in front(table))
+    counts = tuple(table.choice(i) for i in by_devices(table, order[0]))
+    shown = dict.fromkeys(one.strategy.compression for one in (*ranking, *pareto, *counts, *filter(None, [asked])))
     others = [note for name in shown if name != best.strategy.compression for note in accuracy_notes(name)]
     return Plan(
         workload=workload.name,
         work=work.title,
         goal=goal,
         ranking=ranking,
-        front=front,
+        front=pareto,
         excluded=tuple(left_out.excluded()),
         considered=len(made),
         compression=_compression(table, order, goal),
@@ -144,6 +102,9 @@ def plan(
         why_not=said,
         asked=asked,
         scaling=scaling(workload, best.cluster, best.strategy, one),
+        by_devices=counts,
+        critical_batch=work.curve.critical_batch if work.curve and math.isfinite(work.curve.critical_batch) else None,
+        recipe=_recipe(work, best),
     )
 
 
@@ -187,107 +148,14 @@ def _notice(workload: Workload, space: Space, work: Work) -> str:
     )
 
 
-def _table(
-    workload: Workload, work: Work, goal: Goal, prices: Mapping[str, Price | None], made: Sequence[Candidate],
-    step_s: Array, predictor: Callable[..., Prediction],
-) -> _Table:
-    steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])
-    rate = {name: one.usd_per_device_hour / 3600 if one else math.nan for name, one in prices.items()}
-    dollars = np.array([rate[c.device.name] * c.world_size for c, _ in made])
-    return _Table(workload, work, goal, prices, made, step_s, step_s * steps, step_s * steps * dollars, predictor)
-
-
-def _ranked(goal: Goal, table: _Table, left_out: Tally) -> list[int]:
-    """Indices, the best first, of what meets the goal with a known number of samples.
-
-    Raises:
-        UserError: nothing meets the limit; the nearest, and by how much it misses.
-    """
-    known = np.array([table.work.known(s.compression) for _, s in table.made])
-    unknown = "how many more samples the compression takes to the target is unknown"
-    left_out.add(unknown, int((~known).sum()), "--penalty says it")
-    limited = goal.limited(table.time_s, table.usd)
-    allowed = np.flatnonzero(known & (limited <= goal.limit))
-    if not len(allowed):
-        near = int(np.flatnonzero(known)[limited[known].argmin()])
-        over = float(limited[near])
-        raise UserError(
-            f"no strategy meets {goal}: the nearest takes {goal.amount(over)}, {_over(over / goal.limit)}, with "
-            f"{describe(*table.made[near])}",
-            f"give {goal.kind}={_wide(goal, over)} or more{', or more nodes' if goal.kind == 'deadline' else ''}",
-        )
-    plain = np.array([1 + PLAIN * _detours(table.made[i][1]) for i in allowed.tolist()])
-    score = goal.score(table.time_s, table.usd)[allowed] * plain
-    other = np.nan_to_num((table.time_s if goal.by_cost else table.usd)[allowed]) * plain
-    near = score <= score.min() * (1 + TIE)
-    batch = np.array([0 if table.work.curve else table.made[i][1].global_batch_size for i in allowed.tolist()])
-    order = np.lexsort((score, np.where(near, other, score), np.where(near, batch, 0), ~near))
-    return [int(i) for i in allowed[order]]
-
-
-def _preferred(table: _Table, order: Sequence[int]) -> str:
-    """Why the best is not the one with the smallest time or cost; empty where it is."""
-    score = table.goal.score(table.time_s, table.usd)
-    first = order[0]
-    least = min(order, key=lambda i: float(score[i]))
-    behind = float(score[first] / score[least]) - 1
-    if behind < 0.0005:
+def _recipe(work: Work, best: Choice) -> str:
+    """Learning rates of the best in words, or why they are unknown; empty where nobody asked for any."""
+    if work.recipes is None:
         return ""
-    one, other = table.made[first][1], table.made[least][1]
-    why = "as the cheaper" if not table.goal.by_cost else "as the faster"
-    if _detours(one) < _detours(other):
-        why = "as simpler"
-    elif one.global_batch_size < other.global_batch_size:
-        why = "for its smaller batch"
-    what = "cheapest" if table.goal.by_cost else "fastest"
-    return f"preferred {why}: within {behind:.1%} of the {what}, {describe(*table.made[least])}"
+    return str(best.recipe) if best.recipe else f"unknown: {work.recipes.why_not(best.strategy.optimizer)}"
 
 
-def _over(ratio: float) -> str:
-    return f"{ratio - 1:.0%} more" if ratio < 10 else f"{ratio:,.0f} times as much"
-
-
-def _wide(goal: Goal, value: float) -> str:
-    """A limit that holds ``value``, as it is typed."""
-    if goal.kind == "budget":
-        return f"{math.ceil(value)}"
-    return f"{math.ceil(value / 3600 * 10) / 10:g}h" if value > 3600 else f"{math.ceil(value)}s"
-
-
-def _detours(s: Strategy) -> int:
-    """Choices that are off the plain way."""
-    others = (s.exchange != "allreduce" and s.compression == "dense", s.bucket_bytes != BUCKET_BYTES, s.grad_accum_steps > 1)
-    return sum((s.compression != "dense", s.sharding != "ddp", s.recompute, *others))
-
-
-def _distinct(order: Sequence[int], made: Sequence[Candidate]) -> list[int]:
-    """Of strategies that differ only in exchange, bucket, recomputation or micro steps, the first."""
-    first: dict[tuple[object, ...], int] = {}
-    for i in order:
-        c, s = made[i]
-        first.setdefault((c.device.name, c.world_size, s.global_batch_size, s.precision, s.compression, s.sharding), i)
-    return list(first.values())
-
-
-def _front(table: _Table) -> list[int]:
-    """Pareto front of time against money, among strategies whose samples are known; one without a price counts by its time
-    alone, so that it is on it only as the fastest of all."""
-    known = np.flatnonzero([table.work.known(s.compression) for _, s in table.made])
-    usd = np.nan_to_num(table.usd, nan=math.inf)
-    order = known[np.lexsort((usd[known], table.time_s[known]))]
-    costs = usd[order]
-    before = np.concatenate(([math.inf], np.minimum.accumulate(costs)[:-1]))
-    return [int(order[0]), *(int(i) for i in order[1:][costs[1:] < before[1:] * (1 - 1e-9)])]
-
-
-def _thin(found: Sequence[int], most: int) -> list[int]:
-    """At most ``most`` of them, both ends kept."""
-    if len(found) <= most:
-        return list(found)
-    return [found[i] for i in sorted({round(x) for x in np.linspace(0, len(found) - 1, most)})]
-
-
-def _compression(table: _Table, order: Sequence[int], goal: Goal) -> str:
+def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
     """What compression is worth: the best with it against the best without."""
     score = goal.score(table.time_s, table.usd)
     lossy = np.array([s.compression != "dense" for _, s in table.made])
@@ -325,13 +193,13 @@ def _compression(table: _Table, order: Sequence[int], goal: Goal) -> str:
     return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best without it, {basis}."
 
 
-def _network_share(table: _Table, index: int) -> float:
+def _network_share(table: Table, index: int) -> float:
     p = table.predict(table.workload, *table.made[index])
     return sum(p.exposed.get(name, 0.0) for name in ("network", "intra-node link")) / p.step_time_s
 
 
 def _why_not(
-    wanted: Wanted | None, table: _Table, best: Choice, goal: Goal, left_out: Tally, space: Space, work: Work
+    wanted: Wanted | None, table: Table, best: Choice, goal: Goal, left_out: Tally, space: Space, work: Work
 ) -> tuple[str, Choice | None]:
     """What speaks against the strategy that was asked for, and it."""
     if not wanted:

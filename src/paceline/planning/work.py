@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paceline.errors import UserError
+from paceline.planning.recipes import TUNED, Recipes
 from paceline.prediction.convergence import Convergence
+from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy
 
 MILLION = 1_000_000
@@ -24,6 +26,7 @@ class Work:
         penalties: factor on the samples to a target, by compression: measured by the user. A compression that is not in it has
             an unknown one.
         epoch_samples: of one pass over the data; 0 where it is not known.
+        recipes: learning rates by batch; None where nobody asked for any.
     """
 
     title: str = "1,000,000 samples"
@@ -31,6 +34,7 @@ class Work:
     curve: Convergence | None = None
     penalties: Mapping[str, float] = field(default_factory=dict)
     epoch_samples: int = 0
+    recipes: Recipes | None = None
 
     def known(self, compression: str) -> bool:
         """Whether it is known how many samples this compression takes: always, where their number is given."""
@@ -51,14 +55,33 @@ class Work:
         """Beyond it nothing is known of the target."""
         return self.curve.high_batch * 1.001 if self.curve else math.inf
 
-    @property
-    def spread(self) -> float:
-        """Standard deviation of log(samples)."""
-        return self.curve.spread if self.curve else 0.0
+    def spread(self, batch: int) -> float:
+        """Standard deviation of log(samples) at a global batch."""
+        return self.curve.spread_at(batch) if self.curve else 0.0
+
+    def beyond_least(self, batch: int) -> float | None:
+        """Share of the samples that a small batch would not have needed; None where no curve says it."""
+        return self.curve.beyond_least(batch) if self.curve else None
+
+    def optimizer(self, batches: Sequence[int]) -> str:
+        """The one that the learning rates of these batches are for (empty: of a batch that was seen to reach the target); empty
+        where no source has any."""
+        tried = batches or ([int(self.curve.low_batch)] if self.curve else [])
+        totals = [self.curve.samples(batch, beyond=True) if self.curve else self.total for batch in tried]
+        found = [self.recipes.at(batch, total) for batch, total in zip(tried, totals, strict=True)] if self.recipes else []
+        return next((one.optimizer for one in found if one), "")
+
+    def recipe(self, strategy: Strategy) -> Recipe | None:
+        """Learning rates of ``strategy``; None where no source has them."""
+        if self.recipes is None:
+            return None
+        return self.recipes.at(strategy.global_batch_size, self.samples(strategy), strategy.optimizer)
 
     def notes(self, strategy: Strategy) -> tuple[str, ...]:
         """What it rests on, in sentences."""
         said = self.curve.notes(strategy.global_batch_size) if self.curve else ()
+        if (recipe := self.recipe(strategy)) and recipe.optimizer in ("lars", "lamb"):
+            said = (*said, TUNED)
         if strategy.compression in self.penalties and self.curve:
             given = self.penalties[strategy.compression]
             return (*said, f"{strategy.compression} is given to take {given:g} times the samples.")

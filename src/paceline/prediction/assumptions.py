@@ -94,7 +94,7 @@ def _step(workload: Workload, strategy: Strategy) -> Iterator[str]:
     one = OPTIMIZERS[strategy.optimizer]
     yield (
         f"Optimizer: {one.name}, {one.state_words} fp32 values of state a parameter. Where none is named it is adam for "
-        "networks with attention and momentum for others."
+        "networks with attention and momentum for others; plan takes that of the recipe."
     )
     if strategy.recompute:
         found = blocks(workload).names

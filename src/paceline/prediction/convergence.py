@@ -20,12 +20,16 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import UserError, unknown
+from paceline.prediction.noise import BatchEfficiency, critical_batch
 from paceline.prediction.uncertainty import Z80
 from paceline.record import RunRecord
 from paceline.rows import Row, read
 from paceline.strategy.options import Given
 
 COLUMNS = ("global_batch", "samples_to_target")
+NOISE_FACTOR = 2.0
+"""The gradient noise scale lies within this factor of the critical batch of a sweep with 80 %, as it is taken here; McCandlish
+et al. 2018, section 5 and figure 4, find the two to agree in order of magnitude."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,9 @@ class Convergence:
         low_batch, high_batch: the batches that were seen; beyond ``high_batch`` nothing is said unless it is asked for.
         spread: standard deviation of log(points / curve).
         epoch_samples: samples of one pass over the data; 0 where that is not known.
+        tokens: of a sequence, where samples are sequences of that length; 0 where they are not.
+        critical_spread: standard deviation of log(Bcrit), where that is an estimate and the curve holds at ``low_batch``
+            alone; 0 where the points say both.
     """
 
     target: str
@@ -57,6 +64,8 @@ class Convergence:
     spread: float
     source: str
     epoch_samples: int = 0
+    tokens: int = 0
+    critical_spread: float = 0.0
 
     def samples(self, global_batch_size: float, beyond: bool = False) -> float:
         """Samples to the target.
@@ -78,8 +87,17 @@ class Convergence:
 
     def interval(self, global_batch_size: float, beyond: bool = False) -> tuple[float, float]:
         """80 % of runs of the same kind need between these numbers of samples."""
-        middle, factor = self.samples(global_batch_size, beyond), math.exp(Z80 * self.spread)
+        middle, factor = self.samples(global_batch_size, beyond), math.exp(Z80 * self.spread_at(global_batch_size))
         return middle / factor, middle * factor
+
+    def spread_at(self, global_batch_size: float) -> float:
+        """Standard deviation of log(samples): that of the runs, and what an uncertain Bcrit makes of the way to this batch."""
+        shares = [self.beyond_least(batch) for batch in (global_batch_size, self.low_batch)]
+        return math.hypot(self.spread, self.critical_spread * (shares[0] - shares[1]))
+
+    def beyond_least(self, global_batch_size: float) -> float:
+        """Share of the samples that a small batch would not have needed, 0 to 1: ``B / (B + Bcrit)``, a half at Bcrit."""
+        return BatchEfficiency(global_batch_size, self.critical_batch).wasted_share
 
     def steps(self, global_batch_size: int) -> int:
         """Optimizer steps to the target. Raises UserError as ``samples``."""
@@ -89,9 +107,13 @@ class Convergence:
         """What this rests on, in sentences; one more where the batch is smaller than any that was seen."""
         finite = math.isfinite(self.critical_batch)
         critical = f"a critical batch of {self.critical_batch:.3g}" if finite else "no critical batch"
-        said = (
-            f"Samples to {self.target}: {self.min_samples:.3g} and {critical}, from {self.num_points} points at batches of "
-            f"{self.low_batch:g} to {self.high_batch:g} ({self.source}); points lie {self.spread:.0%} off the curve."
+        said = f"Samples to {self.target}: {self.min_samples:.3g} and {critical}, from "
+        if self.critical_spread:
+            share = math.exp(Z80 * self.spread_at(global_batch_size)) - 1
+            return (f"{said}{self.source}; at batch {global_batch_size:g} that is {share:.0%} of the samples.",)
+        said += (
+            f"{self.num_points} points at batches of {self.low_batch:g} to {self.high_batch:g} ({self.source}); "
+            f"runs lie {self.spread:.0%} off the curve."
         )
         if global_batch_size >= self.low_batch:
             return (said,)
@@ -156,6 +178,41 @@ def from_records(records: Sequence[RunRecord], accuracy: float) -> Convergence:
     return fit(found, f"{accuracy:.1%} accuracy", f"{len(dense)} runs without compression, {len(found)} of which reach it")
 
 
+def from_run(record: RunRecord, accuracy: float) -> Convergence:
+    """The curve of one run instead of a sweep: its samples at its own batch, and the noise scale for Bcrit.
+
+    ``Emin = E(B) / (1 + B / Bcrit)``, Bcrit from the noise scale of the epochs until ``accuracy`` was reached (McCandlish et
+    al. 2018, section 2.3). It is known to a factor of two with 80 % (``NOISE_FACTOR``), so nothing is said beyond twice Bcrit.
+
+    Raises:
+        UserError: the run never reaches ``accuracy`` (0 to 1), or has no noise scale.
+    """
+    point = reached(record, accuracy)
+    if point is None:
+        best = max((float(entry["accuracy"]) for entry in record.curve), default=0.0)
+        raise UserError(f"the run reaches {best:.1%}, not {accuracy:.1%}", "give an accuracy that it reaches")
+    batch = point.global_batch_size
+    until = math.ceil(point.samples * record.epochs / (batch * record.steps) - 1e-9)
+    scales = [entry.get("noise_scale") for entry in record.curve if entry["epoch"] <= until]
+    critical = critical_batch((scale for scale in scales if scale), batch)
+    if critical is None:
+        raise UserError(
+            f"one run at batch {batch:g} without a noise scale does not say how samples grow with the batch",
+            "train on two workers or more, which measures the noise scale, or give runs at several batches",
+        )
+    return Convergence(
+        target=f"{accuracy:.1%} accuracy",
+        min_samples=point.samples / (1 + batch / critical),
+        critical_batch=critical,
+        num_points=1,
+        low_batch=batch,
+        high_batch=max(batch, NOISE_FACTOR * critical),
+        spread=0.0,
+        source=f"one run, and its gradient noise scale for the critical batch, which holds to a factor of {NOISE_FACTOR:g}",
+        critical_spread=math.log(NOISE_FACTOR) / Z80,
+    )
+
+
 def measured_penalty(records: Sequence[RunRecord], accuracy: float, compression: str, curve: Convergence) -> float | None:
     """Samples that runs with ``compression`` took / what ``curve`` gives at their batch, the median; None without such runs.
 
@@ -189,8 +246,7 @@ def mlperf(workload: str) -> Convergence:
     """The curve of the MLPerf benchmark that trains ``workload``. Raises UserError with the networks that have one."""
     for entry in _data()["curve"]:
         if workload in entry["workloads"]:
-            kept = {k: v for k, v in entry.items() if k not in ("benchmark", "workloads")}
-            return Convergence(**kept, source=_data()["source"])
+            return Convergence(**{k: v for k, v in entry.items() if k not in ("benchmark", "workloads")})
     raise unknown("MLPerf convergence curve", workload, networks(), "give a CSV file of your own runs instead")
 
 

@@ -8,10 +8,14 @@ and that of their mean |G|^2 + tr(Sigma) / (N b): two equations for two unknowns
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 DECAY = 0.99
 """Of the moving averages: about a hundred steps."""
+LEAST_STEPS = 20
+"""Fewer say nothing: a step's own |G|^2 is as often below zero as not."""
 
 
 @dataclass
@@ -58,14 +62,14 @@ class NoiseScale:
         Args:
             local_batch: b, samples of a worker's gradient.
         """
-        return _ratio(self.signal, self.noise, local_batch)
+        return _ratio(self.signal, self.noise, local_batch) if self.steps >= LEAST_STEPS else None
 
     def take(self, local_batch: float) -> float | None:
         """B_simple over the steps since the last call, such as an epoch's."""
         steps, self._taken = self.steps - self._taken, self.steps
         signal, noise = self._signal_sum, self._noise_sum
         self._signal_sum = self._noise_sum = 0.0
-        return _ratio(signal, noise, local_batch) if steps else None
+        return _ratio(signal, noise, local_batch) if steps >= LEAST_STEPS else None
 
 
 def _ratio(signal: float, noise: float, local_batch: float) -> float | None:
@@ -74,4 +78,66 @@ def _ratio(signal: float, noise: float, local_batch: float) -> float | None:
     return local_batch * noise / signal
 
 
-__all__ = ["DECAY", "NoiseScale"]
+@dataclass(frozen=True, slots=True)
+class BatchEfficiency:
+    """What a batch costs beside the two extremes of the same training: ``(S / Smin - 1) (E / Emin - 1) = 1``.
+
+    McCandlish et al. 2018, section 2.3, equation 2.11: Smin are the steps that no batch goes below, Emin the samples, and
+    ``Bcrit = Emin / Smin`` is where each takes twice its least. It holds where the learning rate is tuned at each batch.
+
+    Attributes:
+        batch: B, samples a step over all workers.
+        critical_batch: Bcrit, in samples, such as the noise scale; infinite where a larger batch never costs samples.
+    """
+
+    batch: float
+    critical_batch: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.batch < math.inf or not self.critical_batch > 0:
+            raise ValueError(f"batch {self.batch}, critical batch {self.critical_batch}: both are more than 0 samples")
+
+    @property
+    def steps_factor(self) -> float:
+        """S(B) / Smin = 1 + Bcrit / B."""
+        return 1 + self.critical_batch / self.batch
+
+    @property
+    def samples_factor(self) -> float:
+        """E(B) / Emin = 1 + B / Bcrit."""
+        return 1 + self.batch / self.critical_batch
+
+    @property
+    def wasted_share(self) -> float:
+        """1 - Emin / E(B) = B / (B + Bcrit): the samples that a small batch would not have needed, 0 to 1."""
+        return self.batch / (self.batch + self.critical_batch)
+
+
+def critical_batch(scales: Iterable[float], batch: float) -> float | None:
+    """Bcrit of a run at one batch from its noise scale over equal numbers of steps, such as epochs; in samples.
+
+    A stretch of training that takes s steps at an endless batch takes ``(1 + scale / B) s`` steps and ``(scale + B) s`` samples
+    at B (McCandlish et al. 2018, section 2.3 and appendix D): the scales' mean weighed by ``1 / (1 + scale / B)`` is the Emin /
+    Smin of the whole. None without a scale.
+    """
+    kept = [(scale, batch / (batch + scale)) for scale in scales]
+    return sum(scale * weight for scale, weight in kept) / sum(weight for _, weight in kept) if kept else None
+
+
+def batch_efficiency(curve: Iterable[Mapping[str, Any]], batch: float) -> dict[str, float]:
+    """What the batch of a run cost, from the ``noise_scale`` of its epochs; all of it in samples or factors.
+
+    Returns:
+        ``batch``, ``critical_batch`` of the run, ``low`` and ``high`` of its epochs' scales, and the three properties of
+        ``BatchEfficiency``; empty where no epoch has a scale.
+    """
+    scales = [scale for entry in curve if (scale := entry.get("noise_scale")) is not None]
+    critical = critical_batch(scales, batch)
+    if critical is None:
+        return {}
+    found = BatchEfficiency(batch, critical)
+    names = ("batch", "critical_batch", "steps_factor", "samples_factor", "wasted_share")
+    return {"low": min(scales), "high": max(scales), **{name: float(getattr(found, name)) for name in names}}
+
+
+__all__ = ["DECAY", "LEAST_STEPS", "BatchEfficiency", "NoiseScale", "batch_efficiency", "critical_batch"]

@@ -12,6 +12,7 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.probe import cluster_from_json
 from paceline.prediction.observation import Observation
+from paceline.record import RunRecord
 from paceline.rows import Row, read
 from paceline.rundir import RunDir
 from paceline.strategy.strategy import Strategy
@@ -35,6 +36,15 @@ def observations(paths: Sequence[str | Path]) -> list[Observation]:
             _probed(path)
         else:
             found += _table(path) if path.suffix == ".csv" else _runs(path)
+    return found
+
+
+def run_records(paths: Sequence[str | Path]) -> list[RunRecord]:
+    """The records of the run directories among ``paths``, in order. Raises UserError for one that is missing or broken."""
+    found: list[RunRecord] = []
+    for path in map(Path, paths):
+        if path.suffix != ".csv" and not is_probe(path):
+            found += RunDir(path).read(partial=True).records.values()
     return found
 
 

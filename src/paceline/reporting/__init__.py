@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from paceline.reporting.html import render_report, write_report
-from paceline.reporting.table import comparison_table, prediction_text, record_text, render
+from paceline.reporting.table import comparison_table, learning_text, prediction_text, record_text, render
 
-__all__ = ["comparison_table", "prediction_text", "record_text", "render", "render_report", "write_report"]
+__all__ = [
+    "comparison_table", "learning_text", "prediction_text", "record_text", "render", "render_report", "write_report",
+]  # fmt: skip

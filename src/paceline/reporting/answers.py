@@ -17,7 +17,7 @@ from paceline.record import Event, Metrics
 from paceline.reporting import asynchronous as words
 from paceline.reporting.curves import Speed, front, gains, scaling, shares
 from paceline.reporting.html import filled
-from paceline.reporting.planning import cost, explain_table, plan_table, verdict, whatif_table
+from paceline.reporting.planning import batch_text, cost, devices_rows, explain_table, plan_table, verdict, whatif_table
 from paceline.reporting.timeline import Group, draw, merged, one_rank
 from paceline.reporting.values import clean, memory, number, percent, rate_bounds, ratio, seconds, strategy_text, time_range
 
@@ -137,7 +137,8 @@ def plan_page(plan: Plan) -> Page:
     best = plan.best
     page = Page("plan", clean(plan.workload), f"{plan.work}; goal {plan.goal}")
     why_not = f"Why not: {plan.why_not}" if plan.why_not else ""
-    page.findings = [*filter(None, (plan.notice, f"Best: {best.title}.", plan.compression, why_not))]
+    rates = f"Learning rates: {plan.recipe}." if plan.recipe else ""
+    page.findings = [*filter(None, (plan.notice, f"Best: {best.title}.", rates, plan.compression, why_not))]
     page.card("time", seconds(best.time_s), time_range(best.time_low_s, best.time_high_s, best.time_s))
     page.card(
         "cost", money(best.usd), f"{money(best.usd_low)} to {money(best.usd_high)}" if best.usd == best.usd else cost(best)
@@ -148,10 +149,14 @@ def plan_page(plan: Plan) -> Page:
         seconds(p.step_time_s),
         f"{time_range(p.low_s, p.high_s, p.step_time_s)}; {number(p.samples_per_s)} samples/s",
     )
+    if plan.critical_batch:
+        note = f"critical: {plan.critical_batch:,.0f}; {best.beyond_least or 0:.0%} of the samples are beyond the least"
+        page.card("batch", f"{best.strategy.global_batch_size:,}", note)
     if best.meets is not None:
         page.card("goal", f"{best.meets:.0%}", f"the probability that it meets {plan.goal}")
     rows = [[one.title, seconds(one.time_s), cost(one), one.reason] for one in plan.ranking]
     page.sections += [
+        *_by_devices(plan),
         *_front(plan),
         *_scaling(plan.scaling, best.cluster.world_size),
         Section("Ranking", heads=["strategy", "time", "cost", "against the best"], rows=rows),
@@ -193,6 +198,13 @@ def whatif_page(found: WhatIf) -> Page:
         Section("It rests on", items=list(found.assumptions)),
     ]
     return page
+
+
+def _by_devices(plan: Plan) -> list[Section]:
+    """The best of each number of devices, with batch and learning rates."""
+    heads = ["devices", "batch", "time", "80 % range", "cost", "samples beyond the least", "optimizer, peak rate, warm-up"]
+    rows = [[*row[:-1], str(one.recipe or row[-1])] for one, row in zip(plan.by_devices, devices_rows(plan), strict=True)]
+    return [Section("By number of devices", batch_text(plan), heads=heads, rows=rows)] if len(rows) > 1 else []
 
 
 def _front(plan: Plan) -> list[Section]:

@@ -72,6 +72,7 @@ def _context(contents: RunDirContents) -> dict[str, Any]:
         "timeline": timeline_picture(contents),
         "accuracy": curve_picture(contents.records, "accuracy"),
         "loss": curve_picture(contents.records, "loss"),
+        "learning": _learning(contents),
         # what there is first, then what there is not
         "histograms": sorted(
             (histogram_picture(k, r, n) for n, (k, r) in enumerate(contents.records.items())),
@@ -186,6 +187,17 @@ def curve_picture(records: Mapping[str, RunRecord], key: str) -> dict[str, Any]:
     show = percent if key == "accuracy" else number
     ends = "; ".join(f"{label} ends at {show(p[-1][1])} after epoch {p[-1][0]:g}" for label, p in drawn.items())
     return _picture(curves(drawn, key, f"{title} over epochs: {ends}", title, key == "accuracy"), notes=notes)
+
+
+def _learning(contents: RunDirContents) -> dict[str, Any]:
+    """Rates, batch and layers of every run: sentences and pictures, where anything was kept of them."""
+    from paceline.reporting.learning import noise_curve, sentences, trust_curve
+
+    labels = list(dict.fromkeys([*contents.records, *contents.trust]))
+    said = {clean(k): sentences(contents.records.get(k), contents.trust.get(k)) for k in labels}
+    drawn = [noise_curve(contents.records)]
+    drawn += [trust_curve(history, f"trust-{n}", clean(k, 30)) for n, (k, history) in enumerate(contents.trust.items())]
+    return {"said": {k: v for k, v in said.items() if v}, "pictures": [_picture(svg) for svg in drawn if svg]}
 
 
 def _points(record: RunRecord, key: str) -> list[tuple[float, float]]:

@@ -14,6 +14,7 @@ from paceline.reporting.values import clean, number, rate, seconds, time_range
 from paceline.units import format_gib, format_memory
 
 SENTENCES = 300
+BEYOND = ' ("beyond": share of the samples that a small batch would not need; *: past the critical batch)'
 TITLE = 20
 """Characters of a change's title in the table."""
 
@@ -38,11 +39,16 @@ def _plan(plan: Plan) -> Iterator[str]:
     yield from _said(
         "step", f"{seconds(p.step_time_s)} ({time_range(p.low_s, p.high_s, p.step_time_s)}), {rate(p.samples_per_s)} samples/s"
     )
+    yield from _said("batch", batch_text(plan)) if plan.critical_batch else ()
+    yield from _said("recipe", clean(plan.recipe, SENTENCES)) if plan.recipe else ()
     yield from _said("memory", f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device")
     yield from _said("", f"{best.reason}")
     yield ""
     yield f"Ranking, of {plan.considered:,} strategies that were predicted (80 % ranges are in --json):"
     yield plan_table(plan)
+    yield ""
+    yield from wrap(f"The best of each number of devices{BEYOND if plan.critical_batch else ''}:", WIDTH)
+    yield devices_table(plan)
     yield ""
     yield "No other is both faster and cheaper than these:"
     yield from (line for one in plan.front for line in _row("", one, reason=False))
@@ -69,6 +75,56 @@ def plan_table(plan: Plan) -> str:
     for place, one in enumerate(plan.ranking, start=1):
         lines += _row(f"{place:>2}.", one)
     return "\n".join(lines)
+
+
+def batch_text(plan: Plan) -> str:
+    """The critical batch, and what the best's own costs."""
+    best, critical = plan.best, plan.critical_batch
+    if critical is None or best.beyond_least is None:
+        return ""
+    return (
+        f"{best.strategy.global_batch_size:,}; {best.beyond_least:.0%} of its samples are beyond the least. Past the critical "
+        f"batch, {critical:,.0f}, that is more than half, and more devices waste work."
+    )
+
+
+def devices_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Of the best of each device and number of them: devices, batch, time, its range, cost, samples beyond the least, rates."""
+    several = len({one.cluster.device.name for one in plan.by_devices}) > 1
+    rows: list[tuple[str, ...]] = []
+    for one in plan.by_devices:
+        past = plan.critical_batch is not None and one.strategy.global_batch_size > plan.critical_batch
+        rows.append(
+            (
+                f"{one.cluster.world_size:,}" + (f" {one.cluster.device.name}" if several else ""),
+                f"{one.strategy.global_batch_size:,}" + ("*" if past else ""),
+                seconds(one.time_s),
+                time_range(one.time_low_s, one.time_high_s, one.time_s),
+                money(one.usd) if one.usd == one.usd else "-",
+                "-" if one.beyond_least is None else f"{one.beyond_least:.0%}",
+                rates(one),
+            )
+        )
+    return rows
+
+
+def rates(one: Choice) -> str:
+    """Optimizer, peak rate, warm-up and decay in a few words."""
+    found = one.recipe
+    if found is None:
+        return f"{one.strategy.optimizer}, rate unknown"
+    warm = f"warm-up {found.warmup_steps:,} of {found.total_steps:,} steps" if found.warmup_steps else "no warm-up"
+    decay = f"decay of power {found.power:g}" if found.power else "no decay"
+    return f"{found.optimizer}, peak {found.lr:.3g}, {warm}, {decay}"
+
+
+def devices_table(plan: Plan) -> str:
+    """One line for each device and number of them, and one for its rates where any are known."""
+    rows = devices_rows(plan)
+    head, *plain = _columns(("devices", "batch", "time", "80 %", "cost", "beyond"), [row[:-1] for row in rows])
+    known = any(one.recipe for one in plan.by_devices)
+    below = [f"    {clean(row[-1], WIDTH - 4)}" if known else "" for row in rows]
+    return "\n".join((head, *(line for pair in zip(plain, below, strict=True) for line in pair if line)))
 
 
 def _row(head: str, one: Choice, reason: bool = True) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from paceline.record import Metrics, RunRecord
+from paceline.reporting.learning import sentences
 from paceline.reporting.values import (
     HEADLINE,
     TOLERANCE,
@@ -29,6 +30,8 @@ from paceline.reporting.values import (
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from paceline.trust import TrustHistory
 
 WIDTH = 80
 NOTE = (
@@ -133,7 +136,13 @@ def record_text(record: RunRecord, width: int = WIDTH) -> str:
     ]
     if record.nonfinite_steps:
         lines.append(("not compressed", f"{record.nonfinite_steps} steps with a NaN or infinite gradient went dense"))
-    return _text("measured", record, lines, width)
+    said = learning_text(record, None, width)
+    return _text("measured", record, lines, width) + (f"\n{said}" if said else "")
+
+
+def learning_text(record: RunRecord, trust: TrustHistory | None, width: int = WIDTH) -> str:
+    """What a run says of its rate, its batch and its layers, a paragraph each; empty for a record without."""
+    return "".join(f"{textwrap.fill(line, width)}\n" for line in sentences(record, trust))
 
 
 def _text(kind: str, run: Metrics, more: list[tuple[str, str]], width: int) -> str:

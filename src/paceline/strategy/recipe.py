@@ -70,6 +70,13 @@ class Recipe:
         """``rate`` as a share of the peak, which is what a scheduler multiplies by."""
         return self.rate(step) / self.lr
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """``options`` as the optimizer takes them: ``LARS(params, recipe.lr, **recipe.arguments)``."""
+        found: dict[str, Any] = dict(self.options or {})
+        betas = tuple(found.pop(name) for name in ("beta1", "beta2") if name in found)
+        return found | ({"betas": betas} if betas else {})
+
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
         return {**asdict(self), "options": dict(self.options or {})}
@@ -81,8 +88,9 @@ class Recipe:
 
     def __str__(self) -> str:
         decay = f"decay of power {self.power:g} to {self.end_lr:g}" if self.power else "no decay"
-        warm = f"{self.warmup_steps} of {self.total_steps} steps"
-        return f"{self.optimizer}, rate {self.lr:.4g} after {warm}, {decay} ({self.source})"
+        warm = f"after {self.warmup_steps} of {self.total_steps} steps" if self.warmup_steps else "from the first step"
+        options = "".join(f", {name} {value:g}" for name, value in (self.options or {}).items())
+        return f"{self.optimizer}, rate {self.lr:.4g} {warm}, {decay}{options} ({self.source})"
 
 
 def scaled(lr: float, base_batch: int, batch: int, rule: Scaling) -> float:
@@ -133,17 +141,29 @@ def usual_rule(optimizer: str) -> Scaling:
     return "sqrt" if optimizer in ("adam", "adamw", "lamb") else "linear"
 
 
-def published(workload: str, batch: int, samples: float) -> Recipe:
+def published(workload: str, batch: int, samples: float, *, optimizer: str = "", target: str = "") -> Recipe:
     """The published row of a network nearest in batch (on a logarithmic scale), its peak and warm-up scaled from there.
 
+    Args:
+        samples: of the whole run.
+        optimizer, target: only rows of these (target ``mlperf`` or ``pre-training``); else those of the first table.
+
     Raises:
-        UserError: no row of that network.
+        UserError: no such row of that network, or the run is shorter than half of the published one.
     """
-    table = next((t for t in _tables() if workload in t["workloads"]), None)
+    tables = [t for t in _tables() if workload in t["workloads"] and target in ("", t["target"])]
+    if not tables:
+        raise unknown("published recipe", workload, networks(), "give --lr, and --warmup in epochs")
+    table = next((t for t in tables if optimizer in ("", t["rows"][0]["optimizer"])), None)
     if table is None:
-        named = [name for t in _tables() for name in t["workloads"]]
-        raise unknown("published recipe", workload, named, "give --lr, and --warmup in epochs")
+        there = [t["rows"][0]["optimizer"] for t in tables]
+        raise unknown(f"optimizer of a published recipe of {workload}", optimizer, there)
     row = min(table["rows"], key=lambda r: abs(math.log(r["batch"] / batch)))
+    if samples < row["samples"] / 2:
+        raise UserError(
+            f"{samples:,.0f} samples are too few for the published recipe of {workload}, whose run is of {row['samples']:,}",
+            "give --lr, and --warmup in epochs",
+        )
     steps = max(1, math.ceil(samples / batch))
     rule = usual_rule(row["optimizer"])
     same = row["batch"] == batch
@@ -158,6 +178,19 @@ def published(workload: str, batch: int, samples: float) -> Recipe:
     )
 
 
+def reference_points(workload: str) -> list[tuple[int, float]]:
+    """Batch and samples to the target of MLPerf's reference runs of ``workload``; empty where there are none."""
+    table = next((t for t in _tables() if workload in t["workloads"] and t["target"] == "mlperf"), None)
+    if table is None:
+        return []
+    return sorted([*((row["batch"], row["samples"]) for row in table["rows"]), *map(tuple, table.get("points", ()))])
+
+
+def networks() -> list[str]:
+    """Networks with published rows."""
+    return list(dict.fromkeys(name for t in _tables() for name in t["workloads"]))
+
+
 @cache
 def _tables() -> list[dict[str, Any]]:
     import tomllib
@@ -169,4 +202,6 @@ def _tables() -> list[dict[str, Any]]:
     return tables
 
 
-__all__ = ["SCALINGS", "Recipe", "Scaling", "published", "scaled", "scaled_recipe", "usual_rule"]
+__all__ = [
+    "SCALINGS", "Recipe", "Scaling", "networks", "published", "reference_points", "scaled", "scaled_recipe", "usual_rule",
+]  # fmt: skip

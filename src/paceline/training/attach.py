@@ -69,7 +69,8 @@ def attach(
         timeout_s: how long an exchange waits for a slow rank or a cut link before it fails.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.
         noise_scale: measure the gradient noise scale: one pass over the gradients more before and after the exchange, and one
-            scalar; ``hook.noise.scale.batch(samples_of_a_rank)`` is it in samples. A lossy compression's error counts as noise.
+            scalar that no step waits for; ``hook.noise.scale.batch(samples_of_a_rank)`` is it in samples. For ``dense`` and
+            ``bf16``: another compression's error is in the mean, counts as signal, and makes the scale too small or unknown.
         options: of the compression: ``bound``, ``block``, ``density``, ``momentum``, ``rank``.
 
     Returns:

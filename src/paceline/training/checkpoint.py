@@ -41,7 +41,7 @@ def load(directory: Path) -> dict[str, Any]:
 def check_same_run(job: Job, state: dict[str, Any]) -> None:
     """Raises UserError when ``job`` would not continue the run of the checkpoint, naming each difference."""
     before = Job.from_json(state["job"]).identity
-    changed = [f"{k} {before[k]!r} -> {v!r}" for k, v in job.identity.items() if before[k] != v]
+    changed = [f"{k} {before[k]!r} -> {v!r}" for k, v in job.identity.items() if k in before and before[k] != v]
     if changed:
         raise UserError(f"the checkpoint is of another run: {', '.join(changed)}", "resume with the same settings")
     if job.epochs <= state["epoch"]:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from paceline.errors import UserError
+from paceline.errors import UserError, unknown
 from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.recipe import SCALINGS, Recipe, Scaling, scaled_recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +19,10 @@ class Job:
     Attributes:
         model: a network's name or ``module:function``; ``data`` likewise.
         epochs: passes over the training data, counted from the very beginning, also when resuming.
-        lr: learning rate; 0 takes the optimizer's default.
+        lr: learning rate, the peak; 0 takes the optimizer's default.
+        warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
+        scale_from: the batch that ``lr`` and ``warmup`` are for; 0: the job's own. ``scaling``: of the rate, ``linear`` or
+            ``sqrt``; None takes the optimizer's usual rule. The warm-up grows in proportion to the batch.
         out: directory of the results; ``resume``: a directory to go on from, empty for a fresh start.
         label: of this run within ``out``.
     """
@@ -28,6 +32,10 @@ class Job:
     strategy: Strategy
     epochs: int = 10
     lr: float = 0.0
+    warmup: float = 0.0
+    decay: float = 0.0
+    scale_from: int = 0
+    scaling: Scaling | None = None
     seed: int = 0
     out: str = "runs/train"
     resume: str = ""
@@ -41,6 +49,15 @@ class Job:
         self._check_runnable()
         if not 0 <= self.lr < float("inf"):
             raise UserError(f"learning rate {self.lr}", "give a positive number")
+        if not 0 <= self.warmup <= self.epochs:
+            raise UserError(f"a warm-up of {self.warmup:g} epochs in {self.epochs}", "give 0 or more, within the run")
+        if self.scale_from < 0:
+            raise UserError(f"rates of a batch of {self.scale_from}", "give a whole number from 1 up")
+        if self.scaling and self.scaling not in SCALINGS:
+            raise unknown("scaling rule", self.scaling, SCALINGS)
+        if self.scaling and not self.scale_from:
+            raise UserError(f"{self.scaling} scaling from no batch", "give --scale-from, the batch that the rate is for")
+        self.recipe(1)
 
     def _check_runnable(self) -> None:
         """Refuse what can be predicted but not run."""
@@ -56,14 +73,34 @@ class Job:
 
     @property
     def learning_rate(self) -> float:
-        """The rate in use."""
+        """The rate that was given, else the optimizer's default; at ``scale_from`` where there is one."""
         return self.lr or OPTIMIZERS[self.strategy.optimizer].lr
+
+    def recipe(self, steps_per_epoch: int) -> Recipe:
+        """The rates of the whole run. Raises UserError for a decay that cannot be."""
+        name, batch = self.strategy.optimizer, self.strategy.global_batch_size
+        steps = steps_per_epoch * self.epochs
+        if self.scale_from:
+            return scaled_recipe(
+                name, self.learning_rate, self.scale_from, batch, float(steps * batch), rule=self.scaling,
+                base_warmup_samples=self.warmup * steps_per_epoch * batch, power=self.decay,
+            )  # fmt: skip
+        return Recipe(
+            optimizer=name,
+            lr=self.learning_rate,
+            total_steps=steps,
+            warmup_steps=round(self.warmup * steps_per_epoch),
+            power=self.decay,
+            source="given" if self.lr else f"the default rate of {name}",
+        )
 
     @property
     def identity(self) -> dict[str, Any]:
         """What must not change when a run is resumed."""
-        kept = ("model", "data", "seed")
-        return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **self.strategy.to_json()}
+        kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling")
+        # where the rates lead to the last epoch, more epochs would have had others from the start
+        end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
+        return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **self.strategy.to_json()}
 
     def to_json(self) -> str:
         """One line of JSON."""

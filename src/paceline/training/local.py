@@ -9,6 +9,7 @@ from paceline.lab import Loopback
 from paceline.record import Metrics, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
+from paceline.strategy.recipe import Scaling
 from paceline.training.job import Job
 from paceline.training.launch import run_workers
 
@@ -20,6 +21,10 @@ def train(
     *,
     epochs: int = 10,
     lr: float = 0.0,
+    warmup: float = 0.0,
+    decay: float = 0.0,
+    scale_from: int = 0,
+    scaling: Scaling | None = None,
     seed: int = 0,
     out: str = "runs/train",
     resume: str = "",
@@ -30,7 +35,10 @@ def train(
     Args:
         model: a network's name or ``module:function`` returning an ``nn.Module``.
         data: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or ``module:function`` returning four tensors.
-        lr: learning rate; 0 takes the optimizer's default.
+        lr: learning rate, the peak; 0 takes the optimizer's default.
+        warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
+        scale_from: the batch that ``lr`` and ``warmup`` are for, if another than the strategy's. ``scaling``: of the rate,
+            ``linear`` or ``sqrt``; None takes the optimizer's usual rule.
         resume: directory of an earlier run to go on with.
         on: an emulated cluster (``paceline.lab.up``) of one host a worker; by default processes of this machine.
 
@@ -38,7 +46,10 @@ def train(
         UserError: before training starts, for anything that cannot work.
         WorkerFailed: a worker died; the message names its rank.
     """
-    job = Job(model=model, data=data, strategy=strategy, epochs=epochs, lr=lr, seed=seed, out=out, resume=resume)
+    job = Job(
+        model=model, data=data, strategy=strategy, epochs=epochs, lr=lr, warmup=warmup, decay=decay, scale_from=scale_from,
+        scaling=scaling, seed=seed, out=out, resume=resume,
+    )  # fmt: skip
     return train_job(job, on)[0]
 
 

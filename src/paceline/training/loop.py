@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.record import Event
 from paceline.strategy import Strategy
@@ -37,20 +38,30 @@ class StepTimes:
     events: list[list[Event]] = field(default_factory=list)
 
 
-def make_optimizer(name: str, parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+def make_optimizer(
+    name: str, parameters: Iterable[nn.Parameter] | Iterable[tuple[str, nn.Parameter]], lr: float, diagnostics_every: int = 0
+) -> torch.optim.Optimizer:
     """Stock PyTorch optimizers, LARS and LAMB as their papers have them (LARS with its decay of 5e-4, section 5).
 
-    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers.
+    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` is of LARS and LAMB.
     """
     if name == "lars":
-        return LARS(parameters, lr=lr, weight_decay=5e-4)
+        return LARS(parameters, lr=lr, weight_decay=5e-4, diagnostics_every=diagnostics_every)
     if name == "lamb":
-        return LAMB(parameters, lr=lr)
+        return LAMB(parameters, lr=lr, diagnostics_every=diagnostics_every)
     if name == "adam":
         return torch.optim.Adam(parameters, lr=lr)
     if name == "adamw":
         return torch.optim.AdamW(parameters, lr=lr)
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9 if name == "momentum" else 0.0)
+
+
+def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    """The optimizer's numbers beside the rate, as a ``Recipe`` names them."""
+    group = optimizer.param_groups[0]
+    names = ("momentum", "weight_decay", "trust_coefficient", "eps")
+    found = {name: float(group[name]) for name in names if group.get(name) is not None}
+    return found | {f"beta{n}": float(beta) for n, beta in enumerate(group.get("betas", ()), start=1)}
 
 
 def mixed_seed(*parts: int) -> int:
@@ -70,14 +81,14 @@ class Trainer:
 
     def __init__(
         self, model: DistributedDataParallel, hook: Hook | PowerSGD, optimizer: torch.optim.Optimizer, data: Dataset,
-        strategy: Strategy,
-        seed: int, device: torch.device,
+        strategy: Strategy, seed: int, device: torch.device, schedule: LRScheduler | None = None,
     ) -> None:  # fmt: skip
-        self.model, self.hook, self.optimizer = model, hook, optimizer
+        self.model, self.hook, self.optimizer, self.schedule = model, hook, optimizer, schedule
         self.data, self.strategy, self.seed, self.device = data, strategy, seed, device
         self.rank = dist.get_rank()
         self._group: dist.ProcessGroup = model.process_group
         self.times = StepTimes()
+        self.skipped_before = 0  # steps that the optimizer skipped before a resumed run went on
         self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -103,6 +114,18 @@ class Trainer:
             for name, buffer in self.model.module.named_buffers():
                 buffer.copy_(buffers[name])
         self.hook.load_state_dict(state)
+        self.noise_scale()
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps of the whole run that the optimizer left out because a gradient was not finite."""
+        return self.skipped_before + int(getattr(self.optimizer, "skipped_steps", 0))
+
+    def noise_scale(self) -> float | None:
+        """That of the steps since the last call, in samples; None where it is not measured or says nothing."""
+        meter = self.hook.noise if isinstance(self.hook, Hook) else None
+        scale = meter.scale if meter is not None else None
+        return None if scale is None else scale.take(self.strategy.micro_batch_size)
 
     def train_epoch(self, epoch: int, on_step: Any = None) -> float:
         """One pass over the data. Returns the mean training loss on this rank's samples."""
@@ -133,6 +156,8 @@ class Trainer:
         meter.events.append(backward)
         with meter.span("optimizer", "compute"):
             self.optimizer.step()
+            if self.schedule is not None:
+                self.schedule.step()
             self.optimizer.zero_grad()
         self._synchronize()
         times = self.times

@@ -20,6 +20,7 @@ class Meter:
 
     Attributes:
         sent_bytes: bytes this rank has sent to others since ``begin_step``.
+        bookkeeping_bytes: bytes sent beside them that describe the step and are none of its gradients, such as norms.
         events: what ran since ``begin_step``, the latest thousands; times in seconds from it.
         backward_end_s: when the last bucket became ready.
         nonfinite_steps: steps in which a gradient was NaN, infinite or too large for a codec, since the meter was made.
@@ -32,7 +33,7 @@ class Meter:
 
     def begin_step(self) -> None:
         """Start counting anew."""
-        self.sent_bytes = 0
+        self.sent_bytes = self.bookkeeping_bytes = 0
         self.events: deque[Event] = deque(maxlen=_KEPT)
         self.backward_end_s = 0.0
         self._start = time.perf_counter()

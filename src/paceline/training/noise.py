@@ -2,46 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from paceline.prediction.noise import NoiseScale
 from paceline.training.wire import Wire
 
+MEASURABLE = ("dense", "bf16")
+"""Compressions whose own error is too small to pass for signal."""
+
 
 class NoiseMeter:
     """Squared norms of this rank's gradients and of their mean, summed over a step's buckets.
 
-    The mean gradient is the same on every rank, so one scalar a step is all that is exchanged. Sums stay on the device until
-    the step ends.
-
-    Attributes:
-        scale: the estimate; None on one rank, which shows no noise.
+    The mean gradient is the same on every rank, so one scalar a step is all that is exchanged. It is under way while the next
+    step computes: no step waits for it. Sums stay on the device until then.
     """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self.scale = NoiseScale(wire.world_size) if wire.world_size > 1 else None
+        self._scale = NoiseScale(wire.world_size) if wire.world_size > 1 else None
         self._local = self._mean = torch.zeros((), device=wire.device)
+        self._under_way: Callable[[], None] | None = None
+
+    @property
+    def scale(self) -> NoiseScale | None:
+        """The estimate with every step until now; None on one rank, which shows no noise. To be read between two steps."""
+        self._finish()
+        return self._scale
 
     def local(self, gradient: torch.Tensor) -> None:
         """A bucket of this rank's gradients, before anything is done to them."""
-        if self.scale is not None:
+        if self._scale is not None:
             self._local = self._local + _square(gradient)
 
     def mean(self, gradient: torch.Tensor) -> None:
         """A part of the mean gradient."""
-        if self.scale is not None:
+        if self._scale is not None:
             self._mean = self._mean + _square(gradient)
 
     def end_step(self, usable: bool, factor: float) -> None:
         """Count the step unless a gradient was not finite. ``factor``: that of a gradient scaler."""
         local, mean = self._local, self._mean
         self._local = self._mean = torch.zeros((), device=self._wire.device)
-        if self.scale is None:
+        self._finish()
+        scale = self._scale
+        if scale is None:
             return
-        sums = self._wire.all_reduce(local.reshape(1).clone(), name="noise").wait()
-        if usable:
-            self.scale.add(float(sums) / self.scale.workers / factor**2, float(mean) / factor**2)
+        total = self._wire.note(local.reshape(1).clone())
+
+        def finish() -> None:
+            sums = float(total())
+            if usable:
+                scale.add(sums / scale.workers / factor**2, float(mean) / factor**2)
+
+        self._under_way = finish
+
+    def _finish(self) -> None:
+        """Count the step whose scalar was under way."""
+        finish, self._under_way = self._under_way, None
+        if finish is not None:
+            finish()
 
 
 def _square(values: torch.Tensor) -> torch.Tensor:
@@ -49,4 +71,4 @@ def _square(values: torch.Tensor) -> torch.Tensor:
     return norm * norm
 
 
-__all__ = ["NoiseMeter"]
+__all__ = ["MEASURABLE", "NoiseMeter"]

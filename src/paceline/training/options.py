@@ -9,6 +9,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy, parse_options
 from paceline.strategy.arguments import add_exchange_arguments
+from paceline.strategy.recipe import SCALINGS
 from paceline.training.job import Job
 
 DEFAULT_OUT = "runs/train"
@@ -21,6 +22,10 @@ DEFAULTS: dict[str, Any] = {
     "options": (),
     "optimizer": "momentum",
     "lr": 0.0,
+    "warmup": 0.0,
+    "decay": 0.0,
+    "scale_from": 0,
+    "scaling": None,
     "global_batch": 64,
     "seed": 0,
     "epochs": 10,
@@ -33,7 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
     add_exchange_arguments(parser)
     parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
-    parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate (default: the optimizer's)")
+    parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate, the peak (default: the optimizer's)")
+    parser.add_argument("--warmup", metavar="EPOCHS", type=float, help="epochs in which the rate rises (default 0)")
+    parser.add_argument("--decay", metavar="POWER", type=float, help="power of the rate's fall to 0 (default 0: none)")
+    parser.add_argument("--scale-from", metavar="B", type=int, help="batch that --lr and --warmup are for; both grow from it")
+    parser.add_argument("--scaling", metavar="RULE", help=f"of the rate: {', '.join(SCALINGS)} (default: the optimizer's)")
     parser.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all workers (default 64)")
     parser.add_argument("--epochs", metavar="E", type=int, help="passes over the data, in all (default 10)")
     parser.add_argument("--seed", metavar="S", type=int, help="of weights, order and rounding (default 0)")
@@ -58,6 +67,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
         strategy = before.strategy
         values |= {
             **before.identity,
+            "lr": before.lr,
             "options": strategy.options,
             "global_batch": strategy.global_batch_size,
             "workers": strategy.world_size,
@@ -74,6 +84,8 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
             raise UserError(f"--{name} is missing", "paceline train --help shows an example")
     if given["lr"] is not None and not 0 < given["lr"] < float("inf"):
         raise UserError(f"learning rate {given['lr']}", "give a positive number")
+    if given["scale_from"] == 0:
+        raise UserError("rates of a batch of 0", "give a whole number from 1 up")
     return Job(
         model=values["model"],
         data=values["data"],
@@ -87,6 +99,10 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
         ),
         epochs=values["epochs"],
         lr=values["lr"],
+        warmup=values["warmup"],
+        decay=values["decay"],
+        scale_from=values["scale_from"],
+        scaling=values["scaling"],
         seed=values["seed"],
         out=str(Path(options.out or options.resume or DEFAULT_OUT)),
         resume=options.resume,

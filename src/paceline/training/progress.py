@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from paceline.training.job import Job
 
@@ -42,7 +43,7 @@ class Progress:
             task = bar.add_task(self._job.label, total=(self._job.epochs - first) * steps_per_epoch)
             yield lambda number: bar.advance(task)
 
-    def epoch_done(self, entry: Mapping[str, float]) -> None:
+    def epoch_done(self, entry: Mapping[str, Any]) -> None:
         """The epoch's line."""
         if self._quiet or (sys.stderr.isatty() and entry["epoch"] < self._job.epochs):
             return

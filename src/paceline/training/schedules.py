@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from paceline.strategy.recipe import POWER, Recipe
 
 
-def scheduler(optimizer: Optimizer, recipe: Recipe) -> LambdaLR:
+def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> LambdaLR:
     """The recipe's rates for ``optimizer``; call its ``step`` after every step of the optimizer.
 
     Groups keep the proportions of their rates: the largest gets the recipe's peak.
+
+    Args:
+        steps_done: of a run that goes on; the next step has the rate that it would have had.
     """
-    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = group["initial_lr"] = recipe.lr * rate / max(rates)
-    return LambdaLR(optimizer, recipe.factor)
+        group["initial_lr"] = recipe.lr * (rate / max(rates))  # the peak itself where the groups are alike
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(group["initial_lr"])  # what a captured step reads stays where it is
+        else:
+            group["lr"] = group["initial_lr"]
+    return LambdaLR(optimizer, recipe.factor, last_epoch=steps_done - 1)
 
 
 def warmup_polynomial(

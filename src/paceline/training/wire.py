@@ -87,6 +87,22 @@ class Wire:
             work = dist.all_reduce(tensor, op=op, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: tensor)
 
+    def note(self, numbers: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Sum what describes a step over the ranks, in place; the function returned waits for it.
+
+        Nothing of the step itself: counted apart (``meter.bookkeeping_bytes``), and no event, since it may end in a later one.
+        """
+        self.meter.bookkeeping_bytes += ring_bytes(numbers.nbytes, self.world_size)
+        with collective():
+            work = dist.all_reduce(numbers, group=self.group, async_op=True)
+
+        def arrived() -> torch.Tensor:
+            with collective():
+                work.wait()
+            return numbers
+
+        return arrived
+
     def all_to_all(
         self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str
     ) -> Pending[Sequence[torch.Tensor]]:

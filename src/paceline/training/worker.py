@@ -21,17 +21,23 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.probe import join_group, on_gpus, probe_cluster
 from paceline.prediction import Prediction, predict
+from paceline.prediction.noise import batch_efficiency
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
+from paceline.strategy.recipe import Recipe
 from paceline.training import checkpoint
 from paceline.training.attach import attach, wrap
 from paceline.training.data import Dataset, load
 from paceline.training.job import Job
-from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step, mixed_seed
+from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step, mixed_seed, options_of
+from paceline.training.noise import MEASURABLE
+from paceline.training.optimizers.layerwise import Layerwise
 from paceline.training.profile import calibrate, mean_over_ranks
 from paceline.training.progress import Progress
+from paceline.training.schedules import scheduler
 from paceline.workload import Workload, call_factory, trace
 
+_TRANSFERS = 50  # of the trust ratios to the host, in a run
 _TIMEOUT = timedelta(minutes=5)  # a lost peer is noticed at once by its closed connection; this is for a silent one
 
 
@@ -139,8 +145,12 @@ def _run(job: Job, device: torch.device) -> None:
         progress.say(f"predicted: {prediction.step_time_s * 1e3:.3g} ms a step; written to {job.out}/prediction.json")
 
     ddp = wrap(module, strategy)
-    hook = attach(ddp, strategy.compression, exchange=strategy.exchange, seed=job.seed)
-    optimizer = make_optimizer(strategy.optimizer, ddp.parameters(), job.learning_rate)
+    noise = strategy.compression in MEASURABLE
+    hook = attach(ddp, strategy.compression, exchange=strategy.exchange, seed=job.seed, noise_scale=noise)
+    recipe = job.recipe(len(data.train_y) // strategy.global_batch_size)
+    every = min(1000, max(1, recipe.total_steps // _TRANSFERS))
+    optimizer = make_optimizer(strategy.optimizer, module.named_parameters(), recipe.lr, every)
+    recipe = replace(recipe, options=options_of(optimizer))
     trainer = Trainer(ddp, hook, optimizer, data, strategy, job.seed, device)
     trainer.settle_buckets()
     first, curve = 0, []
@@ -149,14 +159,20 @@ def _run(job: Job, device: torch.device) -> None:
         optimizer.load_state_dict(resumed["optimizer"])
         hook.load_state_dict(resumed["hook"])
         first, curve = resumed["epoch"], list(resumed["curve"])
+        trainer.skipped_before = resumed.get("skipped_steps", 0)
+        if isinstance(optimizer, Layerwise) and "diagnostics" in resumed:
+            optimizer.diagnostics.load_state_dict(resumed["diagnostics"])
+    trainer.schedule = scheduler(optimizer, recipe, first * trainer.steps_per_epoch)
 
     histogram = _train(job, trainer, progress, first, curve)
-    record = _record(job, trainer, curve, histogram, cluster, _resident() - before)
+    record = _record(job, trainer, recipe, curve, histogram, cluster, _resident() - before)
     if rank == 0:
-        RunDir(job.out).add_record(job.label, record)
+        label = RunDir(job.out).add_record(job.label, record)
+        if isinstance(optimizer, Layerwise):
+            optimizer.diagnostics.write(job.out, label)
 
 
-def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: list[dict[str, float]]) -> dict[str, Any]:
+def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: list[dict[str, Any]]) -> dict[str, Any]:
     """Every remaining epoch; appends to ``curve`` and returns the gradient histogram where one was taken."""
     histogram: dict[str, Any] = {}
     with progress.epochs(first, trainer.steps_per_epoch) as step:
@@ -172,7 +188,8 @@ def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: li
             accuracy = trainer.evaluate()
             trainer.check_replicas()
             seconds = sum(trainer.times.step[-trainer.steps_per_epoch :])
-            curve.append({"epoch": epoch + 1, "loss": loss, "accuracy": accuracy, "seconds": seconds})
+            entry = {"epoch": epoch + 1, "loss": loss, "accuracy": accuracy, "seconds": seconds}
+            curve.append({**entry, "noise_scale": trainer.noise_scale()})
             hooks: list[Any] | None = [None] * trainer.strategy.world_size if trainer.rank == 0 else None
             dist.gather_object(trainer.hook.state_dict(), hooks)  # residuals differ from rank to rank
             if trainer.rank == 0:
@@ -181,7 +198,10 @@ def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: li
                     "optimizer": trainer.optimizer.state_dict(),
                     "hook": hooks,
                     "curve": curve,
+                    "skipped_steps": trainer.skipped_steps,
                 }
+                if isinstance(trainer.optimizer, Layerwise):
+                    state["diagnostics"] = trainer.optimizer.diagnostics.state_dict()
                 checkpoint.save(Path(job.out), job, epoch + 1, state)
             progress.epoch_done(curve[-1])
     return histogram
@@ -204,8 +224,9 @@ def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:
 
 
 def _record(
-    job: Job, trainer: Trainer, curve: list[dict[str, float]], histogram: dict[str, Any], cluster: Cluster, grown: float
-) -> RunRecord:
+    job: Job, trainer: Trainer, recipe: Recipe, curve: list[dict[str, Any]], histogram: dict[str, Any], cluster: Cluster,
+    grown: float,
+) -> RunRecord:  # fmt: skip
     times, strategy, device = trainer.times, job.strategy, trainer.device
 
     def mean(values: list[float]) -> float:
@@ -254,6 +275,9 @@ def _record(
         environment={**environment(), "device": cluster.device.name, "threads": torch.get_num_threads()},
         histogram=histogram,
         cluster=asdict(cluster),
+        skipped_steps=trainer.skipped_steps,
+        recipe=recipe.to_json(),
+        batch_efficiency=batch_efficiency(curve, strategy.global_batch_size),
     )
 
 

@@ -17,7 +17,7 @@ import paceline
 from every_backend import ISAS, Guarded
 from paceline.training.optimizers import LAMB_VARIANTS, LARS_VARIANTS, native
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="the extension is not built")
+pytestmark = pytest.mark.skipif(not native.built(), reason="the extension is not built")
 VARIANTS = [*(("LARS", v) for v in LARS_VARIANTS), *(("LAMB", v) for v in LAMB_VARIANTS)]
 SHAPES = st.lists(
     st.one_of(

@@ -27,6 +27,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "the other's variant": ("LAMB", [P()], {"variant": "lr-outside"}, "unknown LAMB variant 'lr-outside'; legal: paper, "),
     "no parameters": ("LAMB", [], {}, "LAMB got no parameters"),
     "an empty group": ("LARS", [{"params": [P()]}, {"params": []}], {}, "LARS: parameter group 1 is empty"),
+    "a model": ("LARS", nn.Linear(2, 2), {}, "got a Linear; pass its named_parameters"),
+    "no rule": ("LAMB", [P()], {"exclude": None}, "exclude=None; legal: a rule's name, a list of patterns, or a function"),
     "complex": ("LAMB", [nn.Parameter(torch.ones(2, dtype=torch.complex64))], {}, "complex64; .*view_as_real"),
     "flattened": ("LARS", [("net.flat", flat())], {}, "net.flat belongs to FullyShardedDataParallel.*fully_shard"),
     "negative lr": ("LARS", [P()], {"lr": -1.0}, r"lr=-1.0; legal: 0 or more, finite"),
@@ -66,6 +68,20 @@ def test_sparse_gradients(kind: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, [*dense.parameters(), table.weight], strict=True))
 
 
+def changed(**options: Any) -> Any:
+    """A state that fits, with another value in its group or its first tensor's state; None takes it out."""
+    optimizer = trained("LAMB", (3, 2), (5,))
+    saved = optimizer.state_dict()
+    saved["state"] = {key: dict(state) for key, state in saved["state"].items()}
+    for name, value in options.items():
+        where = saved["state"][0] if name in saved["state"][0] else saved["param_groups"][0]
+        where[name] = value
+        if value is None:
+            del where[name]
+    optimizer.state_dict = lambda: saved
+    return optimizer
+
+
 def trained(kind: str, *shapes: tuple[int, ...], **options: Any) -> Any:
     optimizer = getattr(paceline, kind)([(f"w{i}", P(*shape)) for i, shape in enumerate(shapes)], **options)
     for p in optimizer.param_groups[0]["params"]:
@@ -80,9 +96,14 @@ def trained(kind: str, *shapes: tuple[int, ...], **options: Any) -> Any:
         (lambda: trained("LAMB", (2, 3), (5,)), r"the exp_avg of w0 is 2 x 3, the parameter 3 x 2"),
         (lambda: trained("LAMB", (3, 2)), r"groups of \[1\] tensors; this LAMB has \[2\]"),
         (lambda: trained("LAMB", (3, 2), (5,), variant="paper-v3"), "variant 'paper-v3', this LAMB of 'paper'"),
+        (lambda: changed(exp_avg=3.0), "the exp_avg of w0 is 3.0, no tensor; it is not a state of LAMB"),
+        (lambda: changed(step=None), "exp_avg, exp_avg_sq, no step; it is not a state of LAMB"),
+        (lambda: changed(weight_decay=-1.0), "weight_decay=-1.0; legal: 0 or more"),
+        (lambda: stepped(torch.optim.AdamW([P(3, 2), P(5)])), "groups of this state have no variant; it is not a state of L"),
+        (lambda: nn.Linear(3, 2), r"no optimizer's state: .*give what state_dict\(\) returned"),
         (lambda: stepped(torch.optim.SGD([P(3, 2), P(5)], momentum=0.9)), "momentum_buffer, no exp_avg; it is not a state"),
     ],
-    ids=["shape", "count", "variant", "kind"],
+    ids=["shape", "count", "variant", "number", "no step", "option", "AdamW", "a model's", "kind"],
 )
 def test_a_state_that_does_not_fit(saved: Any, message: str) -> None:
     optimizer = trained("LAMB", (3, 2), (5,))
@@ -91,6 +112,16 @@ def test_a_state_that_does_not_fit(saved: Any, message: str) -> None:
         optimizer.load_state_dict(saved().state_dict())
     for key, state in before["state"].items():
         assert all(torch.equal(value, optimizer.state_dict()["state"][key][name]) for name, value in state.items())
+
+
+def test_steps_may_be_plain_numbers() -> None:
+    """As other optimizers keep them."""
+    one, other = trained("LAMB", (3, 2), (5,)), trained("LAMB", (3, 2), (5,))
+    other.load_state_dict(changed(step=1).state_dict())
+    for optimizer in (one, other):
+        stepped(optimizer)
+    for a, b in zip(one.param_groups[0]["params"], other.param_groups[0]["params"], strict=True):
+        assert torch.equal(a, b)
 
 
 def stepped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -44,6 +44,13 @@ def test_a_rank_that_owns_nothing_joins_in() -> None:
     same(first["zero, one parameter"]["weights"], second["zero, one parameter"]["weights"])
 
 
+def test_the_state_of_zero_goes_on_alone() -> None:
+    """Gathered, saved and loaded where nothing is sharded: the same next step."""
+    first = launch_once(run, 2)[0]["zero"]["LAMB"]
+    same(first["alone"], first["together"])
+    assert any(not first["alone"][name].equal(before) for name, before in first["weights"].items())
+
+
 def test_the_state_moves_to_another_number_of_workers() -> None:
     """From two to one and back: the weights of a run that stayed."""
     for result in launch_once(run, 2):

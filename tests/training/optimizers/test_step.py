@@ -237,6 +237,18 @@ def test_diagnostics_are_the_norms_and_ratios(kind: str, foreach: bool | None) -
     assert d.steps.size == 0
 
 
+def test_diagnostics_keep_every_tensor_apart() -> None:
+    a, b = (nn.Parameter(torch.full((4,), value)) for value in (2.0, 200.0))
+    optimizer = paceline.LARS([("a", a), ("b", b)], lr=0.0, diagnostics_every=2)
+    for gradients in ("a", "b", "ab", "a"):
+        for name, p in (("a", a), ("b", b)):
+            p.grad = torch.ones(4) if name in gradients else None
+        optimizer.step()
+    d = optimizer.diagnostics
+    assert d.names == ["a", "b"] and d.steps.tolist() == [1, 2, 3, 4]
+    np.testing.assert_array_equal(d.weight_norm, [[4, np.nan], [np.nan, 400], [4, 400], [4, np.nan]])
+
+
 @BOTH
 def test_the_whole_step_compiles(kind: str) -> None:
     """In one graph, without a branch that depends on data: the infinity is skipped inside of it."""

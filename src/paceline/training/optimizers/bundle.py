@@ -20,6 +20,21 @@ def listed(tensors: object) -> list[Tensor]:
     return list(cast(Iterable[Tensor], tensors))
 
 
+def dense(weight: Tensor, words: list[Tensor]) -> bool:
+    """Whether weight and fp32 state lie without gaps and in one order, so that one loop over memory serves them."""
+    if not weight.is_contiguous() and not (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)):
+        return False
+    order = weight.stride()
+    return not [word for word in words if word.stride() != order or word.dtype != torch.float32]
+
+
+def fitted(gradient: Tensor, weight: Tensor) -> Tensor:
+    """The gradient in the weight's precision and order: itself or a copy."""
+    if gradient.dtype == weight.dtype and gradient.stride() == weight.stride():
+        return gradient
+    return torch.empty_like(weight).copy_(gradient)
+
+
 def scalar_dtype(weight: Tensor) -> torch.dtype:
     """The type of norms, ratios and corrections beside such weights: fp64 on CPUs, which lack nothing for it."""
     return torch.float64 if weight.device.type == "cpu" or weight.dtype == torch.float64 else torch.float32
@@ -32,7 +47,7 @@ class Bundle:
     Attributes:
         group: the parameter group with its options.
         excluded: neither decay nor ratio.
-        native: served by the C++ kernels, not by torch's foreach functions.
+        kernels: the module whose kernels serve them; None: torch's foreach functions do.
         parameters: as the user gave them, DTensors and 16-bit ones included.
         weights: what is computed on: this rank's part; the fp32 master of 16-bit parameters.
         gradients: this rank's part, in the parameter's precision.
@@ -40,11 +55,12 @@ class Bundle:
         steps: counters of steps done, numbers on the device.
         scale: what gradients are multiplied with first, a number or a tensor of one.
         corrections: what the optimizer needs in both passes.
+        tables: what the kernels do.
     """
 
     group: dict[str, Any]
     excluded: bool
-    native: bool
+    kernels: Any
     device: torch.device
     names: list[str] = field(default_factory=list)
     parameters: list[Tensor] = field(default_factory=list)
@@ -54,6 +70,7 @@ class Bundle:
     steps: list[Tensor] = field(default_factory=list)
     scale: float | Tensor = 1.0
     corrections: Any = None
+    tables: Any = None
 
     def add(
         self, name: str, parameter: Tensor, weight: Tensor, gradient: Tensor, words: list[Tensor], step: Tensor | None

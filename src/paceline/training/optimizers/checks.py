@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ def check_group(kind: str, index: int, group: Mapping[str, Any], variants: Mappi
     if not group["params"] and not may_be_empty:
         raise UserError(
             f"{kind}: parameter group {index} is empty",
-            "leave it out; under ZeroRedundancyOptimizer, where a rank may own nothing, pass norm_group=",
+            "leave it out; under ZeroRedundancyOptimizer, where a rank may own nothing, pass norm_group=\"world\"",
         )
     for i, parameter in enumerate(group["params"]):
         name = group["param_names"][i] if "param_names" in group else f"parameter {i} of group {index}"
@@ -64,8 +64,10 @@ def _in_range(kind: str, name: str, value: Any, low: float, high: float) -> None
         raise UserError(f"{kind}: {name}={value!r}; legal: {legal}")
 
 
-def check_state(kind: str, groups: Sequence[Mapping[str, Any]], saved: Mapping[str, Any], words: Sequence[str]) -> None:
-    """Raises UserError unless ``saved`` is the state of the same optimizer, variant, groups and shapes."""
+def check_state(
+    kind: str, groups: Sequence[Mapping[str, Any]], saved: Mapping[str, Any], words: Sequence[str], options: Iterable[str]
+) -> None:
+    """Raises UserError unless ``saved`` is the state of the same optimizer, variant, groups, shapes and options."""
     sizes = [len(group["params"]) for group in groups]
     given = [len(group["params"]) for group in saved["param_groups"]]
     if sizes != given:
@@ -84,6 +86,10 @@ def check_state(kind: str, groups: Sequence[Mapping[str, Any]], saved: Mapping[s
             state = saved["state"].get(key)
             if state:
                 _check_tensors(kind, name, parameter, state, words)
+        missing = sorted(set(options) - {"exclude"} - other.keys())
+        if missing:
+            raise UserError(f"the groups of this state have no {', '.join(missing)}", f"it is not a state of {kind}")
+        _check_numbers(kind, other)
 
 
 def _check_tensors(kind: str, name: str, parameter: Tensor, state: Mapping[str, Any], words: Sequence[str]) -> None:
@@ -93,7 +99,11 @@ def _check_tensors(kind: str, name: str, parameter: Tensor, state: Mapping[str, 
             f"the state of {name} has {', '.join(sorted(state)) or 'nothing'}, no {missing[0]}", f"it is not a state of {kind}"
         )
     for word in (*words, "master"):
-        if word in state and state[word].shape != parameter.shape:
+        if word not in state or word == "step":
+            continue
+        if not isinstance(state[word], Tensor):
+            raise UserError(f"the {word} of {name} is {state[word]!r}, no tensor", f"it is not a state of {kind}")
+        if state[word].shape != parameter.shape:
             shape, wanted = (" x ".join(map(str, t.shape)) or "one number" for t in (state[word], parameter))
             raise UserError(
                 f"the {word} of {name} is {shape}, the parameter {wanted}", "load the state of this network, of all its shards"
@@ -104,8 +114,8 @@ def owned(state: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
     """A copy of a saved state for this parameter: on its device, in fp32 or better."""
     wide = torch.float64 if parameter.dtype == torch.float64 else torch.float32
     return {
-        key: value.detach().to(parameter.device, torch.float32 if key == "step" else wide, copy=True)
-        if isinstance(value, Tensor)
+        key: torch.as_tensor(value).detach().to(parameter.device, torch.float32 if key == "step" else wide, copy=True)
+        if isinstance(value, Tensor) or key == "step"
         else value
         for key, value in state.items()
     }

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from paceline.errors import UserError
-from paceline.training.optimizers import native
 from paceline.training.optimizers.bundle import Bundle, listed, scalar_dtype
 from paceline.training.optimizers.layerwise import Layerwise, kept, rates
-from paceline.training.optimizers.norms import add_ranks, add_shards, squares
+from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, squares
 from paceline.training.optimizers.rules import DEFAULT_RULE, Exclude
 from paceline.training.optimizers.trust import LAMB_VARIANTS, trust_ratio, variant_of
 
@@ -62,7 +60,7 @@ class LAMB(Layerwise):
         maximize: bool = False,
         capturable: bool = False,
         foreach: bool | None = None,
-        norm_group: dist.ProcessGroup | None = None,
+        norm_group: NormGroup = None,
         diagnostics_every: int = 0,
     ) -> None:
         published = variant_of("LAMB", variant, LAMB_VARIANTS)
@@ -98,8 +96,8 @@ class LAMB(Layerwise):
 
     def _sums(self, bundle: Bundle) -> Tensor:
         bundle.corrections = _corrections(bundle)
-        if bundle.native:
-            return native.lamb_sums(bundle)
+        if bundle.kernels:
+            return cast(Tensor, bundle.kernels.lamb_sums(bundle))
         dtype, parts = scalar_dtype(bundle.weights[0]), []
         beta1, beta2 = bundle.group["betas"]
         for part in bundle.chunks():
@@ -117,11 +115,10 @@ class LAMB(Layerwise):
 
     def _write(self, bundle: Bundle, ratio: Tensor, finite: Tensor) -> None:
         rate = rates(bundle.group, ratio)
-        if bundle.native:
-            if finite:
-                native.lamb_step(bundle, rate)
-                bundle.publish(slice(None))
-                torch._foreach_add_(bundle.steps, 1)
+        if bundle.kernels:
+            bundle.kernels.lamb_step(bundle, rate, finite)
+            bundle.publish(slice(None))
+            torch._foreach_add_(bundle.steps, finite.to(torch.float32))
             return
         dtype = bundle.weights[0].dtype
         beta1, beta2 = bundle.group["betas"]
@@ -145,8 +142,8 @@ class LAMB(Layerwise):
 
 
 def _gradient_squares(bundle: Bundle) -> Tensor:
-    if bundle.native:
-        return native.gradient_squares(bundle)
+    if bundle.kernels:
+        return cast(Tensor, bundle.kernels.gradient_squares(bundle))
     dtype = scalar_dtype(bundle.weights[0])
     return torch.cat([squares(bundle.scaled(part), dtype) for part in bundle.chunks()])
 

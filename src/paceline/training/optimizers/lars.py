@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from paceline.errors import UserError
-from paceline.training.optimizers import native
 from paceline.training.optimizers.bundle import Bundle, listed, scalar_dtype
 from paceline.training.optimizers.layerwise import Layerwise, kept, rates
-from paceline.training.optimizers.norms import squares
+from paceline.training.optimizers.norms import NormGroup, squares
 from paceline.training.optimizers.rules import DEFAULT_RULE, Exclude
 from paceline.training.optimizers.trust import LARS_VARIANTS, LarsVariant, trust_ratio, variant_of
 
@@ -34,8 +32,9 @@ class LARS(Layerwise):
         exclude: which tensors have neither decay nor ratio (``rules.Exclude``); ``excluded()`` lists them.
         maximize: ascend.
         capturable: accepted for torch's sake: every step can be captured in a CUDA graph anyway, if lr is a tensor.
-        foreach: True keeps fp32 tensors of the CPU from the C++ kernels.
-        norm_group: ranks that hold other tensors of the same model (ZeroRedundancyOptimizer): one flag for all of them says
+        foreach: True keeps fp32 tensors from the kernels (C++ on the CPU, Triton on NVIDIA GPUs).
+        norm_group: ranks that hold other tensors of the same model: "world" or a group; always give it under
+            ZeroRedundancyOptimizer (there "world" can be saved with its state, a group cannot). One flag for all of them says
             whether the step is skipped. Shards of a tensor (``fully_shard``) need none.
         diagnostics_every: steps between two transfers of ``diagnostics``; 0 keeps none.
 
@@ -65,7 +64,7 @@ class LARS(Layerwise):
         maximize: bool = False,
         capturable: bool = False,
         foreach: bool | None = None,
-        norm_group: dist.ProcessGroup | None = None,
+        norm_group: NormGroup = None,
         diagnostics_every: int = 0,
     ) -> None:
         published = variant_of("LARS", variant, LARS_VARIANTS)
@@ -88,8 +87,8 @@ class LARS(Layerwise):
 
     def _sums(self, bundle: Bundle) -> Tensor:
         joint = _variant(bundle).denominator == "joint"
-        if bundle.native:
-            return native.lars_sums(bundle, joint)
+        if bundle.kernels:
+            return cast(Tensor, bundle.kernels.lars_sums(bundle, joint))
         dtype, parts = scalar_dtype(bundle.weights[0]), []
         for part in bundle.chunks():
             divisor = _direction(bundle, part, bundle.scaled(part)) if joint else bundle.scaled(part)
@@ -108,10 +107,9 @@ class LARS(Layerwise):
             gain, rate = rates(group, ratio), torch.ones((), dtype=ratio.dtype, device=ratio.device)
         else:
             gain, rate = ratio, rates(group, torch.ones((), dtype=ratio.dtype, device=ratio.device))
-        if bundle.native:
-            if finite:
-                native.lars_step(bundle, gain, float(rate))
-                bundle.publish(slice(None))
+        if bundle.kernels:
+            bundle.kernels.lars_step(bundle, gain, rate, finite)
+            bundle.publish(slice(None))
             return
         dtype = bundle.weights[0].dtype
         rate = torch.where(finite, -rate, 0).to(dtype)

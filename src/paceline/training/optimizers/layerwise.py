@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paceline.errors import UserError
-from paceline.training.optimizers import native
-from paceline.training.optimizers.bundle import Bundle
+from paceline.errors import UserError, unknown
+from paceline.training.optimizers.bundle import Bundle, fitted
 from paceline.training.optimizers.checks import check_group, check_state, owned
 from paceline.training.optimizers.diagnostics import Diagnostics
-from paceline.training.optimizers.norms import add_ranks, add_shards, like_parameter, local
+from paceline.training.optimizers.kernels import callable_now
+from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, like_parameter, local
 from paceline.training.optimizers.rules import Exclude, check_patterns_match, is_excluded
 
 _LOW = (torch.bfloat16, torch.float16)
@@ -40,16 +40,20 @@ class Layerwise(torch.optim.Optimizer, ABC):
         params: Any,
         defaults: dict[str, Any],
         foreach: bool | None,
-        norm_group: dist.ProcessGroup | None,
+        norm_group: NormGroup,
         diagnostics_every: int,
     ) -> None:
         if diagnostics_every < 0:
             raise UserError(f"diagnostics_every={diagnostics_every}", "give the steps between two transfers, or 0 for none")
-        self._foreach, self.norm_group = foreach, norm_group
+        if isinstance(norm_group, str) and norm_group != "world":
+            raise unknown("norm_group", norm_group, ["world"])
+        self._foreach, self._norm_group = foreach, norm_group
         self._names: list[list[str]] = []
         self._excluded: list[list[bool]] = []
         self._skipped: Tensor | None = None
         self._diagnostics = Diagnostics(diagnostics_every)
+        if isinstance(params, torch.nn.Module):
+            raise UserError(f"{self._kind} got a {type(params).__name__}", "pass its named_parameters()")
         groups = params if isinstance(params, Tensor) else list(params)
         if not isinstance(groups, Tensor) and not groups:
             raise UserError(f"{self._kind} got no parameters", "pass model.named_parameters()")
@@ -97,6 +101,11 @@ class Layerwise(torch.optim.Optimizer, ABC):
         """
         pairs = zip(self._names, self._excluded, strict=True)
         return [name for names, out in pairs for name, excluded in zip(names, out, strict=True) if excluded]
+
+    @property
+    def norm_group(self) -> dist.ProcessGroup | None:
+        """Ranks that hold other tensors of the same model."""
+        return cast(dist.ProcessGroup, dist.group.WORLD) if isinstance(self._norm_group, str) else self._norm_group
 
     @property
     def skipped_steps(self) -> int:
@@ -185,7 +194,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
     def _bundles(self) -> Iterator[Bundle]:
         """Parameters with a gradient, put together where one path serves them alike."""
         made: dict[tuple[Any, ...], Bundle] = {}
-        may_be_native = not self._foreach and native.available()
+        possible = [] if self._foreach else callable_now()
         for index, group in enumerate(self.param_groups):
             for parameter, name, excluded in zip(group["params"], self._names[index], self._excluded[index], strict=True):
                 if parameter.grad is None:
@@ -198,12 +207,12 @@ class Layerwise(torch.optim.Optimizer, ABC):
                 state = self._state_of(parameter)
                 weight, words = local(state.get("master", parameter)), [local(state[word]) for word in self._words]
                 gradient = like_parameter(parameter.grad, parameter)
-                serves = may_be_native and native.serves(weight, words)
-                if serves:
-                    gradient = native.fitted(gradient, weight)
-                key = (index, excluded, serves, weight.device, parameter.dtype, gradient.dtype)
+                kernels = next((one for one in possible if one.serves(weight, words)), None)
+                if kernels:
+                    gradient = fitted(gradient, weight)
+                key = (index, excluded, kernels, weight.device, parameter.dtype, gradient.dtype)
                 if key not in made:
-                    made[key] = Bundle(group, excluded, serves, weight.device)
+                    made[key] = Bundle(group, excluded, kernels, weight.device)
                 made[key].add(name, parameter, weight, gradient, words, state.get("step"))
         return iter(made.values())
 
@@ -221,9 +230,10 @@ class Layerwise(torch.optim.Optimizer, ABC):
         return state
 
     def state_dict(self) -> dict[str, Any]:
-        """See ``torch.optim.Optimizer``; the exclusion rule is the program's and is left out."""
+        """See ``torch.optim.Optimizer``; the exclusion rule and the group of ranks are the program's and are left out."""
         packed = dict(super().state_dict())
-        packed["param_groups"] = [{k: v for k, v in g.items() if k != "exclude"} for g in packed["param_groups"]]
+        programs = ("exclude", "norm_group")  # the latter put there by ZeroRedundancyOptimizer
+        packed["param_groups"] = [{k: v for k, v in g.items() if k not in programs} for g in packed["param_groups"]]
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -232,11 +242,14 @@ class Layerwise(torch.optim.Optimizer, ABC):
         Raises:
             UserError: a state of other groups, shapes, another variant or another optimizer. Nothing was loaded then.
         """
+        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= state_dict.keys():
+            raise UserError("this is no optimizer's state: it has no state and param_groups", "give what state_dict() returned")
         rules = [group["exclude"] for group in self.param_groups]
         given: dict[str, Any] = {}
 
         def look(optimizer: torch.optim.Optimizer, adapted: dict[str, Any]) -> None:
-            check_state(self._kind, self.param_groups, adapted, self._words)
+            words = (*self._words, "step") if self._counts_steps else self._words
+            check_state(self._kind, self.param_groups, adapted, words, self.defaults)
             given.update(adapted)
 
         last = self.register_load_state_dict_pre_hook(look)  # behind those that adapt the state
@@ -255,7 +268,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         self._learn_names()
 
     def __getstate__(self) -> dict[str, Any]:
-        mine = ("_foreach", "norm_group", "_names", "_excluded", "_skipped", "_diagnostics")
+        mine = ("_foreach", "_norm_group", "_names", "_excluded", "_skipped", "_diagnostics")
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in mine}}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from paceline.training.optimizers.bundle import Bundle
+from paceline.training.optimizers.bundle import Bundle, dense
 
 try:
     from paceline import _native
@@ -13,26 +13,14 @@ except ImportError:  # a source tree without a build
     _native = None  # type: ignore[assignment]
 
 
-def available() -> bool:
-    """Whether the extension was built and can be called here: not while torch traces the step."""
-    return _native is not None and not torch.compiler.is_compiling()
+def built() -> bool:
+    """Whether the extension was built."""
+    return _native is not None
 
 
 def serves(weight: Tensor, words: list[Tensor]) -> bool:
-    """Whether the kernels can take this tensor and its state: dense, and all in one order."""
-    if weight.dtype != torch.float32 or not weight.is_cpu:
-        return False
-    if not weight.is_contiguous() and not (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)):
-        return False
-    order = weight.stride()
-    return not [word for word in words if word.stride() != order or word.dtype != torch.float32]
-
-
-def fitted(gradient: Tensor, weight: Tensor) -> Tensor:
-    """The gradient in the weight's precision and order: itself or a copy."""
-    if gradient.dtype == weight.dtype and gradient.stride() == weight.stride():
-        return gradient
-    return torch.empty_like(weight).copy_(gradient)
+    """Whether the kernels can take this tensor and its state."""
+    return weight.is_cpu and weight.dtype == torch.float32 and dense(weight, words)
 
 
 def gradient_squares(bundle: Bundle) -> Tensor:
@@ -52,11 +40,13 @@ def lars_sums(bundle: Bundle, joint: bool) -> Tensor:
     return sums
 
 
-def lars_step(bundle: Bundle, gain: Tensor, rate: float) -> None:
-    """Pass 2 of LARS: v <- momentum * v + gain * (g + decay * w);  w <- w - rate * v."""
+def lars_step(bundle: Bundle, gain: Tensor, rate: Tensor, finite: Tensor) -> None:
+    """Pass 2 of LARS: v <- momentum * v + gain * (g + decay * w);  w <- w - rate * v; nothing where ``finite`` is false."""
+    if not finite:
+        return
     _native.lars_step(
         _addresses(bundle.weights), _addresses(bundle.gradients), _addresses(bundle.words[0]), _sizes(bundle),
-        gain.to(torch.float32).numpy(), rate, float(bundle.scale), bundle.decay, bundle.group["momentum"],
+        gain.to(torch.float32).numpy(), float(rate), float(bundle.scale), bundle.decay, bundle.group["momentum"],
         bundle.group["nesterov"], torch.get_num_threads(),
     )  # fmt: skip
 
@@ -68,9 +58,10 @@ def lamb_sums(bundle: Bundle) -> Tensor:
     return sums
 
 
-def lamb_step(bundle: Bundle, rate: Tensor) -> None:
-    """Pass 2 of LAMB: new moments;  w <- w - rate * u."""
-    _native.lamb_step(*_lamb(bundle), rate.to(torch.float32).numpy(), torch.get_num_threads())
+def lamb_step(bundle: Bundle, rate: Tensor, finite: Tensor) -> None:
+    """Pass 2 of LAMB: new moments;  w <- w - rate * u; nothing where ``finite`` is false."""
+    if finite:
+        _native.lamb_step(*_lamb(bundle), rate.to(torch.float32).numpy(), torch.get_num_threads())
 
 
 def _lamb(bundle: Bundle) -> tuple[object, ...]:

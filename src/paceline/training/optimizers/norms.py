@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+NormGroup: TypeAlias = "dist.ProcessGroup | str | None"
+"""Ranks that hold other tensors of the same model: a group, or "world" for all of them."""
 
 
 def is_sharded(tensor: Tensor) -> bool:

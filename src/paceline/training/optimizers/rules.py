@@ -32,7 +32,7 @@ def check_rule(rule: Exclude, named: bool) -> None:
                 f"unknown exclusion rule {rule!r}; legal: {', '.join(RULES)}",
                 f"did you mean {near!r}? A pattern of names goes into a list: exclude=[{rule!r}]",
             )
-    elif not all(isinstance(pattern, str) for pattern in rule):
+    elif not isinstance(rule, Sequence) or not all(isinstance(pattern, str) for pattern in rule):
         raise UserError(f"exclude={rule!r}; legal: a rule's name, a list of patterns, or a function of (name, tensor)")
     elif not named:
         raise UserError(

@@ -1,0 +1,206 @@
+"""What is best among candidates: by the goal, by number of devices, and the front of time against money."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.errors import UserError
+from paceline.hardware.prices import Price
+from paceline.planning.choice import Choice
+from paceline.planning.evaluate import log_spread
+from paceline.planning.goal import Array, Goal
+from paceline.planning.space import Candidate, Tally
+from paceline.planning.why import describe, difference
+from paceline.planning.work import Work
+from paceline.prediction import Prediction
+from paceline.prediction.uncertainty import Z80
+from paceline.strategy import BUCKET_BYTES, Strategy
+from paceline.workload.layers import Workload
+
+FRONT = 12
+"""Points of the front that are predicted whole; it is thinned evenly where it has more."""
+COUNTS = 12
+"""Numbers of devices whose best strategy is predicted whole; thinned evenly where there are more."""
+PLAIN = 0.01
+"""A choice off the plain way (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
+TIE = 0.01
+"""Strategies this near to the best are told apart by the other quantity: the same money for less time, and the reverse;
+where nothing is known of what a larger batch costs, by the smaller batch before that."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The candidates that fit, with what each takes for the whole work.
+
+    Attributes:
+        known: whether it is known how many samples each takes to the target.
+    """
+
+    workload: Workload
+    work: Work
+    goal: Goal
+    prices: Mapping[str, Price | None]
+    made: Sequence[Candidate]
+    step_s: Array
+    time_s: Array
+    usd: Array
+    known: NDArray[np.bool_]
+    predict: Callable[..., Prediction]
+
+    def choice(self, index: int, best: Choice | None = None) -> Choice:
+        """The whole prediction of one; ``best``: what its reason is told against."""
+        cluster, strategy = self.made[index]
+        p = self.predict(self.workload, cluster, strategy)
+        samples = self.work.samples(strategy)
+        time = p.step_time_s * samples / strategy.global_batch_size
+        of_samples = self.work.spread(strategy.global_batch_size)
+        spread = math.hypot(log_spread(p.low_s, p.high_s), of_samples)
+        low, high = p.low_s / p.step_time_s, p.high_s / p.step_time_s
+        if of_samples:
+            low, high = math.exp(-Z80 * spread), math.exp(Z80 * spread)
+        one = self.prices[cluster.device.name]
+        usd = one.usd(cluster.world_size, time) if one else math.nan
+        found = Choice(
+            cluster=cluster, strategy=strategy, prediction=p, samples=samples, time_s=time, time_low_s=time * low,
+            time_high_s=time * high, usd=usd, usd_low=usd * low, usd_high=usd * high,
+            meets=self.goal.chance(usd if self.goal.kind == "budget" else time, spread),
+            beyond_least=self.work.beyond_least(strategy.global_batch_size), recipe=self.work.recipe(strategy),
+        )  # fmt: skip
+        reason = difference(found, best) if best else f"waits for {p.bottleneck} most"
+        return replace(found, reason=reason)
+
+
+def table_of(
+    workload: Workload, work: Work, goal: Goal, prices: Mapping[str, Price | None], made: Sequence[Candidate],
+    step_s: Array, predictor: Callable[..., Prediction],
+) -> Table:
+    """Seconds and dollars of the whole work with each of ``made``, whose steps take ``step_s`` seconds."""
+    steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])
+    rate = {name: one.usd_per_device_hour / 3600 if one else math.nan for name, one in prices.items()}
+    dollars = np.array([rate[c.device.name] * c.world_size for c, _ in made])
+    known = np.array([work.known(s.compression) for _, s in made])
+    return Table(workload, work, goal, prices, made, step_s, step_s * steps, step_s * steps * dollars, known, predictor)
+
+
+def ranked(goal: Goal, table: Table, left_out: Tally) -> list[int]:
+    """Indices, the best first, of what meets the goal with a known number of samples.
+
+    Raises:
+        UserError: nothing meets the limit; the nearest, and by how much it misses.
+    """
+    known = table.known
+    unknown = "how many more samples the compression takes to the target is unknown"
+    left_out.add(unknown, int((~known).sum()), "--penalty says it")
+    limited = goal.limited(table.time_s, table.usd)
+    allowed = np.flatnonzero(known & (limited <= goal.limit))
+    if not len(allowed):
+        near = int(np.flatnonzero(known)[limited[known].argmin()])
+        over = float(limited[near])
+        raise UserError(
+            f"no strategy meets {goal}: the nearest takes {goal.amount(over)}, {_over(over / goal.limit)}, with "
+            f"{describe(*table.made[near])}",
+            f"give {goal.kind}={_wide(goal, over)} or more{', or more nodes' if goal.kind == 'deadline' else ''}",
+        )
+    return _sorted(table, allowed)
+
+
+def _sorted(table: Table, allowed: NDArray[np.intp]) -> list[int]:
+    """Those indices, the best for the goal's quantity first; plainer ways and what is as good for less of the other first."""
+    goal = table.goal
+    plain = np.array([1 + PLAIN * _detours(table.made[i][1]) for i in allowed.tolist()])
+    score = goal.score(table.time_s, table.usd)[allowed] * plain
+    other = np.nan_to_num((table.time_s if goal.by_cost else table.usd)[allowed]) * plain
+    near = score <= score.min() * (1 + TIE)
+    batch = np.array([0 if table.work.curve else table.made[i][1].global_batch_size for i in allowed.tolist()])
+    order = np.lexsort((score, np.where(near, other, score), np.where(near, batch, 0), ~near))
+    return [int(i) for i in allowed[order]]
+
+
+def by_devices(table: Table, best: int) -> list[int]:
+    """The best of each device and number of devices, in the order of the space: of what meets the limit, or what is nearest to
+    it. Thinned evenly, but for the place of the ``best``."""
+    places: dict[tuple[str, int], list[int]] = {}
+    for index in np.flatnonzero(table.known).tolist():
+        places.setdefault(_place(table, index), []).append(index)
+    found = {place: _best_of(table, np.array(members, dtype=np.intp)) for place, members in places.items()}
+    found[_place(table, best)] = best
+    kept = {*_thin(list(found.values()), COUNTS), best}
+    return [i for i in found.values() if i in kept]
+
+
+def _place(table: Table, index: int) -> tuple[str, int]:
+    cluster = table.made[index][0]
+    return cluster.device.name, cluster.world_size
+
+
+def _best_of(table: Table, members: NDArray[np.intp]) -> int:
+    limited = table.goal.limited(table.time_s, table.usd)[members]
+    meeting = members[limited <= table.goal.limit]
+    return _sorted(table, meeting)[0] if len(meeting) else int(members[limited.argmin()])
+
+
+def preferred(table: Table, order: Sequence[int]) -> str:
+    """Why the best is not the one with the smallest time or cost; empty where it is."""
+    score = table.goal.score(table.time_s, table.usd)
+    first = order[0]
+    least = min(order, key=lambda i: float(score[i]))
+    behind = float(score[first] / score[least]) - 1
+    if behind < 0.0005:
+        return ""
+    one, other = table.made[first][1], table.made[least][1]
+    why = "as the cheaper" if not table.goal.by_cost else "as the faster"
+    if _detours(one) < _detours(other):
+        why = "as simpler"
+    elif one.global_batch_size < other.global_batch_size:
+        why = "for its smaller batch"
+    what = "cheapest" if table.goal.by_cost else "fastest"
+    return f"preferred {why}: within {behind:.1%} of the {what}, {describe(*table.made[least])}"
+
+
+def _over(ratio: float) -> str:
+    return f"{ratio - 1:.0%} more" if ratio < 10 else f"{ratio:,.0f} times as much"
+
+
+def _wide(goal: Goal, value: float) -> str:
+    """A limit that holds ``value``, as it is typed."""
+    if goal.kind == "budget":
+        return f"{math.ceil(value)}"
+    return f"{math.ceil(value / 3600 * 10) / 10:g}h" if value > 3600 else f"{math.ceil(value)}s"
+
+
+def _detours(s: Strategy) -> int:
+    """Choices that are off the plain way."""
+    others = (s.exchange != "allreduce" and s.compression == "dense", s.bucket_bytes != BUCKET_BYTES, s.grad_accum_steps > 1)
+    return sum((s.compression != "dense", s.sharding != "ddp", s.recompute, *others))
+
+
+def distinct(order: Sequence[int], made: Sequence[Candidate]) -> list[int]:
+    """Of strategies that differ only in exchange, bucket, recomputation or micro steps, the first."""
+    first: dict[tuple[object, ...], int] = {}
+    for i in order:
+        c, s = made[i]
+        first.setdefault((c.device.name, c.world_size, s.global_batch_size, s.precision, s.compression, s.sharding), i)
+    return list(first.values())
+
+
+def front(table: Table) -> list[int]:
+    """Pareto front of time against money, among strategies whose samples are known; one without a price counts by its time
+    alone, so that it is on it only as the fastest of all."""
+    known = np.flatnonzero(table.known)
+    usd = np.nan_to_num(table.usd, nan=math.inf)
+    order = known[np.lexsort((usd[known], table.time_s[known]))]
+    costs = usd[order]
+    before = np.concatenate(([math.inf], np.minimum.accumulate(costs)[:-1]))
+    return _thin([int(order[0]), *(int(i) for i in order[1:][costs[1:] < before[1:] * (1 - 1e-9)])], FRONT)
+
+
+def _thin(found: Sequence[int], most: int) -> list[int]:
+    """At most ``most`` of them, both ends kept."""
+    if len(found) <= most:
+        return list(found)
+    return [found[i] for i in sorted({round(x) for x in np.linspace(0, len(found) - 1, most)})]

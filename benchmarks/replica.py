@@ -150,6 +150,7 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: Tensor, band: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        band = band.to(x.dtype)
         root = functional.conv2d(x.square(), band).add_(1.0).rsqrt_()  # s^-1/2
         scale = root.sqrt().mul_(root)
         ctx.save_for_backward(x, band, root, scale)

@@ -18,6 +18,7 @@ import pytest
 import paceline
 import samples
 from paceline.cli import Parser, build_parser, main
+from paceline.codecs import bench
 from paceline.errors import UserError
 from paceline.rundir import RunDir
 from paceline.strategy import COMPRESSIONS, EXCHANGES
@@ -174,6 +175,16 @@ def test_bench_codec_text_fits_the_terminal(capsys: pytest.CaptureFixture[str]) 
     code, out, err = run(capsys, "bench", "codec", "--size", "4kB")
     assert (code, err) == (0, "") and max(map(len, out.splitlines())) <= 80
     assert "decode_add" in out and "memcpy" in out
+
+
+@pytest.mark.parametrize("rate", [3e-6, 0.00497, 0.0265, 1.234, 98765.4])
+def test_rates_of_any_size_fit_the_terminal(rate: float) -> None:
+    speed = bench.Speed(
+        codec="inceptionn-scaled", direction="decode_add", backend="reference", threads=1, elements=1000, ratio=12.34,
+        repetitions=15, gb_per_s=rate, low_gb_per_s=rate, high_gb_per_s=rate, gb_per_s_per_core=rate, memcpy_threads=1,
+        memcpy_gb_per_s=rate, memcpy_gb_per_s_per_core=rate, relative_to_memcpy=1.0,
+    )  # fmt: skip
+    assert max(map(len, bench.text([speed]).splitlines())) <= 80
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

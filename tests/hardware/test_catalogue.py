@@ -341,8 +341,11 @@ IMPORT_COST = """
 import sys, time
 began = time.process_time()
 import paceline.hardware
-print(time.process_time() - began)
+took = time.process_time() - began
 print(*sorted({"torch", "numpy", "tomllib", "importlib.resources", "difflib"} & set(sys.modules)))
+began = time.process_time()
+import asyncio, email.message, http.server, multiprocessing.pool, tarfile, unittest.mock, xml.etree.ElementTree
+print(took / (time.process_time() - began))
 """
 
 
@@ -357,8 +360,8 @@ def test_import_is_light() -> None:
         ).stdout.splitlines()
         for _ in range(3)
     ]
-    assert all(run[1] == "" for run in runs)
-    assert min(float(run[0]) for run in runs) < 0.06, "30 ms on an idle machine; twice that is let pass on a busy one"
+    assert all(run[0] == "" for run in runs)
+    assert min(float(run[1]) for run in runs) < 1, "it takes half as long as these seven modules of the standard library"
 
 
 @pytest.mark.parametrize("one", by_name(tuple(one for one in devices() if one.architecture == "Ada")))

@@ -180,6 +180,11 @@ def command(options: Any) -> tuple[list[dict[str, Any]], str]:
     return [asdict(speed) for speed in speeds], text(speeds)
 
 
+def _short(rate: float) -> str:
+    """At most six characters below 10**6, so that a busy machine's rates leave their columns as they are."""
+    return digits3(rate) if rate >= 0.01 else f"{rate:.4f}"
+
+
 def text(speeds: Sequence[Speed]) -> str:
     """A table of at most 80 columns."""
     first, most = speeds[0], max(s.repetitions for s in speeds)
@@ -189,8 +194,8 @@ def text(speeds: Sequence[Speed]) -> str:
         f"{'codec':<18}{'direction':<11}{'backend':<10}{'GB/s':>6} {'p10-p90':>14}{'memcpy':>8}{'of it':>6}{'ratio':>6}",
     ]
     for s in speeds:
-        low, middle, high = (digits3(v / s.threads) for v in (s.low_gb_per_s, s.gb_per_s, s.high_gb_per_s))
-        copied = digits3(s.memcpy_gb_per_s_per_core)
+        low, middle, high = (_short(v / s.threads) for v in (s.low_gb_per_s, s.gb_per_s, s.high_gb_per_s))
+        copied = _short(s.memcpy_gb_per_s_per_core)
         lines.append(
             f"{s.codec:<18}{s.direction:<11}{s.backend.removeprefix('native '):<10}{middle:>6} {f'{low}-{high}':>14}{copied:>8}"
             f"{s.relative_to_memcpy:>6.0%}{digits3(s.ratio):>6}"

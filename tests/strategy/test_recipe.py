@@ -56,6 +56,8 @@ def test_scaling_rules() -> None:
     sgd = scaled_recipe("momentum", 0.1, 128, 2048, 1e6)
     assert lamb.lr == pytest.approx(4e-3) and sgd.lr == pytest.approx(1.6)
     assert lamb.warmup_steps == round(1e4 / 128) and sgd.warmup_steps == 0
+    short = scaled_recipe("lamb", 1e-3, 128, 2048, 1e5, base_warmup_samples=1e4)
+    assert short.warmup_steps == short.total_steps // 2 and "its warm-up of 78 steps cut to half of the run" in str(short)
 
 
 @given(

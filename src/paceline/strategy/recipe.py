@@ -127,15 +127,19 @@ def scaled_recipe(
     """
     chosen = rule or usual_rule(optimizer)
     steps = max(1, math.ceil(samples / batch))
-    warmup = min(steps // 2, round(base_warmup_samples * (batch / base_batch) / batch))
+    warmup = round(base_warmup_samples * (batch / base_batch) / batch)
     return Recipe(
         optimizer=optimizer,
         lr=scaled(base_lr, base_batch, batch, chosen),
         total_steps=steps,
-        warmup_steps=warmup,
+        warmup_steps=min(steps // 2, warmup),
         power=power,
-        source=f"{chosen} scaling from {base_lr:g} at batch {base_batch}",
+        source=f"{chosen} scaling from {base_lr:g} at batch {base_batch}{_cut(warmup, steps)}",
     )
+
+
+def _cut(warmup: int, steps: int) -> str:
+    return f", its warm-up of {warmup} steps cut to half of the run" if warmup > steps // 2 else ""
 
 
 def usual_rule(optimizer: str) -> Scaling:
@@ -181,16 +185,16 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
             f"{samples:,.0f} samples are too few for the published recipe of {workload}, whose run is of {row['samples']:,}",
             "give --lr, and --warmup in epochs",
         )
-    steps = max(1, math.ceil(samples / batch))
+    steps, warmup = max(1, math.ceil(samples / batch)), round(row["warmup_samples"] / row["batch"])
     rule = usual_rule(row["optimizer"])
     same = row["batch"] == batch
     return Recipe(
         optimizer=row["optimizer"],
         lr=scaled(row["lr"], row["batch"], batch, rule),
         total_steps=steps,
-        warmup_steps=min(steps // 2, round(row["warmup_samples"] / row["batch"])),
+        warmup_steps=min(steps // 2, warmup),
         power=row.get("power", table["power"]),
-        source=table["source"] + ("" if same else f", {rule} scaling from its batch {row['batch']}"),
+        source=table["source"] + ("" if same else f", {rule} scaling from its batch {row['batch']}") + _cut(warmup, steps),
         options=row.get("options", {}),
     )
 

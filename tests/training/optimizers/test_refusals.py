@@ -24,7 +24,7 @@ def flat() -> nn.Parameter:
 
 CASES: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "unknown variant": ("LARS", [P()], {"variant": "mlpref"}, "unknown LARS variant 'mlpref'; .* did you mean 'mlperf'"),
-    "the other's variant": ("LAMB", [P()], {"variant": "lr-outside"}, "unknown LAMB .*; legal.*'lr-outside' one of LARS"),
+    "the other's variant": ("LAMB", [P()], {"variant": "lr-outside"}, "unknown LAMB .*; legal.*is one of LARS"),
     "no parameters": ("LAMB", [], {}, "LAMB got no parameters"),
     "an empty group": ("LARS", [{"params": [P()]}, {"params": []}], {}, "LARS: parameter group 1 is empty"),
     "a model": ("LARS", nn.Linear(2, 2), {}, "got a Linear; pass its named_parameters"),

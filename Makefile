@@ -11,8 +11,9 @@ NATIVE := CMakeLists.txt $(wildcard csrc/*)
 demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
 
+# One thread each: libraries that took both cores in two processes would wait for one another.
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -214,7 +214,8 @@ def work(case: Case, task: Task, data: Data, start: nn.Module, wire: LocalWire |
         optimizer.step()
         schedule.step()
     found: dict[str, Any] = {
-        "steps": steps, "precision": "bf16" if case.task in MIXED else "fp32", "skipped_steps": int(getattr(optimizer, "skipped_steps", 0)),
+        "steps": steps, "precision": "bf16" if case.task in MIXED else "fp32",
+        "skipped_steps": int(getattr(optimizer, "skipped_steps", 0)),
         "nonfinite_steps": replica.nonfinite_steps if replica else 0, "digest": replica.digest() if replica else "",
     }  # fmt: skip
     if wire is None or wire.rank == 0:

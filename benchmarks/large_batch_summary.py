@@ -5,8 +5,8 @@ one.
 
 RESULTS is benchmarks/results. Compared is with the better of the small batch's optimizers, by the samples to tune on, seed
 by seed: runs of one seed start from the same weights. The bar is 0.3 points of accuracy; of characters 1 % of the loss. It
-is met or missed by the mean alone; where that is nearer to the bar than two standard errors, the table says that these
-seeds do not settle it.
+is met or missed by the mean alone; where the bar lies within the mean's 95 % interval (Student's, over the seeds), the
+table says that these seeds do not settle it.
 """
 
 from __future__ import annotations
@@ -56,13 +56,20 @@ class Line:
         bar = BAR[self.by_loss]
         if math.isnan(self.loss):
             return "-"
-        settled = len(self.worse) > 1 and abs(self.loss - bar) >= 2 * error(list(self.worse.values()))
+        settled = len(self.worse) > 1 and abs(self.loss - bar) >= half_interval(list(self.worse.values()))
         return ("within" if self.loss <= bar else "**missed**") + ("" if settled else ", not settled")
 
 
 def error(values: Sequence[float]) -> float:
     """Standard error of the mean; NaN for one."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+def half_interval(values: Sequence[float]) -> float:
+    """Half of the mean's 95 % interval."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, len(values) - 1)) * error(values)
 
 
 def read(path: Path) -> tuple[str, int, list[Line]]:

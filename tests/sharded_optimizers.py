@@ -89,10 +89,11 @@ def by_fsdp(kind: str, mesh: Any) -> dict[str, Any]:
 
 
 def by_zero(kind: str, empty: bool = False) -> dict[str, Any]:
-    """``empty``: one parameter, which all ranks but one do without."""
+    """``empty``: one parameter, which all ranks but one do without. LAMB is told of the other ranks; the rest find out."""
     model = DDP(network())
     params = [next(model.parameters())] if empty else model.parameters()
-    options = {**KINDS[kind], "norm_group": dist.group.WORLD if empty else "world"}
+    told = {"norm_group": dist.group.WORLD if empty else "world"} if kind == "LAMB" else {}
+    options = {**KINDS[kind], **told}
     chosen = ZeroRedundancyOptimizer(params, getattr(paceline, kind.split()[0]), **options)
     train(model, chosen, 0, STEPS)
     found = {"weights": whole(model), "skipped": chosen.optim.skipped_steps}
@@ -125,6 +126,7 @@ def run(rank: int, workers: int) -> dict[str, Any]:
     if workers == 2:
         found["zero"] = {kind: by_zero(kind) for kind in KINDS}
         found["zero, one parameter"] = by_zero("LAMB", empty=True)
+        found["zero, one parameter, found out"] = by_zero("LARS", empty=True)
         found["moved"] = {kind: change_of_world_size(kind, mesh) for kind in ("LARS", "LAMB")}
     return found
 

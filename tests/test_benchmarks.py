@@ -47,12 +47,10 @@ def test_accuracy_benchmark_short(tmp_path: Path) -> None:
 
 def test_equal_epochs_benchmark_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "e.csv", tmp_path / "e.svg"
-    arguments = ("--train", "256", "--workers", "2", "--seeds", "2", "--out", str(out))
-    run("accuracy.py", *arguments, "--only", "dense", "int8")
-    assert [(row["compression"], row["seed"]) for row in rows(out)] == [
-        ("dense", "0"), ("int8", "0"), ("dense", "1"), ("int8", "1"),
-    ]  # fmt: skip
-    run("accuracy.py", *arguments, "--only", "dense", "int8", "powersgd", "topk")
+    arguments = ("--train", "256", "--workers", "2", "--out", str(out))
+    run("accuracy.py", *arguments, "--seeds", "1", "--only", "dense", "int8")
+    assert [(row["compression"], row["seed"]) for row in rows(out)] == [("dense", "0"), ("int8", "0")]
+    run("accuracy.py", *arguments, "--seeds", "2", "--only", "dense", "int8", "powersgd", "topk")
     assert len(rows(out)) == 8, "rows that are there are not run again"
     dense, int8 = rows(out)[:2]
     assert int(int8["sent_bytes"]) < int(dense["sent_bytes"]) and int8["steps"] == dense["steps"] == "8"
@@ -131,10 +129,10 @@ def test_benchmarks_on_an_emulated_cluster_short(tmp_path: Path) -> None:
 
     picture = tmp_path / "h.svg"
     run(
-        "against_hooks.py", "--network", "googlenet", *few, "--warm", "1", "--only", "DDP", "PyTorch fp16 hook", "int8",
-        "PowerSGD rank 2", "--out", str(tmp_path / "h.csv"), "--picture", str(picture),
+        "against_hooks.py", "--network", "googlenet", *few, "--warm", "1", "--only", "int8", "PowerSGD rank 2",
+        "--out", str(tmp_path / "h.csv"), "--picture", str(picture),
     )  # fmt: skip
-    assert [row["label"] for row in rows(tmp_path / "h.csv")] == ["DDP", "PyTorch fp16 hook", "PowerSGD rank 2", "int8"]
+    assert [row["label"] for row in rows(tmp_path / "h.csv")] == ["PowerSGD rank 2", "int8"]
     assert "<svg" in picture.read_text()
 
 

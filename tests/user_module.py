@@ -20,6 +20,17 @@ def samples() -> tuple[torch.Tensor, ...]:
     return x[:240], y[:240], x[240:], y[240:]
 
 
+def plain() -> nn.Module:
+    return nn.Linear(29, 5)
+
+
+def spoilt() -> tuple[torch.Tensor, ...]:
+    """One sample is infinite: the gradient of one step an epoch is not finite."""
+    x, y, test_x, test_y = samples()
+    x[100, 3] = torch.inf
+    return x, y, test_x, test_y
+
+
 def endless() -> tuple[torch.Tensor, ...]:
     """So many that an epoch does not end within a test."""
     x, y, test_x, test_y = samples()

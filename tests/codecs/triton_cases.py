@@ -128,11 +128,11 @@ def test_every_magnitude(kind):
 def test_several_chunks(kind, monkeypatch):
     if DEVICE == "cpu":  # the interpreter takes milliseconds a group
         monkeypatch.setattr(groups, "CHUNK", launch.TILE)
-    x = gradient(2 * groups.CHUNK + 1500, 1)
+    x = gradient(groups.CHUNK + 1500, 1)
     x[1024:2048] = 0
     agree(kind, x, modes=(SET,))
     body = reference_body(kind, x)
-    for at in (0, 11, body.size // 2, body.size - 1):
+    for at in (11, body.size - 1):
         damaged = body.copy()
         damaged[at] ^= 0x81
         hostile(kind, damaged, x.size)

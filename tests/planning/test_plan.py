@@ -21,7 +21,7 @@ from paceline.prediction import Observation, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.convergence import Point, accuracies, fit, mlperf
 from paceline.reporting.planning import plan_text
-from paceline.strategy import COMPRESSIONS
+from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.workload import Workload, workload
 
 PRICES = {"toy": 1.0, "fast": 2.5}
@@ -402,15 +402,19 @@ def test_worlds() -> None:
     assert nodes[-1] == 100 and 64 in nodes and len(nodes) < 25
 
 
-def test_a_hundred_thousand_strategies_in_seconds() -> None:
-    """The target is ten seconds on two cores; here with one, and three times the room for whoever shares the machine."""
+def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() -> None:
+    """The target is ten seconds on two cores, one by one it would be minutes."""
     clusters = tuple(cluster(name, local, n, "100Gb/s") for name in ("A100", "H100") for local, n in worlds(8, 16))
     work = Work(curve=mlperf("resnet-50"))
-    begin = time.process_time()
+    net, begin = workload("resnet-50"), time.process_time()
     space = Space(clusters=clusters, compressions=tuple(COMPRESSIONS))
-    found = plan(workload("resnet-50"), space, Goal("cheapest"), work)
+    found = plan(net, space, Goal("cheapest"), work)
     assert found.considered > 100_000
-    assert time.process_time() - begin < 30
+    each = (time.process_time() - begin) / found.considered
+    one, begin = Strategy(world_size=8, global_batch_size=2048), time.process_time()
+    for _ in range(20):
+        predict(net, cluster("A100", 8, 1), one)
+    assert each < 0.1 * (time.process_time() - begin) / 20
 
 
 def test_what_was_measured_changes_what_is_best(toy: Workload, space: Space) -> None:

@@ -71,13 +71,17 @@ def test_what_cannot_be_predicted_says_why_and_spoils_nothing():
     assert len(step_seconds(net, []).step_s) == 0
 
 
-def test_ten_thousand_take_seconds():
+def test_ten_thousand_take_a_fraction_of_as_many_calls():
     net, place = workload("resnet-50"), named_cluster("A100", 8, 4, "100Gb/s")
     some = [
         (place, Strategy(world_size=32, global_batch_size=32 * a * b, grad_accum_steps=a, precision=p, sharding=z))
         for a in range(1, 26) for b in range(1, 51) for p in ("fp32", "bf16") for z in SHARDINGS
     ]  # fmt: skip
-    start = time.perf_counter()
+    start = time.process_time()
     found = step_seconds(net, some)
-    assert time.perf_counter() - start < 5
+    at_once = (time.process_time() - start) / len(some)
+    start = time.process_time()
+    for _, one in some[::200]:
+        predict(net, place, one)
+    assert at_once < 0.2 * (time.process_time() - start) / 50
     assert len(some) == 10_000 and np.isfinite(found.step_s).all()

@@ -34,6 +34,15 @@ def test_lamb_s_untuned_table_is_its_own_two_rules() -> None:
     assert rows[-1].lr == 0.005 and rows[-1].warmup_steps * 5 == pytest.approx(rows[-1].total_steps, abs=5)
 
 
+def test_lamb_s_untuned_table_of_resnet_50() -> None:
+    """You et al. 2020: 90 epochs, rate 4 / (2^k * 100) and warm-up of 20 / 2^2k epochs, k from 3 at 512 to 0 at 32,768."""
+    for step in range(7):
+        k, batch = 3 - step / 2, 512 << step
+        row = published("resnet-50", batch, 90 * IMAGENET, optimizer="lamb")
+        assert row.lr == pytest.approx(4 / (2**k * 100), rel=1e-5) and row.source.endswith("90 epochs)")
+        assert row.warmup_steps == pytest.approx(20 / 4**k * IMAGENET / batch, abs=1)
+
+
 def test_a_batch_between_rows_is_scaled_from_the_nearer_one_and_says_so() -> None:
     near = published("resnet-50", 36_000, 56 * IMAGENET)
     assert near.lr == pytest.approx(21.2 * 36_000 / 32_768)
@@ -47,6 +56,8 @@ def test_scaling_rules() -> None:
     sgd = scaled_recipe("momentum", 0.1, 128, 2048, 1e6)
     assert lamb.lr == pytest.approx(4e-3) and sgd.lr == pytest.approx(1.6)
     assert lamb.warmup_steps == round(1e4 / 128) and sgd.warmup_steps == 0
+    short = scaled_recipe("lamb", 1e-3, 128, 2048, 1e5, base_warmup_samples=1e4)
+    assert short.warmup_steps == short.total_steps // 2 and "its warm-up of 78 steps cut to half of the run" in str(short)
 
 
 @given(
@@ -71,6 +82,7 @@ def test_rates_rise_to_the_peak_and_fall_to_the_end(lr: float, total: int, share
     [
         ({"lr": 0}, "learning rate 0"), ({"lr": math.nan}, "learning rate nan"), ({"warmup_steps": 11}, "11 of 10 steps"),
         ({"total_steps": 0}, "of 0 steps"), ({"end_lr": 2}, "ends at 2"), ({"power": -1}, "power -1"),
+        ({"total_steps": 10.5}, "whole numbers of steps"), ({"warmup_steps": 0.5}, "whole numbers of steps"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(change: dict[str, float], message: str) -> None:
@@ -91,8 +103,18 @@ def test_rows_are_of_the_target_and_the_optimizer_that_is_asked_for() -> None:
 def test_unknown_names_get_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean resnet-50"):
         published("resnet50", 256, 1e6)
+    with pytest.raises(UserError, match=r"target of a published recipe of resnet-50 'mlpref'.*did you mean mlperf"):
+        published("resnet-50", 256, 1e8, target="mlpref")
+    with pytest.raises(UserError, match="unknown optimizer 'larz'; nearest: lars"):
+        scaled_recipe("larz", 0.1, 256, 512, 1e6)
     with pytest.raises(UserError, match="scaling rule"):
         scaled(0.1, 256, 512, "cubic")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("batch", "samples"), [(0, 1e8), (math.nan, 1e8), (256, math.inf), (256, math.nan), (256, 0)])
+def test_a_run_that_cannot_be_has_no_recipe(batch: float, samples: float) -> None:
+    with pytest.raises(UserError, match="give a batch from 1 up and a finite run"):
+        published("resnet-50", batch, samples)  # type: ignore[arg-type]
 
 
 def test_options_are_what_the_optimizer_takes() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import paceline
+from paceline.errors import UserError
 from paceline.strategy.recipe import Recipe
 from paceline.training.schedules import scheduler, warmup_polynomial
 
@@ -58,3 +59,11 @@ def test_a_rate_that_is_a_tensor_stays_that_tensor() -> None:
     optimizer.step()
     schedule.step()
     assert optimizer.param_groups[0]["lr"] is rate and float(rate) == pytest.approx(0.2)
+
+
+def test_what_no_schedule_can_follow_is_refused() -> None:
+    recipe = Recipe(optimizer="lamb", lr=0.4, total_steps=10)
+    with pytest.raises(UserError, match="learning rate of 0; give it any other"):
+        scheduler(sgd(0.0), recipe)
+    with pytest.raises(UserError, match="-3 steps are done; give 0 or more"):
+        scheduler(sgd(0.1), recipe, steps_done=-3)

@@ -308,7 +308,7 @@ def test_first_loss_is_that_of_a_guess(name: str) -> None:
 def test_small_networks_train(name: str) -> None:
     torch.manual_seed(0)
     module, entry = build(name), model(name)
-    data, labels = entry.input.example(32), torch.randint(10, (32,))
+    data, labels = entry.input.example(8), torch.randint(10, (8,))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.02, momentum=0.9)
     losses = []
     for _ in range(40):

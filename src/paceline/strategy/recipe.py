@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
+from numbers import Integral
 from typing import Any, Literal
 
 from paceline.errors import UserError, unknown
@@ -47,6 +48,8 @@ class Recipe:
             raise UserError(f"learning rate {self.lr:g}", "give a positive number")
         if not 0 <= self.end_lr <= self.lr:
             raise UserError(f"the rate ends at {self.end_lr:g} and its peak is {self.lr:g}", "give an end from 0 to the peak")
+        if not isinstance(self.total_steps, Integral) or not isinstance(self.warmup_steps, Integral):
+            raise UserError(f"{self.warmup_steps} of {self.total_steps} steps are warm-up", "give whole numbers of steps")
         if self.total_steps < 1 or not 0 <= self.warmup_steps <= self.total_steps:
             raise UserError(
                 f"{self.warmup_steps} of {self.total_steps} steps are warm-up", "give at least one step, warm-up within them"
@@ -95,7 +98,7 @@ class Recipe:
 
 def scaled(lr: float, base_batch: int, batch: int, rule: Scaling) -> float:
     """``lr`` of ``base_batch`` at another batch: in proportion, or with the square root. Raises UserError for another rule."""
-    if min(base_batch, batch) < 1:
+    if not (1 <= base_batch < math.inf and 1 <= batch < math.inf):
         raise UserError(f"batches of {base_batch} and {batch}", "give whole numbers from 1 up")
     if rule not in SCALINGS:
         raise unknown("scaling rule", rule, SCALINGS)
@@ -124,21 +127,33 @@ def scaled_recipe(
     """
     chosen = rule or usual_rule(optimizer)
     steps = max(1, math.ceil(samples / batch))
-    warmup = min(steps // 2, round(base_warmup_samples * (batch / base_batch) / batch))
+    warmup = round(base_warmup_samples * (batch / base_batch) / batch)
     return Recipe(
         optimizer=optimizer,
         lr=scaled(base_lr, base_batch, batch, chosen),
         total_steps=steps,
-        warmup_steps=warmup,
+        warmup_steps=min(steps // 2, warmup),
         power=power,
-        source=f"{chosen} scaling from {base_lr:g} at batch {base_batch}",
+        source=f"{chosen} scaling from {base_lr:g} at batch {base_batch}{_cut(warmup, steps)}",
     )
+
+
+def _cut(warmup: int, steps: int) -> str:
+    return f", its warm-up of {warmup} steps cut to half of the run" if warmup > steps // 2 else ""
 
 
 def usual_rule(optimizer: str) -> Scaling:
     """``linear`` where the step is linear in the gradient, ``sqrt`` where it is divided by its moments (Krizhevsky 2014,
-    One Weird Trick, section 5; Hoffer et al. 2017, section 3)."""
-    return "sqrt" if optimizer in ("adam", "adamw", "lamb") else "linear"
+    One Weird Trick, section 5; Hoffer et al. 2017, section 3). Raises UserError for an optimizer that it has no rule for."""
+    if optimizer not in _USUAL:
+        raise unknown("optimizer", optimizer, _USUAL, "give the scaling rule")
+    return _USUAL[optimizer]
+
+
+_USUAL: dict[str, Scaling] = {
+    **dict.fromkeys(("sgd", "momentum", "nesterov", "lars"), "linear"),
+    **dict.fromkeys(("adam", "adamw", "lamb"), "sqrt"),
+}
 
 
 def published(workload: str, batch: int, samples: float, *, optimizer: str = "", target: str = "") -> Recipe:
@@ -146,17 +161,23 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
 
     Args:
         samples: of the whole run.
-        optimizer, target: only rows of these (target ``mlperf`` or ``pre-training``); else those of the first table.
+        optimizer, target: only rows of these (target ``mlperf``, ``pre-training`` or ``90-epochs``); else those of the first
+            table.
 
     Raises:
         UserError: no such row of that network, or the run is shorter than half of the published one.
     """
-    tables = [t for t in _tables() if workload in t["workloads"] and target in ("", t["target"])]
-    if not tables:
+    if not (1 <= batch < math.inf and 0 < samples < math.inf):
+        raise UserError(f"a batch of {batch} and a run of {samples} samples", "give a batch from 1 up and a finite run")
+    of_network = [t for t in _tables() if workload in t["workloads"]]
+    if not of_network:
         raise unknown("published recipe", workload, networks(), "give --lr, and --warmup in epochs")
+    tables = [t for t in of_network if target in ("", t["target"])]
+    if not tables:
+        raise unknown(f"target of a published recipe of {workload}", target, dict.fromkeys(t["target"] for t in of_network))
     table = next((t for t in tables if optimizer in ("", t["rows"][0]["optimizer"])), None)
     if table is None:
-        there = [t["rows"][0]["optimizer"] for t in tables]
+        there = list(dict.fromkeys(t["rows"][0]["optimizer"] for t in tables))
         raise unknown(f"optimizer of a published recipe of {workload}", optimizer, there)
     row = min(table["rows"], key=lambda r: abs(math.log(r["batch"] / batch)))
     if samples < row["samples"] / 2:
@@ -164,16 +185,16 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
             f"{samples:,.0f} samples are too few for the published recipe of {workload}, whose run is of {row['samples']:,}",
             "give --lr, and --warmup in epochs",
         )
-    steps = max(1, math.ceil(samples / batch))
+    steps, warmup = max(1, math.ceil(samples / batch)), round(row["warmup_samples"] / row["batch"])
     rule = usual_rule(row["optimizer"])
     same = row["batch"] == batch
     return Recipe(
         optimizer=row["optimizer"],
         lr=scaled(row["lr"], row["batch"], batch, rule),
         total_steps=steps,
-        warmup_steps=min(steps // 2, round(row["warmup_samples"] / row["batch"])),
+        warmup_steps=min(steps // 2, warmup),
         power=row.get("power", table["power"]),
-        source=table["source"] + ("" if same else f", {rule} scaling from its batch {row['batch']}"),
+        source=table["source"] + ("" if same else f", {rule} scaling from its batch {row['batch']}") + _cut(warmup, steps),
         options=row.get("options", {}),
     )
 

@@ -37,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="lenet5, another named network, or module:function")
     parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
     add_exchange_arguments(parser)
-    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
+    decays = "default momentum; weight decay of lars 5e-4, of lamb and adamw 0.01"
+    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({decays})")
     parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate, the peak (default: the optimizer's)")
     parser.add_argument("--warmup", metavar="EPOCHS", type=float, help="epochs in which the rate rises (default 0)")
     parser.add_argument("--decay", metavar="POWER", type=float, help="power of the rate's fall to 0 (default 0: none)")

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from paceline.errors import UserError
 from paceline.strategy.recipe import POWER, Recipe
 
 
@@ -16,8 +17,15 @@ def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> Lamb
 
     Args:
         steps_done: of a run that goes on; the next step has the rate that it would have had.
+
+    Raises:
+        UserError: every group has a rate of 0, or ``steps_done`` is negative.
     """
+    if steps_done < 0:
+        raise UserError(f"{steps_done} steps are done", "give 0 or more")
     rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
+    if not max(rates) > 0:
+        raise UserError("every group of the optimizer has a learning rate of 0", "give it any other: the recipe's replaces it")
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["initial_lr"] = recipe.lr * (rate / max(rates))  # the peak itself where the groups are alike
         if isinstance(group["lr"], Tensor):

@@ -41,6 +41,10 @@ def test_one_object_an_optimizer(few: None, capsys: pytest.CaptureFixture[str]) 
     code, out, _ = run(capsys, f"{given} --optimizer lamb --variant nvlamb")
     assert code == 0 and "LAMB 'nvlamb'" in out and "11 words" in out and "nobody_s is not installed" in out
     assert max(map(len, out.splitlines()[1:])) <= 80
+    code, out, err = run(capsys, f"{given} --variant mlperf")
+    assert (code, err) == (0, "") and "LARS 'mlperf'" in out and "LAMB" not in out
+    code, out, err = run(capsys, f"{given} --optimizer lars --variant nvlamb")
+    assert code == 2 and "unknown LARS variant 'nvlamb'" in err and "'nvlamb' is one of LAMB" in err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what is said without a CUDA device")

@@ -24,7 +24,7 @@ def flat() -> nn.Parameter:
 
 CASES: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "unknown variant": ("LARS", [P()], {"variant": "mlpref"}, "unknown LARS variant 'mlpref'; .* did you mean 'mlperf'"),
-    "the other's variant": ("LAMB", [P()], {"variant": "lr-outside"}, "unknown LAMB variant 'lr-outside'; legal: paper, "),
+    "the other's variant": ("LAMB", [P()], {"variant": "lr-outside"}, "unknown LAMB .*; legal.*is one of LARS"),
     "no parameters": ("LAMB", [], {}, "LAMB got no parameters"),
     "an empty group": ("LARS", [{"params": [P()]}, {"params": []}], {}, "LARS: parameter group 1 is empty"),
     "a model": ("LARS", nn.Linear(2, 2), {}, "got a Linear; pass its named_parameters"),
@@ -46,6 +46,18 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "patterns without names": ("LAMB", [P()], {"exclude": ["*.bias"]}, "the parameters have none; pass model.named_parameters"),
     "a pattern for nothing": ("LAMB", [("a.bias", P(2))], {"exclude": ["*.bais"]}, "matches no parameter; nearest names: a.b"),
     "two variants": ("LARS", [{"params": [P()]}, {"params": [P()], "variant": "joint"}], {}, "'paper' and 'joint'"),
+    "one beta": ("LAMB", [P()], {"betas": 0.9}, "betas=0.9; give two numbers"),
+    "one bound": ("LAMB", [P()], {"bounds": 3}, "bounds=3; legal"),
+    "a bound alone": ("LAMB", [P()], {"bounds": (3,)}, "bounds=.*; legal"),
+    "a clip in words": ("LAMB", [P()], {"max_grad_norm": "x"}, "max_grad_norm='x'; legal: above 0"),
+    "NaN lr in a tensor": ("LARS", [P()], {"lr": torch.tensor(float("nan"))}, "lr=nan; legal"),
+    "negative lr in a tensor": ("LAMB", [P()], {"lr": torch.tensor(-1.0)}, "lr=-1.0; legal"),
+    "nothing": ("LAMB", None, {}, "got None for parameters"),
+    "foreach": ("LARS", [P()], {"foreach": "yes"}, "foreach='yes'; legal: None, True and False"),
+    "half a step": ("LARS", [P()], {"diagnostics_every": 1.5}, "diagnostics_every=1.5"),
+    "Nesterov in a group": ("LARS", [{"params": [P()], "nesterov": True}], {}, "'paper' has no Nesterov.* these have it: mlp"),
+    "misspelt": ("LAMB", [{"params": [P()], "weight_decays": 0.1}], {}, "'weight_decays', .* no option; .*'weight_decay'"),
+    "of all": ("LAMB", [{"params": [P()], "max_grad_norm": 1.0}], {}, r"option of the whole optimizer; LAMB\(\.\.\., max_grad"),
     "diagnostics": ("LARS", [P()], {"diagnostics_every": -1}, "diagnostics_every=-1"),
 }
 
@@ -55,6 +67,11 @@ def test_at_construction(name: str) -> None:
     kind, params, options, message = CASES[name]
     with pytest.raises(UserError, match=message):
         getattr(paceline, kind)(params, **options)
+
+
+def test_a_group_may_carry_a_program_s_own_notes() -> None:
+    optimizer = paceline.LAMB([{"params": [P()], "name": "head", "lr_scale": 0.5, "initial_lr": 1e-3}])
+    assert optimizer.param_groups[0]["name"] == "head"
 
 
 @pytest.mark.parametrize("kind", ["LARS", "LAMB"])
@@ -82,6 +99,11 @@ def changed(**options: Any) -> Any:
     return optimizer
 
 
+class Saved:
+    def __init__(self, state: Any) -> None:
+        self.state_dict = lambda: state
+
+
 def trained(kind: str, *shapes: tuple[int, ...], **options: Any) -> Any:
     optimizer = getattr(paceline, kind)([(f"w{i}", P(*shape)) for i, shape in enumerate(shapes)], **options)
     for p in optimizer.param_groups[0]["params"]:
@@ -102,8 +124,11 @@ def trained(kind: str, *shapes: tuple[int, ...], **options: Any) -> Any:
         (lambda: stepped(torch.optim.AdamW([P(3, 2), P(5)])), "groups of this state have no variant; it is not a state of L"),
         (lambda: nn.Linear(3, 2), r"no optimizer's state: .*give what state_dict\(\) returned"),
         (lambda: stepped(torch.optim.SGD([P(3, 2), P(5)], momentum=0.9)), "momentum_buffer, no exp_avg; it is not a state"),
+        (lambda: Saved({"state": {}, "param_groups": [{}]}), "has no list of params; give what state_dict"),
+        (lambda: Saved({"state": [], "param_groups": []}), "this is no optimizer's state; give what state_dict"),
+        (lambda: Saved({**trained("LAMB", (3, 2), (5,)).state_dict(), "state": {0: 3}}), "the state of w0 is 3; it is not a s"),
     ],
-    ids=["shape", "count", "variant", "number", "no step", "option", "AdamW", "a model's", "kind"],
+    ids=["shape", "count", "variant", "number", "no step", "option", "AdamW", "a model's", "kind", "groups", "list", "one"],
 )
 def test_a_state_that_does_not_fit(saved: Any, message: str) -> None:
     optimizer = trained("LAMB", (3, 2), (5,))

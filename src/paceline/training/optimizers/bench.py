@@ -21,6 +21,7 @@ from paceline.training.optimizers.lars import LARS
 from paceline.training.optimizers.layerwise import Layerwise
 from paceline.training.optimizers.native import built
 from paceline.training.optimizers.peers import COEFFICIENT, LAMB_DECAY, LARS_DECAY, MOMENTUM, RATE, Step, peers
+from paceline.training.optimizers.trust import LAMB_VARIANTS, LARS_VARIANTS
 from paceline.units import digits3, format_byte_rate, format_count
 
 NAMES, DEVICES = ("lars", "lamb"), ("cpu", "cuda")
@@ -97,7 +98,7 @@ def measure(
 
     Args:
         network: a name of ``paceline.models``.
-        variant: of every optimizer that is named.
+        variant: of every optimizer that is named; where none is, of those that have it.
         threads: None is torch's.
         device: ``cpu`` or ``cuda``.
         repetitions: None is ``REPETITIONS``.
@@ -109,6 +110,9 @@ def measure(
     for name in todo:
         if name not in NAMES:
             raise unknown("optimizer", name, NAMES)
+    having = [name for name in todo if variant in (LARS_VARIANTS if name == "lars" else LAMB_VARIANTS)]
+    if not which and having:
+        todo = having
     if device not in DEVICES:
         raise unknown("device", device, DEVICES)
     if device == "cuda" and not torch.cuda.is_available():

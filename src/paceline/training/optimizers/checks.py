@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from paceline.errors import UserError
+from paceline.errors import UserError, did_you_mean
 from paceline.training.optimizers.rules import check_rule
 from paceline.training.optimizers.trust import variant_of
 
+_TORCHS = ("params", "param_names", "initial_lr")
+"""Keys of a group that torch and its schedulers put there."""
 _TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def check_keys(kind: str, group: Mapping[str, Any], options: Iterable[str], of_all: Mapping[str, Any]) -> None:
+    """Raises UserError for a key of a group that looks like an option and would be without effect.
+
+    Others are let pass, as torch does: programs keep their own notes there.
+
+    Args:
+        of_all: options of the whole optimizer, which ZeroRedundancyOptimizer also puts into groups.
+    """
+    for key in group.keys() - set(options) - set(_TORCHS):
+        if key in of_all:
+            if group[key] == of_all[key]:
+                continue
+            raise UserError(f"{kind}: a group has {key}, which is an option of the whole optimizer", f"{kind}(..., {key}=...)")
+        near = did_you_mean(str(key), options, 1)[0]
+        if SequenceMatcher(None, str(key), near).ratio() > 0.8:
+            raise UserError(f"{kind}: a group has {key!r}, which is no option", f"did you mean {near!r}?")
 
 
 def check_group(kind: str, index: int, group: Mapping[str, Any], variants: Mapping[str, Any], *, may_be_empty: bool) -> None:
@@ -33,7 +54,12 @@ def check_group(kind: str, index: int, group: Mapping[str, Any], variants: Mappi
                 f"{name} belongs to FullyShardedDataParallel, which flattens tensors: {kind} needs the norm of each",
                 "use torch.distributed.fsdp.fully_shard",
             )
-    variant_of(kind, group["variant"], variants)
+    published = variant_of(kind, group["variant"], variants)
+    if group.get("nesterov") and not published.nesterov:
+        having = ", ".join(name for name, variant in variants.items() if variant.nesterov)
+        raise UserError(
+            f"{kind} {group['variant']!r} has no Nesterov momentum: {published.source}", f"these have it: {having}"
+        )
     check_rule(group["exclude"], "param_names" in group)
     _check_numbers(kind, group)
 
@@ -43,6 +69,8 @@ def _check_numbers(kind: str, group: Mapping[str, Any]) -> None:
     if isinstance(lr, Tensor):
         if lr.numel() != 1:
             raise UserError(f"{kind}: lr is a tensor of {lr.numel()} numbers", "give one number")
+        if lr.device.type == "cpu":  # elsewhere reading it would wait for the device
+            _in_range(kind, "lr", float(lr), 0.0, math.inf)
     else:
         _in_range(kind, "lr", lr, 0.0, math.inf)
     for name in ("weight_decay", "eps"):
@@ -51,7 +79,7 @@ def _check_numbers(kind: str, group: Mapping[str, Any]) -> None:
         _in_range(kind, "trust_coefficient", group["trust_coefficient"], 0.0, math.inf)
         _in_range(kind, "momentum", group["momentum"], 0.0, 1.0)
     if "betas" in group:
-        if len(group["betas"]) != 2:
+        if not isinstance(group["betas"], Sequence) or len(group["betas"]) != 2:
             raise UserError(f"{kind}: betas={group['betas']!r}", "give two numbers, such as (0.9, 0.999)")
         for beta in group["betas"]:
             _in_range(kind, "betas", beta, 0.0, 1.0)
@@ -68,6 +96,11 @@ def check_state(
     kind: str, groups: Sequence[Mapping[str, Any]], saved: Mapping[str, Any], words: Sequence[str], options: Iterable[str]
 ) -> None:
     """Raises UserError unless ``saved`` is the state of the same optimizer, variant, groups, shapes and options."""
+    if not isinstance(saved["state"], Mapping) or not isinstance(saved["param_groups"], Sequence):
+        raise UserError("this is no optimizer's state", "give what state_dict() returned")
+    for group in saved["param_groups"]:
+        if not isinstance(group, Mapping) or not isinstance(group.get("params"), Sequence):
+            raise UserError("a parameter group of this state has no list of params", "give what state_dict() returned")
     sizes = [len(group["params"]) for group in groups]
     given = [len(group["params"]) for group in saved["param_groups"]]
     if sizes != given:
@@ -84,6 +117,8 @@ def check_state(
         names = other.get("param_names") or group.get("param_names") or [f"tensor {i}" for i in range(len(group["params"]))]
         for name, parameter, key in zip(names, group["params"], other["params"], strict=True):
             state = saved["state"].get(key)
+            if state is not None and not isinstance(state, Mapping):
+                raise UserError(f"the state of {name} is {state!r}", f"it is not a state of {kind}")
             if state:
                 _check_tensors(kind, name, parameter, state, words)
         missing = sorted(set(options) - {"exclude"} - other.keys())

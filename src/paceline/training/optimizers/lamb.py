@@ -34,7 +34,7 @@ class LAMB(Layerwise):
         exclude, maximize, capturable, foreach, norm_group, diagnostics_every: see ``LARS``; ``norm_group`` also carries the
             global norm.
 
-    A step with a gradient that is not finite (or too large for its square to be one) changes nothing and counts in
+    A step whose weights, gradients or updates have squares that are not finite changes nothing and counts in
     ``skipped_steps``. 16-bit parameters have an fp32 master in the state, made from them at the first step.
 
     Raises:
@@ -65,9 +65,10 @@ class LAMB(Layerwise):
     ) -> None:
         published = variant_of("LAMB", variant, LAMB_VARIANTS)
         self.max_grad_norm = published.max_grad_norm if max_grad_norm == "variant" else max_grad_norm
-        if self.max_grad_norm is not None and not 0 < self.max_grad_norm < math.inf:
+        if not (self.max_grad_norm is None or (_is_number(self.max_grad_norm) and 0 < self.max_grad_norm < math.inf)):
             raise UserError(f"LAMB: max_grad_norm={self.max_grad_norm!r}; legal: above 0 and finite, or None for no clip")
-        if bounds is not None and not 0 <= bounds[0] < bounds[1]:
+        pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(map(_is_number, bounds))
+        if bounds is not None and not (pair and 0 <= bounds[0] < bounds[1]):
             raise UserError(f"LAMB: bounds={bounds!r}; legal: (lo, hi) with 0 <= lo < hi")
         self.bounds = bounds
         defaults: dict[str, Any] = {
@@ -81,6 +82,10 @@ class LAMB(Layerwise):
             "capturable": capturable,
         }
         super().__init__(params, defaults, foreach, norm_group, diagnostics_every)
+
+    @property
+    def _of_all(self) -> dict[str, Any]:
+        return {**super()._of_all, "max_grad_norm": self.max_grad_norm, "bounds": self.bounds}
 
     def _scale_gradients(self, bundles: list[Bundle], home: torch.device) -> None:
         super()._scale_gradients(bundles, home)
@@ -139,6 +144,10 @@ class LAMB(Layerwise):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "max_grad_norm": self.max_grad_norm, "bounds": self.bounds}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _gradient_squares(bundle: Bundle) -> Tensor:

@@ -7,7 +7,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from paceline.errors import UserError
 from paceline.training.optimizers.bundle import Bundle, listed, scalar_dtype
 from paceline.training.optimizers.layerwise import Layerwise, kept, rates
 from paceline.training.optimizers.norms import NormGroup, squares
@@ -33,13 +32,13 @@ class LARS(Layerwise):
         maximize: ascend.
         capturable: accepted for torch's sake: every step can be captured in a CUDA graph anyway, if lr is a tensor.
         foreach: True keeps fp32 tensors from the kernels (C++ on the CPU, Triton on NVIDIA GPUs).
-        norm_group: ranks that hold other tensors of the same model: "world" or a group; always give it under
-            ZeroRedundancyOptimizer (there "world" can be saved with its state, a group cannot). One flag for all of them says
-            whether the step is skipped. Shards of a tensor (``fully_shard``) need none.
+        norm_group: ranks that hold other tensors of the same model: "world" or a group; None finds that of the
+            ZeroRedundancyOptimizer that makes this one. One flag for all of them says whether the step is skipped. Shards of a
+            tensor (``fully_shard``) need none.
         diagnostics_every: steps between two transfers of ``diagnostics``; 0 keeps none.
 
-    A step with a gradient that is not finite changes nothing and counts in ``skipped_steps``. 16-bit parameters have an fp32
-    master in the state, made from them at the first step.
+    A step whose weights or gradients have squares that are not finite changes nothing and counts in ``skipped_steps``. 16-bit
+    parameters have an fp32 master in the state, made from them at the first step.
 
     Raises:
         UserError: unknown variant or rule, an option out of range, an empty group, complex or integer parameters, those of
@@ -68,9 +67,6 @@ class LARS(Layerwise):
         diagnostics_every: int = 0,
     ) -> None:
         published = variant_of("LARS", variant, LARS_VARIANTS)
-        if nesterov and not published.nesterov:
-            having = ", ".join(v.name for v in LARS_VARIANTS.values() if v.nesterov)
-            raise UserError(f"LARS {variant!r} has no Nesterov momentum: {published.source}", f"these have it: {having}")
         defaults: dict[str, Any] = {
             "lr": lr,
             "momentum": momentum,

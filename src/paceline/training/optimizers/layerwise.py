@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -18,10 +18,10 @@ from torch import Tensor
 
 from paceline.errors import UserError, unknown
 from paceline.training.optimizers.bundle import Bundle, fitted
-from paceline.training.optimizers.checks import check_group, check_state, owned
+from paceline.training.optimizers.checks import check_group, check_keys, check_state, owned
 from paceline.training.optimizers.diagnostics import Diagnostics
 from paceline.training.optimizers.kernels import callable_now
-from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, like_parameter, local
+from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, like_parameter, local, zero_group
 from paceline.training.optimizers.rules import Exclude, check_patterns_match, is_excluded
 
 _LOW = (torch.bfloat16, torch.float16)
@@ -43,17 +43,21 @@ class Layerwise(torch.optim.Optimizer, ABC):
         norm_group: NormGroup,
         diagnostics_every: int,
     ) -> None:
-        if diagnostics_every < 0:
-            raise UserError(f"diagnostics_every={diagnostics_every}", "give the steps between two transfers, or 0 for none")
+        if isinstance(diagnostics_every, bool) or not isinstance(diagnostics_every, int) or diagnostics_every < 0:
+            raise UserError(f"diagnostics_every={diagnostics_every!r}", "give the steps between two transfers, or 0 for none")
+        if foreach not in (None, True, False):
+            raise UserError(f"{self._kind}: foreach={foreach!r}; legal: None, True and False")
         if isinstance(norm_group, str) and norm_group != "world":
             raise unknown("norm_group", norm_group, ["world"])
-        self._foreach, self._norm_group = foreach, norm_group
+        self._foreach, self._norm_group = foreach, norm_group or zero_group()
         self._names: list[list[str]] = []
         self._excluded: list[list[bool]] = []
         self._skipped: Tensor | None = None
         self._diagnostics = Diagnostics(diagnostics_every)
         if isinstance(params, torch.nn.Module):
             raise UserError(f"{self._kind} got a {type(params).__name__}", "pass its named_parameters()")
+        if not isinstance(params, Iterable):
+            raise UserError(f"{self._kind} got {params!r} for parameters", "pass model.named_parameters()")
         groups = params if isinstance(params, Tensor) else list(params)
         if not isinstance(groups, Tensor) and not groups:
             raise UserError(f"{self._kind} got no parameters", "pass model.named_parameters()")
@@ -65,8 +69,14 @@ class Layerwise(torch.optim.Optimizer, ABC):
     def _kind(self) -> str:
         return type(self).__name__
 
+    @property
+    def _of_all(self) -> dict[str, Any]:
+        """Options of the whole optimizer, which no group has its own of."""
+        return {"foreach": self._foreach, "norm_group": self._norm_group, "diagnostics_every": self._diagnostics.every}
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """See ``torch.optim.Optimizer``. Raises UserError for parameters or options that are not legal."""
+        check_keys(self._kind, param_group, self.defaults, self._of_all)
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:

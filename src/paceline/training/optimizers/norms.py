@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
 
@@ -11,6 +12,25 @@ from torch import Tensor
 
 NormGroup: TypeAlias = "dist.ProcessGroup | str | None"
 """Ranks that hold other tensors of the same model: a group, or "world" for all of them."""
+
+
+def zero_group() -> NormGroup:
+    """The ranks of the ZeroRedundancyOptimizer that is making an optimizer now; None where none is.
+
+    It tells nothing of them to the optimizer that it makes, which would take its shard for the whole model.
+    """
+    loaded = sys.modules.get("torch.distributed.optim")
+    if loaded is None:
+        return None
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name == "_init_local_optimizer" and isinstance(
+            frame.f_locals.get("self"), loaded.ZeroRedundancyOptimizer
+        ):
+            group = frame.f_locals["self"].process_group
+            return "world" if group is dist.group.WORLD else cast(dist.ProcessGroup, group)  # a name can be pickled
+    return None
 
 
 def is_sharded(tensor: Tensor) -> bool:

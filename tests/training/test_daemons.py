@@ -14,15 +14,20 @@ LAST = """
 from functools import partial
 from paceline.training.background import Background
 
-class Owner:
+class Group:
     def __del__(self):
-        time.sleep(0.5)
+        time.sleep(1)
         print("let go", flush=True)
+
+class Owner:
+    def __init__(self):
+        self.group = Group()
 
 owner = Owner()
 work = Background(owner, "exchange")
-work.submit(partial(lambda owner: time.sleep(0.3), owner))
+work.submit(partial(lambda owner: time.sleep(0.2), owner))
 del owner
+time.sleep(0.6)  # the thread is freeing the owner now
 """
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
-import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
+from paceline.training import daemons
 from paceline.training.liveness import Roll
 from paceline.training.wire import WireError
 
@@ -25,16 +25,12 @@ Waiting = tuple[torch.Tensor, Future]
 class Background:
     """Runs jobs one after another until its owner is gone.
 
-    The thread knows only its queue, so a model that is thrown away takes its hook and its buffers with it. It is a daemon, so
-    that a script can end although a lost peer keeps it waiting.
+    The thread knows only its queue, so a model that is thrown away takes its hook and its buffers with it.
     """
 
     def __init__(self, owner: object, name: str) -> None:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        thread = threading.Thread(target=_serve, args=(self._jobs,), name=name, daemon=True)
-        thread.start()
-        # At the interpreter's end too: a thread that is then on its way out of the engine's C++ would abort the process.
-        weakref.finalize(owner, _end, self._jobs, thread)
+        daemons.start(owner, _serve, (self._jobs,), name, partial(self._jobs.put, None))
 
     def submit(self, job: Job) -> None:
         """Run ``job`` when those before it are done."""
@@ -79,12 +75,6 @@ def promise(buffer: torch.Tensor) -> Future:
 def result(done: Future) -> torch.Tensor:
     """The mean, or raise what was set: DDP shows the text of an exception that a callback raises, not of one that was set."""
     return done.value()
-
-
-def _end(jobs: queue.SimpleQueue[Job | None], thread: threading.Thread) -> None:
-    jobs.put(None)
-    if thread is not threading.current_thread():
-        thread.join(2.0)  # not longer: it may wait for a lost peer
 
 
 def _serve(jobs: queue.SimpleQueue[Job | None]) -> None:

@@ -7,11 +7,12 @@ import os
 import queue
 import threading
 import time
-import weakref
 from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
+
+from paceline.training import daemons
 
 BEAT_S = 1.0
 PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost
@@ -37,10 +38,7 @@ class Roll:
         self._stop = threading.Event()
         if self._ranks > 1:
             beat = (self._store, self._rank, self._stop)  # and not self: the beat ends with its hook
-            thread = threading.Thread(target=_beat, args=beat, name="paceline-beat", daemon=True)
-            thread.start()
-            # At the interpreter's end too: a thread that is then inside the store's C++ would abort the process.
-            weakref.finalize(self, _end, self._stop, thread)
+            daemons.start(self, _beat, beat, "paceline-beat", self._stop.set)
 
     def verdict(self, error: Exception) -> LostRank:
         """Name the ranks whose beat stands still. The first rank to find out tells the others."""
@@ -101,9 +99,3 @@ def _beat(store: Any, rank: int, stop: threading.Event) -> None:
             pass
     except Exception:  # the store has gone, and with it whoever would read this
         return
-
-
-def _end(stop: threading.Event, thread: threading.Thread) -> None:
-    stop.set()
-    if thread is not threading.current_thread():
-        thread.join(2 * BEAT_S)

@@ -71,7 +71,7 @@ COLUMNS = (
 
 
 class Mixed(nn.Module):
-    """The same network with products in bf16 and weights in fp32: 1.7 times as fast where the processor has bf16."""
+    """The same network with products in bf16 and weights in fp32: faster where the processor has bf16."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

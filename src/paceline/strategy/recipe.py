@@ -127,7 +127,7 @@ def scaled_recipe(
     """
     chosen = rule or usual_rule(optimizer)
     steps = max(1, math.ceil(samples / batch))
-    warmup = round(base_warmup_samples * (batch / base_batch) / batch)
+    warmup = round(base_warmup_samples / base_batch)
     return Recipe(
         optimizer=optimizer,
         lr=scaled(base_lr, base_batch, batch, chosen),

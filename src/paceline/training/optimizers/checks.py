@@ -85,9 +85,14 @@ def _check_numbers(kind: str, group: Mapping[str, Any]) -> None:
             _in_range(kind, "betas", beta, 0.0, 1.0)
 
 
+def is_number(value: object) -> bool:
+    """Whether it is an int or a float, NaN too; no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _in_range(kind: str, name: str, value: Any, low: float, high: float) -> None:
     """Low included, high excluded. NaN is in no range."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < high:
+    if not is_number(value) or not low <= value < high:
         legal = f"{low:g} or more, below {high:g}" if high < math.inf else f"{low:g} or more, finite"
         raise UserError(f"{kind}: {name}={value!r}; legal: {legal}")
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from paceline.errors import UserError
 from paceline.training.optimizers.bundle import Bundle, listed, scalar_dtype
+from paceline.training.optimizers.checks import is_number
 from paceline.training.optimizers.layerwise import Layerwise, kept, rates
 from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, squares
 from paceline.training.optimizers.rules import DEFAULT_RULE, Exclude
@@ -65,9 +66,9 @@ class LAMB(Layerwise):
     ) -> None:
         published = variant_of("LAMB", variant, LAMB_VARIANTS)
         self.max_grad_norm = published.max_grad_norm if max_grad_norm == "variant" else max_grad_norm
-        if not (self.max_grad_norm is None or (_is_number(self.max_grad_norm) and 0 < self.max_grad_norm < math.inf)):
+        if not (self.max_grad_norm is None or (is_number(self.max_grad_norm) and 0 < self.max_grad_norm < math.inf)):
             raise UserError(f"LAMB: max_grad_norm={self.max_grad_norm!r}; legal: above 0 and finite, or None for no clip")
-        pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(map(_is_number, bounds))
+        pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(map(is_number, bounds))
         if bounds is not None and not (pair and 0 <= bounds[0] < bounds[1]):
             raise UserError(f"LAMB: bounds={bounds!r}; legal: (lo, hi) with 0 <= lo < hi")
         self.bounds = bounds
@@ -144,10 +145,6 @@ class LAMB(Layerwise):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "max_grad_norm": self.max_grad_norm, "bounds": self.bounds}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _gradient_squares(bundle: Bundle) -> Tensor:

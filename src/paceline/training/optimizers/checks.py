@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import SequenceMatcher
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from paceline.errors import UserError, did_you_mean
+from paceline.errors import UserError
 from paceline.training.optimizers.rules import check_rule
 from paceline.training.optimizers.trust import variant_of
 
@@ -32,8 +31,10 @@ def check_keys(kind: str, group: Mapping[str, Any], options: Iterable[str], of_a
             if group[key] == of_all[key]:
                 continue
             raise UserError(f"{kind}: a group has {key}, which is an option of the whole optimizer", f"{kind}(..., {key}=...)")
-        near = did_you_mean(str(key), options, 1)[0]
-        if SequenceMatcher(None, str(key), near).ratio() > 0.8:
+        from difflib import get_close_matches  # only once a group has a key of its own
+
+        # nearer than what ``did_you_mean`` takes: here any other key is legal
+        for near in get_close_matches(str(key), options, n=1, cutoff=0.8):
             raise UserError(f"{kind}: a group has {key!r}, which is no option", f"did you mean {near!r}?")
 
 

@@ -57,7 +57,7 @@ template <size_t kCount, class Sum>
 void add_up(const Sizes& sizes, double* out, int threads, Sum&& sum) {
     const std::vector<Unit> units = units_of(sizes);
     std::vector<double> parts(kCount * units.size(), 0.0);
-    parallel_for(units.size(), threads, [&](size_t i) { sum(units[i], parts.data() + kCount * i); });
+    parallel_team(units.size(), threads, [&](size_t i) { sum(units[i], parts.data() + kCount * i); });
     std::fill(out, out + kCount * sizes.size(), 0.0);
     for (size_t i = 0; i < units.size(); i++)
         for (size_t k = 0; k < kCount; k++) out[k * sizes.size() + units[i].tensor] += parts[kCount * i + k];
@@ -67,7 +67,7 @@ void add_up(const Sizes& sizes, double* out, int threads, Sum&& sum) {
 template <class Write>
 void write_back(const Sizes& sizes, int threads, Write&& write) {
     const std::vector<Unit> units = units_of(sizes);
-    parallel_for(units.size(), threads, [&](size_t i) { write(units[units.size() - 1 - i]); });
+    parallel_team(units.size(), threads, [&](size_t i) { write(units[units.size() - 1 - i]); });
 }
 
 void squares_of(const Addresses& x, const Sizes& sizes, const nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>& out,

@@ -1,5 +1,6 @@
 #include "pool.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -104,9 +105,42 @@ Pool& pool() {
     return *g_pool;
 }
 
+// How compilers start a parallel region, in GNU's and LLVM's OpenMP alike: fn(data) on `threads` threads, this one included.
+using Parallel = void (*)(void (*fn)(void*), void* data, unsigned threads, unsigned flags);
+
+// Looked up, not linked: a second OpenMP would have threads of its own. A forked child has lost the threads of the first.
+Parallel& openmp() {
+    static Parallel found = [] {
+        pthread_atfork(nullptr, nullptr, [] { openmp() = nullptr; });
+        return reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    }();
+    return found;
+}
+
+struct Shared {
+    std::atomic<size_t> next{0};
+    const size_t chunks;
+    const Task task;
+    void* const context;
+};
+
+void take_turns(void* data) {
+    auto* shared = static_cast<Shared*>(data);
+    for (size_t i; (i = shared->next.fetch_add(1, std::memory_order_relaxed)) < shared->chunks;) shared->task(shared->context, i);
+}
+
 }  // namespace
 
 void run_chunks(size_t chunks, int threads, Task task, void* context) { pool().run(chunks, threads, task, context); }
+
+void run_team(size_t chunks, int threads, Task task, void* context) {
+    const Parallel parallel = openmp();
+    // A region ends when all its threads have come, even late to nothing; the pool does not wait for who has not begun.
+    const bool worth_it = threads > 1 && chunks >= 8 * static_cast<size_t>(threads);
+    if (parallel == nullptr || !worth_it) return run_chunks(chunks, threads, task, context);
+    Shared shared{{0}, chunks, task, context};
+    parallel(take_turns, &shared, static_cast<unsigned>(std::min(threads, kMostThreads)), 0);
+}
 
 void bind_pool(nb::module_& m) {
     m.def("pool_threads", [] { return pool().size(); }, "Threads that the pool has started in this process.");

@@ -11,9 +11,18 @@ using Task = void (*)(void* context, size_t chunk);
 // A caller that finds the pool busy does its chunks alone. Tasks must not throw. Call without the GIL.
 void run_chunks(size_t chunks, int threads, Task task, void* context);
 
+// The same on the threads of the process's OpenMP, where it has one and did not fork, else on the pool. For calls between
+// operations of torch: threads that ran the last one spin for a few ms, on the cores that the pool's would need.
+void run_team(size_t chunks, int threads, Task task, void* context);
+
 template <class F>
 void parallel_for(size_t chunks, int threads, F&& f) {
     run_chunks(chunks, threads, [](void* context, size_t chunk) { (*static_cast<F*>(context))(chunk); }, &f);
+}
+
+template <class F>
+void parallel_team(size_t chunks, int threads, F&& f) {
+    run_team(chunks, threads, [](void* context, size_t chunk) { (*static_cast<F*>(context))(chunk); }, &f);
 }
 
 // Elements of one chunk: a multiple of 64, so that every chunk starts at a block of bit planes; 256 KiB of fp32.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -150,3 +152,36 @@ def test_one_bad_gradient_anywhere_skips_the_step(value: float) -> None:
                 optimizer.step()
                 assert optimizer.skipped_steps == 1 and torch.equal(p, torch.ones_like(p))
                 assert not any(bool(s.any()) for s in optimizer.state[p].values())
+
+
+def test_large_steps_run_on_the_threads_of_torchs_openmp_and_in_a_forked_child_on_others() -> None:
+    """Those that torch's last operation left spinning would keep a second pool's from their cores; a child has lost them."""
+    code = """
+import ctypes, os, torch, paceline
+from paceline import _native
+torch.set_num_threads(2)
+x = torch.linspace(-1, 1, 1_200_000)
+weights, found = [torch.nn.Parameter(x.clone()) for _ in range(3)], []
+optimizers = [paceline.LARS([weight], 0.1) for weight in weights]
+def step(which):
+    weights[which].grad = x
+    optimizers[which].step()
+for which in range(3):
+    step(which)  # makes the state
+torch.set_num_threads(1)
+step(0)
+torch.set_num_threads(2)
+step(1)
+expected = weights[0].detach().numpy().tobytes()
+assert weights[1].detach().numpy().tobytes() == expected
+assert _native.pool_threads() == (0 if hasattr(ctypes.CDLL(None), "GOMP_parallel") else 1)
+pid = os.fork()
+if pid == 0:
+    step(2)
+    os._exit(0 if weights[2].detach().numpy().tobytes() == expected and _native.pool_threads() == 1 else 3)
+step(2)
+assert weights[2].detach().numpy().tobytes() == expected
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

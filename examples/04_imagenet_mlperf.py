@@ -164,7 +164,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
     network = build(options.network).to(device, memory_format=torch.channels_last)
     model = DistributedDataParallel(network, device_ids=[device.index] if device.type == "cuda" else None)
     hook = paceline.attach(model, options.compression, noise_scale=options.compression in MEASURABLE)
-    optimizer = paceline.LARS(model.module.named_parameters(), recipe.lr, variant="mlperf", **recipe.arguments)
+    optimizer = paceline.LARS(model.module.named_parameters(), recipe.lr, **recipe.arguments)
     schedule = scheduler(optimizer, recipe)
     loss_of = nn.CrossEntropyLoss(label_smoothing=0.1)
     checkpoint, first = options.out / "last.pt", 0
@@ -214,7 +214,8 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
             options.out.mkdir(parents=True, exist_ok=True)
             kept = {"model": model.module, "optimizer": optimizer, "schedule": schedule}
             fresh = checkpoint.with_suffix(".new")
-            torch.save({name: part.state_dict() for name, part in kept.items()} | {"epoch": epoch + 1}, fresh)
+            more = {"epoch": epoch + 1, "recipe": recipe.to_json()}
+            torch.save({name: part.state_dict() for name, part in kept.items()} | more, fresh)
             fresh.replace(checkpoint)
 
 

@@ -24,8 +24,8 @@ from paceline.rundir import RunDir
 from paceline.strategy import COMPRESSIONS, EXCHANGES
 
 TRAIN = (
-    "--model --data --workers --compression --exchange --option --optimizer --lr --warmup --decay --scale-from --scaling"
-    " --global-batch --epochs --seed --out --resume"
+    "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
+    " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume"
 )
 PREDICT = (
     "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --servers --option"

@@ -19,7 +19,7 @@ def test_published_rows_come_back_as_they_are() -> None:
     recipe = published("resnet-50", 32_768, 56 * IMAGENET)
     assert (recipe.optimizer, recipe.lr, recipe.total_steps) == ("lars", 21.2, 2190)
     assert recipe.warmup_steps == round(16 * IMAGENET / 32_768)
-    assert recipe.options == {"momentum": 0.94, "weight_decay": 2.5e-5, "trust_coefficient": 0.001}
+    assert recipe.options == {"variant": "mlperf", "momentum": 0.94, "weight_decay": 2.5e-5, "trust_coefficient": 0.001}
     assert "scaling" not in recipe.source
 
 

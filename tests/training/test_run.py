@@ -21,6 +21,7 @@ from paceline.errors import UserError
 from paceline.hardware import probe
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
+from paceline.strategy.recipe import Recipe
 from paceline.training import checkpoint, local, profile, worker
 from paceline.training.job import Job
 
@@ -49,6 +50,7 @@ def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[st
     for compression, optimizer in cases:
         base = Path(folder) / f"{compression}-{optimizer}"
         changes: dict[str, Any] = SCHEDULE if [compression, optimizer] in SCHEDULED else {}
+        changes = {**changes, "optimizer_options": OPTIONS.get(optimizer, {})}
         if [compression, optimizer] == SPOILT:
             changes = {"model": "user_module:plain", "data": "user_module:spoilt"}
         whole = job(base / "whole", compression, optimizer, workers, **changes)
@@ -75,6 +77,7 @@ RESUMED = [
 ]  # fmt: skip
 SCHEDULED = [["dense", "momentum"], ["terngrad", "lars"], ["dense", "lamb"]]
 SCHEDULE = {"warmup": 0.6, "decay": 2.0, "scale_from": 16}
+OPTIONS = {"lars": {"variant": "mlperf", "momentum": 0.8}, "lamb": {"variant": "nvlamb", "weight_decay": 0.02}}
 SPOILT = ["dense", "lars"]
 """With an infinite sample, which every epoch comes to once."""
 
@@ -118,7 +121,9 @@ def test_the_record_has_recipe_noise_scale_and_layers(resumed, compression, opti
     record, again = whole.records[compression], rest.records[compression]
     asked, options = job("x", compression, optimizer, **SCHEDULE).recipe(10).to_json(), record.recipe["options"]
     assert record.recipe == again.recipe == asked | {"options": options} and record.recipe["warmup_steps"] == 9
-    assert options["beta1" if optimizer == "lamb" else "momentum"] == 0.9
+    expected = {"beta1" if optimizer == "lamb" else "momentum": 0.9, **OPTIONS.get(optimizer, {})}
+    assert expected.items() <= options.items()
+    assert options.get("variant", "") in str(Recipe.from_json(record.recipe))
     assert (record.batch_efficiency != {}) == (compression == "dense" and any(e["noise_scale"] for e in record.curve))
     assert record.batch_efficiency == again.batch_efficiency and record.skipped_steps == 0
     if optimizer != "momentum":
@@ -156,6 +161,7 @@ def test_the_same_job_with_more_epochs_may_resume(tmp_path):
         ({"decay": 2.0, "warmup": 1.0}, "warmup 0.0 -> 1.0, decay 0.0 -> 2.0"),
         ({"compression": "terngrad"}, "compression 'dense' -> 'terngrad'"),
         ({"optimizer": "adam"}, "optimizer 'momentum' -> 'adam'"),
+        ({"optimizer_options": {"momentum": 0.5}}, "optimizer_options {} -> {'momentum': 0.5}"),
         ({"workers": 2}, "world_size 3 -> 2"),
         ({"data": "user_module:endless"}, "data 'user_module:samples' -> 'user_module:endless'"),
         ({"epochs": 2}, "already has 2 epochs; ask for more"),
@@ -345,6 +351,12 @@ def test_a_job_comes_back_from_its_json(optimizer):
      ({"lr": float("nan")}, "learning rate"),
      ({"warmup": 3.5}, "3.5 epochs in 3"), ({"decay": -1.0}, "power -1"), ({"scaling": "sqrt"}, "give --scale-from"),
      ({"scaling": "cubic", "scale_from": 8}, "scaling rule"),
+     ({"optimizer_options": {"variant": "paper"}}, "momentum has no variant; leave it out, or use lars or lamb"),
+     ({"optimizer": "lamb", "optimizer_options": {"momentum": 0.5}}, "lamb has no momentum; leave it out, or use momentum"),
+     ({"optimizer": "lars", "optimizer_options": {"wait_decay": 0.5}}, "lars 'wait_decay'; .* did you mean weight_decay"),
+     ({"optimizer_options": {"momentum": 1.0}}, "momentum 1.0; give a number from 0 to less than 1"),
+     ({"optimizer_options": {"weight_decay": -1.0}}, "weight decay -1.0; give 0 or a positive number"),
+     ({"optimizer_options": {"weight_decay": float("nan")}}, "weight decay nan"),
      ({"strategy": Strategy(world_size=2, global_batch_size=4, precision="bf16")}, "fp32, not bf16"),
      ({"strategy": Strategy(world_size=2, global_batch_size=4, sharding="zero3")}, "cannot run sharding zero3"),
      ({"strategy": Strategy(world_size=2, global_batch_size=4, recompute=True)}, "cannot run activation recomputation"),
@@ -355,3 +367,13 @@ def test_a_job_comes_back_from_its_json(optimizer):
 def test_a_job_that_cannot_be_is_refused(change, said):
     with pytest.raises(UserError, match=said):
         job("out", **change)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "given", "said"),
+    [("lars", "ml-perf", "'mlperf'"), ("lars", "nvlamb", "one of LAMB"), ("lamb", "pap", "'paper'")],
+)
+def test_an_unknown_variant_is_refused_before_anything_starts(tmp_path, optimizer, given, said):
+    with pytest.raises(UserError, match=f"unknown {optimizer.upper()} variant '{given}'.*{said}"):
+        worker.prepare(job(tmp_path / "run", optimizer=optimizer, optimizer_options={"variant": given}))
+    assert not (tmp_path / "run").exists()

@@ -31,7 +31,7 @@ class Recipe:
         warmup_steps: over which the rate grows in a straight line to the peak.
         power: of the polynomial decay from the end of the warm-up to the end of the run; 0 keeps the rate.
         source: the rule or the published row that the numbers follow from.
-        options: of the optimizer, such as ``weight_decay``.
+        options: of the optimizer, such as ``weight_decay`` and ``variant``.
     """
 
     optimizer: str
@@ -41,7 +41,7 @@ class Recipe:
     power: float = POWER
     end_lr: float = 0.0
     source: str = "given"
-    options: Mapping[str, float] | None = None
+    options: Mapping[str, float | str] | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.lr < math.inf:
@@ -92,7 +92,8 @@ class Recipe:
     def __str__(self) -> str:
         decay = f"decay of power {self.power:g} to {self.end_lr:g}" if self.power else "no decay"
         warm = f"after {self.warmup_steps} of {self.total_steps} steps" if self.warmup_steps else "from the first step"
-        options = "".join(f", {name} {value:g}" for name, value in (self.options or {}).items())
+        given = (self.options or {}).items()
+        options = "".join(f", {name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in given)
         return f"{self.optimizer}, rate {self.lr:.4g} {warm}, {decay}{options} ({self.source})"
 
 
@@ -195,7 +196,7 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
         warmup_steps=min(steps // 2, warmup),
         power=row.get("power", table["power"]),
         source=table["source"] + ("" if same else f", {rule} scaling from its batch {row['batch']}") + _cut(warmup, steps),
-        options=row.get("options", {}),
+        options=table.get("options", {}) | row.get("options", {}),
     )
 
 

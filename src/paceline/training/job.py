@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from paceline.errors import UserError, unknown
@@ -23,6 +23,7 @@ class Job:
         warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
         scale_from: the batch that ``lr`` and ``warmup`` are for; 0: the job's own. ``scaling``: of the rate, ``linear`` or
             ``sqrt``; None takes the optimizer's usual rule. The warm-up grows in proportion to the batch.
+        optimizer_options: of those that ``OPTIMIZERS`` names for the optimizer; what is left out is the optimizer's default.
         out: directory of the results; ``resume``: a directory to go on from, empty for a fresh start.
         label: of this run within ``out``.
     """
@@ -36,6 +37,7 @@ class Job:
     decay: float = 0.0
     scale_from: int = 0
     scaling: Scaling | None = None
+    optimizer_options: Mapping[str, float | str] = field(default_factory=dict)
     seed: int = 0
     out: str = "runs/train"
     resume: str = ""
@@ -57,7 +59,23 @@ class Job:
             raise unknown("scaling rule", self.scaling, SCALINGS)
         if self.scaling and not self.scale_from:
             raise UserError(f"{self.scaling} scaling from no batch", "give --scale-from, the batch that the rate is for")
+        self._check_optimizer_options()
         self.recipe(1)
+
+    def _check_optimizer_options(self) -> None:
+        name = self.strategy.optimizer
+        for option, value in self.optimizer_options.items():
+            if option not in OPTIMIZERS[name].options:
+                having = [one.name for one in OPTIMIZERS.values() if option in one.options]
+                if not having:
+                    raise unknown(f"option of {name}", option, OPTIMIZERS[name].options)
+                raise UserError(f"{name} has no {option.replace('_', ' ')}", f"leave it out, or use {' or '.join(having)}")
+            if option == "variant":
+                continue  # the optimizer knows them
+            below = 1.0 if option == "momentum" else float("inf")
+            if isinstance(value, str) or not 0 <= value < below:
+                legal = "a number from 0 to less than 1" if option == "momentum" else "0 or a positive number"
+                raise UserError(f"{option.replace('_', ' ')} {value}", f"give {legal}")
 
     def _check_runnable(self) -> None:
         """Refuse what can be predicted but not run."""
@@ -97,7 +115,7 @@ class Job:
     @property
     def identity(self) -> dict[str, Any]:
         """What must not change when a run is resumed."""
-        kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling")
+        kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling", "optimizer_options")
         # where the rates lead to the last epoch, more epochs would have had others from the start
         end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
         return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **self.strategy.to_json()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from paceline.errors import UserError
 from paceline.lab import Loopback
@@ -25,6 +27,7 @@ def train(
     decay: float = 0.0,
     scale_from: int = 0,
     scaling: Scaling | None = None,
+    optimizer_options: Mapping[str, float | str] = MappingProxyType({}),
     seed: int = 0,
     out: str = "runs/train",
     resume: str = "",
@@ -39,6 +42,7 @@ def train(
         warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
         scale_from: the batch that ``lr`` and ``warmup`` are for, if another than the strategy's. ``scaling``: of the rate,
             ``linear`` or ``sqrt``; None takes the optimizer's usual rule.
+        optimizer_options: ``variant`` (LARS, LAMB), ``momentum``, ``weight_decay``; the optimizer's own where left out.
         resume: directory of an earlier run to go on with.
         on: an emulated cluster (``paceline.lab.up``) of one host a worker; by default processes of this machine.
 
@@ -48,7 +52,7 @@ def train(
     """
     job = Job(
         model=model, data=data, strategy=strategy, epochs=epochs, lr=lr, warmup=warmup, decay=decay, scale_from=scale_from,
-        scaling=scaling, seed=seed, out=out, resume=resume,
+        scaling=scaling, optimizer_options=dict(optimizer_options), seed=seed, out=out, resume=resume,
     )  # fmt: skip
     return train_job(job, on)[0]
 

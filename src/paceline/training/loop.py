@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,29 +39,39 @@ class StepTimes:
     events: list[list[Event]] = field(default_factory=list)
 
 
+_KINDS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str, Any]]] = {
+    "sgd": (torch.optim.SGD, {}),
+    "momentum": (torch.optim.SGD, {"momentum": 0.9}),
+    "adam": (torch.optim.Adam, {}),
+    "adamw": (torch.optim.AdamW, {}),
+    "lars": (LARS, {"weight_decay": 5e-4}),
+    "lamb": (LAMB, {}),
+}
+
+
 def make_optimizer(
-    name: str, parameters: Iterable[nn.Parameter] | Iterable[tuple[str, nn.Parameter]], lr: float, diagnostics_every: int = 0
+    name: str,
+    parameters: Iterable[nn.Parameter] | Iterable[tuple[str, nn.Parameter]],
+    lr: float,
+    diagnostics_every: int = 0,
+    options: Mapping[str, float | str] = MappingProxyType({}),
 ) -> torch.optim.Optimizer:
     """Stock PyTorch optimizers, LARS and LAMB as their papers have them (LARS with its decay of 5e-4, section 5).
 
-    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` is of LARS and LAMB.
+    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` is of LARS and LAMB; ``options`` as
+    ``OPTIMIZERS`` names them. Raises UserError for an unknown variant.
     """
-    if name == "lars":
-        return LARS(parameters, lr=lr, weight_decay=5e-4, diagnostics_every=diagnostics_every)
-    if name == "lamb":
-        return LAMB(parameters, lr=lr, diagnostics_every=diagnostics_every)
-    if name == "adam":
-        return torch.optim.Adam(parameters, lr=lr)
-    if name == "adamw":
-        return torch.optim.AdamW(parameters, lr=lr)
-    return torch.optim.SGD(parameters, lr=lr, momentum=0.9 if name == "momentum" else 0.0)
+    make, usual = _KINDS[name]
+    of_layers = {"diagnostics_every": diagnostics_every} if name in ("lars", "lamb") else {}
+    return make(parameters, lr=lr, **{**usual, **options, **of_layers})
 
 
-def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """The optimizer's numbers beside the rate, as a ``Recipe`` names them."""
+def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:
+    """What the optimizer was made with beside the rate, as a ``Recipe`` names it."""
     group = optimizer.param_groups[0]
+    found: dict[str, float | str] = {"variant": group["variant"]} if "variant" in group else {}
     names = ("momentum", "weight_decay", "trust_coefficient", "eps")
-    found = {name: float(group[name]) for name in names if group.get(name) is not None}
+    found |= {name: float(group[name]) for name in names if group.get(name) is not None}
     return found | {f"beta{n}": float(beta) for n, beta in enumerate(group.get("betas", ()), start=1)}
 
 

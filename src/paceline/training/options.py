@@ -21,6 +21,9 @@ DEFAULTS: dict[str, Any] = {
     "exchange": "",
     "options": (),
     "optimizer": "momentum",
+    "variant": None,
+    "momentum": None,
+    "weight_decay": None,
     "lr": 0.0,
     "warmup": 0.0,
     "decay": 0.0,
@@ -30,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "epochs": 10,
 }
+OPTIMIZER_OPTIONS = ("variant", "momentum", "weight_decay")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,8 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="lenet5, another named network, or module:function")
     parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
     add_exchange_arguments(parser)
-    decays = "default momentum; weight decay of lars 5e-4, of lamb and adamw 0.01"
-    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({decays})")
+    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
+    parser.add_argument("--variant", metavar="V", help="published form of lars or lamb, such as mlperf (default paper)")
+    parser.add_argument("--momentum", metavar="M", type=float, help="of momentum and lars (default 0.9)")
+    parser.add_argument("--weight-decay", metavar="D", type=float, help="default of lars 5e-4, of lamb and adamw 0.01")
     parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate, the peak (default: the optimizer's)")
     parser.add_argument("--warmup", metavar="EPOCHS", type=float, help="epochs in which the rate rises (default 0)")
     parser.add_argument("--decay", metavar="POWER", type=float, help="power of the rate's fall to 0 (default 0: none)")
@@ -68,6 +74,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
         strategy = before.strategy
         values |= {
             **before.identity,
+            **before.optimizer_options,
             "lr": before.lr,
             "options": strategy.options,
             "global_batch": strategy.global_batch_size,
@@ -104,6 +111,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
         decay=values["decay"],
         scale_from=values["scale_from"],
         scaling=values["scaling"],
+        optimizer_options={name: values[name] for name in OPTIMIZER_OPTIONS if values[name] is not None},
         seed=values["seed"],
         out=str(Path(options.out or options.resume or DEFAULT_OUT)),
         resume=options.resume,

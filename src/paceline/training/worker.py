@@ -68,6 +68,7 @@ def prepare(job: Job, first: bool = True) -> Job:
         job = replace(job, strategy=replace(job.strategy, first_bucket_bytes=job.strategy.bucket_bytes))
     if job.resume:
         checkpoint.check_same_run(job, checkpoint.load(Path(job.resume)))
+    make_optimizer(job.strategy.optimizer, [nn.Parameter(torch.zeros(1))], job.learning_rate, 0, job.optimizer_options)
     data = load(job.data)
     if len(data.train_y) < job.strategy.global_batch_size:
         raise UserError(
@@ -149,7 +150,7 @@ def _run(job: Job, device: torch.device) -> None:
     hook = attach(ddp, strategy.compression, exchange=strategy.exchange, seed=job.seed, noise_scale=noise)
     recipe = job.recipe(len(data.train_y) // strategy.global_batch_size)
     every = min(1000, max(1, recipe.total_steps // _TRANSFERS))
-    optimizer = make_optimizer(strategy.optimizer, module.named_parameters(), recipe.lr, every)
+    optimizer = make_optimizer(strategy.optimizer, module.named_parameters(), recipe.lr, every, job.optimizer_options)
     recipe = replace(recipe, options=options_of(optimizer))
     trainer = Trainer(ddp, hook, optimizer, data, strategy, job.seed, device)
     trainer.settle_buckets()

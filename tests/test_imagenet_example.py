@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
 from PIL import Image
+
+from paceline.strategy.recipe import Recipe
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "04_imagenet_mlperf.py"
 
@@ -55,6 +58,8 @@ def test_an_epoch_a_checkpoint_and_a_dry_run(
     _, plan, epoch = capsys.readouterr().out.splitlines()
     assert plan == "1 epochs of 3 steps: 1 ranks, 2 x 2 pictures each"
     assert epoch.startswith("epoch 1/1  loss ") and "skipped steps 0" in epoch and "rate 0 " in epoch
+    kept = Recipe.from_json(torch.load(pictures / "out" / "last.pt", weights_only=True)["recipe"])
+    assert kept.total_steps == 3 and kept.arguments["variant"] == "mlperf"
     example["main"]([str(pictures), *FEW, *out, "--resume", "--dry-run"])
     recipe, plan, epoch = capsys.readouterr().out.splitlines()
     assert recipe.startswith("lars, rate 0.01287 after") and "MLPerf Training v4.0 reference convergence points" in recipe

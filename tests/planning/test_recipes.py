@@ -61,9 +61,9 @@ def test_no_rate_is_guessed(space: Space) -> None:
     vgg = plan(workload("vgg-16"), few, Goal("fastest"), Work(recipes=Recipes("vgg-16")))
     short = plan(workload("resnet-50"), few, Goal("fastest"), Work(recipes=Recipes("resnet-50")))
     for one in (adam, vgg, short):
-        assert one.best.recipe is None and one.recipe.startswith("unknown: no source has a learning rate")
+        assert one.best.recipe is None and one.learning_rates.startswith("unknown: no source has a learning rate")
         assert "--records" in plan_text(one) and one.to_json()["best"]["recipe"] is None
-    assert not plan(workload("vgg-16"), few, Goal("fastest")).recipe  # nobody asked how to train
+    assert not plan(workload("vgg-16"), few, Goal("fastest")).learning_rates  # nobody asked how to train
     sgd = plan(workload("resnet-50"), replace(few, optimizer="momentum"), Goal("fastest"), MLPERF)
     assert sgd.best.recipe and sgd.best.recipe.lr == pytest.approx(6.0 * 1024 / 3264)
 
@@ -102,4 +102,4 @@ def test_one_run_with_its_noise_scale_is_a_target(capsys: pytest.CaptureFixture[
     asked = "plan lenet5 --device A100 --max-nodes 1 --records here --target accuracy=0.9"
     data = answer(capsys, asked)
     assert data["critical_batch"] == pytest.approx(900) and "noise scale" in data["assumptions"][0]
-    assert data["recipe"].startswith("unknown") and data["best"]["strategy"]["global_batch_size"] <= 1800
+    assert data["learning_rates"].startswith("unknown") and data["best"]["strategy"]["global_batch_size"] <= 1800

@@ -90,7 +90,7 @@ class Plan:
         notice: what must be known before the answer is used; empty where nothing.
         why_not: of the strategy that was asked for, in words; ``asked`` is it, where it exists.
         scaling: the best strategy on other numbers of its devices, by kind of scaling.
-        recipe: learning rates of the best, or why they are unknown; empty where nobody asked for any.
+        learning_rates: those of the best in words, or why they are unknown; empty where nobody asked for any.
     """
 
     workload: str
@@ -109,7 +109,7 @@ class Plan:
     scaling: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
     by_devices: tuple[Choice, ...] = ()
     critical_batch: float | None = None
-    recipe: str = ""
+    learning_rates: str = ""
 
     @property
     def best(self) -> Choice:
@@ -127,7 +127,7 @@ class Plan:
             "ranking": [one.to_json() for one in self.ranking],
             "by_devices": [one.to_json() for one in self.by_devices],
             "critical_batch": self.critical_batch,
-            "recipe": self.recipe,
+            "learning_rates": self.learning_rates,
             "front": [one.to_json() for one in self.front],
             "excluded": [{"count": x.count, "reason": x.reason, "example": x.example} for x in self.excluded],
             "considered": self.considered,

@@ -104,7 +104,7 @@ def plan(
         scaling=scaling(workload, best.cluster, best.strategy, one),
         by_devices=counts,
         critical_batch=work.curve.critical_batch if work.curve and math.isfinite(work.curve.critical_batch) else None,
-        recipe=_recipe(work, best),
+        learning_rates=_learning_rates(work, best),
     )
 
 
@@ -148,7 +148,7 @@ def _notice(workload: Workload, space: Space, work: Work) -> str:
     )
 
 
-def _recipe(work: Work, best: Choice) -> str:
+def _learning_rates(work: Work, best: Choice) -> str:
     """Learning rates of the best in words, or why they are unknown; empty where nobody asked for any."""
     if work.recipes is None:
         return ""

@@ -137,7 +137,7 @@ def plan_page(plan: Plan) -> Page:
     best = plan.best
     page = Page("plan", clean(plan.workload), f"{plan.work}; goal {plan.goal}")
     why_not = f"Why not: {plan.why_not}" if plan.why_not else ""
-    rates = f"Learning rates: {plan.recipe}." if plan.recipe else ""
+    rates = f"Learning rates: {plan.learning_rates}." if plan.learning_rates else ""
     page.findings = [*filter(None, (plan.notice, f"Best: {best.title}.", rates, plan.compression, why_not))]
     page.card("time", seconds(best.time_s), time_range(best.time_low_s, best.time_high_s, best.time_s))
     page.card(

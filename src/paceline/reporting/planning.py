@@ -40,7 +40,7 @@ def _plan(plan: Plan) -> Iterator[str]:
         "step", f"{seconds(p.step_time_s)} ({time_range(p.low_s, p.high_s, p.step_time_s)}), {rate(p.samples_per_s)} samples/s"
     )
     yield from _said("batch", batch_text(plan)) if plan.critical_batch else ()
-    yield from _said("recipe", clean(plan.recipe, SENTENCES)) if plan.recipe else ()
+    yield from _said("recipe", clean(plan.learning_rates, SENTENCES)) if plan.learning_rates else ()
     yield from _said("memory", f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device")
     yield from _said("", f"{best.reason}")
     yield ""

@@ -17,6 +17,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import paceline
+from paceline.errors import UserError
 
 STEPS, BAD = 6, 3
 KINDS: dict[str, dict[str, Any]] = {
@@ -127,8 +128,24 @@ def run(rank: int, workers: int) -> dict[str, Any]:
         found["zero"] = {kind: by_zero(kind) for kind in KINDS}
         found["zero, one parameter"] = by_zero("LAMB", empty=True)
         found["zero, one parameter, found out"] = by_zero("LARS", empty=True)
+        found["refused"] = {kind: of_other_sharding(kind, mesh) for kind in ("LARS", "LAMB")}
         found["moved"] = {kind: change_of_world_size(kind, mesh) for kind in ("LARS", "LAMB")}
     return found
+
+
+def of_other_sharding(kind: str, mesh: Any) -> list[str]:
+    """What is said of a whole tensor's state for shards, and of a shard's for whole tensors."""
+    models = network(), sharded(network(), mesh)
+    both = [optimizer(kind, model.named_parameters()) for model in models]
+    for model, chosen in zip(models, both, strict=True):
+        train(model, chosen, 0, 1)
+    said = []
+    for mine, other in (both, both[::-1]):
+        try:
+            mine.load_state_dict(other.state_dict())
+        except UserError as error:
+            said.append(str(error))
+    return said
 
 
 def change_of_world_size(kind: str, mesh: Any) -> dict[str, dict[str, Tensor]]:

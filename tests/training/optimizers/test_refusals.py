@@ -45,7 +45,12 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "unknown rule": ("LAMB", [P()], {"exclude": "biases"}, "unknown exclusion rule 'biases'; .* 'biases-and-norms'"),
     "patterns without names": ("LAMB", [P()], {"exclude": ["*.bias"]}, "the parameters have none; pass model.named_parameters"),
     "a pattern for nothing": ("LAMB", [("a.bias", P(2))], {"exclude": ["*.bais"]}, "matches no parameter; nearest names: a.b"),
-    "two variants": ("LARS", [{"params": [P()]}, {"params": [P()], "variant": "joint"}], {}, "'paper' and 'joint'"),
+    "two variants": ("LARS", [{"params": [P()]}, {"params": [P()], "variant": "joint"}], {}, "the variant .joint., .* .paper."),
+    "a variant in the group": ("LAMB", [{"params": [P()], "variant": "nvlamb"}], {}, r"LAMB\(\.\.\., variant='nvlamb'\)"),
+    "a list of variants": ("LARS", [P()], {"variant": ["paper"]}, r"unknown LARS variant \['paper'\]; legal"),
+    "a number for foreach": ("LARS", [P()], {"foreach": 1}, "foreach=1; legal"),
+    "a number for a group": ("LAMB", [P()], {"norm_group": 3}, "norm_group=3; legal: 'world', a group of ranks and None"),
+    "words for maximize": ("LAMB", [P()], {"maximize": "yes"}, "maximize='yes'; legal: True and False"),
     "one beta": ("LAMB", [P()], {"betas": 0.9}, "betas=0.9; give two numbers"),
     "one bound": ("LAMB", [P()], {"bounds": 3}, "bounds=3; legal"),
     "a bound alone": ("LAMB", [P()], {"bounds": (3,)}, "bounds=.*; legal"),
@@ -121,6 +126,9 @@ def trained(kind: str, *shapes: tuple[int, ...], **options: Any) -> Any:
         (lambda: changed(exp_avg=3.0), "the exp_avg of w0 is 3.0, no tensor; it is not a state of LAMB"),
         (lambda: changed(step=None), "exp_avg, exp_avg_sq, no step; it is not a state of LAMB"),
         (lambda: changed(weight_decay=-1.0), "weight_decay=-1.0; legal: 0 or more"),
+        (lambda: trained("LAMB", (3, 2), (5,), max_grad_norm=5.0), r"LAMB\(\.\.\., max_grad_norm=5.0\), this .* max_grad"),
+        (lambda: trained("LAMB", (3, 2), (5,), bounds=(0.0, 9.0)), r"bounds=\(0.0, 9.0\)\), this LAMB has bounds=None; give"),
+        (lambda: changed(param_names=["w1", "w0"]), "in the order w1, w0, this LAMB w0, w1; give them in the order of the run"),
         (lambda: stepped(torch.optim.AdamW([P(3, 2), P(5)])), "groups of this state have no variant; it is not a state of L"),
         (lambda: nn.Linear(3, 2), r"no optimizer's state: .*give what state_dict\(\) returned"),
         (lambda: stepped(torch.optim.SGD([P(3, 2), P(5)], momentum=0.9)), "momentum_buffer, no exp_avg; it is not a state"),
@@ -128,8 +136,9 @@ def trained(kind: str, *shapes: tuple[int, ...], **options: Any) -> Any:
         (lambda: Saved({"state": [], "param_groups": []}), "this is no optimizer's state; give what state_dict"),
         (lambda: Saved({**trained("LAMB", (3, 2), (5,)).state_dict(), "state": {0: 3}}), "the state of w0 is 3; it is not a s"),
     ],
-    ids=["shape", "count", "variant", "number", "no step", "option", "AdamW", "a model's", "kind", "groups", "list", "one"],
-)
+    ids=["shape", "count", "variant", "number", "no step", "option", "clip", "bounds", "order", "AdamW", "a model's", "kind",
+         "groups", "list", "one"],
+)  # fmt: skip
 def test_a_state_that_does_not_fit(saved: Any, message: str) -> None:
     optimizer = trained("LAMB", (3, 2), (5,))
     before = copy.deepcopy(optimizer.state_dict())
@@ -137,6 +146,28 @@ def test_a_state_that_does_not_fit(saved: Any, message: str) -> None:
         optimizer.load_state_dict(saved().state_dict())
     for key, state in before["state"].items():
         assert all(torch.equal(value, optimizer.state_dict()["state"][key][name]) for name, value in state.items())
+
+
+def test_a_state_from_under_a_wrapper_leaves_the_program_its_names_and_rule() -> None:
+    """Data parallelism puts ``module.`` before every name: patterns go on to match the program's own."""
+    layers = nn.ModuleDict({"body": nn.Linear(2, 2), "head": nn.Linear(2, 2)})
+    saved = stepped(paceline.LARS([(f"module.{name}", p) for name, p in layers.named_parameters()], lr=0.1)).state_dict()
+    optimizer = paceline.LARS(layers.named_parameters(), lr=0.1, exclude=["*.bias", "head.*"])
+    optimizer.load_state_dict(saved)
+    assert optimizer.excluded() == ["body.bias", "head.weight", "head.bias"]
+    assert optimizer.state_dict()["param_groups"][0]["param_names"] == [name for name, _ in layers.named_parameters()]
+    nameless = paceline.LARS(layers.parameters(), lr=0.1)
+    nameless.load_state_dict(saved)
+    assert "param_names" not in nameless.param_groups[0] and nameless.excluded() == ["0.1", "0.3"]
+
+
+def test_a_pattern_of_a_group_that_comes_later_matches_too() -> None:
+    optimizer = paceline.LAMB([("a.weight", P(2, 2))])
+    with pytest.raises(UserError, match=r"pattern 'a.wait' in exclude matches no parameter; nearest names: a.weight, b.weight"):
+        optimizer.add_param_group({"params": [("b.weight", P(2, 2))], "exclude": ["a.wait"]})
+    assert len(optimizer.param_groups) == 1
+    optimizer.add_param_group({"params": [("b.weight", P(2, 2))], "exclude": ["b.*"]})
+    assert optimizer.excluded() == ["b.weight"]
 
 
 def test_steps_may_be_plain_numbers() -> None:

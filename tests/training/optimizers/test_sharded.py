@@ -52,6 +52,14 @@ def test_the_state_of_zero_goes_on_alone() -> None:
     assert any(not first["alone"][name].equal(before) for name, before in first["weights"].items())
 
 
+def test_a_state_that_is_sharded_otherwise_is_refused() -> None:
+    """Both have the shape of the whole tensor: read as it lies, every rank would take the first rows."""
+    for kind, (of_shard, of_whole) in launch_once(run, 2)[0]["refused"].items():
+        word = "momentum_buffer" if kind == "LARS" else "exp_avg"
+        assert of_shard.startswith(f"the {word} of 0.weight is a shard, the parameter whole;")
+        assert of_whole.startswith(f"the {word} of 0.weight is whole, the parameter a shard;") and "full_state_dict" in of_whole
+
+
 def test_the_state_moves_to_another_number_of_workers() -> None:
     """From two to one and back: the weights of a run that stayed."""
     for result in launch_once(run, 2):

@@ -249,6 +249,34 @@ def test_diagnostics_keep_every_tensor_apart() -> None:
     np.testing.assert_array_equal(d.weight_norm, [[4, np.nan], [np.nan, 400], [4, 400], [4, np.nan]])
 
 
+@pytest.mark.parametrize("wide", [torch.float32, torch.float64])
+@BOTH
+def test_the_state_of_16_bit_weights_serves_wide_ones(kind: str, wide: torch.dtype) -> None:
+    """Without the master, which would be stepped in the weights' place."""
+    narrow = nn.Parameter(torch.linspace(-1, 1, 12, dtype=torch.bfloat16).view(4, 3))
+    optimizer = make(kind, [narrow])
+    narrow.grad = torch.ones_like(narrow)
+    optimizer.step()
+    weight = nn.Parameter(narrow.detach().to(wide))
+    other = make(kind, [weight])
+    other.load_state_dict(optimizer.state_dict())
+    assert "master" not in other.state[weight]
+    before, weight.grad = weight.detach().clone(), torch.ones_like(weight)
+    other.step()
+    assert (weight != before).all()
+
+
+@BOTH
+def test_a_gradient_that_is_negative_by_a_bit(kind: str) -> None:
+    ends = []
+    for gradient in (torch._neg_view(torch.ones(4, 4)), -torch.ones(4, 4)):
+        weight = nn.Parameter(torch.linspace(-1, 1, 16).view(4, 4))
+        weight.grad = gradient
+        make(kind, [weight]).step()
+        ends.append(weight.detach())
+    assert torch.equal(*ends)
+
+
 @BOTH
 def test_the_whole_step_compiles(kind: str) -> None:
     """In one graph, without a branch that depends on data: the infinity is skipped inside of it."""
@@ -267,3 +295,15 @@ def test_the_whole_step_compiles(kind: str) -> None:
     for a, b in zip(ends[0][0], ends[1][0], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(ends[0][1].trust_ratio[-2:], ends[1][1].trust_ratio[-2:], rtol=1e-5)
+
+
+@BOTH
+def test_nothing_stops_the_compiler_where_it_may_stop(kind: str) -> None:
+    """Without ``fullgraph`` a value that is read on the host ends a graph, where with it the compiler finds another way."""
+    torch._dynamo.reset()
+    model = nn.Linear(4, 3)
+    optimizer = make(kind, model.named_parameters(), lr=torch.tensor(0.05), capturable=True, foreach=True)
+    give(model, 0, 1.0)
+    optimizer.step()  # makes the state
+    explained = torch._dynamo.explain(optimizer.step)()
+    assert explained.graph_break_count == 0, explained.break_reasons

@@ -30,7 +30,7 @@ def dense(weight: Tensor, words: list[Tensor]) -> bool:
 
 def fitted(gradient: Tensor, weight: Tensor) -> Tensor:
     """The gradient in the weight's precision and order: itself or a copy."""
-    if gradient.dtype == weight.dtype and gradient.stride() == weight.stride():
+    if gradient.dtype == weight.dtype and gradient.stride() == weight.stride() and not gradient.is_neg():
         return gradient
     return torch.empty_like(weight).copy_(gradient)
 

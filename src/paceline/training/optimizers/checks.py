@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from paceline.errors import UserError
+from paceline.training.optimizers.norms import is_sharded
 from paceline.training.optimizers.rules import check_rule
 from paceline.training.optimizers.trust import variant_of
 
 _TORCHS = ("params", "param_names", "initial_lr")
 """Keys of a group that torch and its schedulers put there."""
-_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+LOW = (torch.bfloat16, torch.float16)
+"""Types of parameters that have an fp32 master in the state."""
+_TYPES = (torch.float64, torch.float32, *LOW)
 
 
 def check_keys(kind: str, group: Mapping[str, Any], options: Iterable[str], of_all: Mapping[str, Any]) -> None:
@@ -62,6 +65,9 @@ def check_group(kind: str, index: int, group: Mapping[str, Any], variants: Mappi
             f"{kind} {group['variant']!r} has no Nesterov momentum: {published.source}", f"these have it: {having}"
         )
     check_rule(group["exclude"], "param_names" in group)
+    for name in ("maximize", "capturable", "nesterov"):
+        if name in group and not isinstance(group[name], bool):
+            raise UserError(f"{kind}: {name}={group[name]!r}; legal: True and False")
     _check_numbers(kind, group)
 
 
@@ -99,9 +105,14 @@ def _in_range(kind: str, name: str, value: Any, low: float, high: float) -> None
 
 
 def check_state(
-    kind: str, groups: Sequence[Mapping[str, Any]], saved: Mapping[str, Any], words: Sequence[str], options: Iterable[str]
+    kind: str, groups: Sequence[Mapping[str, Any]], saved: Mapping[str, Any], words: Sequence[str], options: Iterable[str],
+    of_all: Mapping[str, Any],
 ) -> None:
-    """Raises UserError unless ``saved`` is the state of the same optimizer, variant, groups, shapes and options."""
+    """Raises UserError unless ``saved`` is the state of the same optimizer, variant, groups, shapes and options.
+
+    Args:
+        of_all: options of the whole optimizer, which a state may name.
+    """
     if not isinstance(saved["state"], Mapping) or not isinstance(saved["param_groups"], Sequence):
         raise UserError("this is no optimizer's state", "give what state_dict() returned")
     for group in saved["param_groups"]:
@@ -120,7 +131,19 @@ def check_state(
                 f"this state is of the variant {variant!r}, this {kind} of {group['variant']!r}: their moments differ",
                 f"make it with variant={variant!r}",
             )
+        for option, value in of_all.items():
+            if option in other and _plain(other[option]) != _plain(value):
+                raise UserError(
+                    f"this state is of {kind}(..., {option}={other[option]!r}), this {kind} has {option}={value!r}",
+                    "give it the same",
+                )
         names = other.get("param_names") or group.get("param_names") or [f"tensor {i}" for i in range(len(group["params"]))]
+        own = list(group.get("param_names") or names)
+        if list(names) != own and sorted(names) == sorted(own):
+            raise UserError(
+                f"this state has the parameters in the order {', '.join(names)}, this {kind} {', '.join(own)}",
+                "give them in the order of the run that saved it",
+            )
         for name, parameter, key in zip(names, group["params"], other["params"], strict=True):
             state = saved["state"].get(key)
             if state is not None and not isinstance(state, Mapping):
@@ -131,6 +154,10 @@ def check_state(
         if missing:
             raise UserError(f"the groups of this state have no {', '.join(missing)}", f"it is not a state of {kind}")
         _check_numbers(kind, other)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _check_tensors(kind: str, name: str, parameter: Tensor, state: Mapping[str, Any], words: Sequence[str]) -> None:
@@ -149,11 +176,22 @@ def _check_tensors(kind: str, name: str, parameter: Tensor, state: Mapping[str, 
             raise UserError(
                 f"the {word} of {name} is {shape}, the parameter {wanted}", "load the state of this network, of all its shards"
             )
+        if _sharding(state[word]) != _sharding(parameter):
+            here, there = ("a shard" if is_sharded(t) else "whole" for t in (state[word], parameter))
+            raise UserError(
+                f"the {word} of {name} is {'another shard' if here == there else here}, the parameter {there}",
+                "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict(..., full_state_dict=True) shards whole ones",
+            )
+
+
+def _sharding(tensor: Tensor) -> object:
+    return (cast(Any, tensor).device_mesh, tuple(cast(Any, tensor).placements)) if is_sharded(tensor) else None
 
 
 def owned(state: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
-    """A copy of a saved state for this parameter: on its device, in fp32 or better."""
+    """A copy of a saved state for this parameter: on its device, in fp32 or better; a master for 16-bit parameters alone."""
     wide = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+    state = {key: value for key, value in state.items() if key != "master" or parameter.dtype in LOW}
     return {
         key: torch.as_tensor(value).detach().to(parameter.device, torch.float32 if key == "step" else wide, copy=True)
         if isinstance(value, Tensor) or key == "step"

@@ -44,6 +44,7 @@ class LAMB(Layerwise):
 
     _words = ("exp_avg", "exp_avg_sq")
     _counts_steps = True
+    _saved = ("max_grad_norm", "bounds")
     _variants = LAMB_VARIANTS
 
     def __init__(
@@ -124,7 +125,7 @@ class LAMB(Layerwise):
         if bundle.kernels:
             bundle.kernels.lamb_step(bundle, rate, finite)
             bundle.publish(slice(None))
-            torch._foreach_add_(bundle.steps, finite.to(torch.float32))
+            _count(bundle, finite)
             return
         dtype = bundle.weights[0].dtype
         beta1, beta2 = bundle.group["betas"]
@@ -141,10 +142,15 @@ class LAMB(Layerwise):
             torch._foreach_mul_(update, changes[part])
             torch._foreach_add_(weights, update)
             bundle.publish(part)
-        torch._foreach_add_(bundle.steps, finite.to(torch.float32))
+        _count(bundle, finite)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "max_grad_norm": self.max_grad_norm, "bounds": self.bounds}
+
+
+def _count(bundle: Bundle, finite: Tensor) -> None:
+    """The steps done. As a list: one tensor for all would be read on the host, for which a compiled step stops."""
+    torch._foreach_add_(bundle.steps, [finite.to(torch.float32)] * len(bundle.steps))
 
 
 def _gradient_squares(bundle: Bundle) -> Tensor:

@@ -38,7 +38,8 @@ class LARS(Layerwise):
         diagnostics_every: steps between two transfers of ``diagnostics``; 0 keeps none.
 
     A step whose weights or gradients have squares that are not finite changes nothing and counts in ``skipped_steps``. 16-bit
-    parameters have an fp32 master in the state, made from them at the first step.
+    parameters have an fp32 master in the state, made from them at the first step: who writes other weights into them after that
+    makes a new optimizer. Norms are of squares in fp32 in the kernels: numbers below 1e-23 count as zero there.
 
     Raises:
         UserError: unknown variant or rule, an option out of range, an empty group, complex or integer parameters, those of

@@ -18,13 +18,11 @@ from torch import Tensor
 
 from paceline.errors import UserError, unknown
 from paceline.training.optimizers.bundle import Bundle, fitted
-from paceline.training.optimizers.checks import check_group, check_keys, check_state, owned
+from paceline.training.optimizers.checks import LOW, check_group, check_keys, check_state, owned
 from paceline.training.optimizers.diagnostics import Diagnostics
 from paceline.training.optimizers.kernels import callable_now
 from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, like_parameter, local, zero_group
 from paceline.training.optimizers.rules import Exclude, check_patterns_match, is_excluded
-
-_LOW = (torch.bfloat16, torch.float16)
 
 
 class Layerwise(torch.optim.Optimizer, ABC):
@@ -32,6 +30,8 @@ class Layerwise(torch.optim.Optimizer, ABC):
 
     _words: tuple[str, ...] = ()
     """Names of the state's tensors of the parameter's shape."""
+    _saved: tuple[str, ...] = ()
+    """Options of the whole optimizer that its state names, in every group, so that a run goes on with the same."""
     _counts_steps = False
     _variants: Mapping[str, Any] = {}
 
@@ -45,14 +45,17 @@ class Layerwise(torch.optim.Optimizer, ABC):
     ) -> None:
         if isinstance(diagnostics_every, bool) or not isinstance(diagnostics_every, int) or diagnostics_every < 0:
             raise UserError(f"diagnostics_every={diagnostics_every!r}", "give the steps between two transfers, or 0 for none")
-        if foreach not in (None, True, False):
+        if not (foreach is None or isinstance(foreach, bool)):
             raise UserError(f"{self._kind}: foreach={foreach!r}; legal: None, True and False")
         if isinstance(norm_group, str) and norm_group != "world":
             raise unknown("norm_group", norm_group, ["world"])
+        if not (norm_group is None or isinstance(norm_group, str | dist.ProcessGroup)):
+            raise UserError(f"{self._kind}: norm_group={norm_group!r}; legal: 'world', a group of ranks and None")
         self._foreach, self._norm_group = foreach, norm_group or zero_group()
         self._names: list[list[str]] = []
         self._excluded: list[list[bool]] = []
         self._skipped: Tensor | None = None
+        self._complete = False
         self._diagnostics = Diagnostics(diagnostics_every)
         if isinstance(params, torch.nn.Module):
             raise UserError(f"{self._kind} got a {type(params).__name__}", "pass its named_parameters()")
@@ -63,7 +66,8 @@ class Layerwise(torch.optim.Optimizer, ABC):
             raise UserError(f"{self._kind} got no parameters", "pass model.named_parameters()")
         super().__init__(groups, defaults)
         rules = [cast(Exclude, group["exclude"]) for group in self.param_groups]
-        check_patterns_match(rules, [name for names in self._names for name in names])
+        check_patterns_match(rules, [*itertools.chain(*self._names)])
+        self._complete = True
 
     @property
     def _kind(self) -> str:
@@ -78,14 +82,16 @@ class Layerwise(torch.optim.Optimizer, ABC):
         """See ``torch.optim.Optimizer``. Raises UserError for parameters or options that are not legal."""
         check_keys(self._kind, param_group, self.defaults, self._of_all)
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
+        group, variant = self.param_groups[-1], self.defaults["variant"]
         try:
             check_group(self._kind, len(self.param_groups) - 1, group, self._variants, may_be_empty=self.norm_group is not None)
-            if group["variant"] != self.param_groups[0]["variant"]:
+            if group["variant"] != variant:  # which other options follow from
                 raise UserError(
-                    f"groups of the variants {self.param_groups[0]['variant']!r} and {group['variant']!r}",
-                    "use one variant, or two optimizers",
+                    f"{self._kind}: a group has the variant {group['variant']!r}, the optimizer {variant!r}",
+                    f"{self._kind}(..., variant={group['variant']!r}), or two optimizers",
                 )
+            if self._complete and "exclude" in param_group:
+                check_patterns_match([group["exclude"]], [*itertools.chain(*self._names), *group.get("param_names", ())])
         except UserError:
             self.param_groups.pop()
             raise
@@ -229,7 +235,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
     def _state_of(self, parameter: Tensor) -> dict[str, Any]:
         """Its state, with what is missing made: zeros of at least fp32, and an fp32 copy of 16-bit weights."""
         state: dict[str, Any] = self.state[parameter]
-        low = parameter.dtype in _LOW
+        low = parameter.dtype in LOW
         if low and "master" not in state:
             state["master"] = parameter.detach().to(torch.float32).clone()
         if self._words[0] not in state:
@@ -243,7 +249,8 @@ class Layerwise(torch.optim.Optimizer, ABC):
         """See ``torch.optim.Optimizer``; the exclusion rule and the group of ranks are the program's and are left out."""
         packed = dict(super().state_dict())
         programs = ("exclude", "norm_group")  # the latter put there by ZeroRedundancyOptimizer
-        packed["param_groups"] = [{k: v for k, v in g.items() if k not in programs} for g in packed["param_groups"]]
+        shared = {name: value for name, value in self._of_all.items() if name in self._saved}
+        packed["param_groups"] = [{k: v for k, v in g.items() if k not in programs} | shared for g in packed["param_groups"]]
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -254,12 +261,13 @@ class Layerwise(torch.optim.Optimizer, ABC):
         """
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= state_dict.keys():
             raise UserError("this is no optimizer's state: it has no state and param_groups", "give what state_dict() returned")
-        rules = [group["exclude"] for group in self.param_groups]
+        programs = ("exclude", "param_names")
+        before: list[dict[str, Any]] = [{k: group[k] for k in programs if k in group} for group in self.param_groups]
         given: dict[str, Any] = {}
 
         def look(optimizer: torch.optim.Optimizer, adapted: dict[str, Any]) -> None:
             words = (*self._words, "step") if self._counts_steps else self._words
-            check_state(self._kind, self.param_groups, adapted, words, self.defaults)
+            check_state(self._kind, self.param_groups, adapted, words, self.defaults, {k: self._of_all[k] for k in self._saved})
             given.update(adapted)
 
         last = self.register_load_state_dict_pre_hook(look)  # behind those that adapt the state
@@ -267,8 +275,10 @@ class Layerwise(torch.optim.Optimizer, ABC):
             super().load_state_dict(state_dict)
         finally:
             last.remove()
-        for group, rule in zip(self.param_groups, rules, strict=True):
-            group["exclude"] = rule
+        for group, own in zip(self.param_groups, before, strict=True):
+            for name in ("param_names", *self._saved):
+                group.pop(name, None)
+            group.update(own)
         # torch casts a state to its parameter's type, which would round fp32 moments of 16-bit weights.
         ids = [key for group in given["param_groups"] for key in group["params"]]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
@@ -278,7 +288,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         self._learn_names()
 
     def __getstate__(self) -> dict[str, Any]:
-        mine = ("_foreach", "_norm_group", "_names", "_excluded", "_skipped", "_diagnostics")
+        mine = ("_foreach", "_norm_group", "_names", "_excluded", "_skipped", "_complete", "_diagnostics")
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in mine}}
 
 

@@ -76,10 +76,10 @@ V = TypeVar("V")
 
 def variant_of(optimizer: str, name: str, variants: Mapping[str, V]) -> V:
     """The variant of that name. Raises UserError naming the nearest."""
-    if name not in variants:
+    if not isinstance(name, str) or name not in variants:
         other, of_other = ("LAMB", LAMB_VARIANTS) if optimizer == "LARS" else ("LARS", LARS_VARIANTS)
         near = did_you_mean(str(name), variants, 1)[0]
-        fix = f"{name!r} is one of {other}" if name in of_other else f"did you mean {near!r}?"
+        fix = f"{name!r} is one of {other}" if str(name) in of_other else f"did you mean {near!r}?"
         raise UserError(f"unknown {optimizer} variant {name!r}; legal: {', '.join(variants)}", fix)
     return variants[name]
 

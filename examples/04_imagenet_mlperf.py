@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 import paceline
 from paceline.errors import UserError
 from paceline.models import build
-from paceline.strategy.recipe import published
+from paceline.strategy.recipe import Recipe, published
 from paceline.training.hook import Hook
 from paceline.training.noise import MEASURABLE
 from paceline.training.schedules import scheduler
@@ -172,6 +172,9 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         if not checkpoint.is_file():
             raise UserError(f"no {checkpoint}", "leave --resume out to begin")
         saved = torch.load(checkpoint, map_location=device, weights_only=True)
+        if saved["recipe"] != recipe.to_json() and not options.dry_run:
+            before = Recipe.from_json(saved["recipe"])
+            raise UserError(f"{checkpoint} is of another recipe: {before}", "resume with its batch and epochs")
         for name, part in (("model", model.module), ("optimizer", optimizer), ("schedule", schedule)):
             part.load_state_dict(saved[name])
         first = saved["epoch"]

@@ -393,6 +393,7 @@ MISTAKES = [
     ("bench codec --size 4kB --threads 0", "0 threads", "give 1 or more"),
     ("bench optimizer --network lenet", "unknown model 'lenet'", "lenet5"),
     ("bench optimizer --optimizer lam", "unknown optimizer 'lam'", "lamb"),
+    ("bench optimizer --network lenet5 --variant nvlam", "unknown variant 'nvlam'", "nvlamb"),
     ("bench optimizer --network lenet5 --variant mlpref --optimizer lars", "unknown LARS variant 'mlpref'", "mlperf"),
     ("bench optimizer --device gpu", "unknown device 'gpu'", "cuda"),
     ("bench optimizer --threads 0", "0 threads", "give 1 or more"),

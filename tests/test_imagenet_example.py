@@ -55,7 +55,13 @@ def test_an_epoch_a_checkpoint_and_a_dry_run(
         made = lambda name, batch, samples: replace(whole(name, batch, 1e8), total_steps=3, warmup_steps=1)  # noqa: E731
         short.setitem(example["train"].__globals__, "published", made)
         example["main"]([str(pictures), *FEW, *out, "--epochs", "1"])
-    _, plan, epoch = capsys.readouterr().out.splitlines()
+        other = lambda name, batch, samples: replace(made(name, batch, samples), total_steps=4)  # noqa: E731
+        short.setitem(example["train"].__globals__, "published", other)
+        with pytest.raises(SystemExit):
+            example["main"]([str(pictures), *FEW, *out, "--epochs", "2", "--resume"])
+    said = capsys.readouterr()
+    assert "last.pt is of another recipe: lars, rate 0.01287 after 1 of 3 steps" in said.err
+    _, plan, epoch = said.out.splitlines()[:3]
     assert plan == "1 epochs of 3 steps: 1 ranks, 2 x 2 pictures each"
     assert epoch.startswith("epoch 1/1  loss ") and "skipped steps 0" in epoch and "rate 0 " in epoch
     kept = Recipe.from_json(torch.load(pictures / "out" / "last.pt", weights_only=True)["recipe"])

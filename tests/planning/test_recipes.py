@@ -64,7 +64,11 @@ def test_no_rate_is_guessed(space: Space) -> None:
         assert one.best.recipe is None and one.learning_rates.startswith("unknown: no source has a learning rate")
         assert "--records" in plan_text(one) and one.to_json()["best"]["recipe"] is None
     assert not plan(workload("vgg-16"), few, Goal("fastest")).learning_rates  # nobody asked how to train
+    assert "published for this network: lars, momentum (--optimizer)" in adam.learning_rates
     sgd = plan(workload("resnet-50"), replace(few, optimizer="momentum"), Goal("fastest"), MLPERF)
+    assert "Samples and critical batch are of runs with lars; momentum may take others." in sgd.assumptions
+    lars = plan(workload("resnet-50"), few, Goal("fastest"), MLPERF)
+    assert not [said for said in lars.assumptions if "may take others" in said]
     assert sgd.best.recipe and sgd.best.recipe.lr == pytest.approx(6.0 * 1024 / 3264)
 
 
@@ -77,7 +81,8 @@ def test_a_run_of_ones_own_is_scaled_by_the_optimizer_s_rule() -> None:
     recipe = found.at(16 * batch, 1e6 * batch)
     assert recipe and recipe.lr == scaled(1e-3, batch, 16 * batch, "sqrt") and recipe.warmup_steps == 50
     assert recipe.options == {"weight_decay": 0.01} and recipe.source.endswith("your run")
-    assert found.at(batch, 1e6, "lamb") is None
+    assert found.at(batch, 1e6, "lamb") is None and "your run was with adamw" in found.why_not("lamb")
+    assert Work(total=1e5, recipes=found).optimizer(()) == "adamw"
 
 
 def test_the_command_takes_the_recipe_s_optimizer_unless_one_is_named(
@@ -102,4 +107,10 @@ def test_one_run_with_its_noise_scale_is_a_target(capsys: pytest.CaptureFixture[
     asked = "plan lenet5 --device A100 --max-nodes 1 --records here --target accuracy=0.9"
     data = answer(capsys, asked)
     assert data["critical_batch"] == pytest.approx(900) and "noise scale" in data["assumptions"][0]
+    # another run without one does not take it away, nor do two make a sweep
+    batch = one.strategy["global_batch_size"]
+    runs.insert(0, replace(one, strategy={**one.strategy, "global_batch_size": 2 * batch}))
+    never = tuple({**entry, "accuracy": 0.1} for entry in one.curve)
+    runs.append(replace(one, strategy={**one.strategy, "global_batch_size": 4 * batch}, curve=never))
+    assert answer(capsys, asked)["critical_batch"] == pytest.approx(900)
     assert data["learning_rates"].startswith("unknown") and data["best"]["strategy"]["global_batch_size"] <= 1800

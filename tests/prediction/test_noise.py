@@ -42,6 +42,17 @@ def test_the_pair_is_unbiased_where_the_norms_are_not() -> None:
     assert scale.batch(8) == pytest.approx(8.0)
 
 
+def test_epochs_of_few_steps_are_taken_together() -> None:
+    """At a large batch an epoch has fewer steps than say anything: they wait for those of the next."""
+    scale, found = NoiseScale(2), []
+    for step in range(1, 66):
+        scale.add(2.0 if step <= 28 else 2.1, 1.5)  # |G|^2 and noise of 1 and 1, then of 0.9 and 1.2
+        if step % 7 == 0:
+            found.append(scale.take(8))
+    assert [one is None for one in found] == [True, True, False] * 3
+    assert found[2::3] == pytest.approx([8.0, 8 * (7 + 14 * 1.2) / (7 + 14 * 0.9), 8 * 1.2 / 0.9])
+
+
 def test_one_worker_shows_no_noise() -> None:
     with pytest.raises(ValueError, match="1 workers"):
         NoiseScale(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,45 @@ from paceline.errors import UserError
 from paceline.strategy.recipe import Recipe, published, scaled, scaled_recipe
 
 IMAGENET = 1_281_167
+
+
+def test_a_warm_up_may_begin_ahead() -> None:
+    """MLPerf's BERT row at 8,192 counts its 287 steps from step -76: a quarter of the peak at first, the peak at step 211."""
+    recipe = published("bert-large-mlm", 8192, 4.19e6)
+    assert (recipe.total_steps, recipe.warmup_steps, recipe.steps_ahead) == (512, 211, 76) and "cut" not in recipe.source
+    assert [recipe.rate(step) for step in (0, 100, 210, 211)] == pytest.approx([0.00288 * x / 287 for x in (77, 177, 287, 287)])
+    assert recipe.rate(212) < 0.00288 and "after 211 of 512 steps from 27% of it" in str(recipe)
+    assert Recipe.from_json(recipe.to_json()) == recipe
+    with pytest.raises(UserError, match="-1 steps of the warm-up done before"):
+        replace(recipe, steps_ahead=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "batch", "largest"),
+    [("resnet-50", "momentum", 6529, "3,264"), ("resnet-50", "lars", 131_073, "65,536"), ("bert-large", "", 65_537, "32,768")],
+)
+def test_rates_are_not_scaled_far_beyond_what_was_seen(name: str, optimizer: str, batch: int, largest: str) -> None:
+    assert published(name, batch - 1, 1e9, optimizer=optimizer).lr > 0
+    with pytest.raises(UserError, match=f"{batch:,} is far beyond those of {name} with .*, up to {largest}; give --lr"):
+        published(name, batch, 1e9, optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"base_batch": 0}, "batches of 0 and 8192"),
+        ({"batch": 0}, "batches of 256 and 0"),
+        ({"samples": -5.0}, "run of -5 samples"),
+        ({"samples": math.inf}, "run of inf samples"),
+        ({"samples": math.nan}, "run of nan"),
+        ({"base_lr": -0.1}, "learning rate -0.1"),
+        ({"base_warmup_samples": -1.0}, "-1 of them warm-up"),
+    ],
+)
+def test_a_recipe_that_cannot_be_scaled(given: dict[str, float], said: str) -> None:
+    whole = {"base_lr": 0.1, "base_batch": 256, "batch": 8192, "samples": 1e6}
+    with pytest.raises(UserError, match=said):
+        scaled_recipe("momentum", **{**whole, **given})  # type: ignore[arg-type]
 
 
 def test_published_rows_come_back_as_they_are() -> None:

@@ -54,7 +54,7 @@ def _to_target(target: str, network: Workload, runs: Sequence[RunRecord], by_def
 
 
 def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Convergence:
-    """A sweep where the runs are at several batches, else one run and its noise scale."""
+    """A sweep where three runs at several batches reach it, else the last run that does and has a noise scale."""
     try:
         accuracy = float(text)
     except ValueError:
@@ -64,8 +64,12 @@ def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Converg
     dense = [run for run in runs if run.strategy.get("compression") == "dense"]
     if not dense:
         raise UserError(f"no run of {network.name} without compression is among --records", "give its directory")
-    several = len({run.strategy["global_batch_size"] for run in dense}) > 1
-    return convergence.from_records(dense, accuracy) if several else convergence.from_run(dense[-1], accuracy)
+    there = [run for run in dense if convergence.reached(run, accuracy)]
+    one = next((run for run in reversed(there) if any(entry.get("noise_scale") for entry in run.curve)), None)
+    sweep = len(there) > 2 and len({run.strategy["global_batch_size"] for run in there}) > 1
+    if sweep or (one is None and len({run.strategy["global_batch_size"] for run in dense}) > 1):
+        return convergence.from_records(dense, accuracy)
+    return convergence.from_run(one or dense[-1], accuracy)
 
 
 def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from paceline.errors import UserError
 from paceline.record import RunRecord
-from paceline.strategy.recipe import Recipe, published, scaled_recipe
+from paceline.strategy.recipe import Recipe, optimizers, published, reference_optimizer, scaled_recipe
 
 TUNED = (
     "That a recipe is of LARS or LAMB does not say that they are needed: Nesterov SGD and Adam, tuned as well, reach the same "
@@ -38,11 +38,20 @@ class Recipes:
         except UserError:
             return None
 
+    @property
+    def of_curve(self) -> str:
+        """The optimizer of the runs that say how many samples the target takes; empty where that is not known."""
+        return reference_optimizer(self.network) if self.target == "mlperf" else ""
+
     def why_not(self, optimizer: str) -> str:
         """Why there is none, and what gives one."""
+        if self.own:
+            return f"your run was with {self.own.optimizer}; one with {optimizer} among --records gives rates to scale from"
+        others = [name for name in optimizers(self.network, self.target) if name != optimizer]
+        there = f"; published for this network: {', '.join(others)} (--optimizer)" if others else ""
         return (
-            f"no source has a learning rate for {self.network} with {optimizer} in a run of this length; --records of a run of "
-            "your own gives one to scale from (linear for SGD and LARS, square root for Adam and LAMB)"
+            f"no source has a learning rate for {self.network} with {optimizer} at this batch in a run of this length{there}; "
+            "--records of a run of your own gives one to scale from (linear for SGD and LARS, square root for Adam and LAMB)"
         )
 
     def _scaled(self, own: Recipe, batch: int, samples: float) -> Recipe:

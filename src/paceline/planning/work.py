@@ -64,8 +64,10 @@ class Work:
         return self.curve.beyond_least(batch) if self.curve else None
 
     def optimizer(self, batches: Sequence[int]) -> str:
-        """The one that the learning rates of these batches are for (empty: of a batch that was seen to reach the target); empty
-        where no source has any."""
+        """The one that the learning rates of these batches are for (empty: of a batch that was seen to reach the target), or of
+        the user's own run; empty where no source has any."""
+        if self.recipes and self.recipes.own:
+            return self.recipes.own.optimizer
         tried = batches or ([int(self.curve.low_batch)] if self.curve else [])
         totals = [self.curve.samples(batch, beyond=True) if self.curve else self.total for batch in tried]
         found = [self.recipes.at(batch, total) for batch, total in zip(tried, totals, strict=True)] if self.recipes else []
@@ -82,6 +84,8 @@ class Work:
         said = self.curve.notes(strategy.global_batch_size) if self.curve else ()
         if (recipe := self.recipe(strategy)) and recipe.optimizer in ("lars", "lamb"):
             said = (*said, TUNED)
+        if self.recipes and (seen := self.recipes.of_curve) not in ("", strategy.optimizer):
+            said = (*said, f"Samples and critical batch are of runs with {seen}; {strategy.optimizer} may take others.")
         if strategy.compression in self.penalties and self.curve:
             given = self.penalties[strategy.compression]
             return (*said, f"{strategy.compression} is given to take {given:g} times the samples.")

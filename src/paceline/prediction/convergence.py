@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import UserError, unknown
-from paceline.prediction.noise import BatchEfficiency, critical_batch
+from paceline.prediction.noise import LEAST_STEPS, BatchEfficiency, critical_batch
 from paceline.prediction.uncertainty import Z80
 from paceline.record import RunRecord
 from paceline.rows import Row, read
@@ -198,7 +198,7 @@ def from_run(record: RunRecord, accuracy: float) -> Convergence:
     if critical is None:
         raise UserError(
             f"one run at batch {batch:g} without a noise scale does not say how samples grow with the batch",
-            "train on two workers or more, which measures the noise scale, or give runs at several batches",
+            f"train on two workers or more for {LEAST_STEPS} steps, which measures it, or give three runs at two batches",
         )
     return Convergence(
         target=f"{accuracy:.1%} accuracy",

@@ -65,11 +65,12 @@ class NoiseScale:
         return _ratio(self.signal, self.noise, local_batch) if self.steps >= LEAST_STEPS else None
 
     def take(self, local_batch: float) -> float | None:
-        """B_simple over the steps since the last call, such as an epoch's."""
-        steps, self._taken = self.steps - self._taken, self.steps
+        """B_simple over the steps since the last call, such as an epoch's; while they are too few they wait for more."""
+        if self.steps - self._taken < LEAST_STEPS:
+            return None
         signal, noise = self._signal_sum, self._noise_sum
-        self._signal_sum = self._noise_sum = 0.0
-        return _ratio(signal, noise, local_batch) if steps >= LEAST_STEPS else None
+        self._taken, self._signal_sum, self._noise_sum = self.steps, 0.0, 0.0
+        return _ratio(signal, noise, local_batch)
 
 
 def _ratio(signal: float, noise: float, local_batch: float) -> float | None:

@@ -19,6 +19,9 @@ from paceline.errors import UserError, unknown
 Scaling = Literal["linear", "sqrt"]
 SCALINGS: tuple[Scaling, ...] = ("linear", "sqrt")
 POWER = 2.0
+REACH = 2.0
+"""Times the largest published batch that a rate is scaled to at most: past some batch no rate trains any more (Shallue et al.
+2019, section 4.7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,8 @@ class Recipe:
     Attributes:
         optimizer: its name in ``OPTIMIZERS``.
         lr: the peak. ``end_lr``: what is left at ``total_steps``.
-        warmup_steps: over which the rate grows in a straight line to the peak.
+        warmup_steps: over which the rate grows in a straight line to the peak. ``steps_ahead``: of the warm-up that count as
+            done before the first, so that it does not begin near zero.
         power: of the polynomial decay from the end of the warm-up to the end of the run; 0 keeps the rate.
         source: the rule or the published row that the numbers follow from.
         options: of the optimizer, such as ``weight_decay`` and ``variant``.
@@ -42,6 +46,7 @@ class Recipe:
     end_lr: float = 0.0
     source: str = "given"
     options: Mapping[str, float | str] | None = None
+    steps_ahead: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.lr < math.inf:
@@ -54,17 +59,19 @@ class Recipe:
             raise UserError(
                 f"{self.warmup_steps} of {self.total_steps} steps are warm-up", "give at least one step, warm-up within them"
             )
+        if not isinstance(self.steps_ahead, Integral) or self.steps_ahead < 0:
+            raise UserError(f"{self.steps_ahead} steps of the warm-up done before the first", "give 0 or more")
         if not 0 <= self.power < math.inf:
             raise UserError(f"decay of power {self.power:g}", "give 0 (none), 1 (linear), 2 or another power")
 
     def rate(self, step: int) -> float:
         """Learning rate of the step, counted from 0; the peak is that of step ``warmup_steps`` (or the last warm-up step's).
 
-        A warm-up of W steps gives (step + 1) / W of the peak, so that no step is lost to a rate of 0; after the run it is
-        ``end_lr``.
+        A warm-up of W steps gives (step + 1) / W of the peak, so that no step is lost to a rate of 0, or with A steps ahead
+        (step + 1 + A) / (W + A); after the run it is ``end_lr``.
         """
         if step < self.warmup_steps:
-            return self.lr * (step + 1) / self.warmup_steps
+            return self.lr * (step + 1 + self.steps_ahead) / (self.warmup_steps + self.steps_ahead)
         left = self.total_steps - self.warmup_steps
         gone = min(1.0, (step - self.warmup_steps) / left) if left else 1.0
         return self.end_lr + (self.lr - self.end_lr) * (1.0 if not self.power else (1 - gone) ** self.power)
@@ -92,6 +99,8 @@ class Recipe:
     def __str__(self) -> str:
         decay = f"decay of power {self.power:g} to {self.end_lr:g}" if self.power else "no decay"
         warm = f"after {self.warmup_steps} of {self.total_steps} steps" if self.warmup_steps else "from the first step"
+        if self.warmup_steps and self.steps_ahead:
+            warm += f" from {self.rate(0) / self.lr:.0%} of it"
         given = (self.options or {}).items()
         options = "".join(f", {name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in given)
         return f"{self.optimizer}, rate {self.lr:.4g} {warm}, {decay}{options} ({self.source})"
@@ -103,6 +112,8 @@ def scaled(lr: float, base_batch: int, batch: int, rule: Scaling) -> float:
         raise UserError(f"batches of {base_batch} and {batch}", "give whole numbers from 1 up")
     if rule not in SCALINGS:
         raise unknown("scaling rule", rule, SCALINGS)
+    if not 0 < lr < math.inf:
+        raise UserError(f"learning rate {lr:g}", "give a positive number")
     ratio = batch / base_batch
     return lr * (ratio if rule == "linear" else math.sqrt(ratio))
 
@@ -127,11 +138,14 @@ def scaled_recipe(
             (You et al. 2020, section 4.1), but take at most half of the run.
     """
     chosen = rule or usual_rule(optimizer)
+    peak = scaled(base_lr, base_batch, batch, chosen)
+    if not (0 < samples < math.inf and 0 <= base_warmup_samples < math.inf):
+        raise UserError(f"a run of {samples:g} samples, {base_warmup_samples:g} of them warm-up", "give a finite run")
     steps = max(1, math.ceil(samples / batch))
     warmup = round(base_warmup_samples / base_batch)
     return Recipe(
         optimizer=optimizer,
-        lr=scaled(base_lr, base_batch, batch, chosen),
+        lr=peak,
         total_steps=steps,
         warmup_steps=min(steps // 2, warmup),
         power=power,
@@ -166,7 +180,8 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
             table.
 
     Raises:
-        UserError: no such row of that network, or the run is shorter than half of the published one.
+        UserError: no such row of that network, the run is shorter than half of the published one, or the batch more than
+            ``REACH`` times the largest published one.
     """
     if not (1 <= batch < math.inf and 0 < samples < math.inf):
         raise UserError(f"a batch of {batch} and a run of {samples} samples", "give a batch from 1 up and a finite run")
@@ -181,12 +196,18 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
         there = list(dict.fromkeys(t["rows"][0]["optimizer"] for t in tables))
         raise unknown(f"optimizer of a published recipe of {workload}", optimizer, there)
     row = min(table["rows"], key=lambda r: abs(math.log(r["batch"] / batch)))
+    if batch > REACH * row["batch"]:
+        raise UserError(
+            f"a batch of {batch:,} is far beyond those of {workload} with {row['optimizer']}, up to {row['batch']:,}",
+            "give --lr, and --warmup in epochs",
+        )
     if samples < row["samples"] / 2:
         raise UserError(
             f"{samples:,.0f} samples are too few for the published recipe of {workload}, whose run is of {row['samples']:,}",
             "give --lr, and --warmup in epochs",
         )
     steps, warmup = max(1, math.ceil(samples / batch)), round(row["warmup_samples"] / row["batch"])
+    ahead = round(row.get("samples_ahead", 0) / row["batch"])
     rule = usual_rule(row["optimizer"])
     same = row["batch"] == batch
     return Recipe(
@@ -197,6 +218,7 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
         power=row.get("power", table["power"]),
         source=table["source"] + ("" if same else f", {rule} scaling from its batch {row['batch']}") + _cut(warmup, steps),
         options=table.get("options", {}) | row.get("options", {}),
+        steps_ahead=ahead,
     )
 
 
@@ -206,6 +228,17 @@ def reference_points(workload: str) -> list[tuple[int, float]]:
     if table is None:
         return []
     return sorted([*((row["batch"], row["samples"]) for row in table["rows"]), *map(tuple, table.get("points", ()))])
+
+
+def reference_optimizer(workload: str) -> str:
+    """The optimizer of MLPerf's reference runs of ``workload``; empty where there are none."""
+    return next(iter(optimizers(workload, "mlperf")), "")
+
+
+def optimizers(workload: str, target: str = "") -> list[str]:
+    """Those that rows of ``workload`` are published for, to that target or any."""
+    found = (t for t in _tables() if workload in t["workloads"] and target in ("", t["target"]))
+    return list(dict.fromkeys(t["rows"][0]["optimizer"] for t in found))
 
 
 def networks() -> list[str]:
@@ -225,5 +258,6 @@ def _tables() -> list[dict[str, Any]]:
 
 
 __all__ = [
-    "SCALINGS", "Recipe", "Scaling", "networks", "published", "reference_points", "scaled", "scaled_recipe", "usual_rule",
+    "REACH", "SCALINGS", "Recipe", "Scaling", "networks", "optimizers", "published", "reference_optimizer", "reference_points",
+    "scaled", "scaled_recipe", "usual_rule",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from paceline.strategy import Strategy
 from paceline.training.data import Dataset
 from paceline.training.guards import same_weights
 from paceline.training.hook import Hook
+from paceline.training.noise import NoiseMeter
 from paceline.training.optimizers import LAMB, LARS
 from paceline.training.powersgd import PowerSGD
 
@@ -125,17 +126,22 @@ class Trainer:
             for name, buffer in self.model.module.named_buffers():
                 buffer.copy_(buffers[name])
         self.hook.load_state_dict(state)
-        self.noise_scale()
+        if self.noise is not None:
+            self.noise.load_state_dict({})
 
     @property
     def skipped_steps(self) -> int:
         """Steps of the whole run that the optimizer left out because a gradient was not finite."""
         return self.skipped_before + int(getattr(self.optimizer, "skipped_steps", 0))
 
+    @property
+    def noise(self) -> NoiseMeter | None:
+        """What measures the noise scale; None where nothing does."""
+        return self.hook.noise if isinstance(self.hook, Hook) else None
+
     def noise_scale(self) -> float | None:
-        """That of the steps since the last call, in samples; None where it is not measured or says nothing."""
-        meter = self.hook.noise if isinstance(self.hook, Hook) else None
-        scale = meter.scale if meter is not None else None
+        """That of the steps since it was last known, in samples; None where it is not measured or says nothing yet."""
+        scale = self.noise.scale if self.noise is not None else None
         return None if scale is None else scale.take(self.strategy.micro_batch_size)
 
     def train_epoch(self, epoch: int, on_step: Any = None) -> float:

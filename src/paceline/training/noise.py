@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
 
 import torch
 
@@ -31,6 +33,16 @@ class NoiseMeter:
         """The estimate with every step until now; None on one rank, which shows no noise. To be read between two steps."""
         self._finish()
         return self._scale
+
+    def state_dict(self) -> dict[str, float]:
+        """The estimate's numbers, the same on every rank; empty on one rank."""
+        return asdict(self.scale) if self.scale is not None else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse; from an empty one it begins anew."""
+        self._finish()
+        if self._scale is not None:
+            self._scale = NoiseScale(**(state or {"workers": self._scale.workers}))
 
     def local(self, gradient: torch.Tensor) -> None:
         """A bucket of this rank's gradients, before anything is done to them."""

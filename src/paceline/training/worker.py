@@ -161,6 +161,8 @@ def _run(job: Job, device: torch.device) -> None:
         hook.load_state_dict(resumed["hook"])
         first, curve = resumed["epoch"], list(resumed["curve"])
         trainer.skipped_before = resumed.get("skipped_steps", 0)
+        if trainer.noise is not None and "noise" in resumed:
+            trainer.noise.load_state_dict(resumed["noise"])
         if isinstance(optimizer, Layerwise) and "diagnostics" in resumed:
             optimizer.diagnostics.load_state_dict(resumed["diagnostics"])
     trainer.schedule = scheduler(optimizer, recipe, first * trainer.steps_per_epoch)
@@ -200,6 +202,7 @@ def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: li
                     "hook": hooks,
                     "curve": curve,
                     "skipped_steps": trainer.skipped_steps,
+                    "noise": trainer.noise.state_dict() if trainer.noise is not None else {},
                 }
                 if isinstance(trainer.optimizer, Layerwise):
                     state["diagnostics"] = trainer.optimizer.diagnostics.state_dict()

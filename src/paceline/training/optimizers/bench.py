@@ -111,7 +111,9 @@ def measure(
         if name not in NAMES:
             raise unknown("optimizer", name, NAMES)
     having = [name for name in todo if variant in (LARS_VARIANTS if name == "lars" else LAMB_VARIANTS)]
-    if not which and having:
+    if not which:
+        if not having:
+            raise unknown("variant", variant, dict.fromkeys([*LARS_VARIANTS, *LAMB_VARIANTS]))
         todo = having
     if device not in DEVICES:
         raise unknown("device", device, DEVICES)

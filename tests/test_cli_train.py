@@ -57,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("run")
     (folder / "small.py").write_text(SMALL)
     words = ["--model", "small:net", "--data", "small:data", "--workers", "2", "--global-batch", "8", "--epochs", "2"]
-    words += ["--compression", "terngrad", "--seed", "20260102", "--json", "--out", str(folder / "out")]
+    words += ["--compression", "terngrad", "--seed", "20260102", "--momentum", "0.8", "--json", "--out", str(folder / "out")]
     main_end, terminal = pty.openpty()
     seen: list[bytes] = []
 
@@ -102,6 +102,7 @@ def test_the_directory_holds_the_five_files(trained: Run) -> None:
     contents = RunDir(trained.out).read()
     assert contents.labels == ["terngrad"]
     assert contents.records["terngrad"].step_time_s == trained.data["step_time_s"]
+    assert contents.records["terngrad"].recipe["options"] == {"momentum": 0.8, "weight_decay": 0.0}
     assert contents.predictions["terngrad"].step_time_s == trained.data["predicted"]["step_time_s"]
     assert {event.lane for event in contents.measured["terngrad"]} == {"compute", "codec", "network"}
     assert contents.predicted["terngrad"]
@@ -119,7 +120,12 @@ def test_the_report_can_be_written_again(trained: Run, capsys: pytest.CaptureFix
 
 
 def test_what_is_not_more_than_the_checkpoint_has_is_refused(trained: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, what in ((["--epochs", "2"], "already has 2 epochs"), (["--epochs", "3", "--lr", "0.5"], "lr 0.01 -> 0.5")):
+    for words, what in (
+        (["--epochs", "2"], "already has 2 epochs"),
+        (["--epochs", "3", "--lr", "0.5"], "lr 0.01 -> 0.5"),
+        (["--epochs", "3", "--momentum", "0.5"], "{'momentum': 0.8} -> {'momentum': 0.5}"),
+        (["--epochs", "3", "--optimizer", "lamb"], "optimizer 'momentum' -> 'lamb'"),
+    ):
         assert main(["train", "--resume", str(trained.out), *words]) == 2
         out, err = capsys.readouterr()
         assert out == "" and err.startswith("paceline: ") and err.count("\n") == 1 and what in err

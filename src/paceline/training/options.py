@@ -74,7 +74,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
         strategy = before.strategy
         values |= {
             **before.identity,
-            **before.optimizer_options,
+            **(before.optimizer_options if options.optimizer in (None, strategy.optimizer) else {}),
             "lr": before.lr,
             "options": strategy.options,
             "global_batch": strategy.global_batch_size,

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -108,13 +109,18 @@ Pool& pool() {
 // How compilers start a parallel region, in GNU's and LLVM's OpenMP alike: fn(data) on `threads` threads, this one included.
 using Parallel = void (*)(void (*fn)(void*), void* data, unsigned threads, unsigned flags);
 
-// Looked up, not linked: a second OpenMP would have threads of its own. A forked child has lost the threads of the first.
-Parallel& openmp() {
-    static Parallel found = [] {
-        pthread_atfork(nullptr, nullptr, [] { openmp() = nullptr; });
-        return reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-    }();
-    return found;
+bool g_forked = false;  // since this module was loaded: OpenMP's threads may be lost, and it would wait for them
+
+// Whether there are threads beside this one; a child that was forked before this module was loaded begins without.
+bool has_threads() {
+    struct stat tasks;
+    return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 3;  // a link a thread, and two
+}
+
+// Looked up, not linked: a second OpenMP would have threads of its own. Where none run yet, none spin.
+Parallel openmp() {
+    static const Parallel found = has_threads() ? reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel")) : nullptr;
+    return g_forked ? nullptr : found;
 }
 
 struct Shared {
@@ -134,15 +140,16 @@ void take_turns(void* data) {
 void run_chunks(size_t chunks, int threads, Task task, void* context) { pool().run(chunks, threads, task, context); }
 
 void run_team(size_t chunks, int threads, Task task, void* context) {
-    const Parallel parallel = openmp();
     // A region ends when all its threads have come, even late to nothing; the pool does not wait for who has not begun.
     const bool worth_it = threads > 1 && chunks >= 8 * static_cast<size_t>(threads);
-    if (parallel == nullptr || !worth_it) return run_chunks(chunks, threads, task, context);
+    const Parallel parallel = worth_it ? openmp() : nullptr;
+    if (parallel == nullptr) return run_chunks(chunks, threads, task, context);
     Shared shared{{0}, chunks, task, context};
     parallel(take_turns, &shared, static_cast<unsigned>(std::min(threads, kMostThreads)), 0);
 }
 
 void bind_pool(nb::module_& m) {
+    pthread_atfork(nullptr, nullptr, [] { g_forked = true; });
     m.def("pool_threads", [] { return pool().size(); }, "Threads that the pool has started in this process.");
 }
 

@@ -172,7 +172,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         if not checkpoint.is_file():
             raise UserError(f"no {checkpoint}", "leave --resume out to begin")
         saved = torch.load(checkpoint, map_location=device, weights_only=True)
-        if saved["recipe"] != recipe.to_json() and not options.dry_run:
+        if saved.get("recipe", recipe.to_json()) != recipe.to_json() and not options.dry_run:
             before = Recipe.from_json(saved["recipe"])
             raise UserError(f"{checkpoint} is of another recipe: {before}", "resume with its batch and epochs")
         for name, part in (("model", model.module), ("optimizer", optimizer), ("schedule", schedule)):

@@ -123,7 +123,7 @@ def test_what_is_not_more_than_the_checkpoint_has_is_refused(trained: Run, capsy
     for words, what in (
         (["--epochs", "2"], "already has 2 epochs"),
         (["--epochs", "3", "--lr", "0.5"], "lr 0.01 -> 0.5"),
-        (["--epochs", "3", "--momentum", "0.5"], "{'momentum': 0.8} -> {'momentum': 0.5}"),
+        (["--epochs", "3", "--momentum", "0.5"], "momentum 0.8 -> 0.5"),
         (["--epochs", "3", "--optimizer", "lamb"], "optimizer 'momentum' -> 'lamb'"),
     ):
         assert main(["train", "--resume", str(trained.out), *words]) == 2

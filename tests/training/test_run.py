@@ -161,7 +161,7 @@ def test_the_same_job_with_more_epochs_may_resume(tmp_path):
         ({"decay": 2.0, "warmup": 1.0}, "warmup 0.0 -> 1.0, decay 0.0 -> 2.0"),
         ({"compression": "terngrad"}, "compression 'dense' -> 'terngrad'"),
         ({"optimizer": "adam"}, "optimizer 'momentum' -> 'adam'"),
-        ({"optimizer_options": {"momentum": 0.5}}, "optimizer_options {} -> {'momentum': 0.5}"),
+        ({"optimizer_options": {"momentum": 0.5}}, "momentum 0.9 -> 0.5"),
         ({"workers": 2}, "world_size 3 -> 2"),
         ({"data": "user_module:endless"}, "data 'user_module:samples' -> 'user_module:endless'"),
         ({"epochs": 2}, "already has 2 epochs; ask for more"),

@@ -18,7 +18,7 @@ class Optimizer:
 
     ``state_words``: fp32 values kept per parameter; ``moved_words``: fp32 values read or written per parameter and step;
     ``ops``: kernels per parameter tensor (unfused); ``lr``: the default learning rate of ``paceline train``; ``options``: what
-    else it takes there.
+    else it takes there, with its defaults (LARS: You et al. 2017, section 5).
     """
 
     name: str
@@ -26,18 +26,18 @@ class Optimizer:
     moved_words: int
     ops: int
     lr: float
-    options: tuple[str, ...]
+    options: Mapping[str, float | str]
 
 
 OPTIMIZERS: Mapping[str, Optimizer] = {
     o.name: o
     for o in (
-        Optimizer("sgd", 0, 3, 1, 0.05, ("weight_decay",)),
-        Optimizer("momentum", 1, 5, 2, 0.01, ("momentum", "weight_decay")),
-        Optimizer("adam", 2, 7, 6, 0.001, ("weight_decay",)),
-        Optimizer("adamw", 2, 7, 7, 0.001, ("weight_decay",)),
-        Optimizer("lars", 1, 7, 9, 2.0, ("variant", "momentum", "weight_decay")),
-        Optimizer("lamb", 2, 11, 26, 0.01, ("variant", "weight_decay")),
+        Optimizer("sgd", 0, 3, 1, 0.05, {"weight_decay": 0.0}),
+        Optimizer("momentum", 1, 5, 2, 0.01, {"momentum": 0.9, "weight_decay": 0.0}),
+        Optimizer("adam", 2, 7, 6, 0.001, {"weight_decay": 0.0}),
+        Optimizer("adamw", 2, 7, 7, 0.001, {"weight_decay": 0.01}),
+        Optimizer("lars", 1, 7, 9, 2.0, {"variant": "paper", "momentum": 0.9, "weight_decay": 5e-4}),
+        Optimizer("lamb", 2, 11, 26, 0.01, {"variant": "paper", "weight_decay": 0.01}),
     )
 }
 

@@ -115,10 +115,11 @@ class Job:
     @property
     def identity(self) -> dict[str, Any]:
         """What must not change when a run is resumed."""
-        kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling", "optimizer_options")
+        kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling")
         # where the rates lead to the last epoch, more epochs would have had others from the start
         end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
-        return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **self.strategy.to_json()}
+        options = {**OPTIMIZERS[self.strategy.optimizer].options, **self.optimizer_options}
+        return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **self.strategy.to_json(), **options}
 
     def to_json(self) -> str:
         """One line of JSON."""

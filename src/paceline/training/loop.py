@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.record import Event
-from paceline.strategy import Strategy
+from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.training.data import Dataset
 from paceline.training.guards import same_weights
 from paceline.training.hook import Hook
@@ -40,14 +40,10 @@ class StepTimes:
     events: list[list[Event]] = field(default_factory=list)
 
 
-_KINDS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str, Any]]] = {
-    "sgd": (torch.optim.SGD, {}),
-    "momentum": (torch.optim.SGD, {"momentum": 0.9}),
-    "adam": (torch.optim.Adam, {}),
-    "adamw": (torch.optim.AdamW, {}),
-    "lars": (LARS, {"weight_decay": 5e-4}),
-    "lamb": (LAMB, {}),
-}
+_KINDS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD, "momentum": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "lars": LARS,
+    "lamb": LAMB,
+}  # fmt: skip
 
 
 def make_optimizer(
@@ -57,14 +53,13 @@ def make_optimizer(
     diagnostics_every: int = 0,
     options: Mapping[str, float | str] = MappingProxyType({}),
 ) -> torch.optim.Optimizer:
-    """Stock PyTorch optimizers, LARS and LAMB as their papers have them (LARS with its decay of 5e-4, section 5).
+    """Stock PyTorch optimizers, LARS and LAMB, by default with the options that ``OPTIMIZERS`` names.
 
-    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` is of LARS and LAMB; ``options`` as
-    ``OPTIMIZERS`` names them. Raises UserError for an unknown variant.
+    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` is of LARS and LAMB. Raises UserError for
+    an unknown variant.
     """
-    make, usual = _KINDS[name]
     of_layers = {"diagnostics_every": diagnostics_every} if name in ("lars", "lamb") else {}
-    return make(parameters, lr=lr, **{**usual, **options, **of_layers})
+    return _KINDS[name](parameters, lr=lr, **{**OPTIMIZERS[name].options, **options, **of_layers})
 
 
 def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:

@@ -74,6 +74,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
         strategy = before.strategy
         values |= {
             **before.identity,
+            **dict.fromkeys(OPTIMIZER_OPTIONS),  # of another optimizer they would be in its way
             **(before.optimizer_options if options.optimizer in (None, strategy.optimizer) else {}),
             "lr": before.lr,
             "options": strategy.options,

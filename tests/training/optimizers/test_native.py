@@ -183,5 +183,18 @@ step(2)
 assert weights[2].detach().numpy().tobytes() == expected
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    first_after_fork = """
+import os, torch, paceline
+torch.set_num_threads(2)
+torch.ones(4_000_000).mul_(2)  # OpenMP has threads, which the child has not
+if os.fork() == 0:
+    weights = [torch.nn.Parameter(torch.ones(64, 64)) for _ in range(200)]
+    for weight in weights:
+        weight.grad = torch.ones(64, 64)
+    paceline.LAMB(weights, 0.1).step()
+    os._exit(0 if weights[-1][0, 0] < 1 else 3)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+"""
+    for one in (code, first_after_fork):
+        done = subprocess.run([sys.executable, "-c", one], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr

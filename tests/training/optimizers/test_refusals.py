@@ -128,7 +128,6 @@ def trained(kind: str, *shapes: tuple[int, ...], **options: Any) -> Any:
         (lambda: changed(weight_decay=-1.0), "weight_decay=-1.0; legal: 0 or more"),
         (lambda: trained("LAMB", (3, 2), (5,), max_grad_norm=5.0), r"LAMB\(\.\.\., max_grad_norm=5.0\), this .* max_grad"),
         (lambda: trained("LAMB", (3, 2), (5,), bounds=(0.0, 9.0)), r"bounds=\(0.0, 9.0\)\), this LAMB has bounds=None; give"),
-        (lambda: changed(param_names=["w1", "w0"]), "in the order w1, w0, this LAMB w0, w1; give them in the order of the run"),
         (lambda: stepped(torch.optim.AdamW([P(3, 2), P(5)])), "groups of this state have no variant; it is not a state of L"),
         (lambda: nn.Linear(3, 2), r"no optimizer's state: .*give what state_dict\(\) returned"),
         (lambda: stepped(torch.optim.SGD([P(3, 2), P(5)], momentum=0.9)), "momentum_buffer, no exp_avg; it is not a state"),
@@ -136,7 +135,7 @@ def trained(kind: str, *shapes: tuple[int, ...], **options: Any) -> Any:
         (lambda: Saved({"state": [], "param_groups": []}), "this is no optimizer's state; give what state_dict"),
         (lambda: Saved({**trained("LAMB", (3, 2), (5,)).state_dict(), "state": {0: 3}}), "the state of w0 is 3; it is not a s"),
     ],
-    ids=["shape", "count", "variant", "number", "no step", "option", "clip", "bounds", "order", "AdamW", "a model's", "kind",
+    ids=["shape", "count", "variant", "number", "no step", "option", "clip", "bounds", "AdamW", "a model's", "kind",
          "groups", "list", "one"],
 )  # fmt: skip
 def test_a_state_that_does_not_fit(saved: Any, message: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
 import paceline
 from paceline.training.optimizers import trust_ratio
@@ -264,6 +265,31 @@ def test_the_state_of_16_bit_weights_serves_wide_ones(kind: str, wide: torch.dty
     before, weight.grad = weight.detach().clone(), torch.ones_like(weight)
     other.step()
     assert (weight != before).all()
+
+
+@BOTH
+def test_a_state_is_loaded_again_and_into_copies(kind: str) -> None:
+    """torch adds an option of its own when it unpickles, as its loading does."""
+    model = network()
+    optimizer = make(kind, model.named_parameters())
+    train(model, optimizer)
+    state = copy.deepcopy(optimizer.state_dict())
+    for other in (optimizer, copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+        for _ in range(2):
+            other.load_state_dict(state)
+        assert other.state_dict()["param_groups"] == state["param_groups"]
+
+
+@BOTH
+def test_a_state_by_name_comes_to_another_order(kind: str) -> None:
+    """As torch.distributed.checkpoint maps it."""
+    models = network(), network()
+    first = make(kind, models[0].named_parameters())
+    train(models[0], first)
+    second = make(kind, list(models[1].named_parameters())[::-1])
+    set_optimizer_state_dict(models[1], second, get_optimizer_state_dict(models[0], first))
+    for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert equal((first.state[a][word] for word in first._words), (second.state[b][word] for word in second._words))
 
 
 @BOTH

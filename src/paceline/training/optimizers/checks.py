@@ -131,29 +131,28 @@ def check_state(
                 f"this state is of the variant {variant!r}, this {kind} of {group['variant']!r}: their moments differ",
                 f"make it with variant={variant!r}",
             )
-        for option, value in of_all.items():
-            if option in other and _plain(other[option]) != _plain(value):
-                raise UserError(
-                    f"this state is of {kind}(..., {option}={other[option]!r}), this {kind} has {option}={value!r}",
-                    "give it the same",
-                )
+        check_of_all(kind, other, of_all)
         names = other.get("param_names") or group.get("param_names") or [f"tensor {i}" for i in range(len(group["params"]))]
-        own = list(group.get("param_names") or names)
-        if list(names) != own and sorted(names) == sorted(own):
-            raise UserError(
-                f"this state has the parameters in the order {', '.join(names)}, this {kind} {', '.join(own)}",
-                "give them in the order of the run that saved it",
-            )
         for name, parameter, key in zip(names, group["params"], other["params"], strict=True):
             state = saved["state"].get(key)
             if state is not None and not isinstance(state, Mapping):
                 raise UserError(f"the state of {name} is {state!r}", f"it is not a state of {kind}")
             if state:
                 _check_tensors(kind, name, parameter, state, words)
-        missing = sorted(set(options) - {"exclude"} - other.keys())
+        missing = sorted(set(options) - {"exclude", "differentiable"} - other.keys())  # the latter torch's, after unpickling
         if missing:
             raise UserError(f"the groups of this state have no {', '.join(missing)}", f"it is not a state of {kind}")
         _check_numbers(kind, other)
+
+
+def check_of_all(kind: str, saved: Mapping[str, Any], of_all: Mapping[str, Any]) -> None:
+    """Raises UserError where a saved group names another value for an option of the whole optimizer."""
+    for option, value in of_all.items():
+        if option in saved and _plain(saved[option]) != _plain(value):
+            raise UserError(
+                f"this state is of {kind}(..., {option}={saved[option]!r}), this {kind} has {option}={value!r}",
+                "give it the same",
+            )
 
 
 def _plain(value: Any) -> Any:
@@ -185,7 +184,10 @@ def _check_tensors(kind: str, name: str, parameter: Tensor, state: Mapping[str, 
 
 
 def _sharding(tensor: Tensor) -> object:
-    return (cast(Any, tensor).device_mesh, tuple(cast(Any, tensor).placements)) if is_sharded(tensor) else None
+    if not is_sharded(tensor):
+        return None
+    mesh = cast(Any, tensor).device_mesh.mesh
+    return mesh.tolist(), tuple(cast(Any, tensor).placements)
 
 
 def owned(state: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from paceline.errors import UserError, unknown
 from paceline.training.optimizers.bundle import Bundle, fitted
-from paceline.training.optimizers.checks import LOW, check_group, check_keys, check_state, owned
+from paceline.training.optimizers.checks import LOW, check_group, check_keys, check_of_all, check_state, owned
 from paceline.training.optimizers.diagnostics import Diagnostics
 from paceline.training.optimizers.kernels import callable_now
 from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, like_parameter, local, zero_group
@@ -77,6 +77,11 @@ class Layerwise(torch.optim.Optimizer, ABC):
     def _of_all(self) -> dict[str, Any]:
         """Options of the whole optimizer, which no group has its own of."""
         return {"foreach": self._foreach, "norm_group": self._norm_group, "diagnostics_every": self._diagnostics.every}
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        """Those of them that a state names."""
+        return {name: getattr(self, name) for name in self._saved}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """See ``torch.optim.Optimizer``. Raises UserError for parameters or options that are not legal."""
@@ -212,6 +217,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         made: dict[tuple[Any, ...], Bundle] = {}
         possible = [] if self._foreach else callable_now()
         for index, group in enumerate(self.param_groups):
+            check_of_all(self._kind, group, self._shared)  # which ZeroRedundancyOptimizer loads past ``load_state_dict``
             for parameter, name, excluded in zip(group["params"], self._names[index], self._excluded[index], strict=True):
                 if parameter.grad is None:
                     continue
@@ -249,8 +255,8 @@ class Layerwise(torch.optim.Optimizer, ABC):
         """See ``torch.optim.Optimizer``; the exclusion rule and the group of ranks are the program's and are left out."""
         packed = dict(super().state_dict())
         programs = ("exclude", "norm_group")  # the latter put there by ZeroRedundancyOptimizer
-        shared = {name: value for name, value in self._of_all.items() if name in self._saved}
-        packed["param_groups"] = [{k: v for k, v in g.items() if k not in programs} | shared for g in packed["param_groups"]]
+        groups = [{k: v for k, v in group.items() if k not in programs} for group in packed["param_groups"]]
+        packed["param_groups"] = [group | self._shared for group in groups]
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -267,7 +273,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
 
         def look(optimizer: torch.optim.Optimizer, adapted: dict[str, Any]) -> None:
             words = (*self._words, "step") if self._counts_steps else self._words
-            check_state(self._kind, self.param_groups, adapted, words, self.defaults, {k: self._of_all[k] for k in self._saved})
+            check_state(self._kind, self.param_groups, adapted, words, self.defaults, self._shared)
             given.update(adapted)
 
         last = self.register_load_state_dict_pre_hook(look)  # behind those that adapt the state

@@ -145,6 +145,8 @@ def of_other_sharding(kind: str, mesh: Any) -> list[str]:
             mine.load_state_dict(other.state_dict())
         except UserError as error:
             said.append(str(error))
+    named = sharded(network(), init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("shards",)))
+    optimizer(kind, named.named_parameters()).load_state_dict(both[1].state_dict())  # the same ranks by another name
     return said
 
 

@@ -160,6 +160,14 @@ def test_a_state_from_under_a_wrapper_leaves_the_program_its_names_and_rule() ->
     assert "param_names" not in nameless.param_groups[0] and nameless.excluded() == ["0.1", "0.3"]
 
 
+def test_an_option_of_all_that_was_loaded_into_a_group_is_not_passed_over() -> None:
+    """As ZeroRedundancyOptimizer does, which loads groups by itself."""
+    optimizer = trained("LAMB", (3, 2), max_grad_norm=0.5)
+    optimizer.param_groups[0]["max_grad_norm"] = 1.0
+    with pytest.raises(UserError, match=r"LAMB\(\.\.\., max_grad_norm=1.0\), this LAMB has max_grad_norm=0.5"):
+        stepped(optimizer)
+
+
 def test_a_pattern_of_a_group_that_comes_later_matches_too() -> None:
     optimizer = paceline.LAMB([("a.weight", P(2, 2))])
     with pytest.raises(UserError, match=r"pattern 'a.wait' in exclude matches no parameter; nearest names: a.weight, b.weight"):

@@ -13,6 +13,7 @@ from paceline.strategy.recipe import SCALINGS
 from paceline.training.job import Job
 
 DEFAULT_OUT = "runs/train"
+OPTIMIZER_OPTIONS = tuple(dict.fromkeys(name for one in OPTIMIZERS.values() for name in one.options))
 DEFAULTS: dict[str, Any] = {
     "model": "",
     "data": "",
@@ -21,9 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "exchange": "",
     "options": (),
     "optimizer": "momentum",
-    "variant": None,
-    "momentum": None,
-    "weight_decay": None,
+    **dict.fromkeys(OPTIMIZER_OPTIONS),
     "lr": 0.0,
     "warmup": 0.0,
     "decay": 0.0,
@@ -33,7 +32,6 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "epochs": 10,
 }
-OPTIMIZER_OPTIONS = ("variant", "momentum", "weight_decay")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

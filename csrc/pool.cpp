@@ -19,27 +19,36 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 
+// The chunks of one call, which every thread that works on it takes one by one.
+struct Round {
+    const size_t chunks;
+    const Task task;
+    void* const context;
+    std::atomic<size_t> next{0};
+
+    void work() {
+        for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) task(context, i);
+    }
+};
+
 class Pool {
   public:
-    void run(size_t chunks, int threads, Task task, void* context) {
-        const size_t most = std::min<size_t>({chunks, static_cast<size_t>(std::max(threads, 1)), kMostThreads});
+    void run(Round& round, int threads) {
+        const size_t most = std::min<size_t>({round.chunks, static_cast<size_t>(std::max(threads, 1)), kMostThreads});
         std::unique_lock<std::mutex> mine(owner_, std::defer_lock);
         if (most < 2 || !mine.try_lock()) {
-            for (size_t i = 0; i < chunks; i++) task(context, i);
+            round.work();
             return;
         }
         {
             std::lock_guard<std::mutex> lock(mutex_);
             grow(static_cast<int>(most) - 1);
-            task_ = task;
-            context_ = context;
-            chunks_ = chunks;
-            next_.store(0, std::memory_order_relaxed);
+            now_ = &round;
             wanted_ = std::min(static_cast<int>(most) - 1, started_);
             round_++;
         }
         wake_.notify_all();
-        work();
+        round.work();
         std::unique_lock<std::mutex> lock(mutex_);
         wanted_ = 0;  // who has not begun by now need not
         idle_.wait(lock, [this] { return busy_ == 0; });
@@ -61,10 +70,6 @@ class Pool {
         }
     }
 
-    void work() {
-        for (size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < chunks_;) task_(context_, i);
-    }
-
     void loop() {
         unsigned long seen = 0;
         std::unique_lock<std::mutex> lock(mutex_);
@@ -73,8 +78,9 @@ class Pool {
             seen = round_;
             wanted_--;
             busy_++;
+            Round* const now = now_;
             lock.unlock();
-            work();
+            now->work();
             lock.lock();
             if (--busy_ == 0) idle_.notify_one();
         }
@@ -82,10 +88,7 @@ class Pool {
 
     std::mutex owner_, mutex_;
     std::condition_variable wake_, idle_;
-    std::atomic<size_t> next_{0};
-    Task task_ = nullptr;
-    void* context_ = nullptr;
-    size_t chunks_ = 0;
+    Round* now_ = nullptr;
     unsigned long round_ = 0;
     int wanted_ = 0, busy_ = 0, started_ = 0;
 };
@@ -123,29 +126,21 @@ Parallel openmp() {
     return g_forked ? nullptr : found;
 }
 
-struct Shared {
-    std::atomic<size_t> next{0};
-    const size_t chunks;
-    const Task task;
-    void* const context;
-};
-
-void take_turns(void* data) {
-    auto* shared = static_cast<Shared*>(data);
-    for (size_t i; (i = shared->next.fetch_add(1, std::memory_order_relaxed)) < shared->chunks;) shared->task(shared->context, i);
-}
-
 }  // namespace
 
-void run_chunks(size_t chunks, int threads, Task task, void* context) { pool().run(chunks, threads, task, context); }
+void run_chunks(size_t chunks, int threads, Task task, void* context) {
+    Round round{chunks, task, context};
+    pool().run(round, threads);
+}
 
 void run_team(size_t chunks, int threads, Task task, void* context) {
     // A region ends when all its threads have come, even late to nothing; the pool does not wait for who has not begun.
     const bool worth_it = threads > 1 && chunks >= 8 * static_cast<size_t>(threads);
     const Parallel parallel = worth_it ? openmp() : nullptr;
     if (parallel == nullptr) return run_chunks(chunks, threads, task, context);
-    Shared shared{{0}, chunks, task, context};
-    parallel(take_turns, &shared, static_cast<unsigned>(std::min(threads, kMostThreads)), 0);
+    Round round{chunks, task, context};
+    const auto work = [](void* data) { static_cast<Round*>(data)->work(); };
+    parallel(work, &round, static_cast<unsigned>(std::min(threads, kMostThreads)), 0);
 }
 
 void bind_pool(nb::module_& m) {

@@ -17,6 +17,7 @@ test: $(READY) lint
 
 lint: $(READY)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 $(READY): pyproject.toml constraints.txt $(NATIVE)

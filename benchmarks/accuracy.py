@@ -46,9 +46,26 @@ CIFAR network, 10,000 images, one epoch, four workers: 0.01 gave 36.5 %, 0.02 41
 """
 OPTIONS: dict[str, dict[str, Any]] = {"inceptionn": {"bound": 2.0**-10}, "inceptionn-scaled": {"bound": 2.0**-6}}
 COLUMNS = (
-    "network", "data", "samples", "workers", "compression", "exchange", "options", "seed", "epochs", "batch", "lr",
-    "accuracy", "test_loss", "train_loss", "steps", "nonfinite_steps", "sent_bytes", "seconds", "cpu_seconds",
-)  # fmt: skip
+    "network",
+    "data",
+    "samples",
+    "workers",
+    "compression",
+    "exchange",
+    "options",
+    "seed",
+    "epochs",
+    "batch",
+    "lr",
+    "accuracy",
+    "test_loss",
+    "train_loss",
+    "steps",
+    "nonfinite_steps",
+    "sent_bytes",
+    "seconds",
+    "cpu_seconds",
+)
 ORDER = ("dense", "bf16", "terngrad", "int8", "inceptionn-scaled", "inceptionn", "int4", "sign", "topk", "powersgd")
 
 
@@ -88,9 +105,16 @@ def main() -> None:
     for seed, compression, workers, rate in itertools.product(range(options.seeds), options.only, options.workers, rates):
         batch = workers * options.micro_batch
         case = Case(
-            network=options.network, data=data.name, samples=len(data.train_y), workers=workers, compression=compression,
-            seed=seed, epochs=options.epochs, batch=batch, lr=round(rate * batch / 64, 6),
-        )  # fmt: skip
+            network=options.network,
+            data=data.name,
+            samples=len(data.train_y),
+            workers=workers,
+            compression=compression,
+            seed=seed,
+            epochs=options.epochs,
+            batch=batch,
+            lr=round(rate * batch / 64, 6),
+        )
         if case in finished(options.out):
             continue
         row = run(case, data)
@@ -165,10 +189,16 @@ def work(wire: LocalWire, case: Case, data: Dataset, start: Any) -> dict[str, An
     score, test_loss = accuracy(replica.model, data.test_x, data.test_y) if wire.rank == 0 else (0.0, 0.0)
     described = {k: v for k, v in compression.configured(given).option_values.items() if k not in ("ratio", "momentum")}
     return {
-        "accuracy": round(score, 5), "test_loss": round(test_loss, 5), "loss": loss / per_epoch, "steps": steps,
-        "nonfinite_steps": replica.nonfinite_steps, "exchange": way.exchange, "options": json.dumps(described),
-        "sent_bytes": sent, "digest": replica.digest(),
-    }  # fmt: skip
+        "accuracy": round(score, 5),
+        "test_loss": round(test_loss, 5),
+        "loss": loss / per_epoch,
+        "steps": steps,
+        "nonfinite_steps": replica.nonfinite_steps,
+        "exchange": way.exchange,
+        "options": json.dumps(described),
+        "sent_bytes": sent,
+        "digest": replica.digest(),
+    }
 
 
 if __name__ == "__main__":

@@ -18,10 +18,28 @@ from rows import append
 from speedup_lab import COMPUTE_S
 
 COLUMNS = (
-    "network", "gradient_mb", "hosts", "link", "label", "compression", "exchange", "way", "step_s", "step_low_s",
-    "step_high_s", "steps", "exchange_s", "codec_s", "predicted_s", "predicted_low_s", "predicted_high_s", "socket_mb",
-    "metered_mb", "times_dense", "times_bf16",
-)  # fmt: skip
+    "network",
+    "gradient_mb",
+    "hosts",
+    "link",
+    "label",
+    "compression",
+    "exchange",
+    "way",
+    "step_s",
+    "step_low_s",
+    "step_high_s",
+    "steps",
+    "exchange_s",
+    "codec_s",
+    "predicted_s",
+    "predicted_low_s",
+    "predicted_high_s",
+    "socket_mb",
+    "metered_mb",
+    "times_dense",
+    "times_bf16",
+)
 CASES: tuple[dict[str, Any], ...] = (
     {"label": "DDP", "compression": "torch:dense"},
     {"label": "PyTorch fp16 hook", "compression": "torch:fp16"},

@@ -29,10 +29,29 @@ from paceline.prediction.asynchronous import AsyncResult, LayerProfile, Profile,
 from paceline.units import parse_bandwidth
 
 COLUMNS = (
-    "link", "workers", "servers", "repeats", "seconds", "model_mb", "compute_s", "updates_per_s", "low", "high", "predicted",
-    "predicted_low", "predicted_high", "error", "staleness", "staleness_low", "staleness_high", "predicted_staleness",
-    "cores_used", "bottleneck", "shares", "predicted_shares",
-)  # fmt: skip
+    "link",
+    "workers",
+    "servers",
+    "repeats",
+    "seconds",
+    "model_mb",
+    "compute_s",
+    "updates_per_s",
+    "low",
+    "high",
+    "predicted",
+    "predicted_low",
+    "predicted_high",
+    "error",
+    "staleness",
+    "staleness_low",
+    "staleness_high",
+    "predicted_staleness",
+    "cores_used",
+    "bottleneck",
+    "shares",
+    "predicted_shares",
+)
 HERE = Path(__file__).parent
 MODEL = 500_000
 """Elements of the model: two megabytes."""
@@ -90,7 +109,7 @@ def profile(seconds: float) -> tuple[Profile, float]:
             backward_s=tuple(computed[:, 1, i].tolist()),
         )
         for i, layer in enumerate(layers())
-    ]  # fmt: skip
+    ]
     found = Profile(
         name="paced", batch_size=BATCH, layers=tuple(made), update_s_per_byte=max(0.0, per_byte), update_s=max(0.0, fixed)
     )
@@ -115,15 +134,29 @@ def row(link: str, workers: int, servers: int, runs: Sequence[Measured], guess: 
     pooled = sum((r.stale for r in runs), Counter[int]())
     shares = [round(pooled[k] / max(1, pooled.total()), 4) for k in range(max(pooled, default=0) + 1)]
     values = {
-        "link": link, "workers": workers, "servers": servers, "repeats": len(runs), "seconds": seconds,
-        "model_mb": 4 * MODEL / 1e6, "compute_s": COMPUTE_S,
-        "updates_per_s": statistics.median(rates), "low": min(rates), "high": max(rates), "predicted": guess.updates_per_s,
-        "predicted_low": guess.low_samples_per_s / BATCH, "predicted_high": guess.high_samples_per_s / BATCH,
+        "link": link,
+        "workers": workers,
+        "servers": servers,
+        "repeats": len(runs),
+        "seconds": seconds,
+        "model_mb": 4 * MODEL / 1e6,
+        "compute_s": COMPUTE_S,
+        "updates_per_s": statistics.median(rates),
+        "low": min(rates),
+        "high": max(rates),
+        "predicted": guess.updates_per_s,
+        "predicted_low": guess.low_samples_per_s / BATCH,
+        "predicted_high": guess.high_samples_per_s / BATCH,
         "error": guess.updates_per_s / statistics.median(rates) - 1,
-        "staleness": statistics.median(stale), "staleness_low": min(stale), "staleness_high": max(stale),
-        "predicted_staleness": guess.mean_staleness, "cores_used": max(r.cores for r in runs), "bottleneck": guess.bottleneck,
-        "shares": json.dumps(shares), "predicted_shares": json.dumps([round(x, 4) for x in guess.staleness]),
-    }  # fmt: skip
+        "staleness": statistics.median(stale),
+        "staleness_low": min(stale),
+        "staleness_high": max(stale),
+        "predicted_staleness": guess.mean_staleness,
+        "cores_used": max(r.cores for r in runs),
+        "bottleneck": guess.bottleneck,
+        "shares": json.dumps(shares),
+        "predicted_shares": json.dumps([round(x, 4) for x in guess.staleness]),
+    }
     return {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
 
 

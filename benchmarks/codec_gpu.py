@@ -22,9 +22,23 @@ from paceline import codecs
 from paceline.codecs.bench import gradient
 
 COLUMNS = (
-    "device", "capability", "cuda", "triton", "codec", "direction", "elements", "payload_bytes", "repetitions", "median_ms",
-    "p10_ms", "p90_ms", "gb_per_s", "copy_gb_per_s", "relative_to_copy", "reaches_target",
-)  # fmt: skip
+    "device",
+    "capability",
+    "cuda",
+    "triton",
+    "codec",
+    "direction",
+    "elements",
+    "payload_bytes",
+    "repetitions",
+    "median_ms",
+    "p10_ms",
+    "p90_ms",
+    "gb_per_s",
+    "copy_gb_per_s",
+    "relative_to_copy",
+    "reaches_target",
+)
 TARGET = 0.6
 
 
@@ -73,16 +87,26 @@ def measure(name: str, elements: int, repetitions: int) -> list[dict[str, object
     device = torch.cuda.get_device_properties(0)
     return [
         {
-            "device": device.name, "capability": f"{device.major}.{device.minor}", "cuda": torch.version.cuda,
-            "triton": importlib.metadata.version("triton"), "codec": name, "direction": direction, "elements": elements,
-            "payload_bytes": sent, "repetitions": repetitions, "median_ms": round(statistics.median(times), 4),
-            "p10_ms": round(statistics.quantiles(times, n=10)[0], 4), "p90_ms": round(statistics.quantiles(times, n=10)[-1], 4),
-            "gb_per_s": round(rates[direction], 1), "copy_gb_per_s": round(rates["copy"], 1),
+            "device": device.name,
+            "capability": f"{device.major}.{device.minor}",
+            "cuda": torch.version.cuda,
+            "triton": importlib.metadata.version("triton"),
+            "codec": name,
+            "direction": direction,
+            "elements": elements,
+            "payload_bytes": sent,
+            "repetitions": repetitions,
+            "median_ms": round(statistics.median(times), 4),
+            "p10_ms": round(statistics.quantiles(times, n=10)[0], 4),
+            "p90_ms": round(statistics.quantiles(times, n=10)[-1], 4),
+            "gb_per_s": round(rates[direction], 1),
+            "copy_gb_per_s": round(rates["copy"], 1),
             "relative_to_copy": round(rates[direction] / rates["copy"], 3),
             "reaches_target": rates[direction] >= TARGET * rates["copy"],
         }
-        for direction, times in taken.items() if direction != "copy"
-    ]  # fmt: skip
+        for direction, times in taken.items()
+        if direction != "copy"
+    ]
 
 
 def timed(call: Callable[[], object]) -> float:

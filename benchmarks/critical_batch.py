@@ -56,9 +56,20 @@ SWEEPS = {
     "digits": Sweep("momentum", 0.7, 0.02, (64, 256)),
 }
 COLUMNS = (
-    "task", "optimizer", "target", "batch", "seed", "lr", "reached", "samples", "steps", "loss", "local_batch",
-    "noise", "seconds",
-)  # fmt: skip
+    "task",
+    "optimizer",
+    "target",
+    "batch",
+    "seed",
+    "lr",
+    "reached",
+    "samples",
+    "steps",
+    "loss",
+    "local_batch",
+    "noise",
+    "seconds",
+)
 GROWTH = 1.08
 """Between two looks at the held-out loss, in steps."""
 FIRST_LOOK = 4096
@@ -152,11 +163,20 @@ def run(task: Task, sweep: Sweep, data: Data, batch: int, seed: int, lr: float, 
     share = (before[1] - sweep.target) / (before[1] - loss) if reached and math.isfinite(before[1]) else 1.0
     samples = (before[0] + share * (step - before[0])) * batch
     return {
-        "task": task.name, "optimizer": sweep.optimizer, "target": sweep.target, "batch": batch, "seed": seed, "lr": lr,
-        "reached": reached, "samples": round(samples), "steps": round(samples / batch, 2), "loss": round(loss, 4),
-        "local_batch": batch // parts if scale else "", "noise": json.dumps(noise) if scale else "",
+        "task": task.name,
+        "optimizer": sweep.optimizer,
+        "target": sweep.target,
+        "batch": batch,
+        "seed": seed,
+        "lr": lr,
+        "reached": reached,
+        "samples": round(samples),
+        "steps": round(samples / batch, 2),
+        "loss": round(loss, 4),
+        "local_batch": batch // parts if scale else "",
+        "noise": json.dumps(noise) if scale else "",
         "seconds": round(time.perf_counter() - start, 1),
-    }  # fmt: skip
+    }
 
 
 def gradient(model: nn.Module, part: Part, rows: torch.Tensor, parts: int) -> tuple[float, float]:

@@ -276,9 +276,7 @@ def _step_seconds(levels: Mapping[SoftwareLevel, Efficiency], cases: Sequence[Ca
 def _plain_conv(case: Case, level: SoftwareLevel) -> float:
     """Share of the work in convolutions on ordinary cores."""
     one = case.settings[0]
-    passes = layer_seconds(
-        case.workload, one.strategy.micro_batch_size, case.precision, one.cluster.device, efficiency(level)
-    )
+    passes = layer_seconds(case.workload, one.strategy.micro_batch_size, case.precision, one.cluster.device, efficiency(level))
     return sum(found.plain_conv for found in passes) / sum(float(found.total.sum()) for found in passes)
 
 

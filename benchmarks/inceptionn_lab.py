@@ -19,10 +19,27 @@ from rows import append
 
 PUBLISHED = Path(__file__).parents[1] / "validation" / "inceptionn" / "published.toml"
 COLUMNS = (
-    "network", "gradient_mb", "hosts", "link", "system", "published_normalised", "step_s", "step_low_s", "step_high_s", "steps",
-    "exchange_s", "codec_s", "predicted_s", "predicted_low_s", "predicted_high_s", "socket_mb", "normalised", "comm_cut",
-    "step_cut", "ratio",
-)  # fmt: skip
+    "network",
+    "gradient_mb",
+    "hosts",
+    "link",
+    "system",
+    "published_normalised",
+    "step_s",
+    "step_low_s",
+    "step_high_s",
+    "steps",
+    "exchange_s",
+    "codec_s",
+    "predicted_s",
+    "predicted_low_s",
+    "predicted_high_s",
+    "socket_mb",
+    "normalised",
+    "comm_cut",
+    "step_cut",
+    "ratio",
+)
 KEYS = {"WA + C": "wa_c", "INC": "inc", "INC + C": "inc_c"}
 
 

@@ -105,9 +105,16 @@ def _count(_: int = 0) -> int:
 
 
 def predicted(
-    table: Workload, hosts: int, link: str, case: Mapping[str, Any], compute_s: float, update_s: float, overlap: bool,
-    at_most: float = math.inf, codec_cores: float = 0.0,
-) -> Prediction:  # fmt: skip
+    table: Workload,
+    hosts: int,
+    link: str,
+    case: Mapping[str, Any],
+    compute_s: float,
+    update_s: float,
+    overlap: bool,
+    at_most: float = math.inf,
+    codec_cores: float = 0.0,
+) -> Prediction:
     """The step that Paceline predicts: paced compute, the link's datasheet rate, codecs on this machine's shared cores.
 
     Nothing of the exchange is measured; only what this machine's processors are worth together. ``torch:`` hooks are
@@ -121,9 +128,13 @@ def predicted(
     rate = where.network.bandwidth
     where = replace(where, network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
     strategy = Strategy(
-        world_size=hosts, global_batch_size=hosts, compression=name, exchange=case.get("exchange", ""),
-        options={**options, **case.get("assumed", {})}, compress_pull=pull,
-    )  # fmt: skip
+        world_size=hosts,
+        global_batch_size=hosts,
+        compression=name,
+        exchange=case.get("exchange", ""),
+        options={**options, **case.get("assumed", {})},
+        compress_pull=pull,
+    )
     share = codec_cores or cores_worth() / hosts
     levels = tuple(replace(level, codec_cores=share) for level in CATALOGUE)
     alone = Strategy(world_size=1, global_batch_size=1)

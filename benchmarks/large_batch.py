@@ -65,9 +65,25 @@ MIXED = ("lenet", "cifar", "digits")
 """Tasks whose networks multiply in bf16."""
 COMPRESSED = ("terngrad", "inceptionn-scaled")
 COLUMNS = (
-    "task", "optimizer", "batch", "compression", "workers", "seed", "lr", "epochs", "steps", "precision", "trial",
-    "tune_accuracy", "tune_loss", "test_accuracy", "test_loss", "skipped_steps", "nonfinite_steps", "seconds",
-)  # fmt: skip
+    "task",
+    "optimizer",
+    "batch",
+    "compression",
+    "workers",
+    "seed",
+    "lr",
+    "epochs",
+    "steps",
+    "precision",
+    "trial",
+    "tune_accuracy",
+    "tune_loss",
+    "test_accuracy",
+    "test_loss",
+    "skipped_steps",
+    "nonfinite_steps",
+    "seconds",
+)
 
 
 class Mixed(nn.Module):
@@ -220,10 +236,12 @@ def work(case: Case, task: Task, data: Data, start: nn.Module, wire: LocalWire |
         optimizer.step()
         schedule.step()
     found: dict[str, Any] = {
-        "steps": steps, "precision": "bf16" if case.task in MIXED else "fp32",
+        "steps": steps,
+        "precision": "bf16" if case.task in MIXED else "fp32",
         "skipped_steps": int(getattr(optimizer, "skipped_steps", 0)),
-        "nonfinite_steps": replica.nonfinite_steps if replica else 0, "digest": replica.digest() if replica else "",
-    }  # fmt: skip
+        "nonfinite_steps": replica.nonfinite_steps if replica else 0,
+        "digest": replica.digest() if replica else "",
+    }
     if wire is None or wire.rank == 0:
         for name, part in (("tune", data.tune), ("test", data.test)):
             score, loss = evaluate(model, part) if finite else (0.0, math.inf)

@@ -19,9 +19,24 @@ from rows import append
 from paceline.training.optimizers import bench
 
 COLUMNS = (
-    "optimizer", "variant", "network", "tensors", "parameters", "device", "threads", "contender", "kind", "repetitions", "ms",
-    "p10_ms", "p90_ms", "floor_words", "floor_ms", "memcpy_gb_per_s", "in_place_gb_per_s",
-)  # fmt: skip
+    "optimizer",
+    "variant",
+    "network",
+    "tensors",
+    "parameters",
+    "device",
+    "threads",
+    "contender",
+    "kind",
+    "repetitions",
+    "ms",
+    "p10_ms",
+    "p90_ms",
+    "floor_words",
+    "floor_ms",
+    "memcpy_gb_per_s",
+    "in_place_gb_per_s",
+)
 COLOURS = {"ours": "#3b6ea5", "peer": "#9aa5b1", "another algorithm": "#d9c9a3"}
 
 

@@ -24,9 +24,24 @@ from paceline.prediction import Prediction
 from paceline.units import parse_bandwidth
 
 COLUMNS = (
-    "network", "gradient_mb", "hosts", "link", "method", "step_s", "step_low_s", "step_high_s", "steps", "exchange_s",
-    "codec_s", "compute_s", "predicted_s", "error", "bound", "carry_ns", "alone_s",
-)  # fmt: skip
+    "network",
+    "gradient_mb",
+    "hosts",
+    "link",
+    "method",
+    "step_s",
+    "step_low_s",
+    "step_high_s",
+    "steps",
+    "exchange_s",
+    "codec_s",
+    "compute_s",
+    "predicted_s",
+    "error",
+    "bound",
+    "carry_ns",
+    "alone_s",
+)
 SHARES = (0.75, 0.12, 0.12, 0.01)
 """Of made-up gradients that INCEPTIONN sends in 0, 8, 16 and 32 bits behind a tag of two: between Table III's networks."""
 RATIO = 32 / (2 + sum(share * bits for share, bits in zip(SHARES, (0, 8, 16, 32), strict=True)))
@@ -49,9 +64,16 @@ def predicted(net: str, hosts: int, link: str, case: Mapping[str, Any], machine:
 
     def step(codec: float) -> Prediction:
         return lab_cases.predicted(
-            table, hosts, link, case, alone_s(net), 0.0, overlap=True, at_most=machine.bandwidth(hosts),
+            table,
+            hosts,
+            link,
+            case,
+            alone_s(net),
+            0.0,
+            overlap=True,
+            at_most=machine.bandwidth(hosts),
             codec_cores=machine.share(hosts) / codec,
-        )  # fmt: skip
+        )
 
     guess = step(1.0)
     if guess.codec_s:
@@ -74,12 +96,19 @@ def row(net: str, hosts: int, link: str, case: Mapping[str, Any], found: Mapping
     """A row of the results."""
     seconds, bound = predicted(net, hosts, link, case, machine)
     values = {
-        "network": net, "gradient_mb": round(4e-6 * lab_cases.workload(net).num_parameters, 1), "hosts": hosts, "link": link,
-        "method": case["method"], "compute_s": COMPUTE_S[net], "predicted_s": seconds,
+        "network": net,
+        "gradient_mb": round(4e-6 * lab_cases.workload(net).num_parameters, 1),
+        "hosts": hosts,
+        "link": link,
+        "method": case["method"],
+        "compute_s": COMPUTE_S[net],
+        "predicted_s": seconds,
         "error": seconds / found["step_s"] - 1,
-        "bound": bound, "carry_ns": machine.carry_s * 1e9, "alone_s": alone_s(net),
+        "bound": bound,
+        "carry_ns": machine.carry_s * 1e9,
+        "alone_s": alone_s(net),
         **{k: found[k] for k in ("step_s", "step_low_s", "step_high_s", "steps", "exchange_s", "codec_s")},
-    }  # fmt: skip
+    }
     print(
         f"  {net:10} {hosts} hosts {link:8} {case['method']:10} step {found['step_s']:.3g} s, predicted {seconds:.3g}"
         f" ({values['error']:+.1%}), {bound}",

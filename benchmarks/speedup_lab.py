@@ -17,9 +17,25 @@ import lab_cases
 from rows import append
 
 COLUMNS = (
-    "network", "gradient_mb", "hosts", "link", "compression", "step_s", "step_low_s", "step_high_s", "steps", "exchange_s",
-    "codec_s", "compute_s", "predicted_s", "predicted_low_s", "predicted_high_s", "socket_mb", "speed_up", "predicted_speed_up",
-)  # fmt: skip
+    "network",
+    "gradient_mb",
+    "hosts",
+    "link",
+    "compression",
+    "step_s",
+    "step_low_s",
+    "step_high_s",
+    "steps",
+    "exchange_s",
+    "codec_s",
+    "compute_s",
+    "predicted_s",
+    "predicted_low_s",
+    "predicted_high_s",
+    "socket_mb",
+    "speed_up",
+    "predicted_speed_up",
+)
 COMPUTE_S = {"alexnet": 64 / 394, "googlenet": 64 / 174, "vgg-a": 32 / 95}
 """Seconds of a step on one GPU: samples / published rate (TernGrad, performance model, fp32, one GPU)."""
 CASES = ({"compression": "torch:dense"}, {"compression": "terngrad"})

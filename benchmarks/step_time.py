@@ -19,9 +19,18 @@ from paceline.training.job import Job
 from paceline.training.local import train_job
 
 COLUMNS = (
-    "workers", "compression", "exchange", "repeat", "predicted_ms", "low_ms", "high_ms", "measured_ms", "measured_p10_ms",
-    "measured_p90_ms", "error",
-)  # fmt: skip
+    "workers",
+    "compression",
+    "exchange",
+    "repeat",
+    "predicted_ms",
+    "low_ms",
+    "high_ms",
+    "measured_ms",
+    "measured_p10_ms",
+    "measured_p90_ms",
+    "error",
+)
 
 
 def main() -> None:
@@ -55,12 +64,19 @@ def measure(workers: int, compression: str, epochs: int) -> dict[str, object]:
         "workers": workers,
         "compression": compression,
         "exchange": strategy.exchange,
-        **{f"{name}_ms": round(1e3 * value, 2) for name, value in (
-            ("predicted", predicted.step_time_s), ("low", predicted.low_s), ("high", predicted.high_s),
-            ("measured", record.step_time_s), ("measured_p10", record.low_s), ("measured_p90", record.high_s),
-        )},
+        **{
+            f"{name}_ms": round(1e3 * value, 2)
+            for name, value in (
+                ("predicted", predicted.step_time_s),
+                ("low", predicted.low_s),
+                ("high", predicted.high_s),
+                ("measured", record.step_time_s),
+                ("measured_p10", record.low_s),
+                ("measured_p90", record.high_s),
+            )
+        },
         "error": round(predicted.step_time_s / record.step_time_s - 1, 3),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -36,8 +36,18 @@ RATES = {
 }
 OPTIMIZERS = ("momentum", "adam", "sgd")
 COLUMNS = (
-    "data", "workers", "optimizer", "compression", "seed", "epochs", "lr", "accuracy", "loss", "nonfinite_steps", "seconds",
-)  # fmt: skip
+    "data",
+    "workers",
+    "optimizer",
+    "compression",
+    "seed",
+    "epochs",
+    "lr",
+    "accuracy",
+    "loss",
+    "nonfinite_steps",
+    "seconds",
+)
 
 
 @dataclass(frozen=True)
@@ -96,9 +106,13 @@ def work(options: argparse.Namespace) -> None:
 def train(case: Case, data, epochs: int) -> dict[str, float | int]:
     """Accuracy after ``epochs``; the replicas are compared after each."""
     strategy = Strategy(
-        world_size=case.workers, global_batch_size=BATCH, compression=case.compression, optimizer=case.optimizer,
-        first_bucket_bytes=25 << 20, bucket_bytes=25 << 20,
-    )  # fmt: skip
+        world_size=case.workers,
+        global_batch_size=BATCH,
+        compression=case.compression,
+        optimizer=case.optimizer,
+        first_bucket_bytes=25 << 20,
+        bucket_bytes=25 << 20,
+    )
     start = time.perf_counter()
     model = wrap(build_model("lenet5", case.seed), strategy)
     hook = attach(model, case.compression, seed=case.seed)
@@ -112,9 +126,11 @@ def train(case: Case, data, epochs: int) -> dict[str, float | int]:
         trainer.check_replicas()
     accuracy = trainer.evaluate()
     return {
-        "accuracy": round(accuracy, 5), "loss": round(loss, 5), "nonfinite_steps": hook.meter.nonfinite_steps,
+        "accuracy": round(accuracy, 5),
+        "loss": round(loss, 5),
+        "nonfinite_steps": hook.meter.nonfinite_steps,
         "seconds": round(time.perf_counter() - start, 1),
-    }  # fmt: skip
+    }
 
 
 def finished(path: Path) -> set[tuple[str, Case]]:

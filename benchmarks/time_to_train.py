@@ -44,16 +44,30 @@ NEEDED = ("division", "ttt_min_median", "samples_to_target_median")
 SEQUENCES, LONG = 512e6, 0.1
 """Of LAMB's run, and the share of them with 512 tokens."""
 LAMB = (
-    (512, 512, 16, 82.8), (1024, 1024, 32, 43.2), (2048, 2048, 64, 21.4), (4096, 4096, 128, 693.6 / 60),
-    (8192, 8192, 256, 390.5 / 60), (16384, 16384, 512, 200.0 / 60), (32768, 32768, 1024, 101.2 / 60),
+    (512, 512, 16, 82.8),
+    (1024, 1024, 32, 43.2),
+    (2048, 2048, 64, 21.4),
+    (4096, 4096, 128, 693.6 / 60),
+    (8192, 8192, 256, 390.5 / 60),
+    (16384, 16384, 512, 200.0 / 60),
+    (32768, 32768, 1024, 101.2 / 60),
     (65536, 32768, 1024, 76.19 / 60),
-)  # fmt: skip
+)
 """Batch with 128 tokens and with 512, TPU v3, hours."""
 WAYS = ("rate, reference points", "rate, other batches", "hardware")
 COLUMNS = (
-    "what", "way", "devices", "batches", "rows", "published_min", "predicted_min", "low_min", "high_min", "mean_error",
+    "what",
+    "way",
+    "devices",
+    "batches",
+    "rows",
+    "published_min",
+    "predicted_min",
+    "low_min",
+    "high_min",
+    "mean_error",
     "inside",
-)  # fmt: skip
+)
 SCALES = ((1, 8), (9, 64), (65, 512), (513, math.inf))
 MIN = 60.0
 

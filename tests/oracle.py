@@ -59,7 +59,12 @@ def codes(gradient: np.ndarray, limit: np.float32, scale: np.float32, u: np.ndar
 
 
 def terngrad_mean(
-    gradients: Sequence[np.ndarray], seed: int, step: int, start: int, clip: float | None, workers: int = 0,
+    gradients: Sequence[np.ndarray],
+    seed: int,
+    step: int,
+    start: int,
+    clip: float | None,
+    workers: int = 0,
     scale: np.float32 | None = None,
 ) -> np.ndarray:
     """What every worker must hold in the end, of one tensor: ``gradients`` of every rank, flat; ``start`` its first draw.

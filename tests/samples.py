@@ -60,14 +60,26 @@ def metrics(compression: str, compute: float = 4.1e-3, scale: float = 1.0, **cha
     events = timeline(compute * scale, 0.9e-3 * scale if tern else 0.0, (0.8e-3 if tern else 11e-3) * scale)
     step = max(e.end_s for e in events)
     values: dict[str, Any] = {
-        "workload": "mnist-mlp", "strategy": strategy(compression), "step_time_s": step, "low_s": step * 0.85, "high_s": step * 1.2,  # noqa: E501
-        "samples_per_s": 256 / step, "compute_s": compute * scale, "comm_s": (0.8e-3 if tern else 11e-3) * scale,
-        "codec_s": 0.9e-3 * scale if tern else 0.0, "exposed_comm_s": step - compute * scale,
-        "wire_bytes_per_device": 181_000 if tern else 2_588_000, "compression_ratio": 14.3 if tern else 1.0,
-        "memory_bytes": 9.4e6, "bottleneck": "compute" if tern else "network",
-        "assumptions": ("the network link gives 1 Gb/s per direction, from the cluster file", "efficiency 0.31, from the calibration of this machine on 2026-01-02"),  # noqa: E501
+        "workload": "mnist-mlp",
+        "strategy": strategy(compression),
+        "step_time_s": step,
+        "low_s": step * 0.85,
+        "high_s": step * 1.2,
+        "samples_per_s": 256 / step,
+        "compute_s": compute * scale,
+        "comm_s": (0.8e-3 if tern else 11e-3) * scale,
+        "codec_s": 0.9e-3 * scale if tern else 0.0,
+        "exposed_comm_s": step - compute * scale,
+        "wire_bytes_per_device": 181_000 if tern else 2_588_000,
+        "compression_ratio": 14.3 if tern else 1.0,
+        "memory_bytes": 9.4e6,
+        "bottleneck": "compute" if tern else "network",
+        "assumptions": (
+            "the network link gives 1 Gb/s per direction, from the cluster file",
+            "efficiency 0.31, from the calibration of this machine on 2026-01-02",
+        ),
         "timeline": events,
-    }  # fmt: skip
+    }
     return Metrics(**{**values, **change})
 
 
@@ -83,8 +95,14 @@ def histogram() -> dict[str, Any]:
     panels = {"original": gradient[0], "clipped": clipped[0], "ternary": ternary[0], "averaged": ternary.mean(axis=0)}
     narrow = np.linspace(-1.1, 1.1, 64) * scale
     counts = {k: (e, np.histogram(v, e)[0]) for k, v in panels.items() for e in [edges if k == "original" else narrow]}
-    return {"layer": "fc1.weight", "step": 200, "rank": 0, "sigma": sigma, "scale": scale,
-            "panels": {k: {"edges": e.tolist(), "counts": c.tolist()} for k, (e, c) in counts.items()}}  # fmt: skip
+    return {
+        "layer": "fc1.weight",
+        "step": 200,
+        "rank": 0,
+        "sigma": sigma,
+        "scale": scale,
+        "panels": {k: {"edges": e.tolist(), "counts": c.tolist()} for k, (e, c) in counts.items()},
+    }
 
 
 def record(compression: str, **change: Any) -> RunRecord:

@@ -105,33 +105,59 @@ def test_optimizer_speed_benchmark_short(tmp_path: Path, monkeypatch: pytest.Mon
 def test_benchmarks_on_an_emulated_cluster_short(tmp_path: Path) -> None:
     few = ("--hosts", "2", "--steps", "1")
     picture = tmp_path / "i.svg"
-    text = run(
-        "inceptionn_lab.py", "--networks", "hdc", *few, "--out", str(tmp_path / "i.csv"), "--picture", str(picture)
-    )
+    text = run("inceptionn_lab.py", "--networks", "hdc", *few, "--out", str(tmp_path / "i.csv"), "--picture", str(picture))
     found = {row["system"]: row for row in rows(tmp_path / "i.csv")}
     assert list(found) == ["WA", "WA + C", "WA + C both ways", "INC", "INC + C"] and "the ring's" in text
     assert float(found["INC + C"]["socket_mb"]) < 0.3 * float(found["INC"]["socket_mb"]) and "<svg" in picture.read_text()
 
     picture = tmp_path / "s.svg"
     run(
-        "speedup_lab.py", "--networks", "googlenet", "--links", "10Gb/s", *few, "--out", str(tmp_path / "s.csv"),
-        "--picture", str(picture),
-    )  # fmt: skip
+        "speedup_lab.py",
+        "--networks",
+        "googlenet",
+        "--links",
+        "10Gb/s",
+        *few,
+        "--out",
+        str(tmp_path / "s.csv"),
+        "--picture",
+        str(picture),
+    )
     assert [row["compression"] for row in rows(tmp_path / "s.csv")] == ["dense", "terngrad"] and "<svg" in picture.read_text()
 
     picture = tmp_path / "p.svg"
     text = run(
-        "predict_lab.py", "--links", "10Gb/s", "--methods", "dense", "terngrad", *few, "--out", str(tmp_path / "p.csv"),
-        "--picture", str(picture),
-    )  # fmt: skip
+        "predict_lab.py",
+        "--links",
+        "10Gb/s",
+        "--methods",
+        "dense",
+        "terngrad",
+        *few,
+        "--out",
+        str(tmp_path / "p.csv"),
+        "--picture",
+        str(picture),
+    )
     assert [row["method"] for row in rows(tmp_path / "p.csv")] == ["dense", "terngrad"] and "<svg" in picture.read_text()
     assert all(abs(float(row["error"])) < 0.5 for row in rows(tmp_path / "p.csv")) and "MAPE" in text
 
     picture = tmp_path / "h.svg"
     run(
-        "against_hooks.py", "--network", "googlenet", *few, "--warm", "1", "--only", "int8", "PowerSGD rank 2",
-        "--out", str(tmp_path / "h.csv"), "--picture", str(picture),
-    )  # fmt: skip
+        "against_hooks.py",
+        "--network",
+        "googlenet",
+        *few,
+        "--warm",
+        "1",
+        "--only",
+        "int8",
+        "PowerSGD rank 2",
+        "--out",
+        str(tmp_path / "h.csv"),
+        "--picture",
+        str(picture),
+    )
     assert [row["label"] for row in rows(tmp_path / "h.csv")] == ["PowerSGD rank 2", "int8"]
     assert "<svg" in picture.read_text()
 

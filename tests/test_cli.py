@@ -180,10 +180,22 @@ def test_bench_codec_text_fits_the_terminal(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("rate", [3e-6, 0.00497, 0.0265, 1.234, 98765.4])
 def test_rates_of_any_size_fit_the_terminal(rate: float) -> None:
     speed = bench.Speed(
-        codec="inceptionn-scaled", direction="decode_add", backend="reference", threads=1, elements=1000, ratio=12.34,
-        repetitions=15, gb_per_s=rate, low_gb_per_s=rate, high_gb_per_s=rate, gb_per_s_per_core=rate, memcpy_threads=1,
-        memcpy_gb_per_s=rate, memcpy_gb_per_s_per_core=rate, relative_to_memcpy=1.0,
-    )  # fmt: skip
+        codec="inceptionn-scaled",
+        direction="decode_add",
+        backend="reference",
+        threads=1,
+        elements=1000,
+        ratio=12.34,
+        repetitions=15,
+        gb_per_s=rate,
+        low_gb_per_s=rate,
+        high_gb_per_s=rate,
+        gb_per_s_per_core=rate,
+        memcpy_threads=1,
+        memcpy_gb_per_s=rate,
+        memcpy_gb_per_s_per_core=rate,
+        relative_to_memcpy=1.0,
+    )
     assert max(map(len, bench.text([speed]).splitlines())) <= 80
 
 

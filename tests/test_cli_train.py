@@ -72,9 +72,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     reader.start()
     environment = {**ENVIRONMENT, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     done = subprocess.run(
-        [sys.executable, "-m", "paceline", "train", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal,
-        text=True, timeout=250, env=environment, cwd=folder,
-    )  # fmt: skip
+        [sys.executable, "-m", "paceline", "train", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        text=True,
+        timeout=250,
+        env=environment,
+        cwd=folder,
+    )
     os.close(terminal)
     reader.join(timeout=20)
     os.close(main_end)

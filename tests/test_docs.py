@@ -133,25 +133,30 @@ def test_a_job_over_two_machines(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    text = (
-        line[0].replace("\\\n", " ").replace("HOST:29500", f"localhost:{port}").replace("runs/two-nodes", str(out))
-    )
+    text = line[0].replace("\\\n", " ").replace("HOST:29500", f"localhost:{port}").replace("runs/two-nodes", str(out))
     words = shlex.split(text.replace("--nproc-per-node 2", "--nproc-per-node 1"))[1:]
     agents = [
         subprocess.Popen(
             [sys.executable, "-m", "torch.distributed.run", "--local-addr", "localhost", *words, "--epochs", "1"],
-            cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
+            cwd=tmp_path,
+            env=environment(),
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     errors = [agent.communicate(timeout=120)[1] for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], errors
     assert [json.loads(line) for error in errors for line in error.splitlines() if line.startswith("{")] == [
         {"out": str(out), "label": "terngrad"}
     ]
     assert {path.name for path in out.iterdir()} == {
-        "checkpoint.pt", "measured.trace.json", "predicted.trace.json", "prediction.json", "record.jsonl",
-    }  # fmt: skip
+        "checkpoint.pt",
+        "measured.trace.json",
+        "predicted.trace.json",
+        "prediction.json",
+        "record.jsonl",
+    }
     contents = RunDir(out).read()
     record, prediction = contents.records["terngrad"], contents.predictions["terngrad"]
     assert record.wire_bytes_per_device == prediction.wire_bytes_per_device > 0

@@ -59,9 +59,20 @@ def test_a_sweep_and_the_noise_of_one_run_give_the_same_critical_batch(tmp_path:
         steps, local = round(samples / batch), batch // 4
         noise = [(n, 1.0 * n, critical / local * n) for n in range(1, steps + 1)]
         row = {
-            "task": "lenet", "optimizer": "momentum", "target": 0.5, "batch": batch, "seed": 0, "lr": 0.1, "reached": True,
-            "samples": samples, "steps": steps, "loss": 0.5, "local_batch": local, "noise": json.dumps(noise), "seconds": 1,
-        }  # fmt: skip
+            "task": "lenet",
+            "optimizer": "momentum",
+            "target": 0.5,
+            "batch": batch,
+            "seed": 0,
+            "lr": 0.1,
+            "reached": True,
+            "samples": samples,
+            "steps": steps,
+            "loss": 0.5,
+            "local_batch": local,
+            "noise": json.dumps(noise),
+            "seconds": 1,
+        }
         append(out, critical_batch.COLUMNS, row)
         append(out, critical_batch.COLUMNS, {**row, "lr": 0.2, "samples": 2 * samples})
         append(out, critical_batch.COLUMNS, {**row, "lr": 0.4, "samples": 1, "reached": False})

@@ -44,8 +44,10 @@ def test_prediction_is_replaced_and_a_record_is_not(run_dir: RunDir) -> None:
     assert contents.predictions["dense"].memory_bytes == 5.0
     assert list(contents.predictions) == ["dense", "terngrad"]
     assert {k: r.seed for k, r in contents.records.items() if k != "terngrad"} == {
-        "dense": 0, "dense, sharded": 1, "dense, sharded 2": 2,
-    }  # fmt: skip
+        "dense": 0,
+        "dense, sharded": 1,
+        "dense, sharded 2": 2,
+    }
     assert set(contents.measured) == set(contents.records)
 
 

@@ -59,12 +59,21 @@ def read_only(array: np.ndarray) -> np.ndarray:
 
 
 WRONG_FLOATS: dict[str, Any] = {
-    "list": [0.0] * N, "bytes": bytearray(N), "read-only": read_only(np.zeros(N, np.float32)), "int": np.zeros(N, np.int32),
-    "complex": np.zeros(N, np.complex64), "two axes": np.zeros((N, 1), np.float32), "no axis": np.float32(0),
-    "short": np.zeros(N - 1, np.float32), "bf16": torch.zeros(N, dtype=torch.bfloat16), "int tensor": torch.zeros(N).int(),
-    "tensor of two axes": torch.zeros(1, N), "long tensor": torch.zeros(N + 1), "meta": torch.zeros(N, device="meta"),
+    "list": [0.0] * N,
+    "bytes": bytearray(N),
+    "read-only": read_only(np.zeros(N, np.float32)),
+    "int": np.zeros(N, np.int32),
+    "complex": np.zeros(N, np.complex64),
+    "two axes": np.zeros((N, 1), np.float32),
+    "no axis": np.float32(0),
+    "short": np.zeros(N - 1, np.float32),
+    "bf16": torch.zeros(N, dtype=torch.bfloat16),
+    "int tensor": torch.zeros(N).int(),
+    "tensor of two axes": torch.zeros(1, N),
+    "long tensor": torch.zeros(N + 1),
+    "meta": torch.zeros(N, device="meta"),
     "sparse": torch.zeros(N).to_sparse(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("out", WRONG_FLOATS.values(), ids=WRONG_FLOATS)
@@ -77,11 +86,18 @@ def test_an_out_that_cannot_hold_the_values_is_refused(codec, out):
 
 
 WRONG_BYTES: dict[str, Any] = {
-    "list": [0] * 9000, "bytearray": bytearray(9000), "read-only": read_only(np.zeros(9000, np.uint8)),
-    "fp32": np.zeros(9000, np.float32), "int8": np.zeros(9000, np.int8), "strided": np.zeros(18_000, np.uint8)[::2],
-    "two axes": np.zeros((9000, 1), np.uint8), "short": np.zeros(40, np.uint8), "fp32 tensor": torch.zeros(9000),
-    "strided tensor": torch.zeros(18_000, dtype=torch.uint8)[::2], "short tensor": torch.zeros(40, dtype=torch.uint8),
-}  # fmt: skip
+    "list": [0] * 9000,
+    "bytearray": bytearray(9000),
+    "read-only": read_only(np.zeros(9000, np.uint8)),
+    "fp32": np.zeros(9000, np.float32),
+    "int8": np.zeros(9000, np.int8),
+    "strided": np.zeros(18_000, np.uint8)[::2],
+    "two axes": np.zeros((9000, 1), np.uint8),
+    "short": np.zeros(40, np.uint8),
+    "fp32 tensor": torch.zeros(9000),
+    "strided tensor": torch.zeros(18_000, dtype=torch.uint8)[::2],
+    "short tensor": torch.zeros(40, dtype=torch.uint8),
+}
 
 
 @pytest.mark.parametrize("out", WRONG_BYTES.values(), ids=WRONG_BYTES)
@@ -93,11 +109,16 @@ def test_an_out_that_cannot_hold_the_payload_is_refused(codec, out):
 @pytest.mark.parametrize(
     "x",
     [
-        np.ones(9, np.complex64), torch.ones(9, dtype=torch.complex64), torch.ones(9).to_sparse(), [1j], np.zeros(9, "M8[s]"),
-        [None, {}], ["a"],
+        np.ones(9, np.complex64),
+        torch.ones(9, dtype=torch.complex64),
+        torch.ones(9).to_sparse(),
+        [1j],
+        np.zeros(9, "M8[s]"),
+        [None, {}],
+        ["a"],
     ],
     ids=["complex", "complex tensor", "sparse tensor", "complex list", "dates", "objects", "text"],
-)  # fmt: skip
+)
 def test_what_are_no_real_numbers_is_not_encoded(codec, x):
     with pytest.raises(ValueError):
         codec.encode(x)

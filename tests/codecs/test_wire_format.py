@@ -216,9 +216,7 @@ def test_random_bytes_raise_nothing_but_payload_error(data):
 
 
 @settings(max_examples=300)
-@given(
-    st.integers(0, 9), st.integers(0, 2**64 - 1), st.binary(min_size=8, max_size=8), st.binary(max_size=80), st.booleans()
-)
+@given(st.integers(0, 9), st.integers(0, 2**64 - 1), st.binary(min_size=8, max_size=8), st.binary(max_size=80), st.booleans())
 def test_a_plausible_header_with_random_content_raises_nothing_but_payload_error(code, count, parameters, body, fitting):
     if fitting:
         count = 4 * len(body)

@@ -31,12 +31,30 @@ KEY = counter.key(1, 2, 3)
 SIZES = (0, 1, 63, 64, 205, launch.TILE + 201) if DEVICE == "cuda" else (0, 1, 205, launch.TILE + 201)
 GUARD = 0xA5
 MIXED = [
-    Fp32(), Bf16(), Ternary(scale=2.0), Ternary(scale=1e-36), _Bounded(scale=3.0, bound=0.7), TernarySum(workers=1),
-    TernarySum(workers=40, scale=0.37), TernarySum(workers=32767, scale=3.1),
-    Int8(), Int4(), Sign(), Int8(block=64), Int4(block=64), Sign(block=64),
-    Inceptionn(), Inceptionn(bound=2.0**-15), InceptionnScaled(), InceptionnScaled(bound=2.0**-14), InceptionnScaled(bound=0.5),
-    TopK(), TopK(density=0.3, value_bits=16), TopK(density=0.0001), TopK(density=0.001, value_bits=16),
-]  # fmt: skip
+    Fp32(),
+    Bf16(),
+    Ternary(scale=2.0),
+    Ternary(scale=1e-36),
+    _Bounded(scale=3.0, bound=0.7),
+    TernarySum(workers=1),
+    TernarySum(workers=40, scale=0.37),
+    TernarySum(workers=32767, scale=3.1),
+    Int8(),
+    Int4(),
+    Sign(),
+    Int8(block=64),
+    Int4(block=64),
+    Sign(block=64),
+    Inceptionn(),
+    Inceptionn(bound=2.0**-15),
+    InceptionnScaled(),
+    InceptionnScaled(bound=2.0**-14),
+    InceptionnScaled(bound=0.5),
+    TopK(),
+    TopK(density=0.3, value_bits=16),
+    TopK(density=0.0001),
+    TopK(density=0.001, value_bits=16),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -178,8 +196,17 @@ def test_draws_of_any_index(start):
 
 def test_what_is_no_number():
     special = [
-        0x7F800000, 0xFF800000, 0x7F800001, 0x7FC00000, 0xFFC12345, 0x7FFFFFFF, 0x7F7FFFFF, 0x3F808000, 0x3F818000, 0x80000001,
-    ]  # fmt: skip
+        0x7F800000,
+        0xFF800000,
+        0x7F800001,
+        0x7FC00000,
+        0xFFC12345,
+        0x7FFFFFFF,
+        0x7F7FFFFF,
+        0x3F808000,
+        0x3F818000,
+        0x80000001,
+    ]
     odd = np.array(special, np.uint32).view(np.float32)
     for kind in (Fp32(), Bf16()):
         body = torch.empty(kind.body_range(10)[1], dtype=torch.uint8, device=DEVICE)

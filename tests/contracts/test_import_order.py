@@ -13,9 +13,29 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ORDER = (
-    "_native", "errors", "rows", "units", "lab", "hardware", "workload", "strategy", "record", "trace", "trust", "rundir",
-    "prediction", "codecs", "models", "training", "planning", "validation", "reporting", "cli", "__init__", "__main__",
-)  # fmt: skip
+    "_native",
+    "errors",
+    "rows",
+    "units",
+    "lab",
+    "hardware",
+    "workload",
+    "strategy",
+    "record",
+    "trace",
+    "trust",
+    "rundir",
+    "prediction",
+    "codecs",
+    "models",
+    "training",
+    "planning",
+    "validation",
+    "reporting",
+    "cli",
+    "__init__",
+    "__main__",
+)
 FORBIDDEN = {
     "models": set(ORDER) - {"errors", "workload", "models"},
     "reporting": {"training", "models", "codecs", "prediction"},

@@ -23,9 +23,17 @@ def test_the_environment_is_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     found = environment(HOSTS, 2, 2, 29_500)
     expected = {
-        "RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1", "GROUP_RANK": "1",
-        "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": "pl0", "NCCL_SOCKET_IFNAME": "pl0",
-    }  # fmt: skip
+        "RANK": "2",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "2",
+        "NODE_RANK": "1",
+        "GROUP_RANK": "1",
+        "MASTER_ADDR": "10.77.0.1",
+        "MASTER_PORT": "29500",
+        "GLOO_SOCKET_IFNAME": "pl0",
+        "NCCL_SOCKET_IFNAME": "pl0",
+    }
     assert expected.items() <= found.items()
     assert int(found["OMP_NUM_THREADS"]) == max(1, len(os.sched_getaffinity(0)) // 4)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
@@ -41,8 +49,11 @@ def test_every_rank_runs_and_says_its_own() -> None:
     code = "import os, sys, json; print(json.dumps(dict(os.environ))); print('rank', sys.argv[1], file=sys.stderr)"
     results = lab.loopback(2).run([sys.executable, "-c", code, "{rank}"], per_host=2, env={"MINE": "yes"}, timeout=60)
     assert [(r.host, r.rank, r.local_rank, r.code, r.ended) for r in results] == [
-        (0, 0, 0, 0, False), (0, 1, 1, 0, False), (1, 2, 0, 0, False), (1, 3, 1, 0, False),
-    ]  # fmt: skip
+        (0, 0, 0, 0, False),
+        (0, 1, 1, 0, False),
+        (1, 2, 0, 0, False),
+        (1, 3, 1, 0, False),
+    ]
     for result in results:
         seen = json.loads(result.stdout)
         assert (seen["RANK"], seen["MINE"], seen["MASTER_ADDR"]) == (str(result.rank), "yes", "127.0.0.1")

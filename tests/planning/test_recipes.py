@@ -22,9 +22,12 @@ from paceline.workload import workload
 
 MLPERF = Work(curve=mlperf("resnet-50"), recipes=Recipes("resnet-50", target="mlperf"))
 FEW: dict[str, Any] = {
-    "compressions": ("dense",), "shardings": ("ddp",), "exchanges": ("allreduce",), "precisions": ("bf16",),
+    "compressions": ("dense",),
+    "shardings": ("ddp",),
+    "exchanges": ("allreduce",),
+    "precisions": ("bf16",),
     "recomputes": (False,),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -75,8 +75,11 @@ def test_ten_thousand_take_a_fraction_of_as_many_calls():
     net, place = workload("resnet-50"), named_cluster("A100", 8, 4, "100Gb/s")
     some = [
         (place, Strategy(world_size=32, global_batch_size=32 * a * b, grad_accum_steps=a, precision=p, sharding=z))
-        for a in range(1, 26) for b in range(1, 51) for p in ("fp32", "bf16") for z in SHARDINGS
-    ]  # fmt: skip
+        for a in range(1, 26)
+        for b in range(1, 51)
+        for p in ("fp32", "bf16")
+        for z in SHARDINGS
+    ]
     start = time.process_time()
     found = step_seconds(net, some)
     at_once = (time.process_time() - start) / len(some)

@@ -50,9 +50,13 @@ def test_without_observations_the_time_stays() -> None:
 
 @pytest.mark.parametrize(
     ("change", "lacking"),
-    [({}, ""), ({"network": "resnet-101"}, "resnet-101 was not"), ({"device": "A100"}, "A100 SXM 80GB was not"),
-     ({"network": "bert-large", "device": "H100"}, "bert-large and H100 SXM was not")],
-)  # fmt: skip
+    [
+        ({}, ""),
+        ({"network": "resnet-101"}, "resnet-101 was not"),
+        ({"device": "A100"}, "A100 SXM 80GB was not"),
+        ({"network": "bert-large", "device": "H100"}, "bert-large and H100 SXM was not"),
+    ],
+)
 def test_what_was_not_observed_is_said_and_no_observation_widens_a_range(change: dict[str, str], lacking: str) -> None:
     where = {"network": "resnet-50", "device": "V100", **change}
     place = cluster(where["device"], 8, 1)
@@ -145,10 +149,13 @@ def test_slow_links_are_found_from_the_waits_on_them(slow: float) -> None:
             network, machines, strategy = on(nodes, micro, 1.0)
             seen.append(
                 Observation(
-                    workload=network, cluster=machines, strategy=strategy,  # type: ignore[arg-type]
-                    step_s=made.step_time_s, sync_s=made.exposed_comm_s,
+                    workload=network,
+                    cluster=machines,
+                    strategy=strategy,  # type: ignore[arg-type]
+                    step_s=made.step_time_s,
+                    sync_s=made.exposed_comm_s,
                 )
-            )  # fmt: skip
+            )
     found = ObservedLinks(seen, predict).of(seen[-1].cluster)
     assert found.network.bandwidth.value == pytest.approx(seen[-1].cluster.network.bandwidth.value / slow, rel=0.25)
     assert found.intra_link == seen[-1].cluster.intra_link

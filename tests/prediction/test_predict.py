@@ -33,7 +33,12 @@ COMBINATIONS = st.sampled_from(
     + [("dense", "allreduce", zero) for zero in SHARDINGS] * 8
 )
 STEPS = st.tuples(
-    st.integers(1, 3), st.integers(1, 4), COMBINATIONS, st.floats(1e7, 1e11), st.integers(1, 6), st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    COMBINATIONS,
+    st.floats(1e7, 1e11),
+    st.integers(1, 6),
+    st.integers(1, 3),
     st.booleans(),
 )
 UNEVEN = replace(TYPICAL, overlap_penalty=0.2, straggler_spread=0.02)
@@ -172,9 +177,16 @@ def test_fsdp_hides_a_gather_behind_the_unit_before_it():
     # Two units: gather 3, 3; forward 4, 4; backward 5, 5; scatter 2, 2. Forward: 3 + max(4, 3) + 4 = 11. Backward, zero2:
     # 5 and 5, of which the first scatter hides; the second is waited for. zero3 waits 3 for its first gather too.
     d = {
-        "micro_steps": 1, "forward_units": [4, 4], "backward_units": [5, 5], "exchange": [2, 2], "gather_forward": [3, 3],
-        "gather_backward": [], "after": 0, "update": 1, "feed": 0,
-    }  # fmt: skip
+        "micro_steps": 1,
+        "forward_units": [4, 4],
+        "backward_units": [5, 5],
+        "exchange": [2, 2],
+        "gather_forward": [3, 3],
+        "gather_backward": [],
+        "after": 0,
+        "update": 1,
+        "feed": 0,
+    }
     assert end_of(d, True) == 11 + 10 + 2 + 1
     assert end_of({**d, "gather_backward": [3, 3]}, True) == 11 + 3 + 10 + 2 + 1
     assert end_of({**d, "micro_steps": 2}, True) == 2 * (11 + 10 + 2) + 1
@@ -186,9 +198,7 @@ def test_micro_steps_exchange_once_under_ddp_and_each_time_under_fsdp():
     two = predict(net, place, strategy(4, micro=8, grad_accum_steps=2))
     assert two.step_time_s == pytest.approx(2 * one.compute_s - one.timeline[-1].duration_s + one.exposed_comm_s)
     assert two.wire_bytes_per_device == one.wire_bytes_per_device
-    first, second = (
-        predict(net, place, strategy(4, micro=4 * n, grad_accum_steps=n, sharding="zero3")) for n in (1, 2)
-    )
+    first, second = (predict(net, place, strategy(4, micro=4 * n, grad_accum_steps=n, sharding="zero3")) for n in (1, 2))
     assert second.wire_bytes_per_device == 2 * first.wire_bytes_per_device
     assert second.comm_s == pytest.approx(2 * first.comm_s)
 

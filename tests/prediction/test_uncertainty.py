@@ -81,10 +81,18 @@ def test_a_model_that_was_never_fitted_has_a_wider_range():
 
 def test_a_calibration_narrows_the_range():
     measured = Calibration(
-        workload="resnet-50", micro_batch_size=64, world_size=1, compression="dense", forward_s=0.05, backward_s=0.1,
-        optimizer_s=0.001, **dict.fromkeys(("allreduce", "direct", "encode", "reduce", "decode"), Line(0.0, 0.0)),
-        overlap=True, spread=0.03, source="made up",
-    )  # fmt: skip
+        workload="resnet-50",
+        micro_batch_size=64,
+        world_size=1,
+        compression="dense",
+        forward_s=0.05,
+        backward_s=0.1,
+        optimizer_s=0.001,
+        **dict.fromkeys(("allreduce", "direct", "encode", "reduce", "decode"), Line(0.0, 0.0)),
+        overlap=True,
+        spread=0.03,
+        source="made up",
+    )
     assert alone("A100", calibration=measured) < alone("A100")
 
 

@@ -68,10 +68,14 @@ def odd_metrics(draw: st.DrawFn) -> Metrics:
     names = ("step_time_s", "low_s", "high_s", "samples_per_s", "compute_s", "comm_s", "codec_s", "exposed_comm_s")
     change = {name: draw(nasty) for name in (*names, "compression_ratio", "memory_bytes")}
     return samples.metrics(
-        "terngrad", **change, workload=draw(st.text()), bottleneck=draw(st.text()),
-        wire_bytes_per_device=draw(st.integers(0, 10**30)), assumptions=(draw(st.text()), "x" * 300),
+        "terngrad",
+        **change,
+        workload=draw(st.text()),
+        bottleneck=draw(st.text()),
+        wire_bytes_per_device=draw(st.integers(0, 10**30)),
+        assumptions=(draw(st.text()), "x" * 300),
         strategy={"compression": draw(st.text()), "exchange": None},
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=80, deadline=None)

@@ -293,8 +293,12 @@ def test_a_pull_can_be_dense():
 def test_sizes_go_in_front_where_the_values_decide():
     made = phases(BucketPlan(1280, 1, 0), COMPRESSIONS["inceptionn"], "sharded", 4)
     assert [(p.name, p.pattern) for p in made] == [
-        ("scales", "allreduce"), ("sizes", "push"), ("push", "push"), ("sizes", "pull"), ("pull", "pull"),
-    ]  # fmt: skip
+        ("scales", "allreduce"),
+        ("sizes", "push"),
+        ("push", "push"),
+        ("sizes", "pull"),
+        ("pull", "pull"),
+    ]
     assert made[1].sent(0) == 3 * 8
     one_way = describe(BucketPlan(1280, 1, 0), COMPRESSIONS["inceptionn"], "sharded", 4, 1, False).phases
     assert [p.name for p in one_way] == ["scales", "sizes", "push", "pull"]

@@ -101,9 +101,12 @@ def test_scaling_rules() -> None:
 
 
 @given(
-    lr=st.floats(1e-6, 100), total=st.integers(1, 5000), share=st.floats(0, 1), power=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
+    lr=st.floats(1e-6, 100),
+    total=st.integers(1, 5000),
+    share=st.floats(0, 1),
+    power=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
     end=st.floats(0, 1),
-)  # fmt: skip
+)
 def test_rates_rise_to_the_peak_and_fall_to_the_end(lr: float, total: int, share: float, power: float, end: float) -> None:
     warmup = int(total * share)
     recipe = Recipe(optimizer="lars", lr=lr, total_steps=total, warmup_steps=warmup, power=power, end_lr=end * lr)
@@ -120,11 +123,16 @@ def test_rates_rise_to_the_peak_and_fall_to_the_end(lr: float, total: int, share
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lr": 0}, "learning rate 0"), ({"lr": math.nan}, "learning rate nan"), ({"warmup_steps": 11}, "11 of 10 steps"),
-        ({"total_steps": 0}, "of 0 steps"), ({"end_lr": 2}, "ends at 2"), ({"power": -1}, "power -1"),
-        ({"total_steps": 10.5}, "whole numbers of steps"), ({"warmup_steps": 0.5}, "whole numbers of steps"),
+        ({"lr": 0}, "learning rate 0"),
+        ({"lr": math.nan}, "learning rate nan"),
+        ({"warmup_steps": 11}, "11 of 10 steps"),
+        ({"total_steps": 0}, "of 0 steps"),
+        ({"end_lr": 2}, "ends at 2"),
+        ({"power": -1}, "power -1"),
+        ({"total_steps": 10.5}, "whole numbers of steps"),
+        ({"warmup_steps": 0.5}, "whole numbers of steps"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused(change: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Recipe(**{"optimizer": "lars", "lr": 1.0, "total_steps": 10, **change})

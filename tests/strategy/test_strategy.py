@@ -119,9 +119,7 @@ def test_wire_bytes_of_shares_are_those_of_the_zero_paper(precision):
     net, n = workload("resnet-50"), 8
 
     def sent(sharding: str, times: int = 1) -> float:
-        plan = Strategy(
-            world_size=n, global_batch_size=64, precision=precision, sharding=sharding, grad_accum_steps=times
-        )
+        plan = Strategy(world_size=n, global_batch_size=64, precision=precision, sharding=sharding, grad_accum_steps=times)
         wide = 2 if precision == "bf16" and sharding in ("zero2", "zero3") else 4
         unit = (n - 1) / n * wide * net.num_parameters
         return plan.wire_bytes_per_device(net.parameters, net.ready_order) / unit

@@ -120,16 +120,18 @@ def large_and_unfit(rank: int, workers: int) -> dict[str, Any]:
     """Gradients whose sum overflows, and a NaN in one element of one rank's; and what a copied model has."""
     seen: dict[str, Any] = {}
     ways: dict[str, dict[str, Any]] = {
-        "int8": {"compression": "int8"}, "scaled, ring": {"compression": "inceptionn-scaled", "exchange": "ring"},
+        "int8": {"compression": "int8"},
+        "scaled, ring": {"compression": "inceptionn-scaled", "exchange": "ring"},
         "sign, nodes": {"compression": "sign", "exchange": "hierarchical", "ranks_per_node": 2},
         "ternary, nodes": {"compression": "terngrad", "exchange": "hierarchical", "ranks_per_node": 2},
         "one node": {"compression": "sign", "exchange": "hierarchical", "ranks_per_node": 4},
-    }  # fmt: skip
+    }
     for name, options in ways.items():
         model = DDP(nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 2, bias=False)))
         hook = attach(model, **options)
         weight, steps = model.module[0].weight, []
         for step, value in enumerate([1.0, 2.0**119, float("nan"), 1.0]):
+
             def spoil(g: torch.Tensor, value: float = value, step: int = step) -> torch.Tensor:
                 return torch.full_like(g, value) if step == 1 else torch.where(torch.arange(4096).view(64, 64) == 7, value, g)
 

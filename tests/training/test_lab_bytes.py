@@ -13,12 +13,15 @@ from paceline import lab
 from paceline.strategy import COMPRESSIONS, BucketPlan, describe
 
 ELEMENTS = 1_300_003  # more than a chunk, and no round number
-FLAT = [(c, e) for c in ("dense", "bf16", "terngrad", "int8", "int4", "sign", "topk")
-        for e in ("sharded", "parameter_server", "ring", "allgather")]  # fmt: skip
+FLAT = [
+    (c, e)
+    for c in ("dense", "bf16", "terngrad", "int8", "int4", "sign", "topk")
+    for e in ("sharded", "parameter_server", "ring", "allgather")
+]
 FLAT += [("dense", "allreduce"), ("bf16", "allreduce")]
 BY_VALUE = [("inceptionn", "ring"), ("inceptionn-scaled", "sharded"), ("inceptionn-scaled", "allgather")]
 NODES = [(c, "hierarchical") for c in ("terngrad", "int8", "bf16")]
-SCRIPT = '''
+SCRIPT = """
 import json, os, sys
 from pathlib import Path
 
@@ -54,7 +57,7 @@ for compression, exchange in json.loads(sys.argv[1]):
     found.append([min(counts[True]) - min(counts[False]), hook.meter.sent_bytes])
 print("FOUND " + json.dumps(found), flush=True)
 os._exit(0)
-'''
+"""
 
 pytestmark = pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}")
 
@@ -78,7 +81,6 @@ def test_every_exchange_sends_what_is_described() -> None:
             assert metered == described, (compression, exchange, rank)
             assert 0.99 < socket / described < 1.02, (compression, exchange, rank, socket, described)
 
-
     for case, found in zip(BY_VALUE, (seen[0][len(FLAT) :]), strict=True):  # described as a range; the meter knows
         socket, metered = found
         assert 0.99 < socket / metered < 1.02, case
@@ -95,5 +97,3 @@ def test_between_nodes_only_the_compressed_shares_travel() -> None:
             socket = seen[host * local][index][0]
             # Both ranks of a host talk to each other over its interface's address, which stays inside the host.
             assert 0.99 < socket / described < 1.02, (compression, host, socket, described)
-
-

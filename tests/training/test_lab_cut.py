@@ -15,7 +15,7 @@ from distributed import ENVIRONMENT
 from paceline import lab
 
 LIMIT_S, TIMEOUT_S, LOST = 30, 5, 1
-SCRIPT = '''
+SCRIPT = """
 import json, os, sys, time
 from pathlib import Path
 
@@ -41,7 +41,7 @@ except Exception as error:
     said = f"{type(error).__name__}: {error}"
 print(said, flush=True)
 (where / f"{rank}.said").write_text(json.dumps([time.time(), said]))
-'''
+"""
 
 pytestmark = pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}")
 

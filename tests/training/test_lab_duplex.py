@@ -11,7 +11,7 @@ from distributed import ENVIRONMENT
 from paceline import lab
 
 SIZE = 625_000  # bytes, 50 ms at 100 Mb/s
-SCRIPT = f'''
+SCRIPT = f"""
 import os, time
 import torch, torch.distributed as dist
 from paceline.training.meter import Meter
@@ -44,7 +44,7 @@ def seconds(way, *directions):
 for way in (all_to_all, shift):
     print("RATIO", seconds(way, True, True) / seconds(way, True, False), flush=True)
 os._exit(0)
-'''
+"""
 
 
 @pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}")

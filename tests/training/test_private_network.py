@@ -15,8 +15,14 @@ from distributed import can_make_private_network, launch
 from paceline.training.attach import attach
 
 WORKERS, STEPS, ELEMENTS = 3, 6, 1_000_003
-CASES = [["dense", "allreduce"], ["dense", "sharded"], ["terngrad", "sharded"], ["terngrad", "parameter_server"],
-         ["int8", "ring"], ["inceptionn-scaled", "sharded"]]  # fmt: skip
+CASES = [
+    ["dense", "allreduce"],
+    ["dense", "sharded"],
+    ["terngrad", "sharded"],
+    ["terngrad", "parameter_server"],
+    ["int8", "ring"],
+    ["inceptionn-scaled", "sharded"],
+]
 
 
 def interface_bytes() -> int:

@@ -80,10 +80,17 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
     sign = attach(net(), "sign").state_dict()
     chooser = attach(net(), "auto")
     wrong = {
-        "other settings": other, "other compression": sign, "empty": {}, "none": None, "number": 5, "bare": {"step": 1},
-        "old": {k: v for k, v in good.items() if k != "way"}, "text": "state", "mixed": [good, other],
+        "other settings": other,
+        "other compression": sign,
+        "empty": {},
+        "none": None,
+        "number": 5,
+        "bare": {"step": 1},
+        "old": {k: v for k, v in good.items() if k != "way"},
+        "text": "state",
+        "mixed": [good, other],
         "no tensors": {**good, "feedback": {"residual": {"w": 1}, "velocity": {}}},
-    }  # fmt: skip
+    }
     seen["refused"] = {}
     for name, state in wrong.items():
         seen["refused"][name] = refused(hook, state)

@@ -72,9 +72,15 @@ def flatten(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 RESUMED = [
-    ["dense", "momentum"], ["dense", "adam"], ["terngrad", "momentum"], ["terngrad", "adam"], ["inceptionn-scaled", "momentum"],
-    ["terngrad", "lars"], ["dense", "lamb"], ["dense", "lars"],
-]  # fmt: skip
+    ["dense", "momentum"],
+    ["dense", "adam"],
+    ["terngrad", "momentum"],
+    ["terngrad", "adam"],
+    ["inceptionn-scaled", "momentum"],
+    ["terngrad", "lars"],
+    ["dense", "lamb"],
+    ["dense", "lars"],
+]
 SCHEDULED = [["dense", "momentum"], ["terngrad", "lars"], ["dense", "lamb"]]
 SCHEDULE = {"warmup": 0.6, "decay": 2.0, "scale_from": 16}
 OPTIONS = {"lars": {"variant": "mlperf", "momentum": 0.8}, "lamb": {"variant": "nvlamb", "weight_decay": 0.02}}
@@ -347,23 +353,29 @@ def test_a_job_comes_back_from_its_json(optimizer):
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"epochs": 0}, "0 epochs"), ({"lr": -1.0}, "learning rate"), ({"lr": float("inf")}, "learning rate"),
-     ({"lr": float("nan")}, "learning rate"),
-     ({"warmup": 3.5}, "3.5 epochs in 3"), ({"decay": -1.0}, "power -1"), ({"scaling": "sqrt"}, "give --scale-from"),
-     ({"scaling": "cubic", "scale_from": 8}, "scaling rule"),
-     ({"optimizer_options": {"variant": "paper"}}, "momentum has no variant; leave it out, or use lars or lamb"),
-     ({"optimizer": "lamb", "optimizer_options": {"momentum": 0.5}}, "lamb has no momentum; leave it out, or use momentum"),
-     ({"optimizer": "lars", "optimizer_options": {"wait_decay": 0.5}}, "lars 'wait_decay'; .* did you mean weight_decay"),
-     ({"optimizer_options": {"momentum": 1.0}}, "momentum 1.0; give a number from 0 to less than 1"),
-     ({"optimizer_options": {"weight_decay": -1.0}}, "weight decay -1.0; give 0 or a positive number"),
-     ({"optimizer_options": {"weight_decay": float("nan")}}, "weight decay nan"),
-     ({"strategy": Strategy(world_size=2, global_batch_size=4, precision="bf16")}, "fp32, not bf16"),
-     ({"strategy": Strategy(world_size=2, global_batch_size=4, sharding="zero3")}, "cannot run sharding zero3"),
-     ({"strategy": Strategy(world_size=2, global_batch_size=4, recompute=True)}, "cannot run activation recomputation"),
-     ({"strategy": Strategy(world_size=2, global_batch_size=4, exchange="parameter_server", servers=2)}, "run 2 servers"),
-     ({"strategy": Strategy(world_size=2, global_batch_size=4, grad_accum_steps=2)}, "cannot run 2 micro steps")],
+    [
+        ({"epochs": 0}, "0 epochs"),
+        ({"lr": -1.0}, "learning rate"),
+        ({"lr": float("inf")}, "learning rate"),
+        ({"lr": float("nan")}, "learning rate"),
+        ({"warmup": 3.5}, "3.5 epochs in 3"),
+        ({"decay": -1.0}, "power -1"),
+        ({"scaling": "sqrt"}, "give --scale-from"),
+        ({"scaling": "cubic", "scale_from": 8}, "scaling rule"),
+        ({"optimizer_options": {"variant": "paper"}}, "momentum has no variant; leave it out, or use lars or lamb"),
+        ({"optimizer": "lamb", "optimizer_options": {"momentum": 0.5}}, "lamb has no momentum; leave it out, or use momentum"),
+        ({"optimizer": "lars", "optimizer_options": {"wait_decay": 0.5}}, "lars 'wait_decay'; .* did you mean weight_decay"),
+        ({"optimizer_options": {"momentum": 1.0}}, "momentum 1.0; give a number from 0 to less than 1"),
+        ({"optimizer_options": {"weight_decay": -1.0}}, "weight decay -1.0; give 0 or a positive number"),
+        ({"optimizer_options": {"weight_decay": float("nan")}}, "weight decay nan"),
+        ({"strategy": Strategy(world_size=2, global_batch_size=4, precision="bf16")}, "fp32, not bf16"),
+        ({"strategy": Strategy(world_size=2, global_batch_size=4, sharding="zero3")}, "cannot run sharding zero3"),
+        ({"strategy": Strategy(world_size=2, global_batch_size=4, recompute=True)}, "cannot run activation recomputation"),
+        ({"strategy": Strategy(world_size=2, global_batch_size=4, exchange="parameter_server", servers=2)}, "run 2 servers"),
+        ({"strategy": Strategy(world_size=2, global_batch_size=4, grad_accum_steps=2)}, "cannot run 2 micro steps"),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_job_that_cannot_be_is_refused(change, said):
     with pytest.raises(UserError, match=said):
         job("out", **change)

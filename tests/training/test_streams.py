@@ -36,9 +36,17 @@ def normal(workers: int, count: int, seed: int, spread: float = 3) -> list[np.nd
 
 
 def send(
-    name: str, way: str, gradients: list[np.ndarray], step: int = 0, states: Any = None, chunk: int = 1 << 20, clip: Any = None,
-    dense: bool = False, pull: bool = True, **options: Any,
-) -> tuple[list[np.ndarray], list[Any]]:  # fmt: skip
+    name: str,
+    way: str,
+    gradients: list[np.ndarray],
+    step: int = 0,
+    states: Any = None,
+    chunk: int = 1 << 20,
+    clip: Any = None,
+    dense: bool = False,
+    pull: bool = True,
+    **options: Any,
+) -> tuple[list[np.ndarray], list[Any]]:
     """The means that every rank holds in the end, as one tensor, and the ranks' feedback."""
     n, count = len(gradients), gradients[0].size
     feedbacks = states or [None] * n
@@ -60,9 +68,13 @@ def send(
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.integers(1, 9), st.integers(1, 500), st.sampled_from([None, 2.5]), st.integers(0, 2**32), st.sampled_from(WAYS),
+    st.integers(1, 9),
+    st.integers(1, 500),
+    st.sampled_from([None, 2.5]),
+    st.integers(0, 2**32),
+    st.sampled_from(WAYS),
     st.sampled_from([64, 100, 1 << 20]),
-)  # fmt: skip
+)
 def test_the_ternary_exchange_is_the_plain_formula(workers, count, clip, seed, way, chunk):
     gradients = normal(workers, count, seed)
     means, _ = send("ternary", way, gradients, 5, clip=clip, chunk=chunk)
@@ -140,9 +152,13 @@ def test_tensors_of_one_value_stay_finite_and_zeros_stay_zeros(name, value):
 
 @settings(deadline=None, max_examples=150)
 @given(
-    st.sampled_from(CORRECTED), st.sampled_from(WAYS), st.integers(1, 5), SIZES, st.integers(0, 2**32),
+    st.sampled_from(CORRECTED),
+    st.sampled_from(WAYS),
+    st.integers(1, 5),
+    SIZES,
+    st.integers(0, 2**32),
     st.sampled_from([64, 333, 1 << 20]),
-)  # fmt: skip
+)
 @example("topk", "ring", 5, 1025, 1, 333)
 @example("sign", "parameter_server", 3, 1, 1, 64)
 def test_what_is_delivered_and_what_is_kept_are_what_was_given(name, way, workers, count, seed, chunk):

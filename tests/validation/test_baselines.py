@@ -19,10 +19,14 @@ def rows(**rates: float) -> list[Case]:
         n = int(name.removeprefix("n"))
         made.append(
             case(
-                "mlperf", num_accel=str(n), num_nodes=str(max(1, n // 8)), accel_per_node=str(min(n, 8)),
-                global_batch=str(200 * n), throughput_samples_per_s=str(rate),
+                "mlperf",
+                num_accel=str(n),
+                num_nodes=str(max(1, n // 8)),
+                accel_per_node=str(min(n, 8)),
+                global_batch=str(200 * n),
+                throughput_samples_per_s=str(rate),
             )
-        )  # fmt: skip
+        )
     return made
 
 

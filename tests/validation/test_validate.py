@@ -23,18 +23,31 @@ from paceline.workload import workload
 KEYS = ["points", "coverage", "mape", "median", "p90", "worst", "interval_share", "baselines", "groups", "skipped"]
 MORE = ["baseline_points", "mape_on_baseline_rows"]
 FILES = {
-    "mlperf": "mlperf_training", "pollux_sia": "pollux_sia_dataparallel", "neusight": "neusight_model_latency",
-    "llmfoundry": "llmfoundry_mpt_fsdp", "tf_benchmarks": "tf_benchmarks_2017_k80_p100", "vtrain": "vtrain_megatron_a100",
-    "nvidia_dle": "nvidia_dle", "lambda": "lambda_single_node",
-}  # fmt: skip
+    "mlperf": "mlperf_training",
+    "pollux_sia": "pollux_sia_dataparallel",
+    "neusight": "neusight_model_latency",
+    "llmfoundry": "llmfoundry_mpt_fsdp",
+    "tf_benchmarks": "tf_benchmarks_2017_k80_p100",
+    "vtrain": "vtrain_megatron_a100",
+    "nvidia_dle": "nvidia_dle",
+    "lambda": "lambda_single_node",
+}
 
 PUBLISHED = [
-    ("mlperf", "up_to=16", 0.182, 1), ("mlperf", "one_node", 0.152, 1), ("mlperf", "none", 0.14, 1),
-    ("neusight", "none", 0.073, 1), ("pollux_sia", "up_to=8", 0.08, 7), ("llmfoundry", "none", 0.11, 1),
-    ("llmfoundry", "one_device", 0.067, 1), ("lambda", "none", 0.171, 1), ("tf_benchmarks", "none", 0.358, 1),
-    ("tf_benchmarks", "one_device", 0.123, 1), ("nvidia_dle", "none", 0.36, 1), ("vtrain", "none", 0.182, 2),
+    ("mlperf", "up_to=16", 0.182, 1),
+    ("mlperf", "one_node", 0.152, 1),
+    ("mlperf", "none", 0.14, 1),
+    ("neusight", "none", 0.073, 1),
+    ("pollux_sia", "up_to=8", 0.08, 7),
+    ("llmfoundry", "none", 0.11, 1),
+    ("llmfoundry", "one_device", 0.067, 1),
+    ("lambda", "none", 0.171, 1),
+    ("tf_benchmarks", "none", 0.358, 1),
+    ("tf_benchmarks", "one_device", 0.123, 1),
+    ("nvidia_dle", "none", 0.36, 1),
+    ("vtrain", "none", 0.182, 2),
     ("vtrain", "up_to=2", 0.064, 1),
-]  # fmt: skip
+]
 """Set, what is seen, the MAPE of docs/validation.md, and which of the rows are taken."""
 
 
@@ -49,10 +62,15 @@ def scales(name: str = "lambda") -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("text", "devices", "nodes", "seen"),
     [
-        ("none", 1, 1, False), ("one_device", 1, 1, True), ("one_device", 2, 1, False), ("one_node", 8, 1, True),
-        ("one_node", 8, 2, False), ("up_to=8", 8, 4, True), ("up_to=8", 9, 2, False),
+        ("none", 1, 1, False),
+        ("one_device", 1, 1, True),
+        ("one_device", 2, 1, False),
+        ("one_node", 8, 1, True),
+        ("one_node", 8, 2, False),
+        ("up_to=8", 8, 4, True),
+        ("up_to=8", 9, 2, False),
     ],
-)  # fmt: skip
+)
 def test_what_may_be_seen(text: str, devices: int, nodes: int, seen: bool) -> None:
     info = Info.parse(text)
     assert info.shows(Keys("m", "d", devices, nodes)) is seen and str(info) == text
@@ -180,10 +198,16 @@ def test_the_error_is_what_the_docs_say(name: str, info: str, published: float, 
 
 
 HELD = {
-    ("none", "device", 1): "Ampere GA100", ("up_to=2", "device", 64): "Ampere GA100", ("one_device", "model", 8): "resnet-50",
-    ("one_node", "scale", 64): "", ("up_to=16", "scale", 64): "", ("up_to=4", "scale", 8): "several devices",
-    ("one_device", "scale", 2): "several devices", ("none", "scale", 8): "several devices", ("none", "scale", 1): "one device",
-}  # fmt: skip
+    ("none", "device", 1): "Ampere GA100",
+    ("up_to=2", "device", 64): "Ampere GA100",
+    ("one_device", "model", 8): "resnet-50",
+    ("one_node", "scale", 64): "",
+    ("up_to=16", "scale", 64): "",
+    ("up_to=4", "scale", 8): "several devices",
+    ("one_device", "scale", 2): "several devices",
+    ("none", "scale", 8): "several devices",
+    ("none", "scale", 1): "one device",
+}
 
 
 @pytest.mark.parametrize(("given", "name"), HELD.items())

@@ -40,16 +40,22 @@ PUBLISHED = {
     "vgg-a": Published(132_863_336, 2 * 7.61 * GIGA, 0.01, "arXiv:1409.1556: 133M; torchvision vgg11: 7.61 GMAC"),
     "vgg-16": Published(138_357_544, 30.9 * GIGA, 0.02, "Han et al. 2015, table 5: 138M, 30.9B FLOP"),
     "googlenet": Published(
-        6_998_552, 2 * (1.502 - 0.034 + 0.118) * GIGA, 0.02,
+        6_998_552,
+        2 * (1.502 - 0.034 + 0.118) * GIGA,
+        0.02,
         "arXiv:1409.4842, table 1: sum of its rows, with conv1 as the full 7x7 it is (118M, not 34M)",
     ),
     "resnet-50": Published(25_557_032, 2 * 4.09 * GIGA, 0.01, "torchvision resnet50 (v1.5): 25,557,032, 4.09 GMAC"),
     "bert-base": Published(
-        109_514_298, 22.5 * GIGA + 2 * 128 * 768 * (768 + 30522), 0.02,
+        109_514_298,
+        22.5 * GIGA + 2 * 128 * 768 * (768 + 30522),
+        0.02,
         "Sun et al. 2020 (MobileBERT), table 1: 22.5B at 128 tokens; plus the head",
     ),
     "bert-large": Published(
-        335_174_458, 128 * 24 * (24 * 1024**2 + 4 * 128 * 1024) + 2 * 128 * 1024 * (1024 + 30522), 0.001,
+        335_174_458,
+        128 * 24 * (24 * 1024**2 + 4 * 128 * 1024) + 2 * 128 * 1024 * (1024 + 30522),
+        0.001,
         "arXiv:1810.04805: 340M; FLOPs a token and layer 24 d^2 + 4 s d (Narayanan et al. 2021); plus the head",
     ),
     "inception-v3": Published(23_834_568, 2 * 5.71 * GIGA, 0.01, "torchvision inception_v3 without its auxiliary head"),
@@ -60,18 +66,24 @@ PUBLISHED = {
     "resnext-101": Published(44_177_704, 2 * 8.01 * GIGA, 0.01, "timm resnext101_32x4d: 44.18M, 8.01 GMAC"),
     "resnet-152": Published(60_192_808, 2 * 11.51 * GIGA, 0.01, "torchvision resnet152: 11.51 GMAC"),
     "yolov3": Published(
-        61_949_149 - 180 * (1024 + 512 + 256 + 3), 65.86 * GIGA * (448 / 416) ** 2, 0.01,
+        61_949_149 - 180 * (1024 + 512 + 256 + 3),
+        65.86 * GIGA * (448 / 416) ** 2,
+        0.01,
         "61,949,149 with 80 classes, 65.86 GFLOP at 416 (arXiv:1804.02767, ultralytics/yolov3); 180 numbers a place less",
     ),
     "ncf": Published(
-        (6040 + 3706) * 5 * 32 + 256 * 128 + 128 * 64 + 64 * 32 + 128 + 64 + 32 + 65, 2 * (43008 + 64), 0.001,
+        (6040 + 3706) * 5 * 32 + 256 * 128 + 128 * 64 + 64 * 32 + 128 + 64 + 32 + 65,
+        2 * (43008 + 64),
+        0.001,
         "arXiv:1708.05031, section 4.1: a tower of 32 to 256 on MovieLens-1M, 6,040 users, 3,706 items",
     ),
     "gpt2": Published(
-        124_439_808, 1024 * (2 * (124_439_808 - 1024 * 768) + 4 * 12 * 768 * 1024), 0.01,
+        124_439_808,
+        1024 * (2 * (124_439_808 - 1024 * 768) + 4 * 12 * 768 * 1024),
+        0.01,
         "released weights; Chowdhery et al. 2022 (PaLM), appendix B: 2N + 4 L H Q T a token, N without positions",
     ),
-}  # fmt: skip
+}
 
 # FLOPs, bytes and fixed bytes (each forward, backward), activation bytes, and ATen operations (forward, backward), as
 # counted when a layer was one sum a pass. A convolution's two gradients were one operation.
@@ -166,9 +178,10 @@ def test_ssd_has_8732_boxes_on_three_stages_of_a_residual_body(name: str, depth:
         body = sum(p.numel() for p in module.get_submodule("body").parameters())
     assert offsets.shape == (2, 4, 8732) and classes.shape == (2, 81, 8732)
     assert body == depth
-    maps = sum(size**2 * boxes * width for size, boxes, width in zip(
-        (38, 19, 10, 5, 3, 1), (4, 6, 6, 6, 4, 4), (first, 512, 512, 256, 256, 256), strict=True
-    ))  # fmt: skip
+    maps = sum(
+        size**2 * boxes * width
+        for size, boxes, width in zip((38, 19, 10, 5, 3, 1), (4, 6, 6, 6, 4, 4), (first, 512, 512, 256, 256, 256), strict=True)
+    )
     heads = [x for x in workload(name).layers if x.name.startswith(("offsets", "classes"))]
     assert sum(x.flops_forward for x in heads) == 2 * 9 * 85 * maps
 

@@ -40,9 +40,17 @@ PUBLISHED = {
     "bert-large-squad": 334_094_338,
 }
 ROUNDED = {
-    "gpt3-125m": 125e6, "gpt3-350m": 356e6, "gpt3-760m": 760e6, "gpt3-1.3b": 1.3e9, "gpt3-2.7b": 2.65e9, "gpt3-6.7b": 6.7e9,
-    "gpt3-13b": 13e9, "gpt3-175b": 175e9, "opt-13b": 13e9, "transformer": 213e6,
-}  # fmt: skip
+    "gpt3-125m": 125e6,
+    "gpt3-350m": 356e6,
+    "gpt3-760m": 760e6,
+    "gpt3-1.3b": 1.3e9,
+    "gpt3-2.7b": 2.65e9,
+    "gpt3-6.7b": 6.7e9,
+    "gpt3-13b": 13e9,
+    "gpt3-175b": 175e9,
+    "opt-13b": 13e9,
+    "transformer": 213e6,
+}
 
 
 def totals(table: Workload) -> dict[str, float]:

@@ -125,9 +125,7 @@ class Codec(ABC):
         """Length that the payload of ``count`` elements never exceeds; what ``out`` of ``encode`` must hold."""
         return HEADER_BYTES + self.body_range(count)[1]
 
-    def encode(
-        self, x: Any, seed: int = 0, step: int = 0, rank: int = 0, *, start: int = 0, out: Any = None
-    ) -> Bytes:
+    def encode(self, x: Any, seed: int = 0, step: int = 0, rank: int = 0, *, start: int = 0, out: Any = None) -> Bytes:
         """``x`` as a payload: a uint8 array that says itself what it holds.
 
         Args:
@@ -184,9 +182,7 @@ class Codec(ABC):
         decode_into(payload, out, ADD, only=(type(self),), backend=self.backend)
 
 
-def decode_into(
-    payload: Any, out: Any, mode: int = SET, *, only: tuple[type[Codec], ...] = (), backend: str = ""
-) -> Any:
+def decode_into(payload: Any, out: Any, mode: int = SET, *, only: tuple[type[Codec], ...] = (), backend: str = "") -> Any:
     """Decode a payload of any codec (of ``only``), as its header says, into ``out`` (made when None).
 
     Raises as ``Codec.decode``.

@@ -14,8 +14,17 @@ from paceline.codecs.ternary import Ternary, TernarySum
 from paceline.codecs.topk import TopK
 
 _ALL: tuple[type[Codec], ...] = (
-    Fp32, Bf16, Ternary, TernarySum, Inceptionn, InceptionnScaled, Int8, Int4, Sign, TopK,
-)  # fmt: skip
+    Fp32,
+    Bf16,
+    Ternary,
+    TernarySum,
+    Inceptionn,
+    InceptionnScaled,
+    Int8,
+    Int4,
+    Sign,
+    TopK,
+)
 
 BY_CODE: Mapping[int, type[Codec]] = {c.code: c for c in _ALL}
 BY_NAME: Mapping[str, type[Codec]] = {c.name: c for c in _ALL if c is not TernarySum}

@@ -137,9 +137,7 @@ class Ternary(Codec):
     def __post_init__(self) -> None:
         super().__post_init__()
         for what, value in (("clip", self.clip), ("scale", self.scale)):
-            legal(
-                value is None or 0 <= value <= _LARGEST, f"{what} is {value}", "give a number of fp32 from 0 up, or None"
-            )
+            legal(value is None or 0 <= value <= _LARGEST, f"{what} is {value}", "give a number of fp32 from 0 up, or None")
 
     def body_range(self, count: int) -> tuple[int, int]:
         """Two bit planes."""

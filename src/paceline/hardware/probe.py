@@ -141,9 +141,7 @@ def cluster_from_json(data: Mapping[str, Any]) -> Cluster:
     for rates in ("peak_flops", "matmul_flops"):
         device[rates] = facts(device[rates])
     links = {name: Link(**facts(data[name])) for name in ("intra_link", "network")}
-    return Cluster(
-        device=Device(**device), devices_per_node=data["devices_per_node"], num_nodes=data["num_nodes"], **links
-    )  # fmt: skip
+    return Cluster(device=Device(**device), devices_per_node=data["devices_per_node"], num_nodes=data["num_nodes"], **links)
 
 
 def _memory() -> float:

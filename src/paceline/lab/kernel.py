@@ -39,9 +39,13 @@ def system(command: Sequence[str]) -> str:
     path = os.pathsep.join((os.environ.get("PATH", ""), _PATH))
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, stdin=subprocess.DEVNULL,
+            command,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
             env={**os.environ, "PATH": path, "LC_ALL": "C"},
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandFailed(f"{' '.join(command)}: {error}") from error
     if done.returncode != 0:

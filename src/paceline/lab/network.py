@@ -65,9 +65,15 @@ class Loopback:
             UserError: nothing could be started.
         """
         return execute(
-            self._hosts(), command, lab=self.plan.name, port=self._port(), env=env, timeout=timeout, per_host=per_host,
+            self._hosts(),
+            command,
+            lab=self.plan.name,
+            port=self._port(),
+            env=env,
+            timeout=timeout,
+            per_host=per_host,
             stream=stream,
-        )  # fmt: skip
+        )
 
 
 class Lab(Loopback):
@@ -119,9 +125,10 @@ class Lab(Loopback):
         if self.is_loopback:
             return super()._hosts()
         gone = [
-            f"host {n}" for n in range(self.plan.hosts)
+            f"host {n}"
+            for n in range(self.plan.hosts)
             if not kernel.is_alive(name := self.plan.namespace(n), self.state.namespaces.get(name))
-        ]  # fmt: skip
+        ]
         if gone or self.state.phase != "up":
             raise self._incomplete(", ".join(gone) or "its making was cut short")
         return [

@@ -186,10 +186,16 @@ def _start(
     argv = [*host.enter, *fill(command, rank, len(hosts), host.address)]
     try:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8",
-            errors="replace", start_new_session=True,
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
             env={**os.environ, **environment(hosts, rank, per_host, port), MARK: lab, **env},
-        )  # fmt: skip
+        )
     except OSError as error:
         raise UserError(f"cannot start {argv[0]}: {error.strerror or error}") from error
     label = f"host {host.number}" if per_host == 1 else f"host {host.number}.{local}"

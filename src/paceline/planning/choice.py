@@ -57,9 +57,18 @@ class Choice:
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
         numbers = (
-            "samples", "time_s", "time_low_s", "time_high_s", "usd", "usd_low", "usd_high", "meets", "beyond_least", "title",
+            "samples",
+            "time_s",
+            "time_low_s",
+            "time_high_s",
+            "usd",
+            "usd_low",
+            "usd_high",
+            "meets",
+            "beyond_least",
+            "title",
             "reason",
-        )  # fmt: skip
+        )
         p = self.prediction
         step = [
             "step_time_s",

@@ -20,7 +20,10 @@ from paceline.workload.layers import Workload
 
 
 def evaluate(
-    workload: Workload, candidates: Sequence[Candidate], left_out: Tally, correction: Correction | None = None,
+    workload: Workload,
+    candidates: Sequence[Candidate],
+    left_out: Tally,
+    correction: Correction | None = None,
     software: Efficiency = TYPICAL,
 ) -> Steps:
     """Predict every candidate; one that cannot be predicted has no seconds (NaN) and is counted in ``left_out``."""

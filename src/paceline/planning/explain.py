@@ -85,8 +85,15 @@ class Explained:
 
 
 def explain(
-    workload: Workload, cluster: Cluster, strategy: Strategy, run: str = "", *, scale: bool = True, predictor: Any = predict,
-    loader_samples_per_s: float = 0.0, efficiency: Efficiency = TYPICAL,
+    workload: Workload,
+    cluster: Cluster,
+    strategy: Strategy,
+    run: str = "",
+    *,
+    scale: bool = True,
+    predictor: Any = predict,
+    loader_samples_per_s: float = 0.0,
+    efficiency: Efficiency = TYPICAL,
 ) -> Explained:
     """Predict, and find what it waits for.
 

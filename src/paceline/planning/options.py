@@ -120,9 +120,13 @@ def asynchronous_answer(o: argparse.Namespace) -> AsyncPrediction:
     serving = hardware.device(o.server_device) if o.server_device else None
     among = min(o.servers, o.nodes * o.devices_per_node) if o.exchange == "parameter_server" else 1
     return predict_asynchronous(
-        *job(o, among), o.servers, server_device=serving, correction=_correction(o), efficiency=efficiency(o.software),
+        *job(o, among),
+        o.servers,
+        server_device=serving,
+        correction=_correction(o),
+        efficiency=efficiency(o.software),
         drawn_steps=2,
-    )  # fmt: skip
+    )
 
 
 def job(o: argparse.Namespace, servers: int | None = None) -> tuple[Workload, Cluster, Strategy]:
@@ -152,9 +156,7 @@ def job(o: argparse.Namespace, servers: int | None = None) -> tuple[Workload, Cl
 
 def predictor(o: argparse.Namespace) -> Callable[..., Prediction]:
     """``predict`` at the software's level, fed by the loader, corrected by the records if there are any. Raises UserError."""
-    return partial(
-        predict, correction=_correction(o), loader_samples_per_s=o.loader, efficiency=efficiency(o.software)
-    )  # fmt: skip
+    return partial(predict, correction=_correction(o), loader_samples_per_s=o.loader, efficiency=efficiency(o.software))
 
 
 def _correction(o: argparse.Namespace) -> Correction | None:
@@ -239,9 +241,15 @@ def plan_answer(o: argparse.Namespace) -> Plan:
         if batch < 1:
             raise UserError(f"global batch {batch}", "give a whole number from 1 up")
     return plan(
-        network, space, goal, work, prices=parse_prices(o.price or ()), why_not=wanted or None,
-        correction=_correction(o), software=efficiency(o.software),
-    )  # fmt: skip
+        network,
+        space,
+        goal,
+        work,
+        prices=parse_prices(o.price or ()),
+        why_not=wanted or None,
+        correction=_correction(o),
+        software=efficiency(o.software),
+    )
 
 
 def _only(kind: str, given: Sequence[str] | None, legal: Iterable[str]) -> tuple[str, ...]:
@@ -316,9 +324,7 @@ def explained(
     o: argparse.Namespace, asked: tuple[Workload, Cluster, Strategy], predict: Callable[..., Prediction], run: str = ""
 ) -> Explained:
     """``job(o)`` explained by ``predictor(o)``, with the ``run`` beside it. Raises UserError."""
-    return explain(
-        *asked, run, predictor=predict, loader_samples_per_s=o.loader, efficiency=efficiency(o.software)
-    )  # fmt: skip
+    return explain(*asked, run, predictor=predict, loader_samples_per_s=o.loader, efficiency=efficiency(o.software))
 
 
 def explain_answer(o: argparse.Namespace) -> Explained:

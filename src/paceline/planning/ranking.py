@@ -66,18 +66,32 @@ class Table:
         one = self.prices[cluster.device.name]
         usd = one.usd(cluster.world_size, time) if one else math.nan
         found = Choice(
-            cluster=cluster, strategy=strategy, prediction=p, samples=samples, time_s=time, time_low_s=time * low,
-            time_high_s=time * high, usd=usd, usd_low=usd * low, usd_high=usd * high,
+            cluster=cluster,
+            strategy=strategy,
+            prediction=p,
+            samples=samples,
+            time_s=time,
+            time_low_s=time * low,
+            time_high_s=time * high,
+            usd=usd,
+            usd_low=usd * low,
+            usd_high=usd * high,
             meets=self.goal.chance(usd if self.goal.kind == "budget" else time, spread),
-            beyond_least=self.work.beyond_least(strategy.global_batch_size), recipe=self.work.recipe(strategy),
-        )  # fmt: skip
+            beyond_least=self.work.beyond_least(strategy.global_batch_size),
+            recipe=self.work.recipe(strategy),
+        )
         reason = difference(found, best) if best else f"waits for {p.bottleneck} most"
         return replace(found, reason=reason)
 
 
 def table_of(
-    workload: Workload, work: Work, goal: Goal, prices: Mapping[str, Price | None], made: Sequence[Candidate],
-    step_s: Array, predictor: Callable[..., Prediction],
+    workload: Workload,
+    work: Work,
+    goal: Goal,
+    prices: Mapping[str, Price | None],
+    made: Sequence[Candidate],
+    step_s: Array,
+    predictor: Callable[..., Prediction],
 ) -> Table:
     """Seconds and dollars of the whole work with each of ``made``, whose steps take ``step_s`` seconds."""
     steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])

@@ -56,9 +56,14 @@ class Recipes:
 
     def _scaled(self, own: Recipe, batch: int, samples: float) -> Recipe:
         found = scaled_recipe(
-            own.optimizer, own.lr, self.own_batch, batch, samples, base_warmup_samples=own.warmup_steps * self.own_batch,
+            own.optimizer,
+            own.lr,
+            self.own_batch,
+            batch,
+            samples,
+            base_warmup_samples=own.warmup_steps * self.own_batch,
             power=own.power,
-        )  # fmt: skip
+        )
         return replace(found, options=own.options, source=f"{found.source}, your run")
 
 

@@ -140,9 +140,17 @@ def _ways(space: Space, work: Work, left_out: Tally, times: int) -> Iterator[Str
         servers = several if serving else 1
         try:
             way = Strategy(
-                world_size=servers, global_batch_size=servers, compression=compression, exchange=exchange, servers=servers,
-                sharding=sharding, recompute=recompute, precision=precision, bucket_bytes=bucket, optimizer=space.optimizer,
-            )  # fmt: skip
+                world_size=servers,
+                global_batch_size=servers,
+                compression=compression,
+                exchange=exchange,
+                servers=servers,
+                sharding=sharding,
+                recompute=recompute,
+                precision=precision,
+                bucket_bytes=bucket,
+                optimizer=space.optimizer,
+            )
         except UserError as error:
             if bucket == space.buckets[0]:
                 left_out.add(_illegal(compression, exchange, sharding), times, error.message)

@@ -276,11 +276,21 @@ def whatif(
             high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high
         usd = hourly * amount / p.samples_per_s / 3600
         return Outcome(
-            title=title, cluster=c, strategy=s, prediction=p, speedup=ratio, speedup_low=low, speedup_high=high,
-            usd_per_hour=hourly, usd=usd, usd_low=usd * p.low_s / p.step_time_s, usd_high=usd * p.high_s / p.step_time_s,
-            price=str(one) if one else f"no price of {c.device.name} is known", scaling=scaled,
+            title=title,
+            cluster=c,
+            strategy=s,
+            prediction=p,
+            speedup=ratio,
+            speedup_low=low,
+            speedup_high=high,
+            usd_per_hour=hourly,
+            usd=usd,
+            usd_low=usd * p.low_s / p.step_time_s,
+            usd_high=usd * p.high_s / p.step_time_s,
+            price=str(one) if one else f"no price of {c.device.name} is known",
+            scaling=scaled,
             batch_note=_batch_note(s, strategy, scaled),
-        )  # fmt: skip
+        )
 
     return WhatIf(
         base=outcome("as it is", ()),

@@ -124,10 +124,24 @@ def _designs(names: frozenset[str]) -> frozenset[str]:
 
 
 _KERNELS = (
-    "matmul_share", "joules", "matrix_joules", "vector_share", "conv_share", "matrix_share", "matrix_conv_share",
-    "attention_share", "feeding", "winograd", "depth", "matrix_depth", "small_tile", "units", "memory_share", "kept_share",
+    "matmul_share",
+    "joules",
+    "matrix_joules",
+    "vector_share",
+    "conv_share",
+    "matrix_share",
+    "matrix_conv_share",
+    "attention_share",
+    "feeding",
+    "winograd",
+    "depth",
+    "matrix_depth",
+    "small_tile",
+    "units",
+    "memory_share",
+    "kept_share",
     "launch_s",
-)  # fmt: skip
+)
 """What the seconds of layers follow from, but for ``time_factor``; a test holds the list complete."""
 
 

@@ -178,9 +178,19 @@ def plan_key(strategy: Strategy) -> Hashable:
     s = strategy
     zero = SHARDINGS[s.sharding].weights
     return (
-        s.world_size, s.compression, s.exchange, s.options, s.ranks_per_node, s.compress_pull, s.servers,
-        s.first_bucket_bytes, s.bucket_bytes, s.sharding, s.precision if zero else "", s.grad_accum_steps if zero else 1,
-    )  # fmt: skip
+        s.world_size,
+        s.compression,
+        s.exchange,
+        s.options,
+        s.ranks_per_node,
+        s.compress_pull,
+        s.servers,
+        s.first_bucket_bytes,
+        s.bucket_bytes,
+        s.sharding,
+        s.precision if zero else "",
+        s.grad_accum_steps if zero else 1,
+    )
 
 
 def _partition_of(workload: Workload, s: Strategy) -> Partition:

@@ -108,12 +108,14 @@ def _observation(row: Row) -> Observation:
             workload=workload(row.text("workload"), row.whole("seq_len")),
             cluster=cluster,
             strategy=Strategy(
-                world_size=cluster.world_size, global_batch_size=batch, grad_accum_steps=whole("grad_accum"),
+                world_size=cluster.world_size,
+                global_batch_size=batch,
+                grad_accum_steps=whole("grad_accum"),
                 recompute=row.text("recompute").casefold() in ("yes", "true", "1"),
                 **{name: value for name, value in chosen.items() if value},
             ),
             step_s=step,
             sync_s=row.number_of("sync_s"),
-        )  # fmt: skip
+        )
     except UserError as error:
         raise UserError(f"{row.file}, row {row.number} (line {row.line}): {error.message}", error.fix) from None

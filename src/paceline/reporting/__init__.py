@@ -6,5 +6,11 @@ from paceline.reporting.html import render_report, write_report
 from paceline.reporting.table import comparison_table, learning_text, prediction_text, record_text, render
 
 __all__ = [
-    "comparison_table", "learning_text", "prediction_text", "record_text", "render", "render_report", "write_report",
-]  # fmt: skip
+    "comparison_table",
+    "learning_text",
+    "prediction_text",
+    "record_text",
+    "render",
+    "render_report",
+    "write_report",
+]

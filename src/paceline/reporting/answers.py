@@ -112,14 +112,18 @@ def asynchronous_page(found: AsyncPrediction) -> Page:
     rows = [[str(k), percent(share)] for k, share in enumerate(r.staleness) if share >= 0.0005]
     page.sections += [
         Section(
-            "Staleness", words.staleness(found), [shares(r.staleness, "staleness", label)], wide=True,
-            heads=["updates by others", "share"], rows=rows,
+            "Staleness",
+            words.staleness(found),
+            [shares(r.staleness, "staleness", label)],
+            wide=True,
+            heads=["updates by others", "share"],
+            rows=rows,
         ),
         Section("How busy", heads=["resource", "works"], rows=[[name, percent(x)] for name, x in r.utilisation.items()]),
         _first_steps(found),
         Section("To paste", pre=words.asynchronous_text(found).partition("\nIt rests on:")[0]),
         Section("It rests on", items=[clean(a, 1000) for a in found.assumptions]),
-    ]  # fmt: skip
+    ]
     return page
 
 

@@ -71,9 +71,15 @@ def front(points: Sequence[tuple[float, float, str]], name: str, best: int = -1)
         for n, (x, y) in enumerate(zip(hours, usd, strict=True)):
             chosen = n == best
             axes.plot(
-                [x], [y], gid=f"{name}-{n}", marker="D" if chosen else "o", markersize=8 if chosen else 5,
-                color=PALETTE["run-1" if chosen else "run-0"], linestyle="none", label="chosen" if chosen else None,
-            )  # fmt: skip
+                [x],
+                [y],
+                gid=f"{name}-{n}",
+                marker="D" if chosen else "o",
+                markersize=8 if chosen else 5,
+                color=PALETTE["run-1" if chosen else "run-0"],
+                linestyle="none",
+                label="chosen" if chosen else None,
+            )
         axes.grid()
         if min(hours) > 0 and max(hours) / min(hours) > 20:
             axes.set_xscale("log")

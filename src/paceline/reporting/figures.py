@@ -191,8 +191,14 @@ def _marks(axes: Axes, at: float, text: str, colour: str) -> None:
     for sign, minus in ((-1, "−"), (1, "+")):
         axes.axvline(sign * at, color=PALETTE[colour], linestyle=(0, (3, 2)), linewidth=1.1, ymin=0.8)
         axes.annotate(
-            f"{minus}{text}", (sign * at, 1), xycoords=axes.get_xaxis_transform(), xytext=(sign * 3, -4),
-            textcoords="offset points", fontsize=8, va="top", ha="right" if sign < 0 else "left",
-        )  # fmt: skip
+            f"{minus}{text}",
+            (sign * at, 1),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(sign * 3, -4),
+            textcoords="offset points",
+            fontsize=8,
+            va="top",
+            ha="right" if sign < 0 else "left",
+        )
     low, high = axes.get_xlim()
     axes.set_xlim(min(low, -1.5 * at), max(high, 1.5 * at))

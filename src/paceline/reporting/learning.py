@@ -135,9 +135,13 @@ def trust_curve(history: TrustHistory, name: str, title: str) -> str:
                 axes.plot(history.steps, history.trust_ratio[:, columns[tensor]], color=PALETTE["rule"], linewidth=0.8)
         for n, tensor in enumerate(named):
             axes.plot(
-                history.steps, history.trust_ratio[:, columns[tensor]], color=PALETTE[f"run-{n % 6}"], linestyle=DASHES[n % 6],
-                linewidth=1.6, label=clean(tensor, 30),
-            )  # fmt: skip
+                history.steps,
+                history.trust_ratio[:, columns[tensor]],
+                color=PALETTE[f"run-{n % 6}"],
+                linestyle=DASHES[n % 6],
+                linewidth=1.6,
+                label=clean(tensor, 30),
+            )
         _finish(figure, axes, f"trust ratio, {title}", "step")
         last = history.trust_ratio[-1]
         ends = "; ".join(f"{tensor} ends at {number(float(last[columns[tensor]]))}" for tensor in named)

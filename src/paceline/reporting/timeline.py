@@ -129,10 +129,15 @@ def _bar(axes: Axes, event: Event, y: float, scale: float, free: float, end: flo
     start, width = event.start_s / scale, event.duration_s / scale
     axes.add_patch(
         Rectangle(
-            (start, y - 0.39), width, 0.78, gid=gid, linewidth=0.8,
-            facecolor=PALETTE[f"{lane}-soft"], edgecolor=PALETTE[lane],
+            (start, y - 0.39),
+            width,
+            0.78,
+            gid=gid,
+            linewidth=0.8,
+            facecolor=PALETTE[f"{lane}-soft"],
+            edgecolor=PALETTE[lane],
         )
-    )  # fmt: skip
+    )
     name = clean(event.name, 60)
     tips[gid] = f"{name}: {seconds(event.duration_s)}, from {seconds(event.start_s)} to {seconds(event.end_s)}"
     # about 150 characters of this size fit the axis

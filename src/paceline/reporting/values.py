@@ -116,8 +116,13 @@ def strategy_text(strategy: Mapping[str, object]) -> str:
         return f"{clean(name).replace('_', ' ')} {clean(value)}"
 
     usual = {
-        "ranks_per_node": 1, "compress_pull": True, "servers": 1, "grad_accum_steps": 1, "sharding": "ddp", "recompute": False,
-    }  # fmt: skip
+        "ranks_per_node": 1,
+        "compress_pull": True,
+        "servers": 1,
+        "grad_accum_steps": 1,
+        "sharding": "ddp",
+        "recompute": False,
+    }
     shown = {k: v for k, v in strategy.items() if v not in (None, "", {}) and (k not in usual or v != usual[k])}
     return ", ".join(choice(k, v) for k, v in shown.items())
 

@@ -258,6 +258,16 @@ def _tables() -> list[dict[str, Any]]:
 
 
 __all__ = [
-    "REACH", "SCALINGS", "Recipe", "Scaling", "networks", "optimizers", "published", "reference_optimizer", "reference_points",
-    "scaled", "scaled_recipe", "usual_rule",
-]  # fmt: skip
+    "REACH",
+    "SCALINGS",
+    "Recipe",
+    "Scaling",
+    "networks",
+    "optimizers",
+    "published",
+    "reference_optimizer",
+    "reference_points",
+    "scaled",
+    "scaled_recipe",
+    "usual_rule",
+]

@@ -89,4 +89,3 @@ def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int) ->
     level = SHARDINGS[sharding]
     size = BYTES_PER_ELEMENT[precision] * plan.elements if level.weights else FP32.push_bytes(plan.elements)
     return tuple(Phase(name, (size,), world_size, "gather") for name in level.gathers)
-

@@ -91,12 +91,21 @@ def attach(
     per_node = ranks_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", workers))
     # As it was given, and before anything else: what one rank alone refuses would keep the others waiting.
     given = {
-        "compression": compression, "exchange": exchange, "options": options, "seed": seed, "clip": clip,
-        "min_elements": min_elements, "dense": tuple(dense), "check_every": check_every, "candidates": tuple(candidates),
-        "compress_pull": compress_pull, "noise_scale": noise_scale,
+        "compression": compression,
+        "exchange": exchange,
+        "options": options,
+        "seed": seed,
+        "clip": clip,
+        "min_elements": min_elements,
+        "dense": tuple(dense),
+        "check_every": check_every,
+        "candidates": tuple(candidates),
+        "compress_pull": compress_pull,
+        "noise_scale": noise_scale,
         "ranks per node": per_node if "hierarchical" in exchange or compression == "auto" else None,
-        "grad_scaler": grad_scaler is not None, "what is illegal": illegal and str(illegal),
-    }  # fmt: skip
+        "grad_scaler": grad_scaler is not None,
+        "what is illegal": illegal and str(illegal),
+    }
     agree(model.process_group, given, list(trained(model.module).values()))
     if illegal is not None:
         raise illegal
@@ -129,14 +138,18 @@ def attach(
     if chosen.compression.low_rank:
         if noise_scale:
             raise UserError("powersgd hands over no gradients to measure", "measure the noise scale with another compression")
-        hook = PowerSGD(
-            model, chosen, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=grad_scaler
-        )
+        hook = PowerSGD(model, chosen, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=grad_scaler)
     else:
         hook = Hook(
-            model, chosen, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=grad_scaler, auto=auto,
+            model,
+            chosen,
+            seed=seed,
+            check_every=check_every,
+            timeout_s=timeout_s,
+            scaler=grad_scaler,
+            auto=auto,
             noise_scale=noise_scale,
-        )  # fmt: skip
+        )
     if chosen.compression.rule is not None and len(hook.dense) == len(hook.tensors):
         _log.warning("%s compresses nothing here; %s", compression, chosen.compression.rule)
     model.register_comm_hook(hook, paceline_hook)
@@ -144,9 +157,14 @@ def attach(
 
 
 def _illegal(
-    dense: Sequence[str], seed: int, clip: float | None, min_elements: int | None, ranks_per_node: int | None, check_every: int,
+    dense: Sequence[str],
+    seed: int,
+    clip: float | None,
+    min_elements: int | None,
+    ranks_per_node: int | None,
+    check_every: int,
     timeout_s: float,
-) -> UserError | None:  # fmt: skip
+) -> UserError | None:
     """What is wrong with the first setting that is, and what is legal."""
 
     def whole(value: object, least: float) -> bool:

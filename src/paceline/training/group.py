@@ -137,9 +137,16 @@ class _Sums(NamedTuple):
 
 
 def _between_nodes(
-    plan: Plan, layout: Layout, gradients: Sequence[Part], packed: torch.Tensor, kept: torch.Tensor, start: int, seed: int,
-    step: int, dense: bool,
-) -> _Sums:  # fmt: skip
+    plan: Plan,
+    layout: Layout,
+    gradients: Sequence[Part],
+    packed: torch.Tensor,
+    kept: torch.Tensor,
+    start: int,
+    seed: int,
+    step: int,
+    dense: bool,
+) -> _Sums:
     """Put the sums of the gradients, which begin at ``start`` of the layout, into ``packed``; ``kept`` become their sums."""
     wire, meter = plan.outer, plan.outer.meter
     terngrad = isinstance(plan.codec, ternary.Ternary)
@@ -215,9 +222,7 @@ def _moments(values: torch.Tensor) -> ternary.Moments:
     return ternary.Moments(np.float32(float(sigma)), np.float32(float(values.abs().max())))
 
 
-def _normalise(
-    gradients: Sequence[Part], packed: torch.Tensor, limits: Sequence[tuple[float, float]]
-) -> Sequence[float]:
+def _normalise(gradients: Sequence[Part], packed: torch.Tensor, limits: Sequence[tuple[float, float]]) -> Sequence[float]:
     """Gather the gradients, each tensor clipped at its own bound and divided by the shared scaler: what 1 then stands for.
 
     The product with the reciprocal is one fp32 rounding; the codec's factor of 2**24 is exact, so its choice is that of

@@ -73,8 +73,11 @@ class Groups:
             index, members = self._next, self.members[self._next]
             self._next += 1
             yield Group(
-                index, members, {t.name: self._parts[t.name] for t in members},
-                [waiting for needed, waiting in self._waiting if needed == index], self._next == len(self.members),
-            )  # fmt: skip
+                index,
+                members,
+                {t.name: self._parts[t.name] for t in members},
+                [waiting for needed, waiting in self._waiting if needed == index],
+                self._next == len(self.members),
+            )
         if self._next == len(self.members):
             self._begin()

@@ -84,5 +84,9 @@ class EnergyGuard:
                 self.warned[piece.tensor.name] = kept
                 _log.warning(
                     "%s: %s keeps %.0f %% of this gradient's energy at step %d; %s",
-                    piece.tensor.name, codec.name, 100 * max(0.0, kept), step, self.remedy,
-                )  # fmt: skip
+                    piece.tensor.name,
+                    codec.name,
+                    100 * max(0.0, kept),
+                    step,
+                    self.remedy,
+                )

@@ -31,9 +31,17 @@ class Hook(Attached):
     """Groups of buckets through a codec and an exchange, or bucket for bucket where nothing is compressed."""
 
     def __init__(
-        self, model: DistributedDataParallel, way: Way, *, seed: int, check_every: int, timeout_s: float,
-        scaler: Any = None, auto: Auto | None = None, noise_scale: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        model: DistributedDataParallel,
+        way: Way,
+        *,
+        seed: int,
+        check_every: int,
+        timeout_s: float,
+        scaler: Any = None,
+        auto: Auto | None = None,
+        noise_scale: bool = False,
+    ) -> None:
         super().__init__(model, way, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler)
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._flat = torch.empty(0)
@@ -167,9 +175,12 @@ class Hook(Attached):
             return partial(_fail, error)
 
     def _run(
-        self, parts: Mapping[str, torch.Tensor], last: bool, whole: torch.Tensor | None = None,
+        self,
+        parts: Mapping[str, torch.Tensor],
+        last: bool,
+        whole: torch.Tensor | None = None,
         begun: Callable[[], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Exchange gradients, flat and by name, and end the step; ``whole`` is the buffer that they fill."""
         if self._plan is not None:
             self._pay(parts)
@@ -194,9 +205,7 @@ class Hook(Attached):
         wanted, device = room(plan, layout), plan.device(next(iter(parts.values())).device)
         if self._flat.numel() < wanted or self._flat.device != device:
             self._flat = torch.empty(wanted, device=device)
-        self._nonfinite |= exchange_group(
-            plan, layout, parts, self._flat[:wanted], self.seed, self.step, self._nonfinite
-        )
+        self._nonfinite |= exchange_group(plan, layout, parts, self._flat[:wanted], self.seed, self.step, self._nonfinite)
 
     def _layout(self, tensors: Sequence[Tensor]) -> Layout:
         names = tuple(sorted(t.name for t in tensors))

@@ -100,9 +100,15 @@ class Job:
         steps = steps_per_epoch * self.epochs
         if self.scale_from:
             return scaled_recipe(
-                name, self.learning_rate, self.scale_from, batch, float(steps * batch), rule=self.scaling,
-                base_warmup_samples=self.warmup * steps_per_epoch * batch, power=self.decay,
-            )  # fmt: skip
+                name,
+                self.learning_rate,
+                self.scale_from,
+                batch,
+                float(steps * batch),
+                rule=self.scaling,
+                base_warmup_samples=self.warmup * steps_per_epoch * batch,
+                power=self.decay,
+            )
         return Recipe(
             optimizer=name,
             lr=self.learning_rate,

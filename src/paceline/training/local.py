@@ -51,9 +51,20 @@ def train(
         WorkerFailed: a worker died; the message names its rank.
     """
     job = Job(
-        model=model, data=data, strategy=strategy, epochs=epochs, lr=lr, warmup=warmup, decay=decay, scale_from=scale_from,
-        scaling=scaling, optimizer_options=dict(optimizer_options), seed=seed, out=out, resume=resume,
-    )  # fmt: skip
+        model=model,
+        data=data,
+        strategy=strategy,
+        epochs=epochs,
+        lr=lr,
+        warmup=warmup,
+        decay=decay,
+        scale_from=scale_from,
+        scaling=scaling,
+        optimizer_options=dict(optimizer_options),
+        seed=seed,
+        out=out,
+        resume=resume,
+    )
     return train_job(job, on)[0]
 
 

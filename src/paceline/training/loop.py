@@ -41,9 +41,13 @@ class StepTimes:
 
 
 _KINDS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD, "momentum": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "lars": LARS,
+    "sgd": torch.optim.SGD,
+    "momentum": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "lars": LARS,
     "lamb": LAMB,
-}  # fmt: skip
+}
 
 
 def make_optimizer(
@@ -87,9 +91,16 @@ class Trainer:
     """
 
     def __init__(
-        self, model: DistributedDataParallel, hook: Hook | PowerSGD, optimizer: torch.optim.Optimizer, data: Dataset,
-        strategy: Strategy, seed: int, device: torch.device, schedule: LRScheduler | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        model: DistributedDataParallel,
+        hook: Hook | PowerSGD,
+        optimizer: torch.optim.Optimizer,
+        data: Dataset,
+        strategy: Strategy,
+        seed: int,
+        device: torch.device,
+        schedule: LRScheduler | None = None,
+    ) -> None:
         self.model, self.hook, self.optimizer, self.schedule = model, hook, optimizer, schedule
         self.data, self.strategy, self.seed, self.device = data, strategy, seed, device
         self.rank = dist.get_rank()

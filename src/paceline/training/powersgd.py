@@ -125,11 +125,19 @@ class PowerSGD(Attached):
         kept = {name: dict(getattr(self.state, name)) for name in ("error_dict", "p_memory_dict", "q_memory_dict")}
         copied = {name: {i: t.detach().cpu().clone() for i, t in values.items()} for name, values in kept.items()}
         return {
-            "low_rank": self.rank, "groups": self._cut(), "step": self.step, "iter": self.state.iter,
-            "seed": self.seed, "compression": "powersgd", "workers": self.wire.world_size,
-            "nonfinite_steps": self.meter.nonfinite_steps, "rank": self.meter.rank, "factor": self._factor,
-            "rng": self.state.rng.get_state(legacy=False), **copied,
-        }  # fmt: skip
+            "low_rank": self.rank,
+            "groups": self._cut(),
+            "step": self.step,
+            "iter": self.state.iter,
+            "seed": self.seed,
+            "compression": "powersgd",
+            "workers": self.wire.world_size,
+            "nonfinite_steps": self.meter.nonfinite_steps,
+            "rank": self.meter.rank,
+            "factor": self._factor,
+            "rng": self.state.rng.get_state(legacy=False),
+            **copied,
+        }
 
     def _cut(self) -> list[list[str]]:
         return [[f"{t.name} {list(t.shape)}" for t in members] for members in self._groups.members]

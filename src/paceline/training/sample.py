@@ -21,9 +21,14 @@ class Sample:
         self._waiting = False
 
     def take(
-        self, gradients: Sequence[Part], moments: Sequence[Moments], limits: Sequence[tuple[float, float]], key: counter.Key,
-        first: int, step: int,
-    ) -> None:  # fmt: skip
+        self,
+        gradients: Sequence[Part],
+        moments: Sequence[Moments],
+        limits: Sequence[tuple[float, float]],
+        key: counter.Key,
+        first: int,
+        step: int,
+    ) -> None:
         """Keep the stages up to the ternary one. ``limits`` are bound and scaler of each tensor; draws begin at ``first``."""
         for (piece, gradient), m, (bound, scale) in zip(gradients, moments, limits, strict=True):
             if piece.tensor.name == self.name:

@@ -15,9 +15,16 @@ from paceline.training.ways import Way
 State = dict[str, Any]
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
-    "step": int, "seed": int, "nonfinite_steps": int, "way": Mapping, "measuring": bool, "workers": int, "rank": int,
-    "factor": (int, float), "feedback": Mapping,
-}  # fmt: skip
+    "step": int,
+    "seed": int,
+    "nonfinite_steps": int,
+    "way": Mapping,
+    "measuring": bool,
+    "workers": int,
+    "rank": int,
+    "factor": (int, float),
+    "feedback": Mapping,
+}
 
 
 def well_formed(state: object) -> list[State]:

@@ -60,9 +60,14 @@ class CodecStream:
     """
 
     def __init__(
-        self, codec: Codec, values: torch.Tensor, key: Key, first: int, residual: torch.Tensor | None = None,
+        self,
+        codec: Codec,
+        values: torch.Tensor,
+        key: Key,
+        first: int,
+        residual: torch.Tensor | None = None,
         velocity: torch.Tensor | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.codec, self.values, self.residual, self.velocity = codec, values, residual, velocity
         self._own = values if residual is None else residual  # this rank's contribution
         self._key, self._first = key, first

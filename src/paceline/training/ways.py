@@ -64,9 +64,14 @@ class Way:
 
 
 def choose(
-    compression: str, exchange: str, options: dict[str, Any], clip: float | None, ranks_per_node: int, rule: dict[str, Any],
+    compression: str,
+    exchange: str,
+    options: dict[str, Any],
+    clip: float | None,
+    ranks_per_node: int,
+    rule: dict[str, Any],
     compress_pull: bool = True,
-) -> Way:  # fmt: skip
+) -> Way:
     """A way from what a user gives. Raises UserError for names and options that do not exist or do not go together."""
     if compression not in COMPRESSIONS:
         raise unknown("compression", compression, [*COMPRESSIONS, "auto"])
@@ -80,9 +85,7 @@ def choose(
         raise UserError(f"compress_pull=False over {exchange}", f"only for {', '.join(ONE_WAY)}: the others have no pull")
     if described.rule is not None:
         described = replace(described, rule=replace(described.rule, **rule))
-    return Way(
-        compression=described, exchange=exchange, clip=clip, ranks_per_node=ranks_per_node, compress_pull=compress_pull
-    )
+    return Way(compression=described, exchange=exchange, clip=clip, ranks_per_node=ranks_per_node, compress_pull=compress_pull)
 
 
 def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
@@ -103,9 +106,17 @@ def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
     guard = EnergyGuard(f"use {c.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
     exchange = "sharded" if way.exchange == "hierarchical" else way.exchange
     return Plan(
-        codec=codec, exchange=exchange, world=wire, outer=outer, inner=inner, feedback=feedback, clip=way.clip, guard=guard,
-        sample=sample, compress_pull=way.compress_pull,
-    )  # fmt: skip
+        codec=codec,
+        exchange=exchange,
+        world=wire,
+        outer=outer,
+        inner=inner,
+        feedback=feedback,
+        clip=way.clip,
+        guard=guard,
+        sample=sample,
+        compress_pull=way.compress_pull,
+    )
 
 
 def own_wires(wire: Wire, ranks_per_node: int) -> tuple[Wire | None, Wire]:

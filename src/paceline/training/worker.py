@@ -228,9 +228,14 @@ def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:
 
 
 def _record(
-    job: Job, trainer: Trainer, recipe: Recipe, curve: list[dict[str, Any]], histogram: dict[str, Any], cluster: Cluster,
+    job: Job,
+    trainer: Trainer,
+    recipe: Recipe,
+    curve: list[dict[str, Any]],
+    histogram: dict[str, Any],
+    cluster: Cluster,
     grown: float,
-) -> RunRecord:  # fmt: skip
+) -> RunRecord:
     times, strategy, device = trainer.times, job.strategy, trainer.device
 
     def mean(values: list[float]) -> float:

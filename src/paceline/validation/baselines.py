@@ -87,9 +87,7 @@ class Baselines:
         return self._mfu[key]
 
     def _datasheet(self, case: Case) -> Mapping[str, float]:
-        others: Sequence[Case] = [
-            row for row in self._of_model.get((case.keys.model,), ()) if _chip(row) != _chip(case)
-        ]
+        others: Sequence[Case] = [row for row in self._of_model.get((case.keys.model,), ()) if _chip(row) != _chip(case)]
         if not others or self._hold_out != "device":
             return {}
         others = _same_sample(case, others)

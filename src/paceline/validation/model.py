@@ -92,6 +92,4 @@ def _predict(
 def _observation(row: Case) -> Observation:
     """An even row as the step that it measured."""
     (one,) = row.settings
-    return Observation(
-        workload=row.workload, cluster=one.cluster, strategy=one.strategy, step_s=row.step_s, sync_s=row.sync_s
-    )
+    return Observation(workload=row.workload, cluster=one.cluster, strategy=one.strategy, step_s=row.step_s, sync_s=row.sync_s)

@@ -60,25 +60,48 @@ _LSTM, _GRU = 2, 3  # cuDNN's modes
 
 
 def _lstm(
-    data: torch.Tensor, hx: Sequence[torch.Tensor], weights: Sequence[torch.Tensor], biases: bool, layers: int,
-    dropout: float, train: bool, both: bool, batch_first: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    data: torch.Tensor,
+    hx: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     output, hy, cy = _cudnn(_LSTM, data, hx[0], hx[1], weights, biases, layers, dropout, train, both, batch_first)
     return output, hy, cy
 
 
 def _gru(
-    data: torch.Tensor, hx: torch.Tensor, weights: Sequence[torch.Tensor], biases: bool, layers: int,
-    dropout: float, train: bool, both: bool, batch_first: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    data: torch.Tensor,
+    hx: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
     output, hy, _ = _cudnn(_GRU, data, hx, None, weights, biases, layers, dropout, train, both, batch_first)
     return output, hy
 
 
 def _cudnn(
-    mode: int, data: torch.Tensor, hx: torch.Tensor, cx: torch.Tensor | None, weights: Sequence[torch.Tensor],
-    biases: bool, layers: int, dropout: float, train: bool, both: bool, batch_first: bool,
-) -> Any:  # fmt: skip
+    mode: int,
+    data: torch.Tensor,
+    hx: torch.Tensor,
+    cx: torch.Tensor | None,
+    weights: Sequence[torch.Tensor],
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+) -> Any:
     import torch
 
     each = 4 if biases else 2  # tensors of a layer
@@ -89,10 +112,23 @@ def _cudnn(
 
 
 def _recurrent(
-    data: torch.Tensor, weights: Sequence[torch.Tensor], each: int, buffer: Any, hx: torch.Tensor, cx: torch.Tensor | None,
-    mode: int, hidden: int, projected: int, layers: int, batch_first: bool, dropout: float, train: bool, both: bool,
-    batch_sizes: Sequence[int], state: Any,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    data: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    each: int,
+    buffer: Any,
+    hx: torch.Tensor,
+    cx: torch.Tensor | None,
+    mode: int,
+    hidden: int,
+    projected: int,
+    layers: int,
+    batch_first: bool,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_sizes: Sequence[int],
+    state: Any,
+) -> tuple[torch.Tensor, ...]:
     """The last but one result is what cuDNN keeps: the gates of every step, its state and what that came from."""
     ways, places = 1 + both, data.shape[0] * data.shape[1]
     output = data.new_empty((*data.shape[:2], hidden * ways))
@@ -101,10 +137,17 @@ def _recurrent(
 
 
 def _recurrent_backward(
-    data: torch.Tensor, weights: Sequence[torch.Tensor], each: int, buffer: Any, hx: torch.Tensor, cx: torch.Tensor | None,
+    data: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    each: int,
+    buffer: Any,
+    hx: torch.Tensor,
+    cx: torch.Tensor | None,
     *rest: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     return (
-        data.new_empty(data.shape), hx.new_empty(hx.shape), None if cx is None else cx.new_empty(cx.shape),
+        data.new_empty(data.shape),
+        hx.new_empty(hx.shape),
+        None if cx is None else cx.new_empty(cx.shape),
         [w.new_empty(w.shape) for w in weights],
-    )  # fmt: skip
+    )

@@ -62,16 +62,33 @@ def product(
     """``batch`` products of (m, k) by (k, n) of a sample's own numbers."""
     flops = 2.0 * m * n * k * batch * calls
     return Operation(
-        kind=kind, backward=backward, calls=calls, flops=flops, bytes=moved * calls,
-        m=m, n=n, k=k, batch=batch, grows="batch",
-    )  # fmt: skip
+        kind=kind,
+        backward=backward,
+        calls=calls,
+        flops=flops,
+        bytes=moved * calls,
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        grows="batch",
+    )
 
 
 def _multiply(backward: bool, m: float, n: float, k: float, grows: Grows, fixed: float, words: float) -> Operation:
     return Operation(
-        kind="matmul", backward=backward, calls=1, flops=2.0 * m * n * k, bytes=WORD * words, fixed_bytes=fixed,
-        m=m, n=n, k=k, batch=1.0, grows=grows,
-    )  # fmt: skip
+        kind="matmul",
+        backward=backward,
+        calls=1,
+        flops=2.0 * m * n * k,
+        bytes=WORD * words,
+        fixed_bytes=fixed,
+        m=m,
+        n=n,
+        k=k,
+        batch=1.0,
+        grows=grows,
+    )
 
 
 def linear(name: str, rows: float, inputs: int, outputs: int, *, bias: bool = True, kept: bool = True, sums: int = 0) -> Part:
@@ -149,9 +166,11 @@ def attention(
         forward = product(*shape, 2 * q + 2 * kv + sums, False, kind="attention")
         back = product(*shape, 4 * q + 4 * kv + sums, True, kind="attention")
         return Part(
-            name, "Attention", (replace(forward, flops=2 * forward.flops), replace(back, flops=5 * back.flops)),
+            name,
+            "Attention",
+            (replace(forward, flops=2 * forward.flops), replace(back, flops=5 * back.flops)),
             2 * q + 2 * kv + sums,
-        )  # fmt: skip
+        )
     scores, d = queries * keys * heads, float(width)
     p, dropped = WORD * scores, (2 * WORD + MASK) * scores if drop else 0.0
     operations = (

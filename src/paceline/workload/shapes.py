@@ -52,16 +52,35 @@ def _mpt(layers: int, hidden: int, heads: int) -> TransformerShape:
 
 def _llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocabulary: int) -> TransformerShape:
     return TransformerShape(
-        layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, ffn=ffn, vocabulary=vocabulary,
-        gated=True, norm="rms", bias=False, tied=False, fused_qkv=False, positions="rotary", dropout=False,
-    )  # fmt: skip
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        ffn=ffn,
+        vocabulary=vocabulary,
+        gated=True,
+        norm="rms",
+        bias=False,
+        tied=False,
+        fused_qkv=False,
+        positions="rotary",
+        dropout=False,
+    )
 
 
 def _bert(layers: int, hidden: int, heads: int, head: Literal["dense", "masked", "span"]) -> TransformerShape:
     return TransformerShape(
-        layers=layers, hidden=hidden, heads=heads, vocabulary=30522, context=512, segments=2,
-        causal=False, post_norm=True, fused_qkv=False, head=head,
-    )  # fmt: skip
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        vocabulary=30522,
+        context=512,
+        segments=2,
+        causal=False,
+        post_norm=True,
+        fused_qkv=False,
+        head=head,
+    )
 
 
 _LLAMA_70B = _llama(80, 8192, 64, 8, 28672, 32000)
@@ -106,4 +125,4 @@ SHAPES: Mapping[str, Named] = {
     "transformer": Named(
         TransformerShape(layers=6, hidden=1024, heads=16, vocabulary=33708, fused_qkv=False), 27, _VASWANI, pairs=True
     ),
-}  # fmt: skip
+}

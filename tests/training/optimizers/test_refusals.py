@@ -135,9 +135,23 @@ def trained(kind: str, *shapes: tuple[int, ...], **options: Any) -> Any:
         (lambda: Saved({"state": [], "param_groups": []}), "this is no optimizer's state; give what state_dict"),
         (lambda: Saved({**trained("LAMB", (3, 2), (5,)).state_dict(), "state": {0: 3}}), "the state of w0 is 3; it is not a s"),
     ],
-    ids=["shape", "count", "variant", "number", "no step", "option", "clip", "bounds", "AdamW", "a model's", "kind",
-         "groups", "list", "one"],
-)  # fmt: skip
+    ids=[
+        "shape",
+        "count",
+        "variant",
+        "number",
+        "no step",
+        "option",
+        "clip",
+        "bounds",
+        "AdamW",
+        "a model's",
+        "kind",
+        "groups",
+        "list",
+        "one",
+    ],
+)
 def test_a_state_that_does_not_fit(saved: Any, message: str) -> None:
     optimizer = trained("LAMB", (3, 2), (5,))
     before = copy.deepcopy(optimizer.state_dict())

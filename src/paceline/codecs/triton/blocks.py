@@ -41,9 +41,21 @@ def _spread(of_rows, ROWS: tl.constexpr, TILE: tl.constexpr):
 
 @triton.jit(do_not_specialize=["low", "high", "next_high", "begin"])
 def _integer_encode(
-    x, scales, codes, n, low, high, next_high, begin, state,
-    LEVELS: tl.constexpr, NIBBLES: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
+    x,
+    scales,
+    codes,
+    n,
+    low,
+    high,
+    next_high,
+    begin,
+    state,
+    LEVELS: tl.constexpr,
+    NIBBLES: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    TILE: tl.constexpr,
+):
     first = tl.program_id(0).to(tl.int64) * (STEPS * TILE)
     left = n - first
     peak = _peaks(x, first, left, state, ROWS, STEPS, TILE)
@@ -85,9 +97,17 @@ def _scales(scales, first, k, inside, state, BLOCK: tl.constexpr):
 
 @triton.jit
 def _integer_decode(
-    scales, codes, out, n, unit, state,
-    NIBBLES: tl.constexpr, BLOCK: tl.constexpr, MODE: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
+    scales,
+    codes,
+    out,
+    n,
+    unit,
+    state,
+    NIBBLES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    MODE: tl.constexpr,
+    TILE: tl.constexpr,
+):
     first = tl.program_id(0).to(tl.int64) * TILE
     k = tl.arange(0, TILE)
     inside = k < n - first
@@ -104,9 +124,7 @@ def _integer_decode(
 
 
 @triton.jit
-def _sign_encode(
-    x, scales, planes, n, state, BLOCK: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, TILE: tl.constexpr
-):
+def _sign_encode(x, scales, planes, n, state, BLOCK: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, TILE: tl.constexpr):
     first = tl.program_id(0).to(tl.int64) * (STEPS * TILE)
     left = n - first
     peak = _peaks(x, first, left, state, ROWS, STEPS, TILE)
@@ -156,9 +174,18 @@ def encode(codec: Integer, x: torch.Tensor, body: torch.Tensor, key: counter.Key
     """See ``triton.Kernels``."""
     n, at = x.shape[0], codec.scale_bytes(x.shape[0])
     run(
-        _integer_encode, tiles(n, max(TILE, codec.block)), x, body, body[at:], n, *draws(key, start, n), state,
-        LEVELS=codec.levels, NIBBLES=isinstance(codec, Int4), **_shape(codec.block),
-    )  # fmt: skip
+        _integer_encode,
+        tiles(n, max(TILE, codec.block)),
+        x,
+        body,
+        body[at:],
+        n,
+        *draws(key, start, n),
+        state,
+        LEVELS=codec.levels,
+        NIBBLES=isinstance(codec, Int4),
+        **_shape(codec.block),
+    )
     return body.shape[0]
 
 
@@ -167,18 +194,35 @@ def decode(codec: Integer, body: torch.Tensor, out: torch.Tensor, mode: int, sta
     n, at = out.shape[0], codec.scale_bytes(out.shape[0])
     unit = float(np.float32(1) / np.float32(codec.levels))
     run(
-        _integer_decode, tiles(n), body, body[at:], out, n, unit, state,
-        NIBBLES=isinstance(codec, Int4), BLOCK=codec.block, MODE=mode, TILE=TILE,
-    )  # fmt: skip
+        _integer_decode,
+        tiles(n),
+        body,
+        body[at:],
+        out,
+        n,
+        unit,
+        state,
+        NIBBLES=isinstance(codec, Int4),
+        BLOCK=codec.block,
+        MODE=mode,
+        TILE=TILE,
+    )
 
 
 def encode_sign(codec: Sign, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
     """See ``triton.Kernels``."""
     n, at = x.shape[0], codec.scale_bytes(x.shape[0])
     run(
-        _sign_encode, tiles(n, max(TILE, codec.block)), x, body, body[at:], n, state,
-        BLOCK=codec.block, **_shape(codec.block),
-    )  # fmt: skip
+        _sign_encode,
+        tiles(n, max(TILE, codec.block)),
+        x,
+        body,
+        body[at:],
+        n,
+        state,
+        BLOCK=codec.block,
+        **_shape(codec.block),
+    )
     return body.shape[0]
 
 

@@ -44,9 +44,7 @@ def _decode(body, out, n, state, HALF: tl.constexpr, MODE: tl.constexpr, TILE: t
     put(out + first, k, bits.to(tl.float32, bitcast=True), mask, MODE)
 
 
-def encode(
-    codec: Fp32 | Bf16, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor
-) -> int:
+def encode(codec: Fp32 | Bf16, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
     """See ``triton.Kernels``."""
     n = x.shape[0]
     run(_bf16_encode if isinstance(codec, Bf16) else _fp32_encode, tiles(n), x, body, n, TILE=TILE)

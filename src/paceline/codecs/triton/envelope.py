@@ -107,7 +107,13 @@ def _partials(body: torch.Tensor, most: int, length: Any) -> torch.Tensor:
     programs = tiles(tiles(most, 4), _WORDS)
     partials = torch.empty((programs, 2), dtype=torch.int64, device=body.device)
     run(
-        _partial, programs, body, most, body if length is None else length, partials,
-        DEVICE_LENGTH=length is not None, WORDS=_WORDS,
-    )  # fmt: skip
+        _partial,
+        programs,
+        body,
+        most,
+        body if length is None else length,
+        partials,
+        DEVICE_LENGTH=length is not None,
+        WORDS=_WORDS,
+    )
     return partials

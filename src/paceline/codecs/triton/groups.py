@@ -47,9 +47,19 @@ def _measure(x, exponents, sizes, n, k, state, SCALED: tl.constexpr, BLOCK: tl.c
 
 @triton.jit
 def _write(
-    x, body, sizes, ends, n, k, start, state,
-    SCALED: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
+    x,
+    body,
+    sizes,
+    ends,
+    n,
+    k,
+    start,
+    state,
+    SCALED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+    TILE: tl.constexpr,
+):
     """The groups of each tile behind those before it, and the directory's entry of each chunk."""
     tags, lanes, payload, sent, _, _ = _tile(x, n, k, SCALED, BLOCK, TILE)
     tile = tl.program_id(0).to(tl.int64)
@@ -82,9 +92,22 @@ def _chunk(ends, chunk, start, size, mask, MOST: tl.constexpr):
 
 @triton.jit
 def _walk(
-    body, exponents, ends, starts, n, chunks, most, start, size, state,
-    SCALED: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, MOST: tl.constexpr, LANES: tl.constexpr,
-):  # fmt: skip
+    body,
+    exponents,
+    ends,
+    starts,
+    n,
+    chunks,
+    most,
+    start,
+    size,
+    state,
+    SCALED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+    MOST: tl.constexpr,
+    LANES: tl.constexpr,
+):
     """Where each group begins, within its chunk; refuses chunks that their groups do not fill."""
     chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     live = chunk < chunks
@@ -117,10 +140,23 @@ def _walk(
 
 @triton.jit
 def _read(
-    body, exponents, ends, starts, out, n, k, start, size, state,
-    SCALED: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, MOST: tl.constexpr, MODE: tl.constexpr,
+    body,
+    exponents,
+    ends,
+    starts,
+    out,
+    n,
+    k,
+    start,
+    size,
+    state,
+    SCALED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+    MOST: tl.constexpr,
+    MODE: tl.constexpr,
     TILE: tl.constexpr,
-):  # fmt: skip
+):
     """The values of each tile's groups."""
     tile = tl.program_id(0).to(tl.int64)
     first = tile * TILE
@@ -179,9 +215,21 @@ def encode(
     sizes = torch.empty(tiles(n), dtype=torch.int64, device=x.device)
     run(_measure, tiles(n), x, body[exponents_at:], sizes, n, codec.k, state, SCALED=is_scaled, BLOCK=BLOCK, TILE=TILE)
     run(
-        _write, tiles(n), x, body, sizes, sizes.cumsum(0), n, codec.k, groups_at, state,
-        SCALED=is_scaled, BLOCK=BLOCK, CHUNK=groups.CHUNK, TILE=TILE,
-    )  # fmt: skip
+        _write,
+        tiles(n),
+        x,
+        body,
+        sizes,
+        sizes.cumsum(0),
+        n,
+        codec.k,
+        groups_at,
+        state,
+        SCALED=is_scaled,
+        BLOCK=BLOCK,
+        CHUNK=groups.CHUNK,
+        TILE=TILE,
+    )
     return None
 
 
@@ -200,10 +248,36 @@ def decode(codec: PowerBound, body: torch.Tensor, out: torch.Tensor, mode: int, 
     shared = {"SCALED": is_scaled, "BLOCK": BLOCK, "CHUNK": groups.CHUNK, "MOST": most_bytes}
     exponents, size, most = body[exponents_at:], body.shape[0], min(groups.groups(n), in_chunk)
     run(
-        _walk, tiles(chunks, _CHUNKS), body, exponents, ends, starts, n, chunks, most, groups_at, size, state,
-        **shared, LANES=_CHUNKS, num_warps=1,
-    )  # fmt: skip
+        _walk,
+        tiles(chunks, _CHUNKS),
+        body,
+        exponents,
+        ends,
+        starts,
+        n,
+        chunks,
+        most,
+        groups_at,
+        size,
+        state,
+        **shared,
+        LANES=_CHUNKS,
+        num_warps=1,
+    )
     run(
-        _read, tiles(n), body, exponents, ends, starts, out, n, codec.k, groups_at, size, state,
-        **shared, MODE=mode, TILE=TILE,
-    )  # fmt: skip
+        _read,
+        tiles(n),
+        body,
+        exponents,
+        ends,
+        starts,
+        out,
+        n,
+        codec.k,
+        groups_at,
+        size,
+        state,
+        **shared,
+        MODE=mode,
+        TILE=TILE,
+    )

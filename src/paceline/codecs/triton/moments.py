@@ -34,9 +34,17 @@ def _ordered(values, LANES: tl.constexpr, BLOCKS: tl.constexpr):
 
 @triton.jit
 def _sums(
-    x, y, n, first_out, second_out,
-    SHIFTED: tl.constexpr, ROWS: tl.constexpr, UNROLLED: tl.constexpr, LANES: tl.constexpr, BLOCKS: tl.constexpr,
-):  # fmt: skip
+    x,
+    y,
+    n,
+    first_out,
+    second_out,
+    SHIFTED: tl.constexpr,
+    ROWS: tl.constexpr,
+    UNROLLED: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
     """Sums of blocks of ROWS * LANES: of ``x - x[0]`` and its square where SHIFTED, else of ``x`` and ``y`` (fp64)."""
     block = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
     at = (block * (ROWS * LANES))[:, None] + tl.arange(0, LANES)[None, :]
@@ -81,9 +89,19 @@ def sums(x: torch.Tensor) -> tuple[float, float, float]:
         blocks = tiles(n, MOMENTS_BLOCK)
         made = torch.empty((2, blocks), dtype=torch.float64, device=x.device)
         run(
-            _sums, tiles(blocks, _BLOCKS), one, two, n, made[0], made[1],
-            SHIFTED=shifted, ROWS=MOMENTS_BLOCK // MOMENTS_LANES, UNROLLED=_UNROLLED, LANES=MOMENTS_LANES, BLOCKS=_BLOCKS,
-        )  # fmt: skip
+            _sums,
+            tiles(blocks, _BLOCKS),
+            one,
+            two,
+            n,
+            made[0],
+            made[1],
+            SHIFTED=shifted,
+            ROWS=MOMENTS_BLOCK // MOMENTS_LANES,
+            UNROLLED=_UNROLLED,
+            LANES=MOMENTS_LANES,
+            BLOCKS=_BLOCKS,
+        )
         one, two, n, shifted = made[0], made[1], blocks, False
     largest = _peak(x).view(torch.float32).double()
     first, second, magnitude = torch.stack([one[0], two[0], largest]).tolist()

@@ -7,9 +7,7 @@ from paceline.training.streams import Stream
 from paceline.training.wire import NOTHING, Steps, Wire
 
 
-def push_pull(
-    stream: Stream, start: int, stop: int, wire: Wire, exchange: str, compress_pull: bool = True
-) -> Steps[None]:
+def push_pull(stream: Stream, start: int, stop: int, wire: Wire, exchange: str, compress_pull: bool = True) -> Steps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
 
     What a rank owns of itself never touches the wire; it decodes its own pull message as all others do. Without

@@ -220,9 +220,7 @@ def _measure(optimizer: str, variant: str, network: str, room: _Room, repetition
 def _ours(optimizer: str, parameters: Sequence[Tensor], variant: str, foreach: bool | None = None) -> Layerwise:
     if optimizer == "lamb":
         return LAMB(parameters, RATE, weight_decay=LAMB_DECAY, variant=variant, foreach=foreach)
-    return LARS(
-        parameters, RATE, MOMENTUM, LARS_DECAY, trust_coefficient=COEFFICIENT, variant=variant, foreach=foreach
-    )
+    return LARS(parameters, RATE, MOMENTUM, LARS_DECAY, trust_coefficient=COEFFICIENT, variant=variant, foreach=foreach)
 
 
 def _in_turn(room: _Room, calls: Mapping[str, Step], repetitions: int) -> dict[str, list[float]]:

@@ -46,7 +46,7 @@ def check_group(kind: str, index: int, group: Mapping[str, Any], variants: Mappi
     if not group["params"] and not may_be_empty:
         raise UserError(
             f"{kind}: parameter group {index} is empty",
-            "leave it out; under ZeroRedundancyOptimizer, where a rank may own nothing, pass norm_group=\"world\"",
+            'leave it out; under ZeroRedundancyOptimizer, where a rank may own nothing, pass norm_group="world"',
         )
     for i, parameter in enumerate(group["params"]):
         name = group["param_names"][i] if "param_names" in group else f"parameter {i} of group {index}"
@@ -61,9 +61,7 @@ def check_group(kind: str, index: int, group: Mapping[str, Any], variants: Mappi
     published = variant_of(kind, group["variant"], variants)
     if group.get("nesterov") and not published.nesterov:
         having = ", ".join(name for name, variant in variants.items() if variant.nesterov)
-        raise UserError(
-            f"{kind} {group['variant']!r} has no Nesterov momentum: {published.source}", f"these have it: {having}"
-        )
+        raise UserError(f"{kind} {group['variant']!r} has no Nesterov momentum: {published.source}", f"these have it: {having}")
     check_rule(group["exclude"], "param_names" in group)
     for name in ("maximize", "capturable", "nesterov"):
         if name in group and not isinstance(group[name], bool):
@@ -105,7 +103,11 @@ def _in_range(kind: str, name: str, value: Any, low: float, high: float) -> None
 
 
 def check_state(
-    kind: str, groups: Sequence[Mapping[str, Any]], saved: Mapping[str, Any], words: Sequence[str], options: Iterable[str],
+    kind: str,
+    groups: Sequence[Mapping[str, Any]],
+    saved: Mapping[str, Any],
+    words: Sequence[str],
+    options: Iterable[str],
     of_all: Mapping[str, Any],
 ) -> None:
     """Raises UserError unless ``saved`` is the state of the same optimizer, variant, groups, shapes and options.

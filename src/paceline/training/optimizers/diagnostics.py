@@ -131,8 +131,12 @@ class Diagnostics:
         self.fetch()
         values = torch.from_numpy(np.array(self._values).reshape(len(self._values), 3, len(self.names)))
         return {
-            "names": self.names, "steps": self._steps, "values": values, "seen": self._fetched, "stride": self._stride,
-        }  # fmt: skip
+            "names": self.names,
+            "steps": self._steps,
+            "values": values,
+            "seen": self._fetched,
+            "stride": self._stride,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""

@@ -95,9 +95,26 @@ def _lamb(w, g, m, v, scale, correct1, correct2, tensor, k, own, beta1, rest1, b
 
 @triton.jit
 def _lamb_sums(
-    w, g, m, v, tensors, starts, sizes, scale, correct1, correct2, partials, programs, beta1, rest1, beta2, rest2, eps, decay,
+    w,
+    g,
+    m,
+    v,
+    tensors,
+    starts,
+    sizes,
+    scale,
+    correct1,
+    correct2,
+    partials,
+    programs,
+    beta1,
+    rest1,
+    beta2,
+    rest2,
+    eps,
+    decay,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     tensor, k, own = _place(tensors, starts, sizes, BLOCK)
     weight, gradient, _, _, update = _lamb(
         w, g, m, v, scale, correct1, correct2, tensor, k, own, beta1, rest1, beta2, rest2, eps, decay
@@ -109,9 +126,26 @@ def _lamb_sums(
 
 @triton.jit
 def _lamb_step(
-    w, g, m, v, tensors, starts, sizes, scale, correct1, correct2, finite, rate, beta1, rest1, beta2, rest2, eps, decay,
+    w,
+    g,
+    m,
+    v,
+    tensors,
+    starts,
+    sizes,
+    scale,
+    correct1,
+    correct2,
+    finite,
+    rate,
+    beta1,
+    rest1,
+    beta2,
+    rest2,
+    eps,
+    decay,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     tensor, k, own = _place(tensors, starts, sizes, BLOCK)
     own = own & (tl.load(finite) != 0)
     weight, _, first, second, update = _lamb(
@@ -175,9 +209,17 @@ def lars_step(bundle: Bundle, gain: Tensor, rate: Tensor, finite: Tensor) -> Non
     with _device(bundle):
         tables: Tables = bundle.tables
         run(
-            _lars_step, tables.programs, *tables.places, finite.to(torch.int32), _narrow(gain), _narrow(rate), bundle.decay,
-            float(bundle.group["momentum"]), BLOCK=BLOCK, NESTEROV=bool(bundle.group["nesterov"]),
-        )  # fmt: skip
+            _lars_step,
+            tables.programs,
+            *tables.places,
+            finite.to(torch.int32),
+            _narrow(gain),
+            _narrow(rate),
+            bundle.decay,
+            float(bundle.group["momentum"]),
+            BLOCK=BLOCK,
+            NESTEROV=bool(bundle.group["nesterov"]),
+        )
 
 
 def lamb_sums(bundle: Bundle) -> Tensor:
@@ -186,9 +228,15 @@ def lamb_sums(bundle: Bundle) -> Tensor:
         tables = bundle.tables = _tables(bundle)
         partials = torch.empty(3, tables.programs, dtype=torch.float32, device=bundle.device)
         run(
-            _lamb_sums, tables.programs, *tables.places, *map(_narrow, bundle.corrections), partials, tables.programs,
-            *_numbers(bundle), BLOCK=BLOCK,
-        )  # fmt: skip
+            _lamb_sums,
+            tables.programs,
+            *tables.places,
+            *map(_narrow, bundle.corrections),
+            partials,
+            tables.programs,
+            *_numbers(bundle),
+            BLOCK=BLOCK,
+        )
         return _sums(tables, partials)
 
 
@@ -197,9 +245,15 @@ def lamb_step(bundle: Bundle, rate: Tensor, finite: Tensor) -> None:
     with _device(bundle):
         tables: Tables = bundle.tables
         run(
-            _lamb_step, tables.programs, *tables.places, *map(_narrow, bundle.corrections), finite.to(torch.int32),
-            _narrow(rate), *_numbers(bundle), BLOCK=BLOCK,
-        )  # fmt: skip
+            _lamb_step,
+            tables.programs,
+            *tables.places,
+            *map(_narrow, bundle.corrections),
+            finite.to(torch.int32),
+            _narrow(rate),
+            *_numbers(bundle),
+            BLOCK=BLOCK,
+        )
 
 
 def _numbers(bundle: Bundle) -> tuple[float, ...]:

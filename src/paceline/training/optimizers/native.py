@@ -34,9 +34,14 @@ def lars_sums(bundle: Bundle, joint: bool) -> Tensor:
     """Pass 1 of LARS: squares of w and of g, or with ``joint`` of g + decay * w; fp64, shape (2, n)."""
     sums = torch.empty(2, len(bundle.weights), dtype=torch.float64)
     _native.lars_sums(
-        _addresses(bundle.weights), _addresses(bundle.gradients), _sizes(bundle), float(bundle.scale),
-        bundle.decay if joint else 0.0, sums.numpy(), torch.get_num_threads(),
-    )  # fmt: skip
+        _addresses(bundle.weights),
+        _addresses(bundle.gradients),
+        _sizes(bundle),
+        float(bundle.scale),
+        bundle.decay if joint else 0.0,
+        sums.numpy(),
+        torch.get_num_threads(),
+    )
     return sums
 
 
@@ -45,10 +50,18 @@ def lars_step(bundle: Bundle, gain: Tensor, rate: Tensor, finite: Tensor) -> Non
     if not finite:
         return
     _native.lars_step(
-        _addresses(bundle.weights), _addresses(bundle.gradients), _addresses(bundle.words[0]), _sizes(bundle),
-        gain.to(torch.float32).numpy(), float(rate), float(bundle.scale), bundle.decay, bundle.group["momentum"],
-        bundle.group["nesterov"], torch.get_num_threads(),
-    )  # fmt: skip
+        _addresses(bundle.weights),
+        _addresses(bundle.gradients),
+        _addresses(bundle.words[0]),
+        _sizes(bundle),
+        gain.to(torch.float32).numpy(),
+        float(rate),
+        float(bundle.scale),
+        bundle.decay,
+        bundle.group["momentum"],
+        bundle.group["nesterov"],
+        torch.get_num_threads(),
+    )
 
 
 def lamb_sums(bundle: Bundle) -> Tensor:
@@ -67,10 +80,18 @@ def lamb_step(bundle: Bundle, rate: Tensor, finite: Tensor) -> None:
 def _lamb(bundle: Bundle) -> tuple[object, ...]:
     first, second = (correction.to(torch.float32).numpy() for correction in bundle.corrections)
     return (
-        _addresses(bundle.weights), _addresses(bundle.gradients), _addresses(bundle.words[0]),
-        _addresses(bundle.words[1]), _sizes(bundle), first, second, *bundle.group["betas"], bundle.group["eps"],
-        bundle.decay, float(bundle.scale),
-    )  # fmt: skip
+        _addresses(bundle.weights),
+        _addresses(bundle.gradients),
+        _addresses(bundle.words[0]),
+        _addresses(bundle.words[1]),
+        _sizes(bundle),
+        first,
+        second,
+        *bundle.group["betas"],
+        bundle.group["eps"],
+        bundle.decay,
+        float(bundle.scale),
+    )
 
 
 def _addresses(tensors: list[Tensor]) -> list[int]:

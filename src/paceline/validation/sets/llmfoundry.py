@@ -48,9 +48,14 @@ def case(row: Row) -> Case | Skip:
     between = spelling.network_named(f"{given[1]}Gb/s" if given else "1600Gb/s") if nodes > 1 else None
     try:
         one = making.setting(
-            spelling.cluster(found, devices // nodes, nodes, between), micro, precision, "adam",
-            grad_accum_steps=accumulation, sharding=sharding, recompute=row.text("activation_ckpt").casefold() == "true",
-        )  # fmt: skip
+            spelling.cluster(found, devices // nodes, nodes, between),
+            micro,
+            precision,
+            "adam",
+            grad_accum_steps=accumulation,
+            sharding=sharding,
+            recompute=row.text("activation_ckpt").casefold() == "true",
+        )
     except UserError:
         return Skip(keys, making.NO_BATCH)
     samples = batch if batch is not None else one.strategy.global_batch_size

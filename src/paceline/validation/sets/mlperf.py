@@ -19,9 +19,17 @@ from paceline.validation.sets import making, spelling
 
 TEXTS = ("round", "submitter", "benchmark", "accelerator", "host_networking", "throughput_source")
 NUMBERS = (
-    "num_nodes", "accel_per_node", "num_accel", "global_batch", "grad_accum", "seq_len", "tp", "pp", "cp",
+    "num_nodes",
+    "accel_per_node",
+    "num_accel",
+    "global_batch",
+    "grad_accum",
+    "seq_len",
+    "tp",
+    "pp",
+    "cp",
     "throughput_samples_per_s",
-)  # fmt: skip
+)
 GOOD_SOURCES = ("step_timer", "tracked", "eval_slope")
 SENTENCE_TOKENS = 27
 WORKLOADS = {

@@ -14,8 +14,14 @@ from paceline.workload.transformer import TransformerShape, transformer
 
 TEXTS = ("model", "gpu", "mode", "option")
 NUMBERS = (
-    "seq_len", "batch", "measured_ms", "neusight_pred_ms", "roofline_pred_ms", "habitat_pred_ms", "li_et_al_pred_ms",
-)  # fmt: skip
+    "seq_len",
+    "batch",
+    "measured_ms",
+    "neusight_pred_ms",
+    "roofline_pred_ms",
+    "habitat_pred_ms",
+    "li_et_al_pred_ms",
+)
 PUBLISHED = {
     "NeuSight": "neusight_pred_ms",
     "roofline": "roofline_pred_ms",
@@ -55,9 +61,7 @@ def case(row: Row) -> Case | Skip:
     if network is None:
         return Skip(keys, making.NO_WORKLOAD)
     one = making.setting(spelling.cluster(found, devices, 1), batch // devices, "fp32", "sgd")
-    return Case(
-        keys=keys, workload=network, settings=(one,), software="ordinary", step_s=measured / 1e3, published=published
-    )  # fmt: skip
+    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=measured / 1e3, published=published)
 
 
 def _workload(model: str, length: int | None) -> Workload | None:

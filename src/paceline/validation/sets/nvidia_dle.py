@@ -59,9 +59,7 @@ def case(row: Row) -> Case | Skip:
         one = making.setting(machines, batch, precision, optimizer, grad_accum_steps=accumulation)
     except UserError:
         return Skip(keys, making.NO_BATCH)
-    return Case(
-        keys=keys, workload=network, settings=(one,), software="ordinary", step_s=one.strategy.global_batch_size / rate
-    )  # fmt: skip
+    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=one.strategy.global_batch_size / rate)
 
 
 def _length(row: Row, length: int | None) -> dict[str, Any]:

@@ -46,6 +46,4 @@ def case(row: Row) -> Case | Skip:
         one = making.setting(machines, batch, precision, "sgd", exchange="sharded" if served else "")
     except UserError:
         return Skip(keys, making.NO_BATCH)
-    return Case(
-        keys=keys, workload=network, settings=(one,), software="ordinary", step_s=batch * devices / rate
-    )  # fmt: skip
+    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=batch * devices / rate)

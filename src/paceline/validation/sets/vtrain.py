@@ -12,9 +12,18 @@ from paceline.validation.sets import making, spelling
 
 TEXTS = ("gpu",)
 NUMBERS = (
-    "num_gpus", "hidden", "heads", "layers", "seq_len", "global_batch", "micro_batch", "tp", "dp", "pp",
+    "num_gpus",
+    "hidden",
+    "heads",
+    "layers",
+    "seq_len",
+    "global_batch",
+    "micro_batch",
+    "tp",
+    "dp",
+    "pp",
     "iter_time_ms",
-)  # fmt: skip
+)
 NODE = 8
 VOCABULARY = 51200
 """GPT-2's 50257 tokens, padded as Megatron does."""

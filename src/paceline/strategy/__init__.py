@@ -10,6 +10,7 @@ from paceline.strategy.buckets import (
     plan_bucket,
 )
 from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
+from paceline.strategy.compression_options import Option, parse_options
 from paceline.strategy.exchange import (
     CHUNK_ELEMENTS,
     EXCHANGES,
@@ -24,7 +25,6 @@ from paceline.strategy.exchange import (
 )
 from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
-from paceline.strategy.options import Option, parse_options
 from paceline.strategy.phase import Phase, busiest_sent, ring_bytes
 from paceline.strategy.sharding import SHARDINGS, Sharding
 from paceline.strategy.strategy import Group, Strategy

@@ -63,7 +63,7 @@ EXECUTED: dict[str, list[Case]] = {
     "clip": [_case("result", TERNGRAD, clip=1.0), _case("result", TERNGRAD, clip=None)],
     "dense_rule": [_case("bytes", INT8, dense_rule=DenseRule(min_elements=1 << 20))],
 }
-"""What each changes: the number of ``steps`` or of ``buckets``, the ``result`` (the loss), the collectives, or the ``bytes``."""
+"""What each changes: the number of ``steps`` or ``buckets``, the ``result`` (the loss), the collectives, or the ``bytes``."""
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "precision": [({"precision": "bf16"}, "fp32, not bf16")],
     "sharding": [({"sharding": name}, f"cannot run sharding {name}") for name in ("zero1", "zero2", "zero3")],

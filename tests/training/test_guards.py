@@ -55,7 +55,7 @@ def train(model: DDP, steps: int = 1, rank: int = 0) -> str:
         for _ in range(steps):
             model(torch.randn(5, 40, generator=generator)).square().mean().backward()
     except RuntimeError as error:
-        return str(error)
+        return f"{type(error).__name__}: {error}"
     return "no error"
 
 

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.strategy import ring_bytes
+from paceline.training.errors import LostRank
 from paceline.training.meter import Meter
 
 T = TypeVar("T")
@@ -23,8 +24,8 @@ Steps = Generator["Pending[Any]", Any, T]
 NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
-class WireError(RuntimeError):
-    """A collective failed: a peer or its link is lost, or the time is up. Internal; ``LostRank`` is what users see."""
+class WireError(LostRank):
+    """A collective failed: a peer or its link is lost, or the time is up. Nobody has asked yet which rank it was."""
 
 
 @contextmanager

@@ -13,16 +13,13 @@ import torch.distributed as dist
 from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode_into, vector
 from paceline.errors import UserError
 from paceline.training.collectives import collective
+from paceline.training.errors import ReplicasDiverged
 from paceline.training.tensor_layout import Part, Tensor
 
 _log = logging.getLogger("paceline")
 
 KEPT = 0.5  # of the energy; less than this and a warning is due
 WATCH_EVERY = 100  # steps
-
-
-class ReplicasDiverged(RuntimeError):
-    """The workers no longer hold the same weights."""
 
 
 def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[Tensor]) -> None:

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.training.collectives import Wire, own_group
 from paceline.training.consistency import same_weights
-from paceline.training.exchange_thread import Exchanges
+from paceline.training.exchange_thread import Exchanges, Future
 from paceline.training.gradient_sample import Sample
 from paceline.training.meter import Meter
 from paceline.training.tensor_layout import trained
@@ -44,6 +44,7 @@ class Attached(ABC):
         self._weights = [p for p in model.module.parameters() if p.requires_grad]
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
         self._nonfinite = False  # in this step, on any rank
+        self._shadowed: list[Future] = []  # buckets of a step that this rank takes part in without data
         # One thread: groups keep their order, and the backward pass goes on meanwhile.
         self._work = Exchanges(group)
 
@@ -52,6 +53,20 @@ class Attached(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
+
+    def _to_ddp(self, future: Future, last: bool) -> Future:
+        """The future that DDP waits for. At the end of the step, what went wrong is raised with its type."""
+        if not outside_backward():
+            if last:
+                self._work.raise_after_backward()
+            return future
+        self._shadowed.append(future)
+        if last:
+            for waiting in self._shadowed:
+                waiting.wait()
+            self._shadowed.clear()
+            self._work.check()
+        return future
 
     @abstractmethod
     def _rescale(self, ratio: float) -> None:
@@ -70,6 +85,11 @@ class Attached(ABC):
         self._nonfinite = False
         if self._check_every and self.step % self._check_every == 0:
             same_weights(self.wire.group, self._weights, self.wire.device)
+
+
+def outside_backward() -> bool:
+    """Whether DDP calls the hook for a rank that has run out of data under ``model.join()``: it exchanges zeros."""
+    return torch._C._current_graph_task_id() == -1
 
 
 def finish_queued(buffer: torch.Tensor) -> None:

@@ -15,11 +15,10 @@ from paceline.training.auto import Auto
 from paceline.training.bucketing import Groups
 from paceline.training.collectives import WireError
 from paceline.training.exchange_group import Plan, exchange_group, is_finite, room, share
-from paceline.training.exchange_thread import Future, promise, result
+from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.hooks.base import Attached, finish_queued
 from paceline.training.hooks.state import State, check_same_way, check_tensors, own_state, well_formed
-from paceline.training.liveness import LostRank
 from paceline.training.noise_scale import NoiseMeter
 from paceline.training.tensor_layout import Layout, Tensor
 from paceline.training.ways import Way, make_plan
@@ -96,7 +95,7 @@ class Hook(Attached):
         else:
             for group in self._groups.add(bucket, future):
                 self._work.submit(partial(self._run, group.parts, group.last), group.finished)
-        return future.then(result)
+        return self._to_ddp(future, last)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Replace ``gradient`` (all trained elements, flat) by its mean over the workers; for measuring."""
@@ -104,6 +103,7 @@ class Hook(Attached):
         parts = dict(zip((t.name for t in self.tensors), gradient.split([t.elements for t in self.tensors]), strict=True))
         self._work.submit(lambda: self._run(parts, False, gradient), [(gradient, done)])
         done.wait()
+        self._work.check()
 
     def state_dict(self) -> State:
         """What resuming needs of this rank: position and seed of the draws, residuals, momentum. Keep every rank's."""
@@ -241,6 +241,3 @@ def _fail(error: Exception) -> None:
 def paceline_hook(state, bucket):  # type: ignore[no-untyped-def]
     """What DDP calls; it reads annotations of the signature and accepts none that are strings."""
     return state.submit(bucket)
-
-
-__all__ = ["Hook", "LostRank", "paceline_hook"]

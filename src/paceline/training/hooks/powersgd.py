@@ -19,7 +19,7 @@ from paceline.strategy.formats import FP32
 from paceline.training.bucketing import Group, Groups
 from paceline.training.collectives import collective
 from paceline.training.exchange_group import is_finite
-from paceline.training.exchange_thread import Future, promise, result
+from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import allreduce
 from paceline.training.hooks.base import Attached
 from paceline.training.hooks.state import well_formed
@@ -63,7 +63,7 @@ class PowerSGD(Attached):
         self.meter.bucket_ready()
         for group in self._groups.add(bucket, future):
             self._work.submit(partial(self._exchange, group), group.finished)
-        return future.then(result)
+        return self._to_ddp(future, bucket.is_last())
 
     def _exchange(self, group: Group) -> None:
         """A NaN or an infinity would stay in the residuals and the factors: such a group passes PyTorch's hook by."""

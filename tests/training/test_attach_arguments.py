@@ -168,7 +168,6 @@ def both(rank: int, workers: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", EXECUTED)
-@pytest.mark.xfail(strict=True, reason="attach takes no GradientExchange, and ignores or stumbles over some arguments")
 def test_an_argument_that_is_given_changes_what_a_step_does(name: str) -> None:
     for seen in launch_once(both, 2):
         default, given = seen[name]
@@ -176,7 +175,6 @@ def test_an_argument_that_is_given_changes_what_a_step_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.xfail(strict=True, reason="attach takes no GradientExchange, and ignores or stumbles over some arguments")
 def test_what_cannot_be_executed_is_refused(name: str) -> None:
     for seen in launch_once(both, 2):
         assert REFUSED[name][1] in seen["refused"][name]
@@ -189,7 +187,6 @@ def test_every_argument_is_tried() -> None:
     assert all(any(name.startswith(argument[:6]) for name in REFUSED) for argument in arguments)
 
 
-@pytest.mark.xfail(strict=True, reason="attach takes no GradientExchange, and ignores or stumbles over some arguments")
 def test_another_model_than_ddps_is_refused() -> None:
     for seen in launch_once(both, 2):
         assert [said.partition(";")[0] for said in seen["models"]] == [
@@ -226,7 +223,6 @@ def as_a_value(rank: int, workers: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["int8", "terngrad", "powersgd"])
-@pytest.mark.xfail(strict=True, reason="attach takes no GradientExchange, and ignores or stumbles over some arguments")
 def test_keywords_build_the_value_that_can_be_given_too(name: str) -> None:
     for seen in launch_once(as_a_value, 2):
         value, keywords = seen[name]
@@ -234,7 +230,6 @@ def test_keywords_build_the_value_that_can_be_given_too(name: str) -> None:
         assert np.any(value[0])
 
 
-@pytest.mark.xfail(strict=True, reason="attach takes no GradientExchange, and ignores or stumbles over some arguments")
 def test_attach_without_torch_says_what_to_install() -> None:
     source = str(Path(paceline.__file__).parents[1])
     code = f"""
@@ -255,6 +250,5 @@ for name in ("attach", "LARS"):
     ], done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="attach takes no GradientExchange, and ignores or stumbles over some arguments")
 def test_a_silent_link_is_given_up_after_minutes() -> None:
     assert 60 <= inspect.signature(attach).parameters["timeout_s"].default <= 600

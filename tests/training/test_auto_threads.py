@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -56,8 +55,7 @@ def one_thread_is_late(rank: int, workers: int) -> dict[str, Any]:
     return {"steps": hook.step, "small buckets": sum(size < LARGE for size in sizes)}
 
 
-@pytest.mark.xfail(strict=True, reason="ranks try different sizes, and gloo aborts the process")
 def test_ranks_try_the_same_sizes_though_the_exchange_of_one_comes_late() -> None:
     for seen in launch_once(one_thread_is_late, 2):
-        assert seen["small buckets"] >= STEPS - 1
+        assert seen["small buckets"] >= auto.WARM + auto.TIMED - 1
         assert seen["steps"] == STEPS

@@ -15,9 +15,9 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import oracle
 from distributed import launch_once
-from paceline.strategy import COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
+from paceline.strategy import CLIP, COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
 from paceline.training import exchange_group as group
-from paceline.training.attach import CLIP, attach, wrap
+from paceline.training.attach import attach, wrap
 from paceline.training.consistency import ReplicasDiverged
 from paceline.training.data import Dataset
 from paceline.training.loop import Trainer, make_optimizer

@@ -21,7 +21,6 @@ LONGEST = HEADER_BYTES + 4 * COUNT
 
 @pytest.mark.parametrize("length", [1 << 62, 1 << 31, LONGEST + 1, -1, -(1 << 62)])
 @pytest.mark.parametrize("exchange", sorted(CHUNKED))
-@pytest.mark.xfail(strict=True, reason="an announced length is allocated as it is")
 def test_a_forged_length_is_refused_before_it_is_allocated(exchange: str, length: int, monkeypatch: Any) -> None:
     allocated: list[int] = []
 
@@ -29,7 +28,7 @@ def test_a_forged_length_is_refused_before_it_is_allocated(exchange: str, length
         for name in ("all_to_all", "shift"):
             _record(wire, name, allocated)
         values = torch.linspace(-1, 1, COUNT)
-        exchange_streams([(CodecStream(codecs.get("topk"), values, counter.Key(1, 1), 0), exchange)], wire, 1 << 20)
+        exchange_streams([(CodecStream(codecs.get("inceptionn"), values, counter.Key(1, 1), 0), exchange)], wire, 1 << 20)
 
     def forged(message: torch.Tensor) -> torch.Tensor:
         return torch.tensor([length if message.numel() else 0]).view(torch.uint8)
@@ -54,11 +53,9 @@ def _record(wire: Any, name: str, allocated: list[int]) -> None:
 def test_lengths_that_are_true_pass(exchange: str) -> None:
     def rank(wire: Any) -> torch.Tensor:
         values = torch.linspace(-1, 1, COUNT)
-        exchange_streams(
-            [(CodecStream(codecs.get("topk", density=1.0), values, counter.Key(1, 1), 0), exchange)], wire, 1 << 20
-        )
+        exchange_streams([(CodecStream(codecs.get("inceptionn"), values, counter.Key(1, 1), 0), exchange)], wire, 1 << 20)
         return values
 
     results = LocalGroup(3).run(rank)
     assert all(torch.equal(values, results[0]) for values in results)
-    torch.testing.assert_close(results[0], 3 * torch.linspace(-1, 1, COUNT))
+    torch.testing.assert_close(results[0], 3 * torch.linspace(-1, 1, COUNT), rtol=0, atol=3e-2)

@@ -81,7 +81,6 @@ def _set(model: DDP, weights: Any) -> None:
 
 
 @pytest.mark.parametrize("case", SAVED)
-@pytest.mark.xfail(strict=True, reason="states hold NumPy's numbers")
 def test_a_state_passes_through_torch_load_as_it_is_by_default(case: str) -> None:
     for seen in launch_once(loaded_by_default, 2):
         assert seen[case] is True, seen[case]
@@ -148,7 +147,6 @@ def checkpointed(rank: int, workers: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CHECKPOINTED)
-@pytest.mark.xfail(strict=True, reason="the state of a fresh hook has no residuals to load into")
 def test_a_distributed_checkpoint_keeps_residuals(case: str) -> None:
     for seen in launch_once(checkpointed, 2):
         assert seen[case] == (5, True)

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.training import daemon_threads as daemons
-from paceline.training.collectives import WireError
+from paceline.training.collectives import Wire, WireError
 from paceline.training.liveness import Roll
 
 _log = logging.getLogger("paceline")
@@ -45,9 +45,9 @@ class Exchanges:
     ``raise_after_backward``, with its type.
     """
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
-        self._roll = Roll(group)
+    def __init__(self, wire: Wire) -> None:
+        self._rank, self._ranks, self._soundness = wire.rank, wire.world_size, wire.soundness
+        self._roll = Roll(wire.group)
         self._failed: Exception | None = None
         self._work = Background(self, "paceline-exchange")
 
@@ -62,6 +62,7 @@ class Exchanges:
             exchange()
         except Exception as error:
             lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
+            self._soundness.sound = False
             self._failed = self._roll.verdict(error) if lost else error
             told = self._failed
             _log.error("rank %d: the exchange failed: %s: %s", self._rank, type(told).__name__, told)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -178,7 +177,7 @@ def _machines(o: argparse.Namespace) -> Cluster:
     if o.nodes > 1 and not o.network and seen.network.kind == "loopback":
         raise UserError(f"{o.nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
     between = hardware.network(o.network) if o.network else seen.network
-    return replace(seen, devices_per_node=o.devices_per_node, num_nodes=o.nodes, network=between)
+    return seen.changed(devices_per_node=o.devices_per_node, num_nodes=o.nodes, network=between)
 
 
 def add_plan(group: Any, command: Callable[..., argparse.ArgumentParser], run: Callable[..., Any]) -> None:

@@ -22,7 +22,6 @@ def test_predict(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (prediction.strategy, prediction.step_time_s) == (asked["strategy"], asked["step_time_s"])
 
 
-@pytest.mark.xfail(strict=True, reason="the optimizer that is left out has no cost on a server")
 @pytest.mark.parametrize("name", ["bert-large", "resnet-50"])
 def test_predict_asynchronous(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     strategy = Strategy.of(world_size=2, global_batch_size=8)
@@ -31,13 +30,7 @@ def test_predict_asynchronous(name: str, capsys: pytest.CaptureFixture[str]) -> 
     assert (prediction.to_json()["strategy"], prediction.result.samples_per_s) == (asked["strategy"], asked["samples_per_s"])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("bert-large", marks=pytest.mark.xfail(strict=True, reason="a Space takes momentum for every network")),
-        "resnet-50",
-    ],
-)
+@pytest.mark.parametrize("name", ["bert-large", "resnet-50"])
 def test_plan(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The samples of a plan without any are one million."""
     clusters = (cluster("A100", 1, 1),)

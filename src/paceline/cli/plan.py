@@ -31,7 +31,6 @@ from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.reporting import answers
 from paceline.reporting.planning import plan_text
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
-from paceline.strategy.optimizer import usual_optimizer
 from paceline.workload import workload
 
 EXAMPLE = """example:
@@ -92,11 +91,11 @@ def _best(o: argparse.Namespace) -> Plan:
         exchanges=_only("exchange", o.exchange, EXCHANGES),
         servers=_servers(o.servers or [1], wanted),
         shardings=_only("sharding", o.sharding, SHARDINGS),
-        optimizer=o.optimizer or work.optimizer(o.global_batch or ()) or usual_optimizer(network),
+        optimizer=o.optimizer or "",
         max_loss=o.max_loss,
     )
-    if space.optimizer not in OPTIMIZERS:
-        raise unknown("optimizer", space.optimizer, OPTIMIZERS)
+    if o.optimizer and o.optimizer not in OPTIMIZERS:
+        raise unknown("optimizer", o.optimizer, OPTIMIZERS)
     if not 0 <= o.max_loss < float("inf"):
         raise UserError(f"--max-loss {o.max_loss:g}", "give points of accuracy from 0 up, such as 0.5")
     for batch in space.batches:

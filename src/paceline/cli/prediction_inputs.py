@@ -16,7 +16,6 @@ from paceline.planning.explain import Explained, explain
 from paceline.prediction import Prediction, predict
 from paceline.prediction.correction import Correction, fit
 from paceline.strategy import Strategy, parse_options
-from paceline.strategy.optimizer import usual_optimizer
 from paceline.units import parse_bytes
 from paceline.workload import Workload, workload
 
@@ -41,7 +40,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
         grad_accum_steps=o.grad_accum,
         sharding=o.sharding,
         recompute=o.recompute,
-        optimizer=o.optimizer or usual_optimizer(network),
+        optimizer=o.optimizer or "",
     )
     return network, machines, strategy
 

@@ -21,7 +21,7 @@ DEFAULTS: dict[str, Any] = {
     "compression": "dense",
     "exchange": "",
     "options": (),
-    "optimizer": "momentum",
+    "optimizer": "",
     **dict.fromkeys(OPTIMIZER_OPTIONS),
     "lr": 0.0,
     "warmup": 0.0,

@@ -113,7 +113,7 @@ def probe_cluster(device: torch.device) -> Cluster:
 
     link = Link(name="measured link", kind="loopback", bandwidth=fact(rate), latency=fact(latency))
     cuda = device.type == "cuda"
-    memory = torch.cuda.get_device_properties(device).total_memory if cuda else _memory() / local
+    memory = torch.cuda.get_device_properties(device).total_memory if cuda else memory_bytes() / local
     here = Device(
         name=torch.cuda.get_device_name(device) if cuda else f"this machine ({cpu_name()}, {local} ranks)",
         kind="gpu" if cuda else "cpu",
@@ -126,7 +126,8 @@ def probe_cluster(device: torch.device) -> Cluster:
     return Cluster.of_nodes(here, local, ranks // local, link, link)
 
 
-def _memory() -> float:
+def memory_bytes() -> float:
+    """Memory of this machine, in bytes."""
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 

@@ -122,6 +122,7 @@ def predict_asynchronous(
             link), no network, too many workers, more servers than parts of the network; or as ``predict``.
     """
     _check(cluster, strategy)
+    strategy = strategy.settled(workload, cluster)
     one = strategy.changed(  # a worker keeps no state of an optimizer: that lies on the servers
         world_size=1, servers=1, exchange="", global_batch_size=strategy.micro_batch_size, optimizer="sgd"
     )

@@ -60,6 +60,7 @@ class Space:
         compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
             against dense in equal epochs; what was never measured is left out too.
         servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
+        optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
     """
 
     clusters: tuple[Cluster, ...]
@@ -72,7 +73,7 @@ class Space:
     accumulations: tuple[int, ...] = (1, 2, 4, 8)
     recomputes: tuple[bool, ...] = (False, True)
     buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
-    optimizer: str = "momentum"
+    optimizer: str = ""
     max_loss: float = MAX_LOSS
 
     def barred(self, work: Work) -> Mapping[str, str]:

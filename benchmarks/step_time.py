@@ -15,8 +15,8 @@ from pathlib import Path
 from rows import append
 
 from paceline.strategy import Strategy
-from paceline.training.job import Job
-from paceline.training.local import train_job
+from paceline.training.train import train_job
+from paceline.training.training_run import Job
 
 COLUMNS = (
     "workers",

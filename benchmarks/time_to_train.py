@@ -26,17 +26,17 @@ from statistics import fmean
 
 from rows import append
 
+from paceline.calibration.constants import efficiency
+from paceline.csv_rows import Row, read
 from paceline.hardware import device
 from paceline.prediction import predict
 from paceline.prediction.convergence import Convergence, Point, fit, mlperf
-from paceline.prediction.efficiency import efficiency
-from paceline.rows import Row, read
 from paceline.strategy import Strategy
 from paceline.validation import Info
 from paceline.validation.case import Case
-from paceline.validation.model import Model
+from paceline.validation.informed_predictor import Model
 from paceline.validation.sets import adapter
-from paceline.validation.sets.spelling import torus
+from paceline.validation.sets.hardware_aliases import torus
 from paceline.workload import workload
 
 NETWORKS = {"resnet": "resnet-50", "bert": "bert-large-mlm"}

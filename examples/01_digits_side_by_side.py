@@ -17,7 +17,7 @@ from pathlib import Path
 from paceline import Strategy, UserError, lab, train
 from paceline.reporting import render, write_report
 from paceline.rundir import RunDir
-from paceline.training.launch import WorkerFailed
+from paceline.training.launcher import WorkerFailed
 
 FILES = ("prediction.json", "record.jsonl", "predicted.trace.json", "measured.trace.json", "report.html", "checkpoint.pt")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Fact, Link
-from paceline.prediction.efficiency import Efficiency
 from paceline.workload.layers import Coverage, Layer, Operation, Parameter, Workload
 
 

@@ -211,8 +211,8 @@ def _reported(where: str, page: str, answer: Callable[[], Any], text: str, *more
 def _train(o: argparse.Namespace) -> Answer:
     from paceline.reporting import learning_text, render, write_report
     from paceline.rundir import RunDir
-    from paceline.training.local import train_job
     from paceline.training.options import job_from
+    from paceline.training.train import train_job
 
     job = job_from(o)
     record, prediction = train_job(job)
@@ -245,7 +245,7 @@ def _hardware_show(o: argparse.Namespace) -> Answer:
 
 def _hardware_probe(o: argparse.Namespace) -> Answer:
     from paceline.reporting.catalogue import device_text, link_text
-    from paceline.training.launch import probe
+    from paceline.training.launcher import probe
 
     machines = probe(o.workers)
     text = f"{device_text(machines.device)}\n\n{link_text(machines.network)}"
@@ -369,7 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except RuntimeError as error:
         from paceline.lab import HostFailed
-        from paceline.training.launch import WorkerFailed
+        from paceline.training.launcher import WorkerFailed
 
         if not isinstance(error, WorkerFailed | HostFailed):
             raise

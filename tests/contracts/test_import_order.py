@@ -15,16 +15,17 @@ SRC = Path(paceline.__file__).parent
 ORDER = (
     "_native",
     "errors",
-    "rows",
+    "csv_rows",
     "units",
     "lab",
     "hardware",
     "workload",
     "strategy",
     "record",
-    "trace",
-    "trust",
+    "chrome_trace",
+    "trust_history",
     "rundir",
+    "calibration",
     "prediction",
     "codecs",
     "models",
@@ -75,7 +76,7 @@ def _loaded(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def package(module: str) -> str:
-    """``paceline.training.hook`` is of ``training``; the package's own file is ``__init__``."""
+    """``paceline.training.hooks.ddp`` is of ``training``; the package's own file is ``__init__``."""
     return [*module.split("."), "__init__"][1]
 
 

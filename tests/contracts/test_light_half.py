@@ -22,7 +22,7 @@ LIGHT = sorted(
         for path in SRC.rglob("*.py")
         if not path.relative_to(SRC).as_posix().startswith(HEAVY_PACKAGES) and path.name != "__main__.py"
     }
-    | {"paceline.training", "paceline.training.options", "paceline.training.job"}
+    | {"paceline.training", "paceline.training.options", "paceline.training.training_run"}
 )
 
 BLOCK = """

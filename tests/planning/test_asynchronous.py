@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from paceline.calibration.constants import TYPICAL
 from paceline.errors import UserError
 from paceline.hardware import Cluster, device
 from paceline.planning.asynchronous import LAB, MOST_PARTS, AsyncPrediction, parts, predict_asynchronous
 from paceline.prediction import Observation, fit, predict
-from paceline.prediction.efficiency import TYPICAL
 from paceline.strategy import Strategy
 from paceline.workload import workload
 from prediction_toys import make_cluster, make_workload

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import samples
+from paceline.chrome_trace import read_chrome_trace
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import explain
 from paceline.prediction import predict
-from paceline.prediction.relief import reliefs
+from paceline.prediction.bottleneck import reliefs
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
-from paceline.trace import read_chrome_trace
 from paceline.workload import workload
 
 RESNET = workload("resnet-50")

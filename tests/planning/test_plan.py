@@ -16,7 +16,7 @@ from paceline.hardware import cluster
 from paceline.planning import Goal, Space, Work, parse_goal, plan
 from paceline.planning.ranking import PLAIN, TIE
 from paceline.planning.space import Tally, candidates, worlds
-from paceline.planning.why import matches, parse_wanted
+from paceline.planning.strategy_text import matches, parse_wanted
 from paceline.prediction import Observation, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.convergence import Point, accuracies, fit, mlperf

@@ -11,7 +11,7 @@ import samples
 from command import answer, run
 from paceline.hardware import cluster
 from paceline.planning import Goal, Space, Work, plan
-from paceline.planning.recipes import TUNED, Recipes, of_records
+from paceline.planning.learning_rates import TUNED, Recipes, of_records
 from paceline.planning.space import worlds
 from paceline.prediction.convergence import mlperf
 from paceline.record import RunRecord

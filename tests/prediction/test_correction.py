@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import samples
+from paceline.calibration.link_fit import ObservedLinks, slower
 from paceline.errors import UserError
 from paceline.hardware import Cluster, cluster
 from paceline.prediction import Observation, Prediction, fit, predict
 from paceline.prediction.correction import MOST
-from paceline.prediction.links import ObservedLinks, slower
 from paceline.strategy import Strategy
 from paceline.workload import workload
 

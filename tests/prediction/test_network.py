@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.hardware import Cluster
 from paceline.hardware import cluster as named_cluster
-from paceline.prediction.efficiency import TYPICAL, Efficiency
 from paceline.prediction.network import (
     ALGORITHMS,
     collective_seconds,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paceline.calibration.constants import TYPICAL
 from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Calibration, Line, Prediction, predict
 from paceline.prediction.costs import RESOURCES, ExchangeCost, Stage, codec_seconds, slowest
-from paceline.prediction.efficiency import TYPICAL
 from paceline.prediction.timeline import Pieces, _placed_stages, place
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Coverage, workload

@@ -9,10 +9,10 @@ import pytest
 
 import samples
 from paceline import hardware
+from paceline.calibration.records import observations
 from paceline.errors import UserError
 from paceline.prediction import predict
 from paceline.prediction.correction import fit
-from paceline.prediction.records import observations
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.workload import workload

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline import hardware
+from paceline.calibration.constants import TYPICAL, efficiency
+from paceline.calibration.uncertainty import Z80, Sigmas, interval, spread
 from paceline.prediction import Calibration, Line, predict
-from paceline.prediction.efficiency import TYPICAL, efficiency
-from paceline.prediction.uncertainty import Z80, Sigmas, interval, spread
 from paceline.strategy import Strategy
 from paceline.workload import workload
 

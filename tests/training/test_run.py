@@ -22,8 +22,10 @@ from paceline.hardware import probe
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import Recipe
-from paceline.training import checkpoint, local, profile, worker
-from paceline.training.job import Job
+from paceline.training import calibrate as profile
+from paceline.training import checkpoint, worker
+from paceline.training import train as local
+from paceline.training.training_run import Job
 
 MODEL, DATA = "user_module:network", "user_module:samples"
 
@@ -286,9 +288,9 @@ def children(pid: int) -> dict[int, str]:
 
 START = """
 import sys, time
-from paceline.training import local
-from paceline.training.job import Job
-from paceline.training.launch import WorkerFailed
+from paceline.training import train as local
+from paceline.training.training_run import Job
+from paceline.training.launcher import WorkerFailed
 try:
     local.train_job(Job.from_json(sys.argv[1]))
 except WorkerFailed as error:

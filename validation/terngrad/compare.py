@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from paceline.calibration.constants import HIGH, LOW, TYPICAL
 from paceline.hardware import cluster as make_cluster
 from paceline.prediction import Prediction, predict
-from paceline.prediction.efficiency import HIGH, LOW, TYPICAL
 from paceline.record import environment
 from paceline.strategy import Strategy
 from paceline.workload import workload

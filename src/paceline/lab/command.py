@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline import lab
 from paceline.errors import UserError
-from paceline.lab.plan import link_text
+from paceline.lab.topology import link_text
 from paceline.units import format_seconds
 
 EXAMPLE = """example:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paceline.calibration.records import run_records
 from paceline.errors import UserError
 from paceline.planning.goal import Goal
-from paceline.planning.recipes import Recipes, of_records
-from paceline.planning.work import Work, parse_penalties
+from paceline.planning.learning_rates import Recipes, of_records
+from paceline.planning.training_target import Work, parse_penalties
 from paceline.prediction import convergence
 from paceline.prediction.convergence import Convergence
-from paceline.prediction.records import run_records
 from paceline.record import RunRecord
 from paceline.workload import Workload
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from paceline.calibration.constants import TYPICAL, Efficiency
+from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
@@ -23,10 +25,8 @@ from paceline.prediction.asynchronous.simulate import simulate
 from paceline.prediction.compute import layer_seconds, optimizer_seconds
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import run_again
-from paceline.prediction.efficiency import TYPICAL, Efficiency
-from paceline.prediction.lazy import lazy
+from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.predict import Prediction, predict
-from paceline.prediction.uncertainty import Z80
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
 from paceline.units import format_bandwidth, format_seconds

@@ -9,13 +9,13 @@ from functools import partial
 
 import numpy as np
 
+from paceline.calibration.constants import TYPICAL, Efficiency
+from paceline.calibration.uncertainty import Z80
 from paceline.planning.goal import Array
 from paceline.planning.space import Candidate, Tally
 from paceline.prediction import Prediction, predict
 from paceline.prediction.batch import Steps, step_seconds
 from paceline.prediction.correction import Correction
-from paceline.prediction.efficiency import TYPICAL, Efficiency
-from paceline.prediction.uncertainty import Z80
 from paceline.workload.layers import Workload
 
 

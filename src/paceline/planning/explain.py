@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.calibration.constants import TYPICAL, Efficiency
+from paceline.chrome_trace import chrome_trace
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.scaling import curves, scaling
 from paceline.prediction import Prediction, predict
-from paceline.prediction.efficiency import TYPICAL, Efficiency
-from paceline.prediction.explain import critical_path
-from paceline.prediction.relief import Relief, reliefs
+from paceline.prediction.bottleneck import Relief, reliefs
+from paceline.prediction.explanation import critical_path
 from paceline.record import Event, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
-from paceline.trace import chrome_trace
 from paceline.units import format_seconds
 from paceline.workload.layers import Workload
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from paceline import hardware
+from paceline.calibration.constants import efficiency
+from paceline.calibration.records import is_probe, machine, observations
 from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.prices import parse_prices
@@ -21,12 +23,10 @@ from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space, worlds
+from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.planning.whatif import WhatIf, parse_change, whatif
-from paceline.planning.why import Wanted, parse_wanted
 from paceline.prediction import Prediction, predict
 from paceline.prediction.correction import Correction, fit
-from paceline.prediction.efficiency import efficiency
-from paceline.prediction.records import is_probe, machine, observations
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy, parse_options
 from paceline.strategy.arguments import add_exchange_arguments
 from paceline.strategy.optimizer import usual_optimizer

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.errors import UserError
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
@@ -18,12 +19,11 @@ from paceline.planning.goal import Goal, money
 from paceline.planning.ranking import PLAIN, TIE, Table, by_devices, distinct, front, preferred, ranked, table_of
 from paceline.planning.scaling import scaling
 from paceline.planning.space import Candidate, Space, Tally, candidates
-from paceline.planning.why import POINTLESS, Wanted, describe, illegal, matches, saves_memory
-from paceline.planning.work import Work
+from paceline.planning.strategy_text import POINTLESS, Wanted, describe, illegal, matches, saves_memory
+from paceline.planning.training_target import Work
 from paceline.prediction import Correction, predict
 from paceline.prediction.batch import Steps
 from paceline.prediction.convergence import accuracies, accuracy_notes, networks
-from paceline.prediction.efficiency import TYPICAL, Efficiency
 from paceline.units import format_gib
 from paceline.workload.layers import Workload
 

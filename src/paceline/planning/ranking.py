@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError
 from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
 from paceline.planning.evaluate import log_spread
 from paceline.planning.goal import Array, Goal
 from paceline.planning.space import Candidate, Tally
-from paceline.planning.why import describe, difference
-from paceline.planning.work import Work
+from paceline.planning.strategy_text import describe, difference
+from paceline.planning.training_target import Work
 from paceline.prediction import Prediction
-from paceline.prediction.uncertainty import Z80
 from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.workload.layers import Workload
 

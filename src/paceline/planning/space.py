@@ -10,7 +10,7 @@ from itertools import product
 
 from paceline.errors import UserError
 from paceline.hardware import PRECISIONS, Cluster
-from paceline.planning.work import Work
+from paceline.planning.training_target import Work
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, Strategy
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS

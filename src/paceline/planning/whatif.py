@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from paceline import hardware
+from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError, unknown
 from paceline.hardware import Cluster, Link
 from paceline.hardware.prices import price
 from paceline.planning.evaluate import log_spread
 from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
-from paceline.planning.why import ALIASES, EXAMPLES, fixed, yes_or_no
-from paceline.planning.work import MILLION
+from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
+from paceline.planning.training_target import MILLION
 from paceline.prediction import Prediction, predict
 from paceline.prediction.convergence import epoch_samples
-from paceline.prediction.uncertainty import Z80
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.units import parse_bytes
 from paceline.workload.layers import Workload

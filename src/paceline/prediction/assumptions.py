@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paceline.calibration.calibration import Calibration
+from paceline.calibration.constants import HIGH, LOW, TYPICAL, Efficiency
+from paceline.calibration.held_out_error import HeldOut
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.calibration import Calibration
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
-from paceline.prediction.efficiency import HIGH, LOW, TYPICAL, Efficiency
-from paceline.prediction.held_out import HeldOut
+from paceline.prediction.exchange_plan import blocks
 from paceline.prediction.memory import reserve_bytes
-from paceline.prediction.plans import blocks
 from paceline.strategy.exchange import CHUNK_ELEMENTS
 from paceline.strategy.formats import INCEPTIONN_BITS
 from paceline.strategy.optimizer import OPTIMIZERS

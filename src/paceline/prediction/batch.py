@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.compute import layer_seconds
 from paceline.prediction.costs import ExchangeSeconds, exchange_seconds, run_again, slowest, update_seconds
-from paceline.prediction.efficiency import TYPICAL, Efficiency
+from paceline.prediction.exchange_plan import Array, Ints, exchange_plan, plan_key
 from paceline.prediction.memory import fixed_bytes, reserve_bytes, sample_bytes
-from paceline.prediction.plans import Array, Ints, exchange_plan, plan_key
 from paceline.prediction.predict import check_fits_together, on_nodes
 from paceline.prediction.timeline import Pieces, place, sums, unit_bounds
 from paceline.strategy.sharding import SHARDINGS

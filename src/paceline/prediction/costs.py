@@ -13,14 +13,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.calibration import Calibration
+from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.calibration import Calibration
 from paceline.prediction.compute import Seconds, layer_seconds, memory_rate, optimizer_seconds
-from paceline.prediction.efficiency import Efficiency
+from paceline.prediction.exchange_plan import Array, ExchangePlan, Job, Work, blocks
 from paceline.prediction.network import phase_seconds
-from paceline.prediction.plans import Array, ExchangePlan, Job, Work, blocks
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
@@ -271,7 +271,7 @@ def _job_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> 
 def codec_seconds(compression: Compression, work: Work, count: int, device: Device, efficiency: Efficiency) -> float:
     """Seconds of a codec over ``count`` elements on one device.
 
-    It streams through memory; on a CPU the cores' rate (``strategy/rates.py``) may be what limits it.
+    It streams through memory; on a CPU the cores' rate (``strategy/codec_rates.py``) may be what limits it.
     """
     moved = compression.encode_bytes if work == "encode" else compression.decode_bytes
     seconds = moved * count / memory_rate(device, efficiency)

@@ -7,7 +7,7 @@ PyTorch FSDP, VLDB 16(12), section 3.
 from __future__ import annotations
 
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
-from paceline.prediction.plans import ExchangePlan, blocks
+from paceline.prediction.exchange_plan import ExchangePlan, blocks
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy

@@ -7,23 +7,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from paceline.calibration import constants as levels
+from paceline.calibration.calibration import Calibration
+from paceline.calibration.constants import TYPICAL, Efficiency
+from paceline.calibration.held_out_error import held_out
+from paceline.calibration.uncertainty import Z80, interval
+from paceline.calibration.uncertainty import spread as spread_of
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.prediction import efficiency as levels
 from paceline.prediction.assumptions import assumptions
-from paceline.prediction.calibration import Calibration
 from paceline.prediction.compute import layer_seconds
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import StepCosts, calibrated_costs, catalogue_costs
-from paceline.prediction.efficiency import TYPICAL, Efficiency
-from paceline.prediction.explain import explanation
-from paceline.prediction.held_out import held_out
-from paceline.prediction.lazy import lazy
+from paceline.prediction.exchange_plan import ExchangePlan, blocks, exchange_plan
+from paceline.prediction.explanation import explanation
+from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.memory import memory_breakdown
-from paceline.prediction.plans import ExchangePlan, blocks, exchange_plan
 from paceline.prediction.timeline import Pieces, Schedule, events, exposed_seconds, input_event, pieces, place, with_exchange
-from paceline.prediction.uncertainty import Z80, interval
-from paceline.prediction.uncertainty import spread as spread_of
 from paceline.record import Metrics
 from paceline.strategy.formats import Level
 from paceline.strategy.sharding import SHARDINGS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from paceline.strategy.compression import COMPRESSIONS
+from paceline.strategy.compression_options import Option
 from paceline.strategy.exchange import EXCHANGES
-from paceline.strategy.options import Option
 
 
 def add_exchange_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,10 +11,10 @@ from paceline.errors import UserError, unknown
 from paceline.hardware.device import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
 from paceline.strategy.compression import COMPRESSIONS, Compression
+from paceline.strategy.compression_options import Given
 from paceline.strategy.exchange import EXCHANGES, MOST_OTHERS, MOST_WORKERS, ONE_WAY, Traffic, describe
 from paceline.strategy.formats import Level
 from paceline.strategy.optimizer import OPTIMIZERS
-from paceline.strategy.options import Given
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharding import SHARDINGS, gathers, scatter, units
 

@@ -13,7 +13,7 @@ from paceline.training.options import add_arguments, job_from
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 a peer was lost or the replicas drifted apart, 2 a user's mistake."""
-    from paceline.training.job import Job
+    from paceline.training.training_run import Job
     from paceline.training.worker import prepare, run
 
     given = sys.argv[1:] if arguments is None else arguments

@@ -10,7 +10,7 @@ from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy, parse_options
 from paceline.strategy.arguments import add_exchange_arguments
 from paceline.strategy.recipe import SCALINGS
-from paceline.training.job import Job
+from paceline.training.training_run import Job
 
 DEFAULT_OUT = "runs/train"
 OPTIMIZER_OPTIONS = tuple(dict.fromkeys(name for one in OPTIMIZERS.values() for name in one.options))

@@ -21,20 +21,20 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.probe import join_group, on_gpus, probe_cluster
 from paceline.prediction import Prediction, predict
-from paceline.prediction.noise import batch_efficiency
+from paceline.prediction.noise_scale import batch_efficiency
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
 from paceline.strategy.recipe import Recipe
 from paceline.training import checkpoint
 from paceline.training.attach import attach, wrap
+from paceline.training.calibrate import calibrate, mean_over_ranks
 from paceline.training.data import Dataset, load
-from paceline.training.job import Job
 from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step, mixed_seed, options_of
-from paceline.training.noise import MEASURABLE
+from paceline.training.noise_scale import MEASURABLE
 from paceline.training.optimizers.layerwise import Layerwise
-from paceline.training.profile import calibrate, mean_over_ranks
 from paceline.training.progress import Progress
 from paceline.training.schedules import scheduler
+from paceline.training.training_run import Job
 from paceline.workload import Workload, call_factory, trace
 
 _TRANSFERS = 50  # of the trust ratios to the host, in a run

@@ -8,8 +8,8 @@ from dataclasses import replace
 from paceline.errors import UserError
 from paceline.lab import kernel
 from paceline.lab.kernel import CommandFailed
-from paceline.lab.plan import Plan
 from paceline.lab.state import State
+from paceline.lab.topology import Plan
 
 
 def make(wanted: Plan, say: Callable[[str], None]) -> State:

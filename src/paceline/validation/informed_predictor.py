@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
+from paceline.calibration.constants import MOST_DEVICES, ONE_DEVICE, SEVERAL_DEVICES, Efficiency, efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.prediction import Correction, Observation, Prediction, fit, predict
-from paceline.prediction.efficiency import MOST_DEVICES, ONE_DEVICE, SEVERAL_DEVICES, Efficiency, efficiency
 from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Case, HoldOut, Info, Software
 from paceline.validation.score import Estimate

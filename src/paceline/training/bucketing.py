@@ -15,8 +15,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.strategy import FIRST_BUCKET_BYTES, FUSE_BYTES, buckets, fuse
-from paceline.training.background import Future, Waiting
-from paceline.training.tensors import Tensor
+from paceline.training.exchange_thread import Future, Waiting
+from paceline.training.tensor_layout import Tensor
 
 
 @dataclass(frozen=True)

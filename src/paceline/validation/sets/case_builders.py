@@ -9,7 +9,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Link
 from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Setting
-from paceline.validation.sets.spelling import cluster
+from paceline.validation.sets.hardware_aliases import cluster
 from paceline.workload.catalogue import workload
 from paceline.workload.layers import Workload
 from paceline.workload.transformer import TransformerShape, transformer

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.compute import Seconds
 from paceline.prediction.costs import Resource, StepCosts, catalogue_costs, priced, run_again
-from paceline.prediction.efficiency import TYPICAL, Efficiency
-from paceline.prediction.plans import exchange_plan
+from paceline.prediction.exchange_plan import exchange_plan
 from paceline.prediction.predict import check_fits_together, on_nodes
 from paceline.prediction.timeline import exposed_seconds, pieces, place
 from paceline.strategy.sharding import SHARDINGS

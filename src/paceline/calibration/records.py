@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from paceline import hardware
+from paceline.calibration.observation import Observation
+from paceline.csv_rows import Row, read
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.probe import cluster_from_json
-from paceline.prediction.observation import Observation
 from paceline.record import RunRecord
-from paceline.rows import Row, read
 from paceline.rundir import RunDir
 from paceline.strategy.strategy import Strategy
 from paceline.workload import workload

@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode_into, vector
 from paceline.errors import UserError
-from paceline.training.tensors import Part, Tensor
-from paceline.training.wire import collective
+from paceline.training.collectives import collective
+from paceline.training.tensor_layout import Part, Tensor
 
 _log = logging.getLogger("paceline")
 

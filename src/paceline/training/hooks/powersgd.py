@@ -16,14 +16,14 @@ from paceline.errors import UserError
 from paceline.strategy import ring_bytes
 from paceline.strategy.compression import low_rank_factors
 from paceline.strategy.formats import FP32
-from paceline.training.attached import Attached
-from paceline.training.background import Future, promise, result
+from paceline.training.bucketing import Group, Groups
+from paceline.training.collectives import collective
+from paceline.training.exchange_group import is_finite
+from paceline.training.exchange_thread import Future, promise, result
 from paceline.training.exchanges import allreduce
-from paceline.training.group import is_finite
-from paceline.training.groups import Group, Groups
-from paceline.training.states import well_formed
+from paceline.training.hooks.base import Attached
+from paceline.training.hooks.state import well_formed
 from paceline.training.ways import Way
-from paceline.training.wire import collective
 
 _log = logging.getLogger("paceline")
 

@@ -9,13 +9,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.training.background import Exchanges
-from paceline.training.guards import same_weights
+from paceline.training.collectives import Wire, own_group
+from paceline.training.consistency import same_weights
+from paceline.training.exchange_thread import Exchanges
+from paceline.training.gradient_sample import Sample
 from paceline.training.meter import Meter
-from paceline.training.sample import Sample
-from paceline.training.tensors import trained
+from paceline.training.tensor_layout import trained
 from paceline.training.ways import Way
-from paceline.training.wire import Wire, own_group
 
 
 class Attached(ABC):

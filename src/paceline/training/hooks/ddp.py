@@ -11,18 +11,18 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.strategy import FP32
-from paceline.training.attached import Attached, finish_queued
 from paceline.training.auto import Auto
-from paceline.training.background import Future, promise, result
+from paceline.training.bucketing import Groups
+from paceline.training.collectives import WireError
+from paceline.training.exchange_group import Plan, exchange_group, is_finite, room, share
+from paceline.training.exchange_thread import Future, promise, result
 from paceline.training.exchanges import begin_allreduce
-from paceline.training.group import Plan, exchange_group, is_finite, room, share
-from paceline.training.groups import Groups
+from paceline.training.hooks.base import Attached, finish_queued
+from paceline.training.hooks.state import State, check_same_way, check_tensors, own_state, well_formed
 from paceline.training.liveness import LostRank
-from paceline.training.noise import NoiseMeter
-from paceline.training.states import State, check_same_way, check_tensors, own_state, well_formed
-from paceline.training.tensors import Layout, Tensor
+from paceline.training.noise_scale import NoiseMeter
+from paceline.training.tensor_layout import Layout, Tensor
 from paceline.training.ways import Way, make_plan
-from paceline.training.wire import WireError
 
 _log = logging.getLogger("paceline")
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from paceline.errors import UserError
-from paceline.training.feedback import divided
-from paceline.training.tensors import Tensor
+from paceline.training.error_feedback import divided
+from paceline.training.tensor_layout import Tensor
 from paceline.training.ways import Way
 
 State = dict[str, Any]

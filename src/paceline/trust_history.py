@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paceline.csv_rows import Row, read
 from paceline.errors import UserError
-from paceline.rows import Row, read
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ import torch
 
 from paceline.codecs import counter
 from paceline.codecs.ternary import Moments, Ternary
-from paceline.training.tensors import Part
+from paceline.training.tensor_layout import Part
 
 
 class Sample:

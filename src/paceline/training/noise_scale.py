@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from paceline.prediction.noise import NoiseScale
-from paceline.training.wire import Wire
+from paceline.prediction.noise_scale import NoiseScale
+from paceline.training.collectives import Wire
 
 MEASURABLE = ("dense", "bf16")
 """Compressions whose own error is too small to pass for signal."""

@@ -18,7 +18,7 @@ from paceline.codecs.container import HEADER_BYTES
 from paceline.codecs.counter import Key
 from paceline.codecs.dense import Fp32
 from paceline.codecs.ternary import Ternary, TernarySum
-from paceline.training.wire import NOTHING
+from paceline.training.collectives import NOTHING
 
 
 class Stream(Protocol):

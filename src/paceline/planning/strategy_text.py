@@ -10,7 +10,7 @@ from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster, device
 from paceline.planning.space import Candidate, Tally
 from paceline.prediction import predict
-from paceline.prediction.plans import blocks
+from paceline.prediction.exchange_plan import blocks
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.units import format_bytes, format_gib, format_seconds, parse_bytes
 from paceline.workload.layers import Workload

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from paceline.training.tensors import Layout, Part
+from paceline.training.tensor_layout import Layout, Part
 
 State = dict[str, torch.Tensor]
 

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
+from paceline.calibration.observation import Observation
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
-from paceline.prediction.observation import Observation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 

@@ -13,10 +13,10 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
 
+from paceline.calibration.protocols import BARE, NCCL, Protocol
+from paceline.calibration.uncertainty import Z80, Sigmas
 from paceline.errors import unknown
 from paceline.hardware.device import Link
-from paceline.prediction.protocols import BARE, NCCL, Protocol
-from paceline.prediction.uncertainty import Z80, Sigmas
 
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
@@ -166,7 +166,7 @@ def _read(name: str) -> dict[str, Any]:
     """A file of constants; what reads it is imported only here."""
     import tomllib
 
-    return tomllib.loads(files("paceline.prediction").joinpath(name).read_text(encoding="utf-8"))
+    return tomllib.loads(files("paceline.calibration").joinpath(name).read_text(encoding="utf-8"))
 
 
 @cache

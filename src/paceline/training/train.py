@@ -12,8 +12,8 @@ from paceline.record import Metrics, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import Scaling
-from paceline.training.job import Job
-from paceline.training.launch import run_workers
+from paceline.training.launcher import run_workers
+from paceline.training.training_run import Job
 
 
 def train(

@@ -10,9 +10,9 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from paceline.training import daemons
+from paceline.training import daemon_threads as daemons
+from paceline.training.collectives import WireError
 from paceline.training.liveness import Roll
-from paceline.training.wire import WireError
 
 _log = logging.getLogger("paceline")
 

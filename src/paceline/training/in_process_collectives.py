@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from paceline.strategy import ring_bytes
+from paceline.training.collectives import Pending, Wire
 from paceline.training.meter import Meter
-from paceline.training.wire import Pending, Wire
 
 T = TypeVar("T")
 

@@ -13,13 +13,13 @@ import torch.distributed as dist
 from paceline.codecs import Codec, backends, counter, ternary, vector
 from paceline.codecs.dense import Bf16, Fp32
 from paceline.strategy import CHUNK_ELEMENTS, carrier, shard_bounds
+from paceline.training.collectives import Wire
+from paceline.training.consistency import EnergyGuard
+from paceline.training.encoded_streams import CodecStream, Stream, TernaryStream
+from paceline.training.error_feedback import Feedback
 from paceline.training.exchanges import exchange_streams
-from paceline.training.feedback import Feedback
-from paceline.training.guards import EnergyGuard
-from paceline.training.sample import Sample
-from paceline.training.streams import CodecStream, Stream, TernaryStream
-from paceline.training.tensors import Layout, Part, gather, scatter
-from paceline.training.wire import Wire
+from paceline.training.gradient_sample import Sample
+from paceline.training.tensor_layout import Layout, Part, gather, scatter
 
 LARGEST = 2.0**100
 """Magnitude of a gradient that a codec is given at most: larger ones go dense, as their sums and residuals might overflow."""

@@ -46,7 +46,7 @@ def kind(software: str, nodes: int, corrected: bool) -> str:
 def _kinds() -> dict[str, HeldOut]:
     import tomllib
 
-    file = files("paceline.prediction").joinpath(FILE)
+    file = files("paceline.calibration").joinpath(FILE)
     if not file.is_file():  # nothing was validated yet: it is what the script that writes it predicts with
         return {}
     data = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paceline.errors import UserError
-from paceline.planning.recipes import TUNED, Recipes
+from paceline.planning.learning_rates import TUNED, Recipes
 from paceline.prediction.convergence import Convergence
 from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy

@@ -265,14 +265,12 @@ def test_a_row_without_a_commit_of_the_history_is_counted(tmp_path: Path, histor
     assert commits(path, history) == {"unknown": 1, "missing": 2, "there": 3}
 
 
-@pytest.mark.xfail(strict=True, reason="the page says that every row has a commit")
 def test_the_page_says_how_many_results_lack_a_commit() -> None:
     total = sum(len(rows(path)) for path in RESULTS.glob("*.csv"))
     said = f"{sum(UNKNOWN.values())} of {total:,} rows say `unknown`, {sum(MISSING.values())} name a commit"
     assert said in PAGE
 
 
-@pytest.mark.xfail(strict=True, reason="the tables' headings do not say that the workers are threads; 0.495 is shown as 0.50")
 def test_the_tables_of_the_page_are_those_of_the_results() -> None:
     import accuracy_summary
     import critical_batch_summary
@@ -294,7 +292,6 @@ def test_the_tables_of_the_page_are_those_of_the_results() -> None:
     assert len(lines) > 120 and not [line for line in lines if line and line not in PAGE.splitlines()]
 
 
-@pytest.mark.xfail(strict=True, reason="the page says 10 of 13")
 def test_the_page_says_in_how_many_runs_the_noise_scale_is_within_a_factor_of_two() -> None:
     import critical_batch_summary as critical
 
@@ -308,7 +305,6 @@ def test_the_page_says_in_how_many_runs_the_noise_scale_is_within_a_factor_of_tw
     assert f"{within} of the {len(ratios)} runs" in PAGE and f"{within} of {len(ratios)} runs" in PAGE
 
 
-@pytest.mark.xfail(strict=True, reason="the page says 40 to 72 %, and one row has 1.9 %")
 def test_the_page_says_what_the_faithful_codec_loses() -> None:
     measured = [r for r in rows(RESULTS / "inceptionn_ratio.csv") if r["codec"] == "inceptionn" and r["bound"] == "2^-10"]
     for network in ("lenet5", "cifar10-terngrad"):

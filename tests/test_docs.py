@@ -97,7 +97,6 @@ def test_the_planning_guide_runs_in_python(checkout: Path) -> None:
     assert done.returncode == 0 and "A100" in done.stdout, done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="the pages are of earlier predictions")
 @pytest.mark.parametrize("paper", ["terngrad", "inceptionn"])
 def test_the_validation_pages_say_what_their_scripts_print(paper: str) -> None:
     """Orderings and median errors, word for word."""

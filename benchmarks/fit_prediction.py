@@ -237,8 +237,8 @@ def _together(cases: Sequence[Case]) -> Table:
     parts, counts = [operation_table(case.workload) for case in cases], []
     for case, part in zip(cases, parts, strict=True):
         strategy = case.settings[0].strategy
-        again = 1 + strategy.recompute * ~part.backward
-        counts.append(strategy.grad_accum_steps * np.bincount(part.row, again, len(part.kind)))
+        again = 1 + strategy.parallelism.recompute * ~part.backward
+        counts.append(strategy.parallelism.micro_batches * np.bincount(part.row, again, len(part.kind)))
     owner = np.repeat(np.arange(len(cases)), [len(part.kind) for part in parts])
     each = np.concatenate(counts)
     batch = np.array([case.settings[0].strategy.micro_batch_size for case in cases], dtype=float)[owner]
@@ -282,7 +282,7 @@ def _plain_conv(case: Case, level: SoftwareLevel) -> float:
 
 def _update(case: Case, device: Device, e: Efficiency) -> float:
     strategy = case.settings[0].strategy
-    owned = case.workload.num_parameters / (1 if strategy.sharding == "ddp" else strategy.world_size)
+    owned = case.workload.num_parameters / (1 if strategy.parallelism.sharding == "ddp" else strategy.world_size)
     return sum(optimizer_seconds(OPTIMIZERS[strategy.optimizer], round(owned), len(case.workload.parameters), device, e))
 
 

@@ -170,7 +170,7 @@ def lamb() -> list[Result]:
     for short, long, devices, hours in LAMB:
         ends = [0.0, 0.0, 0.0]
         for network, batch, share in zip(networks, (short, long), (1 - LONG, LONG), strict=True):
-            way = Strategy(world_size=devices, global_batch_size=batch, precision="bf16", optimizer="lamb")
+            way = Strategy.of(world_size=devices, global_batch_size=batch, precision="bf16", optimizer="lamb")
             p = predict(network, torus(chip, devices), way, efficiency=software)
             steps = share * SEQUENCES / batch
             ends = [x + steps * s / MIN for x, s in zip(ends, (p.step_time_s, p.low_s, p.high_s), strict=True)]

@@ -107,7 +107,7 @@ def _observation(row: Row) -> Observation:
         return Observation(
             workload=workload(row.text("workload"), row.whole("seq_len")),
             cluster=cluster,
-            strategy=Strategy(
+            strategy=Strategy.of(
                 world_size=cluster.world_size,
                 global_batch_size=batch,
                 grad_accum_steps=whole("grad_accum"),

@@ -137,7 +137,7 @@ def job(o: argparse.Namespace, servers: int | None = None) -> tuple[Workload, Cl
     if o.exchange == "hierarchical" and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
     network = workload(o.workload, o.seq_len)
-    strategy = Strategy(
+    strategy = Strategy.of(
         world_size=machines.world_size,
         global_batch_size=o.global_batch,
         precision=o.precision,

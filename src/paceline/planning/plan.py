@@ -85,8 +85,10 @@ def plan(
     ranking = (best, *(table.choice(i, best) for i in distinct(order, table.made)[1:SHOWN]))
     pareto = tuple(table.choice(i) for i in front(table))
     counts = tuple(table.choice(i) for i in by_devices(table, order[0]))
-    shown = dict.fromkeys(one.strategy.compression for one in (*ranking, *pareto, *counts, *filter(None, [asked])))
-    others = [note for name in shown if name != best.strategy.compression for note in accuracy_notes(name)]
+    shown = dict.fromkeys(
+        one.strategy.gradient_exchange.compression for one in (*ranking, *pareto, *counts, *filter(None, [asked]))
+    )
+    others = [note for name in shown if name != best.strategy.gradient_exchange.compression for note in accuracy_notes(name)]
     return Plan(
         workload=workload.name,
         work=work.title,
@@ -130,7 +132,7 @@ def _at_once(made: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Tal
     costs, micro steps must not make it larger."""
     largest: dict[int, int] = {}
     for cluster, strategy in (made[i] for i in fitting.tolist()):
-        if strategy.grad_accum_steps == 1:
+        if strategy.parallelism.micro_batches == 1:
             largest[id(cluster)] = max(largest.get(id(cluster), 0), strategy.global_batch_size)
     kept = [i for i in fitting.tolist() if made[i][1].global_batch_size <= largest.get(id(made[i][0]), math.inf)]
     left_out.add("a batch that does not fit in one micro step, and nothing known of what it costs", len(fitting) - len(kept))
@@ -158,7 +160,7 @@ def _learning_rates(work: Work, best: Choice) -> str:
 def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
     """What compression is worth: the best with it against the best without."""
     score = goal.score(table.time_s, table.usd)
-    lossy = np.array([s.compression != "dense" for _, s in table.made])
+    lossy = np.array([s.gradient_exchange.compression != "dense" for _, s in table.made])
     limited = goal.limited(table.time_s, table.usd) <= goal.limit
     if not lossy.any():
         return "Compression was not tried."
@@ -170,8 +172,8 @@ def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
         return f"Compression does not pay: no strategy with it meets {goal}."
     other = int(with_it[score[with_it].argmin()])
     gain = float(score[dense] / score[other])
-    own = table.made[other][1].compression
-    name = f"{own} over {table.made[other][1].exchange}"
+    exchange = table.made[other][1].gradient_exchange
+    own, name = exchange.compression, str(exchange)
     what = "costs" if goal.by_cost else "takes"
     if abs(gain - 1) < PLAIN:
         return f"Compression does not pay: the best with it ({name}) gains less than {PLAIN:.0%} over dense."
@@ -212,7 +214,7 @@ def _why_not(
     said = f"{asked.title}: {asked.reason}."
     if goal.limited(np.array([asked.time_s]), np.array([asked.usd]))[0] > goal.limit:
         said += f" It does not meet {goal}."
-    if not table.work.known(asked.strategy.compression):
+    if not table.work.known(asked.strategy.gradient_exchange.compression):
         said += " This is for equal samples: how many more it takes to the target is unknown."
     return said, asked
 

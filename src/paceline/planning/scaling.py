@@ -40,7 +40,7 @@ def _at(
     some = replace(cluster, devices_per_node=local, num_nodes=nodes)
     for way in _ways(strategy, local, nodes):
         try:
-            here = replace(way, world_size=n, global_batch_size=batch, servers=min(way.servers, n))
+            here = way.changed(world_size=n, global_batch_size=batch, servers=min(way.gradient_exchange.servers, n))
             p: Prediction = predictor(workload, some, here)
         except UserError:
             continue
@@ -50,10 +50,10 @@ def _at(
 
 def _ways(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
     """The strategy, or without what makes no sense on so few."""
-    if strategy.exchange == "hierarchical":
+    if strategy.gradient_exchange.exchange == "hierarchical":
         if local > 1 and nodes > 1:
-            yield replace(strategy, ranks_per_node=local)
-        yield replace(strategy, exchange="", ranks_per_node=1)
+            yield strategy.changed(ranks_per_node=local)
+        yield strategy.changed(exchange="", ranks_per_node=1)
     else:
         yield strategy
 

@@ -117,7 +117,7 @@ def matches(one: Candidate, wanted: Wanted) -> bool:
     """Whether a candidate has every choice that is wanted."""
     cluster, strategy = one
     here = {"device": cluster.device.name, "nodes": cluster.num_nodes}
-    return all((here[k] if k in here else getattr(strategy, _FIELDS[k])) == v for k, v in wanted.items())
+    return all((here[k] if k in here else strategy.choice(_FIELDS[k])) == v for k, v in wanted.items())
 
 
 def describe(cluster: Cluster, s: Strategy) -> str:
@@ -125,11 +125,12 @@ def describe(cluster: Cluster, s: Strategy) -> str:
     many = f"{cluster.num_nodes} x {cluster.devices_per_node}" if cluster.num_nodes > 1 else f"{cluster.devices_per_node}"
     parts = [f"{many} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
     if s.world_size > 1:
-        way = s.exchange if s.servers == 1 else f"{s.exchange} of {s.servers}"
-        parts.append(s.sharding if s.sharding != "ddp" else f"{s.compression} over {way}")
-    if s.grad_accum_steps > 1:
-        parts.append(f"{s.grad_accum_steps} micro steps")
-    if s.recompute:
+        x = s.gradient_exchange
+        served = f"{x} of {x.servers}" if x.servers > 1 else str(x)
+        parts.append(s.parallelism.sharding if s.parallelism.sharding != "ddp" else served)
+    if s.parallelism.micro_batches > 1:
+        parts.append(f"{s.parallelism.micro_batches} micro steps")
+    if s.parallelism.recompute:
         parts.append("recomputing")
     if s.bucket_bytes != BUCKET_BYTES:
         parts.append(f"buckets of {format_bytes(s.bucket_bytes)}")
@@ -167,8 +168,6 @@ def illegal(
         fields = {"exchange": "parameter_server", **fields}
     if (fields.get("compression", "dense") != "dense" or "servers" in fields) and "sharding" not in fields:
         fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients: another choice, not the one asked about
-    if fields.get("compression", best.strategy.compression) != best.strategy.compression and "exchange" not in fields:
-        fields["exchange"] = ""
     if "servers" not in fields and "exchange" in fields:
         fields["servers"] = 1
     cluster = best.cluster
@@ -189,16 +188,16 @@ def illegal(
     if "workers" not in wanted:
         fields["world_size"] = cluster.world_size
     try:
-        strategy = replace(best.strategy, **fields)  # type: ignore[arg-type]
+        strategy = best.strategy.changed(**fields)
         p = predict(workload, cluster, strategy)
     except UserError as error:
         return f"{title} does not exist: {str(error).rstrip('.?')}."
     if not p.fits:
         missing = format_gib(p.memory_bytes - cluster.device.memory.value)
         return f"{title} does not fit: {missing} are missing with {describe(cluster, strategy)}."
-    if barred_for := barred.get(strategy.compression):
+    if barred_for := barred.get(strategy.gradient_exchange.compression):
         rate = p.samples_per_s / best.prediction.samples_per_s
-        pace = f"over {strategy.exchange} it would train {rate:.3g}x the best's samples a second"
+        pace = f"over {strategy.gradient_exchange.exchange} it would train {rate:.3g}x the best's samples a second"
         return f"{title} is left out: {pace}, but {barred_for}."
     tried = "; ".join(x.reason for x in left_out.excluded()[:2])
     return f"{title} is outside of what was tried ({tried})." if tried else f"{title} is outside of what was tried."

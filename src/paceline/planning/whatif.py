@@ -181,13 +181,14 @@ def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scali
         if scaled == "weak":
             fields["global_batch_size"] = strategy.global_batch_size * n // before
         elif scaled == "strong":
-            shares = n * fields.get("grad_accum_steps", strategy.grad_accum_steps)
+            shares = n * fields.get("grad_accum_steps", strategy.parallelism.micro_batches)
             fields["global_batch_size"] = _nearest_multiple(strategy.global_batch_size, shares)
-    if strategy.exchange == "hierarchical" and "exchange" not in fields:
+    if strategy.gradient_exchange.exchange == "hierarchical" and "exchange" not in fields:
         fields["ranks_per_node"] = cluster.devices_per_node
-    after = replace(strategy, world_size=n, **fields)
-    if cluster.num_nodes == 1 and (after.exchange, after.compression) == ("hierarchical", "dense"):
-        after = replace(after, exchange="allreduce", ranks_per_node=1)
+    after = strategy.changed(world_size=n, **fields)
+    x = after.gradient_exchange
+    if cluster.num_nodes == 1 and (x.exchange, x.compression) == ("hierarchical", "dense"):
+        after = after.changed(exchange="allreduce", ranks_per_node=1)
     return cluster, after, scaled
 
 
@@ -226,14 +227,14 @@ def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
     """What a change sets in the strategy; another compression goes by its own exchange and options, servers by theirs."""
     field, value = OF_STRATEGY[change.name], change.value
     if change.name in NUMBERS:
-        given = {field: _number(change, getattr(strategy, field))}
+        given = {field: _number(change, strategy.choice(field))}
         return {**given, "exchange": "parameter_server"} if change.name == "servers" else given
     if change.name == "bucket":
         return {field: int(parse_bytes(value))}
     if change.name == "recompute":
         return {field: yes_or_no("recompute", value)}
     alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
-    return {field: value, **({"exchange": "", "options": ()} if change.name == "compression" else {}), **alone}
+    return {field: value, **alone}
 
 
 def whatif(
@@ -315,7 +316,7 @@ def _no_worse(link: Link, than: Link) -> bool:
 def _batch_note(after: Strategy, before: Strategy, scaled: str) -> str:
     if scaled != "strong" or after.global_batch_size == before.global_batch_size:
         return ""
-    times = f" in {after.grad_accum_steps} micro steps" if after.grad_accum_steps > 1 else ""
+    times = f" in {after.parallelism.micro_batches} micro steps" if after.parallelism.micro_batches > 1 else ""
     return (
         f"global batch {after.global_batch_size} instead of {before.global_batch_size}, which does not divide among "
         f"{after.world_size} workers{times}"

@@ -75,7 +75,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
             **dict.fromkeys(OPTIMIZER_OPTIONS),  # of another optimizer they would be in its way
             **(before.optimizer_options if options.optimizer in (None, strategy.optimizer) else {}),
             "lr": before.lr,
-            "options": strategy.options,
+            "options": strategy.gradient_exchange.options,
             "global_batch": strategy.global_batch_size,
             "workers": strategy.world_size,
         }
@@ -96,7 +96,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
     return Job(
         model=values["model"],
         data=values["data"],
-        strategy=Strategy(
+        strategy=Strategy.of(
             world_size=values["workers"] if workers is None else workers,
             global_batch_size=values["global_batch"],
             compression=values["compression"],

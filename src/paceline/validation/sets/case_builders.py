@@ -53,7 +53,7 @@ def setting(
     """``micro_batch`` samples on each device at once. Raises UserError as ``Strategy`` does."""
     n = machines.world_size
     batch = micro_batch * n * int(choices.get("grad_accum_steps", 1))
-    strategy = Strategy(world_size=n, global_batch_size=batch, precision=precision, optimizer=optimizer, **choices)
+    strategy = Strategy.of(world_size=n, global_batch_size=batch, precision=precision, optimizer=optimizer, **choices)
     return Setting(machines, strategy, weight)
 
 

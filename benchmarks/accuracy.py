@@ -35,7 +35,7 @@ from paceline import codecs
 from paceline.strategy import COMPRESSIONS
 from paceline.training.attach import CLIP
 from paceline.training.data import Dataset, load
-from paceline.training.local_wire import LocalGroup, LocalWire
+from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.loop import make_optimizer, mixed_seed
 from paceline.training.ways import choose
 from paceline.training.worker import build_model

@@ -28,7 +28,7 @@ from large_tasks import TASKS, Data, Part, Task, batches, evaluate, loss_of, rea
 from rows import append
 from torch import nn
 
-from paceline.prediction.noise import NoiseScale
+from paceline.prediction.noise_scale import NoiseScale
 from paceline.training.loop import make_optimizer
 
 

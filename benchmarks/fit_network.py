@@ -3,7 +3,7 @@
     python benchmarks/fit_network.py nccl_allreduce.csv
 
 Of the file (columns nodes, bytes, time_us) only the rows of one node of 8 H100 are fitted: three shares of bandwidth and what
-the switch needs to begin (``prediction/protocols.py``); other latencies are NVIDIA's. The rows of four nodes are held out, and
+the switch needs to begin (``calibration/protocols.py``); other latencies are NVIDIA's. The rows of four nodes are held out, and
 since their fabric is not stated, its bandwidth is taken from the rows of 1 GiB and more, which are not scored. Data:
 NVIDIA/dgxc-benchmarking @841f546 (MIT) and stas00/ml-engineering @744d01e (CC BY-SA 4.0).
 """
@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from paceline.calibration.constants import TYPICAL, Efficiency
+from paceline.calibration.protocols import LL, LL128, SIMPLE, Protocol
 from paceline.hardware import cluster
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.efficiency import TYPICAL, Efficiency
 from paceline.prediction.network import collective_seconds
-from paceline.prediction.protocols import LL, LL128, SIMPLE, Protocol
 
 Array = NDArray[np.float64]
 BANDS = (0, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 40)
@@ -77,7 +77,7 @@ def four_nodes(sizes: Array, measured: Array) -> Cluster:
     large = sizes >= FABRIC_FROM
     rate = float(np.median(2 * 31 / 32 * sizes[large] / measured[large])) / TYPICAL.link_share["infiniband"]
     place = cluster("H100 SXM", 8, 4, "InfiniBand NDR")
-    return replace(place, network=replace(place.network, bandwidth=replace(place.network.bandwidth, value=rate)))
+    return place.changed(network=replace(place.network, bandwidth=replace(place.network.bandwidth, value=rate)))
 
 
 def show(title: str, sizes: Array, found: Array) -> None:

@@ -1,4 +1,4 @@
-"""Fit the constants of the prediction on published measurements and write ``src/paceline/prediction/constants.toml``.
+"""Fit the constants of the prediction on published measurements and write ``src/paceline/calibration/constants.toml``.
 
     python benchmarks/fit_prediction.py FOLDER
 
@@ -7,7 +7,7 @@ prior, which the measurements move; the logarithms of predicted to measured seco
 cannot rule (soft L1), every group of rows (set, model, device, precision) counting as much as any other. Beside the constants
 of all rows the file holds those that were fitted without each chip (all boards of an architecture), each model and each scale
 (one device, several), for predictions that must not have seen it:
-``paceline.prediction.efficiency.efficiency(level, without=NAME)``. No row on several nodes, or on more than
+``paceline.calibration.constants.efficiency(level, without=NAME)``. No row on several nodes, or on more than
 ``efficiency.MOST_DEVICES`` devices, is read at all.
 """
 
@@ -30,6 +30,17 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from paceline import hardware
+from paceline.calibration.constants import (
+    LEVELS,
+    MOST_DEVICES,
+    ONE_DEVICE,
+    SEVERAL_DEVICES,
+    Efficiency,
+    SoftwareLevel,
+    efficiency,
+)
+from paceline.calibration.uncertainty import Z80
+from paceline.csv_rows import read
 from paceline.hardware import Device
 from paceline.prediction.compute import (
     CONV,
@@ -42,22 +53,11 @@ from paceline.prediction.compute import (
     operation_table,
     optimizer_seconds,
 )
-from paceline.prediction.efficiency import (
-    LEVELS,
-    MOST_DEVICES,
-    ONE_DEVICE,
-    SEVERAL_DEVICES,
-    Efficiency,
-    SoftwareLevel,
-    efficiency,
-)
-from paceline.prediction.uncertainty import Z80
-from paceline.rows import read
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.validation.case import Case
 from paceline.validation.sets import adapter
 
-TARGET = Path(__file__).parents[1] / "src/paceline/prediction/constants.toml"
+TARGET = Path(__file__).parents[1] / "src/paceline/calibration/constants.toml"
 HELD_OUT = TARGET.with_name("constants_held_out.toml")
 FILES = {
     "neusight": "neusight_model_latency.csv",
@@ -237,8 +237,8 @@ def _together(cases: Sequence[Case]) -> Table:
     parts, counts = [operation_table(case.workload) for case in cases], []
     for case, part in zip(cases, parts, strict=True):
         strategy = case.settings[0].strategy
-        again = 1 + strategy.recompute * ~part.backward
-        counts.append(strategy.grad_accum_steps * np.bincount(part.row, again, len(part.kind)))
+        again = 1 + strategy.parallelism.recompute * ~part.backward
+        counts.append(strategy.parallelism.micro_batches * np.bincount(part.row, again, len(part.kind)))
     owner = np.repeat(np.arange(len(cases)), [len(part.kind) for part in parts])
     each = np.concatenate(counts)
     batch = np.array([case.settings[0].strategy.micro_batch_size for case in cases], dtype=float)[owner]
@@ -282,7 +282,7 @@ def _plain_conv(case: Case, level: SoftwareLevel) -> float:
 
 def _update(case: Case, device: Device, e: Efficiency) -> float:
     strategy = case.settings[0].strategy
-    owned = case.workload.num_parameters / (1 if strategy.sharding == "ddp" else strategy.world_size)
+    owned = case.workload.num_parameters / (1 if strategy.parallelism.sharding == "ddp" else strategy.world_size)
     return sum(optimizer_seconds(OPTIMIZERS[strategy.optimizer], round(owned), len(case.workload.parameters), device, e))
 
 
@@ -406,7 +406,7 @@ HEAD_HELD_OUT = """\
 # What differs from constants.toml where the fit did not see a chip, a model or a scale; written beside it by fit_prediction.py.
 """
 HEAD = """\
-# Constants of the prediction; prediction/efficiency.py says what they mean. Written by benchmarks/fit_prediction.py on {date}.
+# Constants of the prediction; calibration/constants.py says what they mean. Written by benchmarks/fit_prediction.py on {date}.
 # Fitted on:{rows}
 # Not fitted: matmul_share is the least of the catalogue's measured NVIDIA boards; FLOP/J in fp32 of Ada, Hopper, Blackwell
 # and GA10x are what the largest boards of the architecture need, which do not throttle, and a fifth more; those of matrix units

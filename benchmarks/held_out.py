@@ -1,4 +1,4 @@
-"""Write ``prediction/held_out.toml``: the error of each kind of prediction on published runs that were held out.
+"""Write ``calibration/held_out.toml``: the error of each kind of prediction on published runs that were held out.
 
     python benchmarks/held_out.py FOLDER
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from validation_table import FILES
 
-import paceline.prediction.held_out as there
+import paceline.calibration.held_out_error as there
 from paceline.record import environment
 from paceline.validation import Info, validate
 

@@ -126,8 +126,8 @@ def predicted(
     pull = bool(options.pop("compress_pull", True))
     where = make_cluster(CPU, 1, hosts, link)
     rate = where.network.bandwidth
-    where = replace(where, network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
-    strategy = Strategy(
+    where = where.changed(network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
+    strategy = Strategy.of(
         world_size=hosts,
         global_batch_size=hosts,
         compression=name,
@@ -137,7 +137,7 @@ def predicted(
     )
     share = codec_cores or cores_worth() / hosts
     levels = tuple(replace(level, codec_cores=share) for level in CATALOGUE)
-    alone = Strategy(world_size=1, global_batch_size=1)
+    alone = Strategy.of(world_size=1, global_batch_size=1)
     plain = predict(table, make_cluster(CPU, 1, 1, link), alone, efficiencies=levels)
     factor = (compute_s + update_s) / plain.step_time_s
     timed = tuple(level.timed(factor) for level in levels)

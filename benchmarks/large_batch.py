@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from paceline import LAMB, LARS, codecs
 from paceline.strategy.recipe import Recipe
 from paceline.training.attach import CLIP
-from paceline.training.local_wire import LocalGroup, LocalWire
+from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.schedules import scheduler
 from paceline.training.ways import choose
 

@@ -27,7 +27,7 @@ from speedup_lab import COMPUTE_S
 from torch import nn
 
 from paceline import lab
-from paceline.training.local_wire import LocalGroup, LocalWire
+from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.ways import choose
 
 MEBIBYTE = 1 << 20

@@ -42,7 +42,7 @@ def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:
         made.append(
             (
                 place,
-                Strategy(
+                Strategy.of(
                     world_size=place.world_size,
                     global_batch_size=place.world_size * times * micro,
                     grad_accum_steps=times,
@@ -62,7 +62,7 @@ def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:
 def one_at_a_time(name: str, count: int) -> float:
     """Median seconds of a prediction, each of another batch."""
     net, place = workload(name), cluster("A100", 8, 4, "100Gb/s")
-    some = [Strategy(world_size=32, global_batch_size=32 * (1 + i), precision="bf16") for i in range(count + 1)]
+    some = [Strategy.of(world_size=32, global_batch_size=32 * (1 + i), precision="bf16") for i in range(count + 1)]
     predict(net, place, some[-1])
     taken = []
     for strategy in some[:-1]:

@@ -14,13 +14,13 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import _orthogona
 from torch.nn import functional
 
 from paceline.strategy.compression import low_rank_factors
+from paceline.training.exchange_group import exchange_group, room
 from paceline.training.exchanges import allreduce
-from paceline.training.group import exchange_group, room
-from paceline.training.local_wire import LocalWire
-from paceline.training.powersgd import START
-from paceline.training.sample import Sample
-from paceline.training.tensors import Layout
-from paceline.training.tensors import Tensor as Named
+from paceline.training.gradient_sample import Sample
+from paceline.training.hooks.powersgd import START
+from paceline.training.in_process_collectives import LocalWire
+from paceline.training.tensor_layout import Layout
+from paceline.training.tensor_layout import Tensor as Named
 from paceline.training.ways import Way, make_plan
 
 

@@ -18,13 +18,13 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import combinations
 from statistics import fmean, median
 
+from paceline.calibration.uncertainty import Z80
+from paceline.csv_rows import read
 from paceline.errors import UserError
 from paceline.planning.evaluate import log_spread
 from paceline.planning.whatif import SHARED, ratio_spread
-from paceline.prediction.uncertainty import Z80
-from paceline.rows import read
 from paceline.validation.case import Case, Info
-from paceline.validation.model import Model
+from paceline.validation.informed_predictor import Model
 from paceline.validation.score import Estimate
 from paceline.validation.sets import adapter
 

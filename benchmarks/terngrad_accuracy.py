@@ -24,7 +24,7 @@ from rows import append
 from paceline.strategy import Strategy
 from paceline.training.attach import attach, wrap
 from paceline.training.data import load
-from paceline.training.launch import run_workers
+from paceline.training.launcher import run_workers
 from paceline.training.loop import Trainer, make_optimizer
 from paceline.training.worker import build_model
 
@@ -105,7 +105,7 @@ def work(options: argparse.Namespace) -> None:
 
 def train(case: Case, data, epochs: int) -> dict[str, float | int]:
     """Accuracy after ``epochs``; the replicas are compared after each."""
-    strategy = Strategy(
+    strategy = Strategy.of(
         world_size=case.workers,
         global_batch_size=BATCH,
         compression=case.compression,

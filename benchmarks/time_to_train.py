@@ -26,17 +26,17 @@ from statistics import fmean
 
 from rows import append
 
+from paceline.calibration.constants import efficiency
+from paceline.csv_rows import Row, read
 from paceline.hardware import device
 from paceline.prediction import predict
 from paceline.prediction.convergence import Convergence, Point, fit, mlperf
-from paceline.prediction.efficiency import efficiency
-from paceline.rows import Row, read
 from paceline.strategy import Strategy
 from paceline.validation import Info
 from paceline.validation.case import Case
-from paceline.validation.model import Model
+from paceline.validation.informed_predictor import Model
 from paceline.validation.sets import adapter
-from paceline.validation.sets.spelling import torus
+from paceline.validation.sets.hardware_aliases import torus
 from paceline.workload import workload
 
 NETWORKS = {"resnet": "resnet-50", "bert": "bert-large-mlm"}
@@ -170,7 +170,7 @@ def lamb() -> list[Result]:
     for short, long, devices, hours in LAMB:
         ends = [0.0, 0.0, 0.0]
         for network, batch, share in zip(networks, (short, long), (1 - LONG, LONG), strict=True):
-            way = Strategy(world_size=devices, global_batch_size=batch, precision="bf16", optimizer="lamb")
+            way = Strategy.of(world_size=devices, global_batch_size=batch, precision="bf16", optimizer="lamb")
             p = predict(network, torus(chip, devices), way, efficiency=software)
             steps = share * SEQUENCES / batch
             ends = [x + steps * s / MIN for x, s in zip(ends, (p.step_time_s, p.low_s, p.high_s), strict=True)]

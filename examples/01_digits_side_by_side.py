@@ -17,7 +17,7 @@ from pathlib import Path
 from paceline import Strategy, UserError, lab, train
 from paceline.reporting import render, write_report
 from paceline.rundir import RunDir
-from paceline.training.launch import WorkerFailed
+from paceline.training.launcher import WorkerFailed
 
 FILES = ("prediction.json", "record.jsonl", "predicted.trace.json", "measured.trace.json", "report.html", "checkpoint.pt")
 
@@ -37,7 +37,7 @@ def main() -> int:
         lacking = lab.missing()
         with nullcontext() if lacking else lab.up(options.workers, options.link, name="demo") as cluster:
             for compression in ("dense", "terngrad"):
-                strategy = Strategy(world_size=options.workers, global_batch_size=64, compression=compression)
+                strategy = Strategy.of(world_size=options.workers, global_batch_size=64, compression=compression)
                 train("lenet5", "digits", strategy, epochs=options.epochs, out=str(out), on=cluster)
     except UserError as error:
         print(f"paceline: {error}", file=sys.stderr)

@@ -31,8 +31,8 @@ import paceline
 from paceline.errors import UserError
 from paceline.models import build
 from paceline.strategy.recipe import Recipe, published
-from paceline.training.hook import Hook
-from paceline.training.noise import MEASURABLE
+from paceline.training.hooks.ddp import Hook
+from paceline.training.noise_scale import MEASURABLE
 from paceline.training.schedules import scheduler
 
 PICTURES = 1_281_167

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from paceline.rows import Row
+from paceline.csv_rows import Row
 from paceline.validation.case import Case, Skip
 from paceline.validation.sets import adapter
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from paceline.cli import build_parser
+from paceline.cli.training_arguments import training_run
 from paceline.rundir import RunDir
-from paceline.training.options import job_from
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/tour.md", "docs/planning.md")
@@ -86,7 +86,7 @@ def test_the_guide_to_large_batches_runs_and_names_options_that_exist(tmp_path: 
     for part in ("lars, rate 17 after 782 of 6569 steps, decay of power 2", "momentum, rate 3.2 ", "linear scaling from 0.1"):
         assert part in said.getvalue()
     assert list(RunDir("runs/mine").read(partial=True).trust) == ["run"]
-    recipe = job_from(build_parser().parse_args(shlex.split(f"{command[1]} --model lenet5 --data digits"))).recipe(1)
+    recipe = training_run(build_parser().parse_args(shlex.split(f"{command[1]} --model lenet5 --data digits"))).recipe(1)
     assert (recipe.lr, recipe.warmup_steps, recipe.power) == (pytest.approx(1.6), 5, 2.0)  # half of ten steps at most
 
 

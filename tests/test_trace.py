@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import samples
+from paceline.chrome_trace import chrome_trace, read_chrome_trace
 from paceline.errors import UserError
 from paceline.record import Event
-from paceline.trace import chrome_trace, read_chrome_trace
 
 times = st.floats(0, 1e4, allow_nan=False)
 events = st.builds(

@@ -14,7 +14,7 @@ from paceline.errors import UserError
 from paceline.rundir import RunDir
 from paceline.training.optimizers import diagnostics
 from paceline.training.optimizers.diagnostics import Diagnostics
-from paceline.trust import TrustHistory, from_csv
+from paceline.trust_history import TrustHistory, from_csv
 
 
 def history(steps: int = 5) -> TrustHistory:

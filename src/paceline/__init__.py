@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from paceline.record import RunRecord
     from paceline.strategy import Strategy
     from paceline.training.attach import attach
-    from paceline.training.local import train
     from paceline.training.optimizers import LAMB, LARS
+    from paceline.training.train import train
     from paceline.workload import Workload
 
 # Where each public name lives; loaded when first used, so that prediction works without torch.
@@ -34,7 +34,7 @@ _HOME = {
     "Workload": "paceline.workload",
     "attach": "paceline.training.attach",
     "predict": "paceline.prediction",
-    "train": "paceline.training.local",
+    "train": "paceline.training.train",
 }
 
 __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paceline.chrome_trace import chrome_trace, read_chrome_trace
 from paceline.errors import UserError
 from paceline.record import SCHEMA, Event, Metrics, RunRecord
-from paceline.trace import chrome_trace, read_chrome_trace
-from paceline.trust import TrustHistory, from_csv, to_csv
+from paceline.trust_history import TrustHistory, from_csv, to_csv
 
 Timelines = dict[str, tuple[Event, ...]]
 _T = TypeVar("_T")

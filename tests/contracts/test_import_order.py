@@ -15,16 +15,17 @@ SRC = Path(paceline.__file__).parent
 ORDER = (
     "_native",
     "errors",
-    "rows",
+    "csv_rows",
     "units",
     "lab",
     "hardware",
     "workload",
     "strategy",
     "record",
-    "trace",
-    "trust",
+    "chrome_trace",
+    "trust_history",
     "rundir",
+    "calibration",
     "prediction",
     "codecs",
     "models",
@@ -36,6 +37,8 @@ ORDER = (
     "__init__",
     "__main__",
 )
+ENTRY_POINTS = frozenset({"paceline.__main__", "paceline.training.__main__"})
+"""What ``python -m`` runs: each starts the command line, so it stands below everything, and nothing imports it."""
 FORBIDDEN = {
     "models": set(ORDER) - {"errors", "workload", "models"},
     "reporting": {"training", "models", "codecs", "prediction"},
@@ -75,8 +78,8 @@ def _loaded(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def package(module: str) -> str:
-    """``paceline.training.hook`` is of ``training``; the package's own file is ``__init__``."""
-    return [*module.split("."), "__init__"][1]
+    """``paceline.training.hooks.ddp`` is of ``training``; the package's own file is ``__init__``."""
+    return "__main__" if module in ENTRY_POINTS else [*module.split("."), "__init__"][1]
 
 
 def test_the_list_is_complete() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import resource
@@ -22,7 +23,7 @@ LIGHT = sorted(
         for path in SRC.rglob("*.py")
         if not path.relative_to(SRC).as_posix().startswith(HEAVY_PACKAGES) and path.name != "__main__.py"
     }
-    | {"paceline.training", "paceline.training.options", "paceline.training.job"}
+    | {"paceline.training", "paceline.training.training_run"}
 )
 
 BLOCK = """
@@ -78,6 +79,20 @@ def test_commands_without_torch(arguments: tuple[str, ...]) -> None:
     assert done.returncode == 0, done.stderr
     assert isinstance(json.loads(done.stdout), dict)
     assert done.stderr == ""
+
+
+def test_only_the_command_that_is_asked_for_is_loaded() -> None:
+    code = "import sys; from paceline.cli import main\ntry: main({words!r})\nexcept SystemExit: pass\n"
+    code += "print([m for m in sys.modules if m.startswith('paceline.') or m == 'numpy'], file=sys.stderr)"
+    for words, loaded, absent in (
+        (["--help"], set(), {"planning", "prediction", "training", "hardware", "lab", "validation", "numpy"}),
+        (["lab", "status", "--help"], {"lab"}, {"planning", "prediction", "training", "validation", "numpy"}),
+        (["predict", "--help"], {"strategy"}, {"training", "lab", "validation"}),
+    ):
+        done = python(code.format(words=words))
+        assert done.returncode == 0, done.stderr
+        packages = {name.removeprefix("paceline.").partition(".")[0] for name in ast.literal_eval(done.stderr)}
+        assert loaded <= packages and not absent & packages, words
 
 
 def test_a_command_that_needs_torch_says_so() -> None:

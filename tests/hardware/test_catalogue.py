@@ -15,7 +15,7 @@ from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware import Device, Link, cluster, device, devices, link, links, network
 from paceline.hardware.catalogue import _fold
-from paceline.validation.sets import spelling
+from paceline.validation.sets import hardware_aliases as spelling
 
 SPELLINGS = {
     "device": [(text, one.name) for one in devices() for text in (one.name, *one.aliases)],

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
-from paceline.lab.plan import INTERFACE, MIN_BURST, PREFIX, burst, plan, queue
+from paceline.lab.topology import INTERFACE, MIN_BURST, PREFIX, burst, plan, queue
 
 
 def lines(*args: object, **more: object) -> list[str]:

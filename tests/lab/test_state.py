@@ -14,8 +14,8 @@ import pytest
 from paceline import lab
 from paceline.errors import UserError
 from paceline.lab import kernel, state
-from paceline.lab.plan import plan
 from paceline.lab.state import State
+from paceline.lab.topology import plan
 
 
 def made(name: str = "lab", **more: object) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.prediction.efficiency import Efficiency
+from paceline.calibration.constants import Efficiency
 from prediction_toys import IDEAL
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline import hardware
+from paceline.calibration.constants import LEVELS, TYPICAL, Efficiency, efficiency
 from paceline.errors import UserError
 from paceline.hardware import Device
 from paceline.prediction import compute
@@ -23,7 +24,6 @@ from paceline.prediction.compute import (
     peak_rate,
     shape_efficiency,
 )
-from paceline.prediction.efficiency import LEVELS, TYPICAL, Efficiency, efficiency
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.workload import catalogue
 from paceline.workload.layers import Operation, Workload

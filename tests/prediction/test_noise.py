@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from paceline.prediction.noise import LEAST_STEPS, BatchEfficiency, NoiseScale, critical_batch
+from paceline.prediction.noise_scale import LEAST_STEPS, BatchEfficiency, NoiseScale, critical_batch
 
 
 def norms(rng: np.random.Generator, truth: np.ndarray, sigma: float, workers: int, local_batch: int) -> tuple[float, float]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from paceline.codecs.container import HEADER_BYTES as CODECS_HEADER
 from paceline.codecs.registry import BY_NAME
 from paceline.strategy import BF16, COMPRESSIONS, EXCHANGES, FP32, HEADER_BYTES, TERNARY, DenseRule
+from paceline.strategy.codec_rates import CPU_RATES
 from paceline.strategy.formats import INCEPTIONN_BITS, TABLE_III
-from paceline.strategy.rates import CPU_RATES
 from paceline.workload import Parameter, workload
 
 # TernGrad slides: bits of the sum of N ternaries, log2(2N+1), here rounded up to whole bits.

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import oracle
 from distributed import launch_once
 from paceline.errors import UserError
-from paceline.training import groups as groups_module
+from paceline.training import bucketing as groups_module
 from paceline.training.attach import CLIP, attach
 
 Grads = dict[str, np.ndarray]

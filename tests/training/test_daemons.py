@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import paceline
-from paceline.training import daemons
-from paceline.training.background import Background
+from paceline.training import daemon_threads as daemons
+from paceline.training.exchange_thread import Background
 
 LAST = """
 from functools import partial
-from paceline.training.background import Background
+from paceline.training.exchange_thread import Background
 
 class Group:
     def __del__(self):

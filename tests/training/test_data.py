@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 
 from paceline.errors import UserError
 from paceline.prediction import Line
+from paceline.training.calibrate import fit_line
 from paceline.training.data import load
-from paceline.training.profile import fit_line
 
 
 def write_idx(folder: Path, images: int = 20, labels: int = 20, held: int = 7) -> None:

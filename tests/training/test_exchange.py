@@ -16,10 +16,10 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import oracle
 from distributed import launch_once
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
-from paceline.training import group
+from paceline.training import exchange_group as group
 from paceline.training.attach import CLIP, attach, wrap
+from paceline.training.consistency import ReplicasDiverged
 from paceline.training.data import Dataset
-from paceline.training.guards import ReplicasDiverged
 from paceline.training.loop import Trainer, make_optimizer
 
 WORKERS = (2, 3, 4)
@@ -53,7 +53,7 @@ class Odd(nn.Module):
 
 
 def strategy(workers: int, compression: str, way: str, optimizer: str = "momentum") -> Strategy:
-    return Strategy(world_size=workers, global_batch_size=24, compression=compression, exchange=way, optimizer=optimizer)
+    return Strategy.of(world_size=workers, global_batch_size=24, compression=compression, exchange=way, optimizer=optimizer)
 
 
 def odd_model() -> Odd:

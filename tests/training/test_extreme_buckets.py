@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
 from paceline.strategy import COMPRESSIONS
-from paceline.training import groups as groups_module
+from paceline.training import bucketing as groups_module
 from paceline.training.attach import attach
 
 STEPS = 4

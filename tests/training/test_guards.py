@@ -16,15 +16,17 @@ from distributed import launch_and_let_fail, launch_once
 from paceline import codecs
 from paceline.codecs import PayloadError, container, counter
 from paceline.errors import UserError
-from paceline.training import auto, streams, ways, wire
-from paceline.training import groups as groups_module
+from paceline.training import auto, ways
+from paceline.training import bucketing as groups_module
+from paceline.training import collectives as wire
+from paceline.training import encoded_streams as streams
 from paceline.training.attach import attach
+from paceline.training.consistency import EnergyGuard
+from paceline.training.encoded_streams import CodecStream
 from paceline.training.exchanges import CHUNKED, exchange_streams
 from paceline.training.exchanges.pipeline import pipeline
-from paceline.training.guards import EnergyGuard
-from paceline.training.local_wire import LocalGroup
-from paceline.training.streams import CodecStream
-from paceline.training.tensors import Layout, Part, Tensor
+from paceline.training.in_process_collectives import LocalGroup
+from paceline.training.tensor_layout import Layout, Part, Tensor
 
 
 class Named(nn.Module):

@@ -15,7 +15,7 @@ SCRIPT = f"""
 import os, time
 import torch, torch.distributed as dist
 from paceline.training.meter import Meter
-from paceline.training.wire import Wire
+from paceline.training.collectives import Wire
 
 dist.init_process_group("gloo")
 wire = Wire(dist.group.WORLD, torch.device("cpu"), Meter(0))

@@ -13,13 +13,13 @@ from torch import nn
 
 from distributed import launch
 from paceline.models.cifar import cifar10_terngrad
-from paceline.training.group import exchange_group, room
-from paceline.training.local_wire import LocalGroup, LocalWire
+from paceline.training.collectives import Wire
+from paceline.training.exchange_group import exchange_group, room
+from paceline.training.gradient_sample import Sample
+from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.meter import Meter
-from paceline.training.sample import Sample
-from paceline.training.tensors import Layout, Tensor
+from paceline.training.tensor_layout import Layout, Tensor
 from paceline.training.ways import choose, make_plan
-from paceline.training.wire import Wire
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import Outcome, launch, launch_and_let_fail
-from paceline.training import liveness, streams
+from paceline.training import encoded_streams as streams
+from paceline.training import liveness
 from paceline.training.attach import attach
 
 STEP, LIMIT_S = 3, 30

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_and_let_fail, launch_once
 from paceline.training.attach import attach
-from paceline.training.powersgd import PowerSGD
+from paceline.training.hooks.powersgd import PowerSGD
 
 STEPS, BAD = 7, 4
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
 from paceline.errors import UserError
-from paceline.training import groups
+from paceline.training import bucketing as groups
 from paceline.training.attach import attach
 from paceline.training.ways import choose
 

@@ -15,13 +15,13 @@ import oracle
 from paceline import codecs
 from paceline.codecs import counter
 from paceline.strategy import EXCHANGES, FP32, TERNARY, shard_bounds
-from paceline.training import group
+from paceline.training import exchange_group as group
+from paceline.training.encoded_streams import CodecStream, TernaryStream
+from paceline.training.error_feedback import Feedback
+from paceline.training.exchange_group import Plan, exchange_group, room
 from paceline.training.exchanges import CHUNKED, exchange_streams
-from paceline.training.feedback import Feedback
-from paceline.training.group import Plan, exchange_group, room
-from paceline.training.local_wire import LocalGroup
-from paceline.training.streams import CodecStream, TernaryStream
-from paceline.training.tensors import Layout, Tensor
+from paceline.training.in_process_collectives import LocalGroup
+from paceline.training.tensor_layout import Layout, Tensor
 
 WAYS = sorted(CHUNKED)
 EVERY = sorted(codecs.names())

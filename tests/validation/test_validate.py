@@ -11,12 +11,13 @@ import pytest
 from measured_rows import columns, write
 from paceline import hardware
 from paceline.cli import main
+from paceline.csv_rows import read
 from paceline.errors import UserError
-from paceline.rows import read
 from paceline.validation import Info, validate
 from paceline.validation.case import Case, HoldOut, Keys, Skip
-from paceline.validation.model import Model
-from paceline.validation.sets import adapter, making
+from paceline.validation.informed_predictor import Model
+from paceline.validation.sets import adapter
+from paceline.validation.sets import case_builders as making
 from paceline.validation.validate import _visible
 from paceline.workload import workload
 

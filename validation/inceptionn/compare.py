@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from paceline.calibration.constants import HIGH, LOW, TYPICAL
 from paceline.hardware import cluster as make_cluster
 from paceline.prediction import Prediction, predict
-from paceline.prediction.efficiency import HIGH, LOW, TYPICAL
 from paceline.record import environment
 from paceline.strategy import Strategy
 from paceline.workload import workload
@@ -61,7 +61,7 @@ def one_step(data: dict[str, Any], net: str, system: str, nodes: int, factor: fl
     """Predict a step of ``nodes`` ranks, with the compute seconds of one device multiplied by ``factor``."""
     facts, how = data["nets"][net], SYSTEMS[system]
     options = {"bound": data["bound"], "ratio": facts["ratio"]} if how["compression"] == "inceptionn" else {}
-    strategy = Strategy(world_size=nodes, global_batch_size=nodes * facts["batch"], options=options, **how)
+    strategy = Strategy.of(world_size=nodes, global_batch_size=nodes * facts["batch"], options=options, **how)
     levels = (LOW.timed(factor), TYPICAL.timed(factor), HIGH.timed(factor))
     where = make_cluster(data["device"], 1, nodes, data["network"])
     # The paper adds its parts up: nothing overlaps.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from paceline.codecs import backends, counter, get, names, native, set_threads, threads
 from paceline.codecs.codec import F32, Codec, is_tensor
 from paceline.codecs.threads import chosen
-from paceline.units import digits3, format_bytes, parse_bytes
+from paceline.units import digits3, format_bytes
 
 DIRECTIONS = ("encode", "decode", "decode_add")
 REPETITIONS, LEAST_REPETITIONS = 15, 3
@@ -171,13 +171,6 @@ def _rates(seconds: Sequence[float], size: int) -> tuple[float, float, float]:
     slow, fast = (float(np.percentile(seconds, q)) for q in (90, 10))
     low, median, high = (size / 1e9 / t for t in (slow, statistics.median(seconds), fast))
     return low, median, high
-
-
-def command(options: Any) -> tuple[list[dict[str, Any]], str]:
-    """``paceline bench codec``: one JSON object per codec and direction, or a table. Raises UserError for illegal options."""
-    elements = max(1, int(parse_bytes(options.size)) // 4)
-    speeds = measure(elements, options.codec, options.threads, options.backend)
-    return [asdict(speed) for speed in speeds], text(speeds)
 
 
 def _short(rate: float) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from paceline.lab.plan import NETNS, Command
+from paceline.lab.topology import NETNS, Command
 
 MARK = "PACELINE_LAB"
 """In the environment of every process that ``Lab.run`` started: how ``down`` tells its own from others."""

@@ -11,12 +11,12 @@ from typing import Self
 from paceline.errors import UserError, unknown
 from paceline.lab import kernel, state
 from paceline.lab.kernel import CommandFailed
-from paceline.lab.making import make, remove
-from paceline.lab.plan import INTERFACE, Plan, check_name, plan
+from paceline.lab.namespaces import make, remove
 from paceline.lab.processes import HostResult, execute
 from paceline.lab.ranks import Host
 from paceline.lab.state import State
 from paceline.lab.status import Counters, LabStatus, read_counters, read_status
+from paceline.lab.topology import INTERFACE, Plan, check_name, plan
 
 PORTS = range(20_000, 30_000)
 """For the rendezvous: below what the kernel gives away by itself."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.lab.kernel import boot_id
-from paceline.lab.plan import PREFIX, Plan, check_name
+from paceline.lab.topology import PREFIX, Plan, check_name
 
 SCHEMA = 1
 DIRECTORY = "PACELINE_RUNTIME_DIR"

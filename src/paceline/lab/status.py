@@ -8,8 +8,8 @@ from typing import Any
 
 from paceline.lab import kernel
 from paceline.lab.kernel import CommandFailed
-from paceline.lab.plan import INTERFACE, link_text
 from paceline.lab.state import State
+from paceline.lab.topology import INTERFACE, link_text
 from paceline.units import format_bytes, format_seconds
 
 

@@ -6,8 +6,8 @@ from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import Goal, parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import Excluded, Space
+from paceline.planning.training_target import Work
 from paceline.planning.whatif import Change, WhatIf, parse_change, whatif
-from paceline.planning.work import Work
 
 __all__ = [
     "AsyncPrediction",

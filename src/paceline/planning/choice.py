@@ -10,7 +10,7 @@ from paceline.hardware import Cluster
 from paceline.planning.goal import Goal
 from paceline.planning.scaling import curves
 from paceline.planning.space import Excluded
-from paceline.planning.why import describe
+from paceline.planning.strategy_text import describe
 from paceline.prediction import Prediction
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import Recipe

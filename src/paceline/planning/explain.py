@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.calibration.constants import TYPICAL, Efficiency
+from paceline.chrome_trace import chrome_trace
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.scaling import curves, scaling
 from paceline.prediction import Prediction, predict
-from paceline.prediction.efficiency import TYPICAL, Efficiency
-from paceline.prediction.explain import critical_path
-from paceline.prediction.relief import Relief, reliefs
+from paceline.prediction.bottleneck import Relief, reliefs
+from paceline.prediction.explanation import critical_path
 from paceline.record import Event, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
-from paceline.trace import chrome_trace
 from paceline.units import format_seconds
 from paceline.workload.layers import Workload
 
@@ -123,6 +123,6 @@ def _measured(run: str, workload: Workload, strategy: Strategy) -> tuple[RunReco
     if not own:
         there = ", ".join(sorted({r.workload for r in contents.records.values()})) or "no run"
         raise UserError(f"{run} has no run of {workload.name}; it has {there}", "name the network as it was trained")
-    same = [label for label, r in own.items() if r.strategy.get("compression") == strategy.compression]
+    same = [label for label, r in own.items() if r.strategy.get("compression") == strategy.gradient_exchange.compression]
     label = (same or list(own))[0]
     return own[label], contents.measured.get(label, own[label].timeline)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.constants import Efficiency
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
-from paceline.prediction.efficiency import Efficiency
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.layers import Operation, Workload
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from paceline.calibration.uncertainty import Z80
+from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
-from paceline.prediction.noise import LEAST_STEPS, BatchEfficiency, critical_batch
-from paceline.prediction.uncertainty import Z80
+from paceline.prediction.noise_scale import LEAST_STEPS, BatchEfficiency, critical_batch
 from paceline.record import RunRecord
-from paceline.rows import Row, read
-from paceline.strategy.options import Given
+from paceline.strategy.compression_options import Given
 
 COLUMNS = ("global_batch", "samples_to_target")
 NOISE_FACTOR = 2.0

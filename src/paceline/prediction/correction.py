@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paceline.calibration.gaussian_process import TASK, Kernel, Place, Process, coordinates
+from paceline.calibration.link_fit import HIDDEN, ObservedLinks
+from paceline.calibration.observation import Observation
+from paceline.calibration.uncertainty import Z80
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.lazy import lazy
-from paceline.prediction.links import HIDDEN, ObservedLinks
-from paceline.prediction.observation import Observation
-from paceline.prediction.process import TASK, Kernel, Place, Process, coordinates
-from paceline.prediction.uncertainty import Z80
+from paceline.prediction.lazy_tuple import lazy
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload

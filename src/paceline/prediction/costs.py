@@ -13,19 +13,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.calibration import Calibration
+from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.calibration import Calibration
 from paceline.prediction.compute import Seconds, layer_seconds, memory_rate, optimizer_seconds
-from paceline.prediction.efficiency import Efficiency
+from paceline.prediction.exchange_plan import Array, ExchangePlan, Job, Work, blocks
 from paceline.prediction.network import phase_seconds
-from paceline.prediction.plans import Array, ExchangePlan, Job, Work, blocks
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.phase import Phase
-from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 
@@ -176,7 +175,7 @@ def catalogue_costs(
     if passes is None:
         passes = layer_seconds(workload, strategy.micro_batch_size, strategy.precision, cluster.device, efficiency)
     forward, backward = passes
-    again, share = run_again(workload, strategy.recompute, forward.total)
+    again, share = run_again(workload, strategy.parallelism.recompute, forward.total)
     return StepCosts(
         forward,
         backward,
@@ -212,7 +211,10 @@ def update_seconds(
 ) -> tuple[float, float]:
     """Seconds of the update on one worker, memory and launches: of its share of the weights, every tensor's under FSDP 2,
     whole ones under ZeRO-1."""
-    level, workers = SHARDINGS[strategy.sharding], strategy.world_size if SHARDINGS[strategy.sharding].optimizer else 1
+    level, workers = (
+        strategy.parallelism.shares,
+        strategy.world_size if strategy.parallelism.shares.optimizer else 1,
+    )
     tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
     own = ceil(workload.num_parameters / workers)
     return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
@@ -271,7 +273,7 @@ def _job_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> 
 def codec_seconds(compression: Compression, work: Work, count: int, device: Device, efficiency: Efficiency) -> float:
     """Seconds of a codec over ``count`` elements on one device.
 
-    It streams through memory; on a CPU the cores' rate (``strategy/rates.py``) may be what limits it.
+    It streams through memory; on a CPU the cores' rate (``strategy/codec_rates.py``) may be what limits it.
     """
     moved = compression.encode_bytes if work == "encode" else compression.decode_bytes
     seconds = moved * count / memory_rate(device, efficiency)
@@ -297,14 +299,14 @@ def calibrated_costs(
     """
     for name, given, wanted in (
         ("workload", calibration.workload, workload.name),
-        ("compression", calibration.compression, strategy.compression),
+        ("compression", calibration.compression, strategy.gradient_exchange.compression),
     ):
         if given != wanted:
             raise UserError(f"the calibration is of {name} {given!r}, not {wanted!r}", "calibrate again for this one")
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()
     backward = calibration.backward_s * grown / base.backward.total.sum()
-    workers = strategy.world_size if SHARDINGS[strategy.sharding].optimizer else 1
+    workers = strategy.world_size if strategy.parallelism.shares.optimizer else 1
     update = calibration.optimizer_s / workers / sum(base.optimizer)
     return replace(
         base,

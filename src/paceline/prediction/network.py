@@ -22,9 +22,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.constants import Efficiency
+from paceline.calibration.protocols import BARE
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.efficiency import Efficiency
-from paceline.prediction.protocols import BARE
 from paceline.strategy.phase import Phase
 
 Array = NDArray[np.float64]

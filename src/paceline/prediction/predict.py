@@ -7,26 +7,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from paceline.calibration import constants as levels
+from paceline.calibration.calibration import Calibration
+from paceline.calibration.constants import TYPICAL, Efficiency
+from paceline.calibration.held_out_error import held_out
+from paceline.calibration.uncertainty import Z80, interval
+from paceline.calibration.uncertainty import spread as spread_of
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.prediction import efficiency as levels
 from paceline.prediction.assumptions import assumptions
-from paceline.prediction.calibration import Calibration
 from paceline.prediction.compute import layer_seconds
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import StepCosts, calibrated_costs, catalogue_costs
-from paceline.prediction.efficiency import TYPICAL, Efficiency
-from paceline.prediction.explain import explanation
-from paceline.prediction.held_out import held_out
-from paceline.prediction.lazy import lazy
+from paceline.prediction.exchange_plan import ExchangePlan, blocks, exchange_plan
+from paceline.prediction.explanation import explanation
+from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.memory import memory_breakdown
-from paceline.prediction.plans import ExchangePlan, blocks, exchange_plan
 from paceline.prediction.timeline import Pieces, Schedule, events, exposed_seconds, input_event, pieces, place, with_exchange
-from paceline.prediction.uncertainty import Z80, interval
-from paceline.prediction.uncertainty import spread as spread_of
 from paceline.record import Metrics
 from paceline.strategy.formats import Level
-from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Workload
 
@@ -101,13 +100,13 @@ def predict(
     """
     check_fits_together(cluster, strategy, loader_samples_per_s)
     given, cluster = cluster, cluster if correction is None else correction.cluster(cluster)
-    strategy = on_nodes(cluster, strategy)
+    strategy = strategy.settled(workload, cluster)
     planned = _measured_ratio(strategy, calibration)
     feed = strategy.global_batch_size / loader_samples_per_s if loader_samples_per_s else 0.0
     if overlap is None:
         overlap = calibration is None or calibration.overlap
 
-    shared = SHARDINGS[strategy.sharding].weights
+    shared = strategy.parallelism.shares.weights
 
     def step(efficiency: Efficiency, level: Level) -> _Step:
         plan = exchange_plan(workload, planned, cluster.devices_per_node, level)
@@ -117,7 +116,7 @@ def predict(
         if calibration is not None:
             plan = exchange_plan(workload, planned, cluster.devices_per_node, level, measured=True)
             costs = calibrated_costs(costs, workload, strategy, plan, calibration)
-        parts = pieces(costs, strategy.grad_accum_steps, shared, feed if correction is None else 0.0)
+        parts = pieces(costs, strategy.parallelism.micro_batches, shared, feed if correction is None else 0.0)
         return _Step(plan, costs, parts, place(parts, overlap, shared))
 
     levels_of = efficiencies or (efficiency,) * 3
@@ -131,8 +130,8 @@ def predict(
     needed, available = sum(memory.values()), cluster.device.memory.value
     spread = 1.0 if calibration is None else 1 + calibration.spread
     wire = plan.wire_bytes
-    plain = strategy if strategy.compression == "dense" and strategy.compress_pull else strategy.uncompressed()
-    dense = wire if plain is strategy else exchange_plan(workload, plain, cluster.devices_per_node).wire_bytes
+    plain = strategy.uncompressed()
+    dense = wire if plain == strategy else exchange_plan(workload, plain, cluster.devices_per_node).wire_bytes
     low_s, high_s = high.placed.step / spread, low.placed.step * spread
     if efficiencies is None and calibration is None:
         named, sigmas = efficiency.seen, efficiency.sigmas
@@ -231,19 +230,12 @@ def check_fits_together(cluster: Cluster, strategy: Strategy, loader_samples_per
         raise UserError(f"a loader of {loader_samples_per_s:g} samples/s", "give a positive number, or 0 where it is not known")
 
 
-def on_nodes(cluster: Cluster, strategy: Strategy) -> Strategy:
-    """The strategy with the ranks of a node, which the cluster knows where it does not say them."""
-    if strategy.exchange == "hierarchical" and strategy.ranks_per_node == 1:
-        return replace(strategy, ranks_per_node=cluster.devices_per_node)
-    return strategy
-
-
 def _measured_ratio(strategy: Strategy, calibration: Calibration | None) -> Strategy:
     """The strategy with the calibration's compression ratio, where there is one and the strategy gives none."""
     takes = "ratio" in strategy.description.option_values
     if calibration is None or not calibration.ratio or not takes or strategy.description.option("ratio"):
         return strategy
-    return replace(strategy, options=(*strategy.options, ("ratio", calibration.ratio)))
+    return strategy.changed(options={**dict(strategy.gradient_exchange.options), "ratio": calibration.ratio})
 
 
 def _describe(cluster: Cluster) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from paceline.prediction.costs import RESOURCES, ExchangeCost, ExchangeSeconds, Resource, Stage, StepCosts
-from paceline.prediction.plans import Array, ExchangePlan, Ints
+from paceline.prediction.exchange_plan import Array, ExchangePlan, Ints
 from paceline.record import Event
 
 Number = Any

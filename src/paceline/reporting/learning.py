@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.record import RunRecord
 from paceline.reporting.figures import DASHES, PALETTE, canvas, to_svg
 from paceline.reporting.values import clean, number, percent
-from paceline.trust import TrustHistory
+from paceline.trust_history import TrustHistory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

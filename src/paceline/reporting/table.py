@@ -31,7 +31,7 @@ from paceline.reporting.values import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from paceline.trust import TrustHistory
+    from paceline.trust_history import TrustHistory
 
 WIDTH = 80
 NOTE = (

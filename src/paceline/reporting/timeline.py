@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paceline.chrome_trace import LANES
 from paceline.record import Event
 from paceline.reporting.figures import PALETTE, canvas, to_svg
 from paceline.reporting.values import clean, seconds
-from paceline.trace import LANES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

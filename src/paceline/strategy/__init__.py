@@ -10,6 +10,7 @@ from paceline.strategy.buckets import (
     plan_bucket,
 )
 from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
+from paceline.strategy.compression_options import Option, parse_options
 from paceline.strategy.exchange import (
     CHUNK_ELEMENTS,
     EXCHANGES,
@@ -23,16 +24,18 @@ from paceline.strategy.exchange import (
     shard_bounds,
 )
 from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
+from paceline.strategy.gradient_exchange import CLIP, GradientExchange
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
-from paceline.strategy.options import Option, parse_options
+from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.phase import Phase, busiest_sent, ring_bytes
 from paceline.strategy.sharding import SHARDINGS, Sharding
-from paceline.strategy.strategy import Group, Strategy
+from paceline.strategy.strategy import ExchangeGroup, Strategy
 
 __all__ = [
     "BF16",
     "BUCKET_BYTES",
     "CHUNK_ELEMENTS",
+    "CLIP",
     "COMPRESSIONS",
     "EXCHANGES",
     "FIRST_BUCKET_BYTES",
@@ -46,10 +49,12 @@ __all__ = [
     "BucketPlan",
     "Compression",
     "DenseRule",
+    "ExchangeGroup",
     "Format",
-    "Group",
+    "GradientExchange",
     "Optimizer",
     "Option",
+    "Parallelism",
     "Passes",
     "Phase",
     "Sharding",

@@ -13,9 +13,9 @@ from math import prod
 from typing import Protocol
 
 from paceline.strategy import formats
+from paceline.strategy.codec_rates import CPU_RATES, CodecRate
+from paceline.strategy.compression_options import Given, Option, Values, resolve
 from paceline.strategy.formats import BF16, FP32, TERNARY, Format, Level
-from paceline.strategy.options import Given, Option, Values, resolve
-from paceline.strategy.rates import CPU_RATES, CodecRate
 
 
 class NamedShape(Protocol):

@@ -16,10 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.strategy import BUCKET_BYTES, FIRST_BUCKET_BYTES, Strategy
 from paceline.training.auto import Auto, ways_to_try
-from paceline.training.guards import agree
-from paceline.training.hook import Hook, paceline_hook
-from paceline.training.powersgd import PowerSGD
-from paceline.training.tensors import trained
+from paceline.training.consistency import agree
+from paceline.training.hooks.ddp import Hook, paceline_hook
+from paceline.training.hooks.powersgd import PowerSGD
+from paceline.training.tensor_layout import trained
 from paceline.training.ways import Way, choose
 
 _log = logging.getLogger("paceline")

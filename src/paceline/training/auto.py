@@ -19,14 +19,14 @@ import torch.distributed as dist
 
 from paceline.errors import UserError, unknown
 from paceline.strategy import COMPRESSIONS
+from paceline.training.exchange_group import Plan, exchange_group, room
 from paceline.training.exchanges import allreduce
-from paceline.training.group import Plan, exchange_group, room
-from paceline.training.sample import Sample
-from paceline.training.tensors import Layout, Tensor
+from paceline.training.gradient_sample import Sample
+from paceline.training.tensor_layout import Layout, Tensor
 from paceline.training.ways import Way, make_plan
 
 if TYPE_CHECKING:
-    from paceline.training.hook import Hook
+    from paceline.training.hooks.ddp import Hook
 
 _log = logging.getLogger("paceline")
 

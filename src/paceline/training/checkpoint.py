@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paceline.errors import UserError
-from paceline.training.job import Job
+from paceline.training.training_run import Job
 
 FILE = "checkpoint.pt"
 _SCHEMA = 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from paceline.training import daemons
+from paceline.training import daemon_threads as daemons
 
 BEAT_S = 1.0
 PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost

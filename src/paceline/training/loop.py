@@ -18,12 +18,12 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.record import Event
 from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.training.consistency import same_weights
 from paceline.training.data import Dataset
-from paceline.training.guards import same_weights
-from paceline.training.hook import Hook
-from paceline.training.noise import NoiseMeter
+from paceline.training.hooks.ddp import Hook
+from paceline.training.hooks.powersgd import PowerSGD
+from paceline.training.noise_scale import NoiseMeter
 from paceline.training.optimizers import LAMB, LARS
-from paceline.training.powersgd import PowerSGD
 
 _KEPT_STEPS = 64  # events of the last steps, from which the median one is shown
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from paceline.training.job import Job
+from paceline.training.training_run import Job
 
 
 class Progress:

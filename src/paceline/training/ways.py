@@ -11,11 +11,11 @@ import torch.distributed as dist
 from paceline import codecs
 from paceline.errors import UserError, unknown
 from paceline.strategy import COMPRESSIONS, EXCHANGES, ONE_WAY, Compression
-from paceline.training.feedback import Feedback
-from paceline.training.group import Plan
-from paceline.training.guards import EnergyGuard
-from paceline.training.sample import Sample
-from paceline.training.wire import Wire, own_group
+from paceline.training.collectives import Wire, own_group
+from paceline.training.consistency import EnergyGuard
+from paceline.training.error_feedback import Feedback
+from paceline.training.exchange_group import Plan
+from paceline.training.gradient_sample import Sample
 
 _CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
 _NOT_THE_CODECS = {"ratio", "momentum"}  # options of a compression that say nothing about bytes

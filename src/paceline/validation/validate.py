@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.csv_rows import read
 from paceline.errors import UserError
-from paceline.rows import read
 from paceline.validation.baselines import Baselines
 from paceline.validation.case import Case, HoldOut, Info, Skip
-from paceline.validation.model import Model
+from paceline.validation.informed_predictor import Model
 from paceline.validation.score import Point, grouped, summary
 from paceline.validation.sets import adapter
 

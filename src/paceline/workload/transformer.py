@@ -12,8 +12,7 @@ from math import prod
 from typing import Literal
 
 from paceline.errors import UserError
-from paceline.workload.layers import Coverage, Workload
-from paceline.workload.parts import (
+from paceline.workload.layer_builders import (
     INDEX,
     WORD,
     Part,
@@ -27,6 +26,7 @@ from paceline.workload.parts import (
     place,
     positions,
 )
+from paceline.workload.layers import Coverage, Workload
 
 MASKED_SHARE = 0.15  # of the tokens are to be found by BERT (Devlin et al. 2018, arXiv:1810.04805, section 3.1)
 

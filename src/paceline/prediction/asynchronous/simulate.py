@@ -21,11 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
+from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError, unknown
 from paceline.prediction.asynchronous.engine import Job, Pull, Run
 from paceline.prediction.asynchronous.profile import LayerProfile, Profile
 from paceline.prediction.asynchronous.result import AsyncResult
-from paceline.prediction.uncertainty import Z80
 
 STARTS = 4
 """Jobs simulated. Few workers keep for long the phases in which they start, so one start says little of others."""

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from paceline.strategy import ONE_WAY
+from paceline.training.collectives import Steps, Wire
+from paceline.training.encoded_streams import Stream
 from paceline.training.exchanges.allgather import allgather
 from paceline.training.exchanges.allreduce import allreduce, begin_allreduce
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.push_pull import push_pull
 from paceline.training.exchanges.ring import ring
-from paceline.training.streams import Stream
-from paceline.training.wire import Steps, Wire
 
 CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], Steps[None]]] = {
     "allgather": allgather,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paceline.training.streams import Stream
-from paceline.training.wire import NOTHING, Steps, Wire
+from paceline.training.collectives import NOTHING, Steps, Wire
+from paceline.training.encoded_streams import Stream
 
 
 def allgather(stream: Stream, start: int, stop: int, wire: Wire) -> Steps[None]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from paceline.training.wire import Pending, Steps
+from paceline.training.collectives import Pending, Steps
 
 DEPTH = 3  # chunks under way: one encoding, one on the wire, one decoding
 

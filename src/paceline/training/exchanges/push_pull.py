@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paceline.strategy import shard_bounds
-from paceline.training.streams import Stream
-from paceline.training.wire import NOTHING, Steps, Wire
+from paceline.training.collectives import NOTHING, Steps, Wire
+from paceline.training.encoded_streams import Stream
 
 
 def push_pull(stream: Stream, start: int, stop: int, wire: Wire, exchange: str, compress_pull: bool = True) -> Steps[None]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paceline.strategy import shard_bounds
-from paceline.training.streams import Stream
-from paceline.training.wire import Steps, Wire
+from paceline.training.collectives import Steps, Wire
+from paceline.training.encoded_streams import Stream
 
 
 def ring(stream: Stream, start: int, stop: int, wire: Wire) -> Steps[None]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paceline.rundir import RunDir
-from paceline.trust import TrustHistory
+from paceline.trust_history import TrustHistory
 
 KEPT = 1000
 """Rows on the host: a longer run keeps every second one, then every fourth, and so on."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 
+from paceline.csv_rows import Row
 from paceline.errors import unknown
-from paceline.rows import Row
 from paceline.validation.case import Case, Skip
 
 _MODULES: Mapping[str, str] = {

@@ -5,10 +5,11 @@ The batch listed is that of all devices. BERT is fine-tuned on SQuAD, 384 tokens
 
 from __future__ import annotations
 
+from paceline.csv_rows import Row
 from paceline.errors import UserError
-from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import making, spelling
+from paceline.validation.sets import case_builders as making
+from paceline.validation.sets import hardware_aliases as spelling
 
 TEXTS = ("system", "model", "precision", "unit")
 NUMBERS = ("num_gpus", "batch_per_gpu_listed", "throughput")

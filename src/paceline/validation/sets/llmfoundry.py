@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 
+from paceline.csv_rows import Row
 from paceline.errors import UserError
-from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import making, spelling
+from paceline.validation.sets import case_builders as making
+from paceline.validation.sets import hardware_aliases as spelling
 
 TEXTS = ("model", "gpu", "precision", "sharding", "activation_ckpt", "act_cpu_offload", "interconnect")
 NUMBERS = ("num_gpus", "seq_len", "micro_batch", "grad_accum", "global_batch", "tokens_per_s")

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from paceline.csv_rows import Row
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import making, spelling
+from paceline.validation.sets import case_builders as making
+from paceline.validation.sets import hardware_aliases as spelling
 
 TEXTS = ("round", "submitter", "benchmark", "accelerator", "host_networking", "throughput_source")
 NUMBERS = (

@@ -6,9 +6,10 @@ training steps; attention is as eager PyTorch computes it; ``dp4`` is data paral
 
 from __future__ import annotations
 
-from paceline.rows import Row
+from paceline.csv_rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import making, spelling
+from paceline.validation.sets import case_builders as making
+from paceline.validation.sets import hardware_aliases as spelling
 from paceline.workload.layers import Workload
 from paceline.workload.transformer import TransformerShape, transformer
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.hardware.device import Device
-from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import making, spelling
+from paceline.validation.sets import case_builders as making
+from paceline.validation.sets import hardware_aliases as spelling
 
 TEXTS = ("framework_dir", "model_dir", "model", "section", "gpu", "precision", "unit")
 NUMBERS = ("num_nodes", "num_gpus", "batch_per_gpu", "grad_accum", "seq_len", "throughput")

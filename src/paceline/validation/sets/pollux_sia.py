@@ -10,10 +10,11 @@ Networks: AWS instance table (50 Gb/s); Jayaram Subramanya et al. 2023, Sia, SOS
 
 from __future__ import annotations
 
+from paceline.csv_rows import Row
 from paceline.errors import UserError
-from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import making, spelling
+from paceline.validation.sets import case_builders as making
+from paceline.validation.sets import hardware_aliases as spelling
 
 TEXTS = ("model", "cluster", "gpu", "placement")
 NUMBERS = ("num_nodes", "num_gpus", "local_batch", "step_time_s", "sync_time_s")

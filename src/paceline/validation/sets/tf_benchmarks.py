@@ -6,10 +6,11 @@ a share of them.
 
 from __future__ import annotations
 
+from paceline.csv_rows import Row
 from paceline.errors import UserError
-from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import making, spelling
+from paceline.validation.sets import case_builders as making
+from paceline.validation.sets import hardware_aliases as spelling
 
 TEXTS = ("model", "platform", "gpu", "data", "precision", "variable_update")
 NUMBERS = ("num_nodes", "num_gpus", "batch_per_gpu", "images_per_s")

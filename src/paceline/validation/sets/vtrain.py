@@ -5,10 +5,11 @@ Only rows that are data parallel alone are predicted; tensor and pipeline parall
 
 from __future__ import annotations
 
+from paceline.csv_rows import Row
 from paceline.errors import UserError
-from paceline.rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import making, spelling
+from paceline.validation.sets import case_builders as making
+from paceline.validation.sets import hardware_aliases as spelling
 
 TEXTS = ("gpu",)
 NUMBERS = (

@@ -1,0 +1,140 @@
+"""Interpolation of log ratios between steps: where a step lies, and a Gaussian process over such places.
+
+Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, equations 2.23 to 2.26. What two steps have in common
+falls with the distance of their micro batches, devices in a node and nodes, and with workload and device being others. How much
+ratios differ near each other the observations say themselves: the width is that of a kernel with an amplitude, by its marginal
+likelihood (section 5.4.1). The mean does without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.hardware.cluster import Cluster
+from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Workload
+
+Array = NDArray[np.float64]
+AMPLITUDES = tuple(np.exp(np.linspace(-2.0, 1.0, 10)).tolist())
+"""What a kernel's ``near`` may be multiplied by."""
+LOOSE = 0.5
+"""Standard deviation of the amplitude's logarithm before anything was observed; the mean of its square is then 1."""
+TASK = 4
+"""How many coordinates say which workload and device it is; the others say how it is run."""
+_SCALES = np.array([1.5, 1.5, 0.7, 0.7, 1.5, 1.5, 1.5, 0.7, 0.7, 0.7])
+"""Distance at which coordinates count as one apart: log FLOPs a sample, log parameters, other workload, other device; log
+micro batch, log devices in a node, log nodes, several nodes, other links, other precision or division of the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a step lies: four names of which another is one unit away, and numbers (see ``_SCALES``)."""
+
+    names: tuple[str, str, str, str]
+    numbers: tuple[float, float, float, float, float, float]
+
+    @classmethod
+    def of(cls, workload: Workload, cluster: Cluster, strategy: Strategy) -> Place:
+        """Of a step."""
+        several = cluster.num_nodes > 1
+        x, mesh = strategy.gradient_exchange, strategy.parallelism
+        division = (strategy.precision, x.compression, x.exchange, mesh.sharding, mesh.recompute)
+        return cls(
+            (workload.name, cluster.device.name, cluster.network.name if several else "", str(division)),
+            (
+                math.log(max(workload.flops_per_sample, 1.0)),
+                math.log(max(workload.num_parameters, 1)),
+                math.log(strategy.micro_batch_size),
+                math.log(cluster.devices_per_node),
+                math.log(cluster.num_nodes),
+                float(several),
+            ),
+        )
+
+    @property
+    def devices(self) -> int:
+        """How many worked."""
+        return round(math.exp(self.numbers[3] + self.numbers[4]))
+
+
+def coordinates(places: Sequence[Place], names: tuple[str, ...]) -> Array:
+    """The places as seen from those names, in units of ``_SCALES`` (n, 10)."""
+    numbers = np.array([place.numbers for place in places]).reshape(-1, 6)
+    alike = [[one != here for one, here in zip(place.names, names, strict=True)] for place in places]
+    other = np.array(alike, dtype=np.bool_).reshape(-1, 4)
+    # the network of a single node is no other network
+    several = numbers[:, 5] > 0
+    link = (other[:, 2] & several & (names[2] != "")).astype(float)
+    table = (numbers[:, 0], numbers[:, 1], other[:, 0], other[:, 1], *numbers[:, 2:].T, link, other[:, 3])
+    return np.asarray(np.stack(table, axis=1) / _SCALES)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Covariance of two log ratios: variances of what all steps share, of what those of one workload and device share
+    everywhere and of what they share near each other; and of one measurement."""
+
+    every: float
+    task: float
+    near: float
+    noise: float
+
+    def of(self, one: Array, other: Array) -> Array:
+        """Covariances of the steps at coordinates ``one`` (n, 10) with those at ``other`` (m, 10)."""
+        square = (one[:, None, :] - other[None, :, :]) ** 2
+        task, place = square[..., :TASK].sum(-1), square[..., TASK:].sum(-1)
+        shared: Array = self.every**2 + np.exp(-task / 2) * (self.task**2 + self.near**2 * np.exp(-place / 2))
+        return shared
+
+    def measured(self, places: Array) -> Array:
+        """Covariances of measurements at coordinates (n, 10), each with its noise."""
+        return self.of(places, places) + self.noise**2 * np.eye(len(places))
+
+    @property
+    def prior(self) -> float:
+        """Standard deviation where nothing is near."""
+        return math.sqrt(self.every**2 + self.task**2 + self.near**2)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A Gaussian process given its observations: a kernel and weights of its mean; those of its width, with their inverse."""
+
+    kernel: Kernel
+    places: Array
+    weights: Array
+    wide: Kernel
+    inverse: Array
+
+    @classmethod
+    def of(cls, kernel: Kernel, places: Array, ratios: Array) -> Process:
+        """Given log ratios (n,) at ``places`` (n, 10)."""
+        weights = np.asarray(np.linalg.solve(kernel.measured(places), ratios), dtype=np.float64)
+        wide = replace(kernel, near=kernel.near * amplitude(kernel, places, ratios))
+        return cls(kernel, places, weights, wide, np.asarray(np.linalg.inv(wide.measured(places)), dtype=np.float64))
+
+    def at(self, place: Array) -> tuple[float, float]:
+        """Mean and standard deviation of the log ratio at ``place``, a measurement's own noise included."""
+        if not len(self.places):
+            return 0.0, math.hypot(self.kernel.prior, self.kernel.noise)
+        shared, wide = (kernel.of(place[None], self.places)[0] for kernel in (self.kernel, self.wide))
+        variance = self.wide.prior**2 - float(wide @ self.inverse @ wide)
+        return float(shared @ self.weights), math.sqrt(max(variance, 0.0) + self.kernel.noise**2)
+
+
+def amplitude(kernel: Kernel, places: Array, ratios: Array) -> float:
+    """Root of the mean square of what ``near`` is multiplied by, given log ratios (n,) at ``places`` (n, 10)."""
+    if not len(places):
+        return 1.0
+    costs = []
+    for one in AMPLITUDES:
+        factor = np.linalg.cholesky(replace(kernel, near=one * kernel.near).measured(places))
+        misfit = np.linalg.solve(factor, ratios)
+        costs.append(float(misfit @ misfit + 2 * np.log(np.diag(factor)).sum()) + ((math.log(one) + LOOSE**2) / LOOSE) ** 2)
+    weights = [math.exp((min(costs) - cost) / 2) for cost in costs]
+    return math.sqrt(sum(w * one**2 for w, one in zip(weights, AMPLITUDES, strict=True)) / sum(weights))

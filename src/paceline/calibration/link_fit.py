@@ -1,0 +1,124 @@
+"""How fast links were, from what steps waited for on them.
+
+The time that a link takes for a byte and its latency are those of the catalogue times a factor each, the two that explain the
+measured waits best. A wait is the part of an exchange that the backward pass does not hide, so the whole step is predicted with
+slower and slower links until it waits as long as the measured one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from paceline.calibration.observation import Observation
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Link
+from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Workload
+
+STEPS = 24
+"""Observed waits that a link's factors are fitted to, evenly thinned."""
+WIDTHS = (2.0, 1.0, 0.5, 0.25)
+"""Steps of the search in the logarithm of a factor."""
+NOISE = 0.3
+"""Standard deviation of the logarithm of a measured wait; that of a factor before anything was measured is 1."""
+HIDDEN = 0.01
+"""Share of the step below which a wait cannot be told from none."""
+
+
+class Waits(Protocol):
+    """A prediction, as far as it is needed here."""
+
+    @property
+    def exposed_comm_s(self) -> float:
+        """Seconds of the step that wait for the exchange."""
+
+
+Predict = Callable[[Workload, Cluster, Strategy], Waits]
+Factors = tuple[float, float]
+
+
+class ObservedLinks:
+    """The links of ``seen``, each as fast as the steps say that waited for it and for no other."""
+
+    def __init__(self, seen: Sequence[Observation], predict: Predict) -> None:
+        self._seen, self._predict = seen, predict
+        self._factors: dict[tuple[str, ...], Factors] = {}
+
+    def of(self, given: Cluster) -> Cluster:
+        """The cluster with links as fast as observed; those on which nothing was observed stay as they are."""
+        intra = slower(given.intra_link, self._inside(given))
+        network = intra if given.num_nodes == 1 else slower(given.network, self._between(given))
+        return given.changed(intra_link=intra, network=network)
+
+    def _inside(self, given: Cluster) -> Factors:
+        """Of the link inside a node, from steps on one node of the same device."""
+        key = (given.intra_link.name, given.device.name)
+
+        def alike(one: Cluster) -> bool:
+            return one.num_nodes == 1 and one.devices_per_node > 1 and (one.intra_link.name, one.device.name) == key
+
+        def changed(one: Cluster, factors: Factors) -> Cluster:
+            link = slower(one.intra_link, factors)
+            return one.changed(intra_link=link, network=link)
+
+        return self._found(key, alike, changed)
+
+    def _between(self, given: Cluster) -> Factors:
+        """Of the network between nodes, the links inside them being as they were observed."""
+        key = (given.network.name,)
+
+        def alike(one: Cluster) -> bool:
+            return one.num_nodes > 1 and one.network.name == given.network.name
+
+        def changed(one: Cluster, factors: Factors) -> Cluster:
+            inside = slower(one.intra_link, self._inside(one))
+            return one.changed(intra_link=inside, network=slower(one.network, factors))
+
+        return self._found(key, alike, changed)
+
+    def _found(
+        self, key: tuple[str, ...], alike: Callable[[Cluster], bool], changed: Callable[[Cluster, Factors], Cluster]
+    ) -> Factors:
+        if key not in self._factors:
+            seen = [one for one in self._seen if one.sync_s is not None and alike(one.cluster)]
+            self._factors[key] = self._search(_thinned(seen), changed) if seen else (0.0, 0.0)
+        return self._factors[key]
+
+    def _search(self, seen: Sequence[Observation], changed: Callable[[Cluster, Factors], Cluster]) -> Factors:
+        """The factors that explain the waits best: one after the other, coarse to fine; outliers count as much as 1."""
+
+        def misfit(factors: Factors) -> float:
+            off = [self._off(one, changed(one.cluster, factors)) for one in seen]
+            fit = float(np.minimum(np.square(off), 1.0).sum()) / NOISE**2
+            return fit + factors[0] ** 2 + factors[1] ** 2
+
+        best = (0.0, 0.0)
+        for width in WIDTHS:
+            best = min(((best[0] + i * width, best[1]) for i in (-1, 0, 1, 2)), key=misfit)
+            best = min(((best[0], best[1] + i * width) for i in (-1, 0, 1, 2)), key=misfit)
+        return best
+
+    def _off(self, one: Observation, cluster: Cluster) -> float:
+        """Logarithm of the predicted wait over the measured one."""
+        floor = HIDDEN * one.step_s
+        made = self._predict(one.workload, cluster, one.strategy)
+        return math.log((made.exposed_comm_s + floor) / ((one.sync_s or 0.0) + floor))
+
+
+def slower(link: Link, factors: Factors) -> Link:
+    """The link with its time a byte and its latency multiplied by the exponentials of the factors."""
+    if factors == (0.0, 0.0):
+        return link
+    bandwidth = replace(link.bandwidth, value=link.bandwidth.value * math.exp(-factors[0]), source="observed waits")
+    latency = replace(link.latency, value=link.latency.value * math.exp(factors[1]), source="observed waits")
+    return replace(link, bandwidth=bandwidth, latency=latency)
+
+
+def _thinned(seen: Sequence[Observation]) -> list[Observation]:
+    ordered = sorted(seen, key=lambda one: (one.workload.name, one.cluster.num_nodes, one.cluster.world_size))
+    return [ordered[i] for i in np.unique(np.linspace(0, len(ordered) - 1, STEPS).astype(int))]

@@ -1,0 +1,120 @@
+"""Measured steps from files: the run directories of ``paceline train``, or a table of jobs that anything else ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline import hardware
+from paceline.calibration.observation import Observation
+from paceline.csv_rows import Row, read
+from paceline.errors import UserError
+from paceline.hardware.cluster import Cluster
+from paceline.record import RunRecord
+from paceline.rundir import RunDir
+from paceline.strategy.strategy import Strategy
+from paceline.workload import workload
+
+NEEDED = ("workload", "device", "global_batch", "step_s")
+"""Columns of a table; each row is a job, ``step_s`` and ``sync_s`` in seconds."""
+PROBE = "write it with paceline hardware probe --json > FILE.json"
+
+
+def observations(paths: Sequence[str | Path]) -> list[Observation]:
+    """What was measured: of each directory every run, of each CSV file every row; on a probed machine nothing was trained.
+
+    Raises:
+        UserError: no such run or file, one that is broken or holds nothing, a row that says nothing possible, a JSON file
+            that is no probe's.
+    """
+    found: list[Observation] = []
+    for path in map(Path, paths):
+        if is_probe(path):
+            _probed(path)
+        else:
+            found += _table(path) if path.suffix == ".csv" else _runs(path)
+    return found
+
+
+def run_records(paths: Sequence[str | Path]) -> list[RunRecord]:
+    """The records of the run directories among ``paths``, in order. Raises UserError for one that is missing or broken."""
+    found: list[RunRecord] = []
+    for path in map(Path, paths):
+        if path.suffix != ".csv" and not is_probe(path):
+            found += RunDir(path).read(partial=True).records.values()
+    return found
+
+
+def machine(paths: Sequence[str | Path]) -> Cluster:
+    """The cluster that was probed (``FILE.json``); where none was, the one of the last run or row.
+
+    Raises:
+        UserError: as ``observations``; several probes.
+    """
+    probes = [path for path in map(Path, paths) if is_probe(path)]
+    if len(probes) > 1:
+        raise UserError(f"{' and '.join(map(str, probes))} are probes of a machine each", "give the one that is asked about")
+    return _probed(probes[0]) if probes else observations([paths[-1]])[-1].cluster
+
+
+def is_probe(path: str | Path) -> bool:
+    """Whether the file is read as a probe's; what else stands in JSON is refused."""
+    return Path(path).suffix == ".json" and not Path(path).is_dir()
+
+
+def _probed(path: Path) -> Cluster:
+    try:
+        return Cluster.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}", PROBE) from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{path} is not what a probe writes", PROBE) from None
+
+
+def _runs(path: Path) -> list[Observation]:
+    records = RunDir(path).read(partial=True).records
+    found = [
+        Observation.of_record(record, workload(record.workload), Cluster.from_json(record.cluster))
+        for record in records.values()
+        if record.cluster
+    ]
+    if not found:
+        why = "its runs do not say what they ran on" if records else "no run has ended there"
+        raise UserError(f"{path} teaches nothing: {why}", f"run paceline train --out {path} (again)")
+    return found
+
+
+def _table(path: Path) -> list[Observation]:
+    return [_observation(row) for row in read(path, NEEDED)]
+
+
+def _observation(row: Row) -> Observation:
+    """One row. A number that is left out is 1, a choice the default of ``Strategy``."""
+
+    def whole(column: str) -> int:
+        return row.whole(column) or 1
+
+    step, batch = row.positive("step_s"), row.whole("global_batch")
+    if step is None or batch is None:
+        raise row.wrong("step_s" if step is None else "global_batch", "a number above 0")
+    names = ("precision", "compression", "exchange", "sharding", "optimizer")
+    chosen: dict[str, Any] = {name: row.text(name) for name in names}
+    try:
+        cluster = hardware.cluster(row.text("device"), whole("devices_per_node"), whole("nodes"), row.text("network") or None)
+        return Observation(
+            workload=workload(row.text("workload"), row.whole("seq_len")),
+            cluster=cluster,
+            strategy=Strategy.of(
+                world_size=cluster.world_size,
+                global_batch_size=batch,
+                grad_accum_steps=whole("grad_accum"),
+                recompute=row.text("recompute").casefold() in ("yes", "true", "1"),
+                **{name: value for name, value in chosen.items() if value},
+            ),
+            step_s=step,
+            sync_s=row.number_of("sync_s"),
+        )
+    except UserError as error:
+        raise UserError(f"{row.file}, row {row.number} (line {row.line}): {error.message}", error.fix) from None

@@ -1,0 +1,114 @@
+"""How much is to be trained: a number of samples, or a target that takes more of them the larger the batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paceline.errors import UserError
+from paceline.planning.learning_rates import TUNED, Recipes
+from paceline.prediction.convergence import Convergence
+from paceline.strategy.recipe import Recipe
+from paceline.strategy.strategy import Strategy
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Samples to train.
+
+    Attributes:
+        title: in words, after "to train".
+        total: samples, whatever the batch; 0 where ``curve`` says them.
+        curve: samples to a target.
+        penalties: factor on the samples to a target, by compression: measured by the user. A compression that is not in it has
+            an unknown one.
+        epoch_samples: of one pass over the data; 0 where it is not known.
+        recipes: learning rates by batch; None where nobody asked for any.
+    """
+
+    title: str = "1,000,000 samples"
+    total: float = MILLION
+    curve: Convergence | None = None
+    penalties: Mapping[str, float] = field(default_factory=dict)
+    epoch_samples: int = 0
+    recipes: Recipes | None = None
+
+    def known(self, compression: str) -> bool:
+        """Whether it is known how many samples this compression takes: always, where their number is given."""
+        return self.curve is None or compression == "dense" or compression in self.penalties
+
+    def samples(self, strategy: Strategy) -> float:
+        """Samples that ``strategy`` takes; without a known penalty as if there were none, which ``known`` tells.
+
+        Raises:
+            UserError: a batch beyond what was seen to reach the target.
+        """
+        if self.curve is None:
+            return self.total
+        return self.curve.samples(strategy.global_batch_size) * self.penalties.get(strategy.gradient_exchange.compression, 1.0)
+
+    @property
+    def largest_batch(self) -> float:
+        """Beyond it nothing is known of the target."""
+        return self.curve.high_batch * 1.001 if self.curve else math.inf
+
+    def spread(self, batch: int) -> float:
+        """Standard deviation of log(samples) at a global batch."""
+        return self.curve.spread_at(batch) if self.curve else 0.0
+
+    def beyond_least(self, batch: int) -> float | None:
+        """Share of the samples that a small batch would not have needed; None where no curve says it."""
+        return self.curve.beyond_least(batch) if self.curve else None
+
+    def optimizer(self, batches: Sequence[int]) -> str:
+        """The one that the learning rates of these batches are for (empty: of a batch that was seen to reach the target), or of
+        the user's own run; empty where no source has any."""
+        if self.recipes and self.recipes.own:
+            return self.recipes.own.optimizer
+        tried = batches or ([int(self.curve.low_batch)] if self.curve else [])
+        totals = [self.curve.samples(batch, beyond=True) if self.curve else self.total for batch in tried]
+        found = [self.recipes.at(batch, total) for batch, total in zip(tried, totals, strict=True)] if self.recipes else []
+        return next((one.optimizer for one in found if one), "")
+
+    def recipe(self, strategy: Strategy) -> Recipe | None:
+        """Learning rates of ``strategy``; None where no source has them."""
+        if self.recipes is None:
+            return None
+        return self.recipes.at(strategy.global_batch_size, self.samples(strategy), strategy.optimizer)
+
+    def notes(self, strategy: Strategy) -> tuple[str, ...]:
+        """What it rests on, in sentences."""
+        said = self.curve.notes(strategy.global_batch_size) if self.curve else ()
+        if (recipe := self.recipe(strategy)) and recipe.optimizer in ("lars", "lamb"):
+            said = (*said, TUNED)
+        if self.recipes and (seen := self.recipes.of_curve) not in ("", strategy.optimizer):
+            said = (*said, f"Samples and critical batch are of runs with {seen}; {strategy.optimizer} may take others.")
+        if strategy.gradient_exchange.compression in self.penalties and self.curve:
+            given = self.penalties[strategy.gradient_exchange.compression]
+            return (*said, f"{strategy.gradient_exchange.compression} is given to take {given:g} times the samples.")
+        if self.curve is None and strategy.gradient_exchange.compression != "dense":
+            return (*said, "The time is that of equal samples, not of equal accuracy.")
+        return said
+
+
+def parse_penalties(texts: list[str]) -> dict[str, float]:
+    """``["terngrad=1.05"]``: factors on the samples to a target. Raises UserError for anything else."""
+    from paceline.errors import unknown
+    from paceline.strategy import COMPRESSIONS
+
+    found = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in COMPRESSIONS:
+            raise unknown("compression", name, COMPRESSIONS)
+        try:
+            factor = float(value)
+        except ValueError:
+            factor = math.nan
+        if not 0 < factor < math.inf:
+            raise UserError(f"--penalty {text!r} is not a factor on the samples", "write it as terngrad=1.05")
+        found[name] = factor
+    return found

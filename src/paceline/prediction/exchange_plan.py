@@ -1,0 +1,339 @@
+"""What is exchanged in one step, as numbers: made once for a workload and a way of exchanging, kept for the next prediction.
+
+Nothing here depends on how fast a device or a link is, nor on the batch: those only multiply the numbers (``costs``).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.prediction.network import Loads, load_rows
+from paceline.strategy.buckets import BucketPlan
+from paceline.strategy.exchange import Traffic
+from paceline.strategy.formats import FP32, Level
+from paceline.strategy.phase import Phase, busiest_sent
+from paceline.strategy.sharding import block
+from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Workload
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Work = Literal["encode", "reduce", "decode"]
+T = TypeVar("T")
+
+IN_FLIGHT = 2  # chunks: one at the codec, one on the network
+_MADE: dict[int, dict[Hashable, Any]] = {}
+
+
+def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
+    """``make()``, once for this workload and key, as long as the workload lives."""
+    store = _MADE.get(id(workload))
+    if store is None:  # by identity: to hash a table of layers would take longer than a prediction
+        store = _MADE[id(workload)] = {}
+        weakref.finalize(workload, _MADE.pop, id(workload), None)
+    if key not in store:
+        store[key] = make()
+    found: T = store[key]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One pass of the codec over a bucket: elements of the compression's format and of fp32."""
+
+    work: Work
+    calls: int
+    packed: int
+    dense: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One stage of a bucket's exchange before it is priced: a collective, or a pass of the codec.
+
+    ``times``: how often its fixed cost is paid, by measurement.
+    """
+
+    name: str
+    part: Literal["before", "chunked", "after"]
+    what: Phase | Job
+    times: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """What travels together, whatever the number of workers: layers and elements of each bucket in order.
+
+    ``unlike``: every different plan once, and ``index`` which of them each bucket has; networks repeat themselves. ``first``:
+    the lowest layer of each, whose backward pass comes last.
+    """
+
+    layers: tuple[tuple[int, ...], ...]
+    unlike: tuple[BucketPlan, ...]
+    index: Ints
+    first: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangePlan:
+    """All buckets of a step, and their stages as arrays.
+
+    Attributes:
+        strategy: whose exchange it is.
+        traffic, gathering: of each unlike bucket: the exchange of its gradients, the all-gathers of its weights.
+        unlike_pieces: of all unlike buckets in turn; ``order`` says which of them each piece of the step is.
+        bucket, codec, chunked: of each piece: its bucket, whether the codec does it, whether it is chunked; ``begin``: the
+            first of each bucket. They are in the order in which they follow each other.
+        largest: of each bucket, its share of the largest chunk.
+        loads: of the pieces that are collectives, then of the gathers, bucket by bucket for each name.
+        jobs: of the pieces that are the codec's: whether it encodes, calls, packed and dense elements.
+        gathers: names of the all-gathers of each bucket.
+        prices: what it cost on a cluster (``costs``).
+    """
+
+    strategy: Strategy
+    partition: Partition
+    traffic: tuple[Traffic, ...]
+    gathering: tuple[tuple[Phase, ...], ...]
+    unlike_pieces: tuple[Piece, ...]
+    order: Ints
+    bucket: Ints
+    codec: NDArray[np.bool_]
+    chunked: NDArray[np.bool_]
+    begin: Ints
+    largest: Array
+    loads: Loads
+    jobs: Array
+    gathers: tuple[str, ...]
+    prices: dict[Hashable, Any] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Number of buckets."""
+        return len(self.partition.index)
+
+    @property
+    def first(self) -> Ints:
+        """The lowest layer of each bucket."""
+        return self.partition.first
+
+    @cached_property
+    def elements(self) -> Ints:
+        """Of each bucket."""
+        return np.array([plan.elements for plan in self.partition.unlike], dtype=np.int64)[self.partition.index]
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Of each bucket in turn."""
+        return tuple(self.unlike_pieces[i] for i in self.order)
+
+    @cached_property
+    def wire_bytes(self) -> int:
+        """Bytes sent in one step by the rank that sends most."""
+        if not self.count:
+            return 0
+        often = np.bincount(self.partition.index, minlength=len(self.traffic))
+        sent = [
+            times * phase.sent_by_rank()
+            for times, traffic, gathers in zip(often.tolist(), self.traffic, self.gathering, strict=True)
+            for phase in (*gathers, *traffic.phases)
+        ]
+        return int(np.sum(sent, axis=0).max()) * self.strategy.exchanges_per_step if sent else 0
+
+    @cached_property
+    def sent(self) -> Array:
+        """Bytes that the busiest rank sends in each piece that is a collective."""
+        of = [busiest_sent([p.what]) if isinstance(p.what, Phase) else 0 for p in self.unlike_pieces]
+        return np.array(of, dtype=np.float64)[self.order][~self.codec]
+
+    @cached_property
+    def codec_bytes(self) -> int:
+        """Bytes of the codec's buffers for the bucket that needs most."""
+        pairs = zip(self.partition.unlike, self.traffic, strict=True)
+        return max((_codec_bytes(plan, traffic, self.strategy) for plan, traffic in pairs), default=0)
+
+
+def exchange_plan(
+    workload: Workload, strategy: Strategy, devices_per_node: int, level: Level = "expected", measured: bool = False
+) -> ExchangePlan:
+    """The plan of a strategy's exchange; nothing for one worker.
+
+    Args:
+        level: of lengths that depend on values.
+        measured: whether costs come from a calibration, in which even a dense gradient is divided and checked.
+    """
+    key = (plan_key(strategy), devices_per_node, level if strategy.description.format.spread else "", measured)
+    return kept(workload, key, lambda: _make(workload, strategy, devices_per_node, level, measured))
+
+
+def plan_key(strategy: Strategy) -> Hashable:
+    """What decides a strategy's exchange: two with the same key have the same plan."""
+    s = strategy
+    zero = s.parallelism.shares.weights
+    return (
+        s.world_size,
+        s.gradient_exchange,
+        s.first_bucket_bytes,
+        s.bucket_bytes,
+        s.parallelism.sharding,
+        s.precision if zero else "",
+        s.parallelism.micro_batches if zero else 1,
+    )
+
+
+def _partition_of(workload: Workload, s: Strategy) -> Partition:
+    """Nothing for one worker whose weights are not shared out."""
+    level = s.parallelism.shares
+    sized = s.first_bucket_bytes, s.bucket_bytes
+    alone = s.world_size == 1 and not level.weights
+    x = s.gradient_exchange
+    key = "partition", alone, level.weights, x.compression, x.options, x.dense_rule, x.exchange == "allreduce", sized
+
+    def make() -> Partition:
+        made = [] if alone else s.partition(workload.parameters, workload.ready_order)
+        layers = tuple(tuple({p.layer for p in members}) for members, _ in made)
+        unlike = {plan: number for number, plan in enumerate(dict.fromkeys(plan for _, plan in made))}
+        index = np.array([unlike[plan] for _, plan in made], dtype=np.int64)
+        return Partition(layers, tuple(unlike), index, np.array([min(some) for some in layers], dtype=np.int64))
+
+    return kept(workload, key, make)
+
+
+def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: Level, measured: bool) -> ExchangePlan:
+    parts = _partition_of(workload, strategy)
+    traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
+    gathering = tuple(strategy.gathers(plan) for plan in parts.unlike)
+    made = [_pieces(plan, some, measured) for plan, some in zip(parts.unlike, traffic, strict=True)]
+    flat = tuple(piece for some in made for piece in some)
+    counts = np.array([len(some) for some in made], dtype=np.int64)
+    each = counts[parts.index]
+    begin = np.cumsum(each) - each
+    order = np.repeat((np.cumsum(counts) - counts)[parts.index] - begin, each) + np.arange(int(each.sum()))
+    codec = np.array([isinstance(p.what, Job) for p in flat], dtype=np.bool_)
+    chunked = np.array([p.part == "chunked" for p in flat], dtype=np.bool_)
+    rows = load_rows([p.what if isinstance(p.what, Phase) else None for p in flat], devices_per_node)[order]
+    names = strategy.parallelism.shares.gathers if parts.layers else ()
+    fetched = [load_rows([some[i] for some in gathering], devices_per_node)[parts.index] for i in range(len(names))]
+    jobs = [_job_row(piece.what) for piece in flat]
+    return ExchangePlan(
+        strategy,
+        parts,
+        traffic,
+        gathering,
+        flat,
+        order,
+        np.repeat(np.arange(len(parts.index)), each),
+        codec[order],
+        chunked[order],
+        begin,
+        np.array([some.largest for some in traffic], dtype=np.float64)[parts.index],
+        Loads.of(np.concatenate([rows[~codec[order]], *fetched])),
+        np.array(jobs, dtype=np.float64).reshape(-1, 4)[order][codec[order]],
+        names,
+    )
+
+
+def _job_row(what: Phase | Job) -> tuple[float, ...]:
+    return (what.work == "encode", what.calls, what.packed, what.dense) if isinstance(what, Job) else (0, 0, 0, 0)
+
+
+def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[Piece]:
+    """Encode, collectives, decode. What is received in the first collective of the chunks that carries data is added behind it.
+
+    Measured: one line for each of the codec's works over the whole bucket, the fixed part once a chunk.
+    """
+    chunks = max(1, t.chunks) if measured else t.chunks
+    calls = max([t.chunks, *(phase.rounds for phase in t.chunked if phase.pattern == "shift")])
+
+    def codec(work: Work) -> list[Piece]:
+        packed, dense = getattr(t.compressed, work), getattr(t.dense, work)
+        if measured:
+            added = t.compressed.reduce + t.dense.reduce + t.inner.reduce
+            return [Piece(work, "chunked", Job(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)]
+        return [Piece(work, "chunked", Job(work, calls, packed, dense), calls)] if packed or dense else []
+
+    made: list[Piece] = []
+    for phase in t.before:
+        made.append(Piece(phase.name, "before", phase, 1))
+        if t.inner.reduce and phase.name == "inner_reduce" and not measured:
+            made.append(Piece("inner_add", "before", Job("reduce", 1, 0, t.inner.reduce), 1))
+    bare = t.chunked and t.chunked[0].pattern == "scatter"  # FSDP's own: no codec, whatever was measured
+    made += [] if bare else codec("encode")
+    added = bool(bare)
+    for phase in t.chunked:
+        made.append(Piece(phase.name, "chunked", phase, chunks))
+        if not added and phase.name != "sizes" and not phase.ring:
+            made += codec("reduce")
+            added = True
+    made += [] if bare else codec("decode")
+    return [*made, *(Piece(phase.name, "after", phase, 1) for phase in t.after)]
+
+
+def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
+    """A plain all-reduce works in the bucket itself; else a group is copied together, and chunks are on their way.
+
+    A chunk holds what the busiest rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has
+    room for its worst case.
+    """
+    if strategy.parallelism.shares.weights:
+        return 0
+    if strategy.gradient_exchange.exchange == "allreduce":
+        sent = sum(max(phase.sizes) for phase in traffic.phases)
+        return sent if sent != FP32.push_bytes(plan.elements) else 0
+    chunks = -(-traffic.chunks // IN_FLIGHT) or 1
+    known = strategy.description.format.spread is None
+    worst = traffic.chunked if known else strategy.traffic(plan, "most").chunked
+    moved = int(np.sum([phase.sent_by_rank() + phase.received_by_rank() for phase in worst], axis=0).max()) if worst else 0
+    inner = sum(int(phase.received_by_rank().max()) for phase in traffic.before if not phase.ring)
+    return FP32.push_bytes(plan.elements) + moved // chunks + inner
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks that are run again where activations are recomputed.
+
+    Attributes:
+        inside: of each layer, 1 where it is run again: in a block, up to the layer that kept the block's last input; what
+            comes behind computes nothing that the backward pass needs (``early_stop`` of ``torch.utils.checkpoint``).
+        last: of each layer in a block, the block's last layer, before whose backward pass the block is run again.
+        kept_bytes: fp32 bytes of one sample that are kept: blocks' inputs, what lies outside, and one block while it is run
+            again.
+        names: of the last layers' blocks.
+    """
+
+    inside: Array
+    last: Ints
+    kept_bytes: float
+    names: tuple[tuple[int, str], ...]
+
+
+def blocks(workload: Workload) -> Blocks:
+    """The blocks of a workload by the names of its layers, such as ``layers.3``."""
+    return kept(workload, "blocks", lambda: _blocks(workload))
+
+
+def _blocks(workload: Workload) -> Blocks:
+    names = [block(f"{layer.name}.") for layer in workload.layers]
+    members: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        if name:
+            members.setdefault(name, []).append(index)
+    sizes = [layer.activation_bytes for layer in workload.layers]
+    last = np.arange(len(names))
+    kept_bytes = sum(size for name, size in zip(names, sizes, strict=True) if not name)
+    largest = 0.0
+    for own in members.values():
+        last[own] = own[-1]
+        kept_bytes += next((sizes[i] for i in own if sizes[i]), 0.0)
+        largest = max(largest, sum(sizes[i] for i in own))
+    inside = np.array([float(bool(name)) for name in names])
+    for own in members.values():
+        inside[next((i for i in reversed(own) if sizes[i]), own[-1]) : own[-1] + 1] = 0.0
+    return Blocks(inside, last, kept_bytes + largest, tuple((own[-1], name) for name, own in members.items()))

@@ -1,0 +1,133 @@
+"""How gradients travel: the one value that prediction, ``attach``, ``train``, checkpoints and records take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+from paceline.errors import UserError, unknown
+from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
+from paceline.strategy.compression_options import Given
+from paceline.strategy.exchange import EXCHANGES, ONE_WAY
+
+CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
+_CLIPS = (1e-3, 1e6)
+
+
+@dataclass(frozen=True)
+class GradientExchange:
+    """A compression with its parameters, and the exchange that carries it.
+
+    Attributes:
+        compression: a name of ``COMPRESSIONS``.
+        exchange: a name of ``EXCHANGES``; empty takes the compression's default.
+        options: parameters of the compression, such as ``{"bound": 2**-7}``; kept as pairs, only those that were given.
+        clip: TernGrad clips each tensor at this many standard deviations; None does not clip. Others have no clip: None.
+        dense_rule: which tensors stay dense; None takes the compression's own rule.
+        compress_pull: whether sums return encoded; False sends them back as fp32 (``sharded``, ``parameter_server``,
+            ``hierarchical``).
+        servers: of ``parameter_server``: workers that own the parameters in equal shares and serve beside their work.
+        ranks_per_node: of ``hierarchical``; 1 takes what the cluster or the launcher has.
+
+    Raises:
+        UserError: a name that does not exist, an exchange that cannot carry the compression, an option or a choice that the
+            compression or the exchange does not take, a value out of range.
+    """
+
+    compression: str = "dense"
+    exchange: str = ""
+    options: Given = ()
+    clip: float | None = CLIP
+    dense_rule: DenseRule | None = None
+    compress_pull: bool = True
+    servers: int = 1
+    ranks_per_node: int = 1
+
+    def __post_init__(self) -> None:
+        if self.compression not in COMPRESSIONS:
+            raise unknown("compression", self.compression, COMPRESSIONS)
+        described = COMPRESSIONS[self.compression]
+        object.__setattr__(self, "options", described.configured(self.options).values)
+        self._check_exchange(described)
+        self._check_clip()
+        self._check_dense_rule(described)
+        for name, what in (("servers", "servers"), ("ranks_per_node", "ranks a node")):
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise UserError(f"{count!r} {what}", "give a whole number from 1 up")
+        if self.servers > 1 and self.exchange != "parameter_server":
+            raise UserError(f"exchange {self.exchange!r} has no {self.servers} servers", "name exchange parameter_server")
+        if not isinstance(self.compress_pull, bool):
+            raise UserError(f"compress_pull={self.compress_pull!r}", "give True or False")
+        if not self.compress_pull and self.exchange not in ONE_WAY:
+            raise UserError(f"exchange {self.exchange!r} has no pull to send as fp32", f"legal: {', '.join(ONE_WAY)}")
+
+    def _check_exchange(self, described: Compression) -> None:
+        carriers = described.exchanges
+        if not self.exchange:
+            object.__setattr__(self, "exchange", carriers[0])
+        if self.exchange not in EXCHANGES:
+            raise unknown("exchange", self.exchange, EXCHANGES)
+        if self.exchange not in carriers:
+            why = "packed codes cannot be added" if self.exchange == "allreduce" else "its factors are all-reduced"
+            raise UserError(
+                f"exchange {self.exchange!r} cannot carry {self.compression}: {why}",
+                f"legal for {self.compression}: {', '.join(carriers)}",
+            )
+
+    def _check_clip(self) -> None:
+        clip = self.clip
+        if self.compression != "terngrad":
+            if clip not in (None, CLIP):
+                raise UserError(f"{self.compression} does not clip", "leave clip out: it is TernGrad's")
+            object.__setattr__(self, "clip", None)
+        elif clip is not None:
+            number = not isinstance(clip, bool) and isinstance(clip, int | float) and math.isfinite(clip)
+            if not number or not _CLIPS[0] <= clip <= _CLIPS[1]:
+                raise UserError(f"clip={clip!r}", "give standard deviations, 1e-3 to 1e6, or None")
+
+    def _check_dense_rule(self, described: Compression) -> None:
+        if self.dense_rule is None:
+            object.__setattr__(self, "dense_rule", described.rule)
+        elif not isinstance(self.dense_rule, DenseRule):
+            raise UserError(f"dense_rule={self.dense_rule!r}", "give a paceline.strategy.DenseRule")
+        elif described.rule is None:
+            raise UserError(f"{self.compression} treats all tensors alike", "leave dense, min_elements and dense_rule out")
+
+    @cached_property
+    def description(self) -> Compression:
+        """What the compression is and costs, with these options and this rule for dense tensors."""
+        return replace(COMPRESSIONS[self.compression].configured(self.options), rule=self.dense_rule)
+
+    def uncompressed(self) -> GradientExchange:
+        """The same exchange without compression where dense gradients can take it: what a ratio of bytes is taken against."""
+        return GradientExchange("dense", self.exchange, servers=self.servers, ranks_per_node=self.ranks_per_node)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict of every choice; ``from_json`` is the inverse."""
+        rule = self.dense_rule
+        named = None if rule is None else {f.name: getattr(rule, f.name) for f in fields(rule)} | {"names": list(rule.names)}
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**plain, "options": dict(self.options), "dense_rule": named}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> GradientExchange:
+        """From what ``to_json`` wrote, now or in an earlier version. Raises UserError for what is unknown or illegal."""
+        known = {f.name for f in fields(cls)}
+        given = dict(data)
+        for name in given:
+            if name not in known:
+                raise unknown("choice of a gradient exchange", str(name), sorted(known))
+        rule = given.get("dense_rule")
+        if isinstance(rule, Mapping):
+            try:
+                given["dense_rule"] = DenseRule(**{**rule, "names": tuple(rule.get("names", ()))})
+            except TypeError as error:
+                raise UserError(f"dense_rule {rule!r}: {error}", "its fields are min_elements, last_layer and names") from None
+        return cls(**given)
+
+    def __str__(self) -> str:
+        return f"{self.compression} over {self.exchange}"

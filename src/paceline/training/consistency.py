@@ -1,0 +1,92 @@
+"""What must not go wrong in silence: ranks that were set up differently, energy lost, replicas that drifted apart."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode_into, vector
+from paceline.errors import UserError
+from paceline.training.collectives import collective
+from paceline.training.tensor_layout import Part, Tensor
+
+_log = logging.getLogger("paceline")
+
+KEPT = 0.5  # of the energy; less than this and a warning is due
+WATCH_EVERY = 100  # steps
+
+
+class ReplicasDiverged(RuntimeError):
+    """The workers no longer hold the same weights."""
+
+
+def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[Tensor]) -> None:
+    """Compare settings and tensors over the ranks before anything is exchanged.
+
+    Raises:
+        UserError: on every rank, naming what differs and where.
+    """
+    shapes = hashlib.sha256(repr([(t.name, t.shape) for t in tensors]).encode()).hexdigest()[:12]
+    mine = {**settings, "wire format": container.VERSION, "tensors": f"{len(tensors)} of layout {shapes}"}
+    everyone: list[dict[str, Any]] = [{}] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, mine, group=group)
+    names = sorted({name for other in everyone for name in other})
+    differing = [name for name in names if len({repr(other.get(name)) for other in everyone}) > 1]
+    if differing:
+        name = differing[0]
+        values = "; ".join(f"rank {rank}: {other.get(name)}" for rank, other in enumerate(everyone))
+        raise UserError(f"the ranks disagree on {', '.join(differing)} ({values})", "call attach() alike on every rank")
+
+
+def same_weights(group: dist.ProcessGroup, weights: Iterable[torch.Tensor], device: torch.device) -> None:
+    """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank alike."""
+    total = 0
+    for index, tensor in enumerate(weights):
+        body = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        first, second = backends.checksum(index.to_bytes(24, "little"), body)
+        total = (total * 1_000_003 + (first << 31) + second) & 0x7FFFFFFFFFFFFFFF
+    sums = torch.empty(dist.get_world_size(group), dtype=torch.int64, device=device)
+    with collective():
+        dist.all_gather_single(sums, torch.tensor([total], device=device), group=group)
+    odd = [rank for rank, value in enumerate(sums.tolist()) if value != int(sums[0])]
+    if odd:
+        raise ReplicasDiverged(f"weights of rank {', '.join(map(str, odd))} differ from those of rank 0")
+
+
+class EnergyGuard:
+    """Warns once a tensor when a biased codec without error feedback keeps less than half of its gradient's energy.
+
+    Energy is the sum of squares; kept is 1 - |x - decoded|^2 / |x|^2. Looked at in the first step and every hundredth.
+    """
+
+    def __init__(self, remedy: str) -> None:
+        self.remedy = remedy
+        self.warned: dict[str, float] = {}
+
+    def watch(self, codec: Codec, gradients: Sequence[Part], step: int) -> None:
+        """Encode each on its own and compare."""
+        if step % WATCH_EVERY:
+            return
+        for piece, gradient in gradients:
+            x = gradient.float()
+            energy = float(x.double().square().sum())
+            if energy == 0 or piece.tensor.name in self.warned:
+                continue
+            left = x.clone()
+            decode_into(codec.encode_with(vector(x), counter.key(0, step), 0), vector(left), SUBTRACT)
+            kept = 1 - float(left.double().square().sum()) / energy
+            if kept < KEPT:
+                self.warned[piece.tensor.name] = kept
+                _log.warning(
+                    "%s: %s keeps %.0f %% of this gradient's energy at step %d; %s",
+                    piece.tensor.name,
+                    codec.name,
+                    100 * max(0.0, kept),
+                    step,
+                    self.remedy,
+                )

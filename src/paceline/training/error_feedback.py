@@ -1,0 +1,111 @@
+"""Error feedback: what a lossy encoding left behind is added to the next gradient (Stich et al. 2018; Karimireddy et al. 2019).
+
+With momentum correction the local momentum is what accumulates, and it stops where an element was sent (Lin et al. 2018, Deep
+Gradient Compression, section 3 and Algorithm 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from paceline.training.tensor_layout import Layout, Part
+
+State = dict[str, torch.Tensor]
+
+
+class Memory:
+    """One fp32 value per compressed element, kept by tensor so that it outlives DDP's rebuilding of its buckets."""
+
+    def __init__(self) -> None:
+        self._flat: dict[tuple[str, ...], torch.Tensor] = {}
+        self._by_name: State = {}
+
+    def flat(self, layout: Layout, device: torch.device) -> torch.Tensor:
+        """The values of a layout's compressed tensors as one buffer, zeros at first."""
+        if layout.names not in self._flat:
+            buffer = torch.zeros(layout.compressed, device=device)
+            for tensor, start, stop in layout.packed(0, layout.compressed):
+                if tensor.name in self._by_name:
+                    buffer[start:stop] = self._by_name[tensor.name]
+                self._by_name[tensor.name] = buffer[start:stop]
+            mine = set(self._by_name)
+            self._flat = {names: old for names, old in self._flat.items() if not mine & set(names) & set(layout.names)}
+            self._flat[layout.names] = buffer
+        return self._flat[layout.names]
+
+    def holds(self, layout: Layout) -> bool:
+        """Whether there is anything of its tensors."""
+        return any(name in self._by_name for name in layout.names)
+
+    def state(self) -> State:
+        """A copy, by tensor."""
+        return {name: values.cpu().clone() for name, values in self._by_name.items()}
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Replace everything by ``state``."""
+        self._flat.clear()
+        self._by_name = {name: values.to(torch.float32).reshape(-1).clone() for name, values in state.items()}
+
+    def scale(self, factor: float) -> None:
+        """Multiply everything, as a gradient scaler did with its gradients."""
+        for values in self._by_name.values():
+            values.mul_(factor)
+
+
+class Feedback:
+    """The residual, and the momentum where it is corrected.
+
+    Args:
+        momentum: 0 for plain error feedback; otherwise the factor that the optimizer then does without.
+    """
+
+    def __init__(self, momentum: float = 0.0) -> None:
+        self.momentum = momentum
+        self.residual, self.velocity = Memory(), Memory()
+
+    def compensate(
+        self, layout: Layout, start: int, gradients: Iterable[Part], like: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Add the gradients to what is owed of as many elements as ``like`` from ``start`` of the layout, where ``like`` is.
+
+        Returns:
+            The sum, from which whoever encodes it takes what was sent, and the local momentum if it is corrected.
+        """
+        here = slice(start, start + like.numel())
+        residual = self.residual.flat(layout, like.device)[here]
+        velocity = self.velocity.flat(layout, like.device)[here] if self.momentum else None
+        for (_, begin, end), gradient in gradients:
+            gradient = gradient.to(like.device)
+            if velocity is not None:
+                gradient = velocity[begin:end].mul_(self.momentum).add_(gradient)
+            residual[begin:end] += gradient
+        return residual, velocity
+
+    def keep(self, layout: Layout, start: int, stop: int, factor: float, device: torch.device) -> None:
+        """Multiply elements ``start`` to ``stop`` of a layout, on the codec's device, and forget what another rank sends."""
+        for memory in (self.residual, self.velocity):
+            if memory.holds(layout):
+                values = memory.flat(layout, device)
+                values[start:stop] *= factor
+                values[:start], values[stop:] = 0, 0
+
+    def state(self) -> dict[str, State]:
+        """A copy of everything, by tensor."""
+        return {"residual": self.residual.state(), "velocity": self.velocity.state()}
+
+    def load(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        """Go on where ``state`` was taken."""
+        self.residual.load(state["residual"])
+        self.velocity.load(state["velocity"])
+
+
+def divided(states: Sequence[Mapping[str, State]], ranks: int) -> dict[str, State]:
+    """The state of each of ``ranks`` workers that go on from another number of them: the sum over the workers is kept."""
+    shares: dict[str, State] = {}
+    for kind in ("residual", "velocity"):
+        names = {name for state in states for name in state[kind]}
+        totals = {name: sum(s[kind][name].double() for s in states if name in s[kind]) for name in sorted(names)}
+        shares[kind] = {name: (torch.as_tensor(total) / ranks).float() for name, total in totals.items()}
+    return shares

@@ -1,0 +1,83 @@
+"""One thread beside the backward pass that runs what it is given, in order, and the exchanges of a model on it."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+from paceline.training import daemon_threads as daemons
+from paceline.training.collectives import WireError
+from paceline.training.liveness import Roll
+
+_log = logging.getLogger("paceline")
+
+Job = Callable[[], None]
+Future = torch.futures.Future[torch.Tensor]
+Waiting = tuple[torch.Tensor, Future]
+"""A bucket's buffer, and the future that DDP waits for."""
+
+
+class Background:
+    """Runs jobs one after another until its owner is gone.
+
+    The thread knows only its queue, so a model that is thrown away takes its hook and its buffers with it.
+    """
+
+    def __init__(self, owner: object, name: str) -> None:
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        daemons.start(owner, _serve, (self._jobs,), name, partial(self._jobs.put, None))
+
+    def submit(self, job: Job) -> None:
+        """Run ``job`` when those before it are done."""
+        self._jobs.put(job)
+
+
+class Exchanges:
+    """Exchanges in the background, in the order that every rank shares; the first that fails fails all after it."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._roll = Roll(group)
+        self._failed: Exception | None = None
+        self._work = Background(self, "paceline-exchange")
+
+    def submit(self, exchange: Job, waiting: Sequence[Waiting]) -> None:
+        """Run ``exchange`` in its turn; the futures then hold their buffers, or raise what went wrong."""
+        self._work.submit(lambda: self._finish(exchange, waiting))
+
+    def _finish(self, exchange: Job, waiting: Sequence[Waiting]) -> None:
+        try:
+            if self._failed is not None:  # the ranks are no longer in step
+                raise self._failed
+            exchange()
+        except Exception as error:
+            lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
+            self._failed = self._roll.verdict(error) if lost else error
+            told = self._failed
+            _log.error("rank %d: the exchange failed: %s: %s", self._rank, type(told).__name__, told)
+            for _, future in waiting:
+                future.set_exception(told)  # type: ignore[arg-type]
+            return
+        for buffer, future in waiting:
+            future.set_result(buffer)
+
+
+def promise(buffer: torch.Tensor) -> Future:
+    """A future that a bucket's buffer will be set in."""
+    return torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
+
+
+def result(done: Future) -> torch.Tensor:
+    """The mean, or raise what was set: DDP shows the text of an exception that a callback raises, not of one that was set."""
+    return done.value()
+
+
+def _serve(jobs: queue.SimpleQueue[Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()
+        del job  # it refers to the owner, which must not live until the next one

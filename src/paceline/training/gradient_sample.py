@@ -1,0 +1,47 @@
+"""The stages of one tensor's gradient on its way through TernGrad, for the picture in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from paceline.codecs import counter
+from paceline.codecs.ternary import Moments, Ternary
+from paceline.training.tensor_layout import Part
+
+
+class Sample:
+    """Set ``name`` to ask for one tensor; ``stages`` then holds it after the next exchange."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.stages: dict[str, Any] = {}
+        self._waiting = False
+
+    def take(
+        self,
+        gradients: Sequence[Part],
+        moments: Sequence[Moments],
+        limits: Sequence[tuple[float, float]],
+        key: counter.Key,
+        first: int,
+        step: int,
+    ) -> None:
+        """Keep the stages up to the ternary one. ``limits`` are bound and scaler of each tensor; draws begin at ``first``."""
+        for (piece, gradient), m, (bound, scale) in zip(gradients, moments, limits, strict=True):
+            if piece.tensor.name == self.name:
+                original = gradient.detach().float().cpu().numpy().copy()
+                clipped = original.clip(-bound, bound)
+                codec = Ternary(scale=scale)
+                ternary = codec.decode(codec.encode_with(clipped, key, first + piece.start))
+                self.stages = {"layer": self.name, "step": step, "sigma": float(m.sigma), "scale": scale}
+                self.stages |= {"original": original, "clipped": clipped, "ternary": ternary}
+                self._waiting = True
+
+    def finish(self, parts: Mapping[str, torch.Tensor]) -> None:
+        """The gradients now hold the mean over the workers: the last stage."""
+        if self._waiting:
+            self.stages["averaged"] = parts[self.stages["layer"]].detach().cpu().numpy().copy()
+            self._waiting = False

@@ -1,0 +1,1 @@
+"""Communication hooks: a compression behind a stock DistributedDataParallel model."""

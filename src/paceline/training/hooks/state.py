@@ -1,0 +1,103 @@
+"""The states of hooks: whether they fit, and what one rank goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from paceline.errors import UserError
+from paceline.training.error_feedback import divided
+from paceline.training.tensor_layout import Tensor
+from paceline.training.ways import Way
+
+State = dict[str, Any]
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "step": int,
+    "seed": int,
+    "nonfinite_steps": int,
+    "way": Mapping,
+    "measuring": bool,
+    "workers": int,
+    "rank": int,
+    "factor": (int, float),
+    "feedback": Mapping,
+}
+
+
+def well_formed(state: object) -> list[State]:
+    """One state or those of several ranks as a list.
+
+    Raises:
+        UserError: they are not what ``Hook.state_dict`` returned, or not of one run.
+    """
+    states: list[Any] = [state] if isinstance(state, Mapping) or not isinstance(state, Sequence) else list(state)
+    if not states:
+        raise UserError("the state is of nothing: an empty list was given", "give what state_dict() returned")
+    for one in states:
+        if not isinstance(one, Mapping) or not isinstance(one.get("compression"), str):
+            raise UserError(f"this is no state of a hook: {_shown(one)}", "give what state_dict() returned")
+    for one in states:
+        if one["compression"] == "powersgd":  # PyTorch's hook, whose state is another
+            continue
+        wrong = [name for name, kind in _KINDS.items() if not isinstance(one.get(name), kind)]
+        if not wrong and not all(_is_tensors(one["feedback"].get(kind)) for kind in ("residual", "velocity")):
+            wrong = ["feedback"]
+        if wrong:
+            raise UserError(f"the state is damaged: {', '.join(wrong)} missing or wrong", "give what state_dict() returned")
+    if len({(one["compression"], repr(one.get("way"))) for one in states}) > 1:
+        found = ", ".join(sorted({one["compression"] for one in states}))
+        raise UserError(f"the states are of several runs ({found})", "give those of one checkpoint")
+    return states
+
+
+def check_same_way(state: State, way: Way) -> None:
+    """Raises UserError where the state is not of ``way``, naming what differs."""
+    found, name = state["compression"], way.compression.name
+    if found != name:
+        raise UserError(f"the state is of {found}, the model sends {name}", "attach the same compression")
+    before, now = dict(state["way"]), way.settings()
+    pairs = {key: (before.get(key), now.get(key)) for key in sorted({*before, *now})}
+    differing = [f"{key} {_shown(a)}, here {_shown(b)}" for key, (a, b) in pairs.items() if a != b]
+    if differing:
+        raise UserError(f"the state is of other settings: {'; '.join(differing)}", "attach with those of the run before")
+
+
+def own_state(states: Sequence[State], way: Way, workers: int, rank: int) -> State:
+    """What this rank goes on with.
+
+    Raises:
+        UserError: states of other ranks, or not all that it takes.
+    """
+    by_rank = {one["rank"]: one for one in states}
+    before = states[0]["workers"]
+    if before == workers and rank in by_rank:
+        return by_rank[rank]
+    if not way.compression.error_feedback and not any(one["feedback"]["residual"] for one in states):
+        return states[0]  # they differ in nothing
+    if sorted(by_rank) != list(range(before)):
+        held = ", ".join(map(str, sorted(by_rank)))
+        raise UserError(
+            f"{workers} workers, the state is of {before} and of rank {held} only",
+            f"give load_state_dict the states of all {before} ranks",
+        )
+    return {**by_rank[0], "feedback": divided([one["feedback"] for one in states], workers)}
+
+
+def check_tensors(state: State, tensors: Sequence[Tensor]) -> None:
+    """Raises UserError where the state's residuals are not of these tensors."""
+    sizes = {t.name: t.elements for t in tensors}
+    for kind in ("residual", "velocity"):
+        for name, values in state["feedback"][kind].items():
+            if sizes.get(name) != values.numel():
+                raise UserError(f"the state has {values.numel()} residuals of {name}, the model {sizes.get(name, 'none')}")
+
+
+def _is_tensors(values: object) -> bool:
+    return isinstance(values, Mapping) and all(isinstance(value, torch.Tensor) for value in values.values())
+
+
+def _shown(value: object) -> str:
+    return repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."

@@ -1,0 +1,152 @@
+"""One training job as a value: what the command line says, what travels to the workers, what a checkpoint remembers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from paceline.errors import UserError, unknown
+from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.recipe import SCALINGS, Recipe, Scaling, scaled_recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that decides a run's result, and where it is written.
+
+    Attributes:
+        model: a network's name or ``module:function``; ``data`` likewise.
+        epochs: passes over the training data, counted from the very beginning, also when resuming.
+        lr: learning rate, the peak; 0 takes the optimizer's default.
+        warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
+        scale_from: the batch that ``lr`` and ``warmup`` are for; 0: the job's own. ``scaling``: of the rate, ``linear`` or
+            ``sqrt``; None takes the optimizer's usual rule. The warm-up grows in proportion to the batch.
+        optimizer_options: of those that ``OPTIMIZERS`` names for the optimizer; what is left out is the optimizer's default.
+        out: directory of the results; ``resume``: a directory to go on from, empty for a fresh start.
+        label: of this run within ``out``.
+    """
+
+    model: str
+    data: str
+    strategy: Strategy
+    epochs: int = 10
+    lr: float = 0.0
+    warmup: float = 0.0
+    decay: float = 0.0
+    scale_from: int = 0
+    scaling: Scaling | None = None
+    optimizer_options: Mapping[str, float | str] = field(default_factory=dict)
+    seed: int = 0
+    out: str = "runs/train"
+    resume: str = ""
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.strategy.optimizer:
+            object.__setattr__(self, "strategy", replace(self.strategy, optimizer="momentum"))
+        if self.epochs < 1:
+            raise UserError(f"{self.epochs} epochs", "give a whole number from 1 up")
+        if self.strategy.precision != "fp32":
+            raise UserError(f"train is fp32, not {self.strategy.precision}", "use autocast in your own script with attach()")
+        self._check_runnable()
+        if not 0 <= self.lr < float("inf"):
+            raise UserError(f"learning rate {self.lr}", "give a positive number")
+        if not 0 <= self.warmup <= self.epochs:
+            raise UserError(f"a warm-up of {self.warmup:g} epochs in {self.epochs}", "give 0 or more, within the run")
+        if self.scale_from < 0:
+            raise UserError(f"rates of a batch of {self.scale_from}", "give a whole number from 1 up")
+        if self.scaling and self.scaling not in SCALINGS:
+            raise unknown("scaling rule", self.scaling, SCALINGS)
+        if self.scaling and not self.scale_from:
+            raise UserError(f"{self.scaling} scaling from no batch", "give --scale-from, the batch that the rate is for")
+        self._check_optimizer_options()
+        self.recipe(1)
+
+    def _check_optimizer_options(self) -> None:
+        name = self.strategy.optimizer
+        for option, value in self.optimizer_options.items():
+            if option not in OPTIMIZERS[name].options:
+                having = [one.name for one in OPTIMIZERS.values() if option in one.options]
+                if not having:
+                    raise unknown(f"option of {name}", option, OPTIMIZERS[name].options)
+                raise UserError(f"{name} has no {option.replace('_', ' ')}", f"leave it out, or use {' or '.join(having)}")
+            if option == "variant":
+                continue  # the optimizer knows them
+            below = 1.0 if option == "momentum" else float("inf")
+            if isinstance(value, str) or not 0 <= value < below:
+                legal = "a number from 0 to less than 1" if option == "momentum" else "0 or a positive number"
+                raise UserError(f"{option.replace('_', ' ')} {value}", f"give {legal}")
+
+    def _check_runnable(self) -> None:
+        """Refuse what can be predicted but not run."""
+        servers, mesh = self.strategy.gradient_exchange.servers, self.strategy.parallelism
+        for what, is_on, instead in (
+            (
+                f"sharding {mesh.sharding}",
+                mesh.sharding != "ddp",
+                "train with sharding ddp, or with FSDP in your own script",
+            ),
+            ("activation recomputation", mesh.recompute, "use torch.utils.checkpoint in your own model"),
+            (
+                f"{servers} servers",
+                servers > 1,
+                "train with 1, or with exchange sharded, in which every worker serves",
+            ),
+            (
+                f"{mesh.micro_batches} micro steps",
+                mesh.micro_batches > 1,
+                "train with 1, or with no_sync() in your own script",
+            ),
+        ):
+            if is_on:
+                raise UserError(f"train cannot run {what}; it can be predicted", instead)
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate that was given, else the optimizer's default; at ``scale_from`` where there is one."""
+        return self.lr or OPTIMIZERS[self.strategy.optimizer].lr
+
+    def recipe(self, steps_per_epoch: int) -> Recipe:
+        """The rates of the whole run. Raises UserError for a decay that cannot be."""
+        name, batch = self.strategy.optimizer, self.strategy.global_batch_size
+        steps = steps_per_epoch * self.epochs
+        if self.scale_from:
+            return scaled_recipe(
+                name,
+                self.learning_rate,
+                self.scale_from,
+                batch,
+                float(steps * batch),
+                rule=self.scaling,
+                base_warmup_samples=self.warmup * steps_per_epoch * batch,
+                power=self.decay,
+            )
+        return Recipe(
+            optimizer=name,
+            lr=self.learning_rate,
+            total_steps=steps,
+            warmup_steps=round(self.warmup * steps_per_epoch),
+            power=self.decay,
+            source="given" if self.lr else f"the default rate of {name}",
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must not change when a run is resumed."""
+        kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling")
+        # where the rates lead to the last epoch, more epochs would have had others from the start
+        end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
+        options = {**OPTIMIZERS[self.strategy.optimizer].options, **self.optimizer_options}
+        return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **self.strategy.to_json(), **options}
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({**asdict(self), "strategy": self.strategy.to_json()})
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The inverse of ``to_json``."""
+        data: Mapping[str, Any] = json.loads(text)
+        return cls(**{**data, "strategy": Strategy.of(**data["strategy"])})

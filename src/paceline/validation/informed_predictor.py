@@ -1,0 +1,95 @@
+"""The prediction that is validated: ``predict`` with what the visible rows teach, as from a user's own records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+
+from paceline.calibration.constants import MOST_DEVICES, ONE_DEVICE, SEVERAL_DEVICES, Efficiency, efficiency
+from paceline.hardware.cluster import Cluster
+from paceline.prediction import Correction, Observation, Prediction, fit, predict
+from paceline.strategy.strategy import Strategy
+from paceline.validation.case import Case, HoldOut, Info, Software
+from paceline.validation.score import Estimate
+from paceline.workload.layers import Workload
+
+
+class Model:
+    """``predict`` with constants that were fitted without what is held out, corrected by visible rows.
+
+    Args:
+        visible: the rows that may be seen for a case; the same object for cases that see the same.
+        info: which rows those are.
+        hold_out: what the fitted constants must not have seen of a case.
+    """
+
+    def __init__(self, visible: Callable[[Case], Sequence[Case]], info: Info, hold_out: HoldOut) -> None:
+        self._visible, self._info, self._hold_out = visible, info, hold_out
+        self._corrections: dict[tuple[int, str, str], tuple[Sequence[Case], Correction | None]] = {}
+
+    def __call__(self, case: Case) -> Estimate:
+        """The estimate of each setting, averaged by weight."""
+        without, correction = self.held_out(case), self._correction(case)
+        found = [
+            (one.weight, _predict(case.workload, one.cluster, one.strategy, case.software, without, correction))
+            for one in case.settings
+        ]
+        return Estimate(
+            step_s=sum(w * p.step_time_s for w, p in found),
+            low_s=sum(w * p.low_s for w, p in found),
+            high_s=sum(w * p.high_s for w, p in found),
+            sync_s=sum(w * p.exposed_comm_s for w, p in found),
+        )
+
+    def held_out(self, case: Case) -> str:
+        """The chip, the workload or the scale that the constants must not have seen.
+
+        The fit read rows on one node of at most ``MOST_DEVICES`` devices: no scale needs to be left out where all of those
+        are in sight.
+        """
+        if self._hold_out == "device":
+            return case.settings[0].cluster.device.chip
+        if self._hold_out == "model":
+            return case.workload.name
+        if self._info.kind == "one_node" or self._info.limit >= MOST_DEVICES:
+            return ""
+        return ONE_DEVICE if case.keys.devices == 1 else SEVERAL_DEVICES
+
+    def _correction(self, case: Case) -> Correction | None:
+        rows, without = self._visible(case), self.held_out(case)
+        key = (id(rows), case.software, without)
+        if key not in self._corrections:
+            seen = [_observation(row) for row in rows if len(row.settings) == 1]
+
+            def made(workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
+                return _predict(workload, cluster, strategy, case.software, without)
+
+            self._corrections[key] = (rows, fit(seen, made) if seen else None)  # rows stay alive: no id is used twice
+        return self._corrections[key][1]
+
+
+@cache
+def _efficiency(software: Software, without: str) -> Efficiency:
+    """The constants of a software level that did not see ``without``."""
+    typical = efficiency("ordinary" if software == "ordinary" else "tuned", without)
+    if software == "eager":
+        typical = replace(typical, launch_s=efficiency("ordinary", without).launch_s)
+    return typical
+
+
+def _predict(
+    workload: Workload,
+    cluster: Cluster,
+    strategy: Strategy,
+    software: Software,
+    without: str,
+    correction: Correction | None = None,
+) -> Prediction:
+    return predict(workload, cluster, strategy, correction=correction, efficiency=_efficiency(software, without))
+
+
+def _observation(row: Case) -> Observation:
+    """An even row as the step that it measured."""
+    (one,) = row.settings
+    return Observation(workload=row.workload, cluster=one.cluster, strategy=one.strategy, step_s=row.step_s, sync_s=row.sync_s)

@@ -18,7 +18,7 @@ from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharding import gathers, scatter, units
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def four_nodes(sizes: Array, measured: Array) -> Cluster:
     large = sizes >= FABRIC_FROM
     rate = float(np.median(2 * 31 / 32 * sizes[large] / measured[large])) / TYPICAL.link_share["infiniband"]
     place = cluster("H100 SXM", 8, 4, "InfiniBand NDR")
-    return replace(place, network=replace(place.network, bandwidth=replace(place.network.bandwidth, value=rate)))
+    return place.changed(network=replace(place.network, bandwidth=replace(place.network.bandwidth, value=rate)))
 
 
 def show(title: str, sizes: Array, found: Array) -> None:

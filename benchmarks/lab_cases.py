@@ -126,7 +126,7 @@ def predicted(
     pull = bool(options.pop("compress_pull", True))
     where = make_cluster(CPU, 1, hosts, link)
     rate = where.network.bandwidth
-    where = replace(where, network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
+    where = where.changed(network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
     strategy = Strategy.of(
         world_size=hosts,
         global_batch_size=hosts,

@@ -186,7 +186,7 @@ def test_tuned_software_is_faster_everywhere(capsys: pytest.CaptureFixture[str])
 def test_a_probed_machine_needs_no_catalogue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     probed = cluster("T4", 2, 1)
     link = replace(probed.intra_link, name="measured link", kind="loopback")
-    here = replace(probed, device=replace(probed.device, name="mine"), intra_link=link, network=link)
+    here = probed.changed(device=replace(probed.device, name="mine"), intra_link=link, network=link)
     file = tmp_path / "here.json"
     file.write_text(json.dumps(asdict(here)))
     job = f"predict resnet-50 --records {file} --devices-per-node 2 --global-batch 64"

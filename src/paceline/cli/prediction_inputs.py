@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from paceline import hardware
@@ -74,4 +73,4 @@ def _cluster(o: argparse.Namespace) -> Cluster:
     if o.nodes > 1 and not o.network and measured.network.kind == "loopback":
         raise UserError(f"{o.nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
     between = hardware.network(o.network) if o.network else measured.network
-    return replace(measured, devices_per_node=o.devices_per_node, num_nodes=o.nodes, network=between)
+    return measured.changed(devices_per_node=o.devices_per_node, num_nodes=o.nodes, network=between)

@@ -12,7 +12,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -123,25 +123,7 @@ def probe_cluster(device: torch.device) -> Cluster:
         memory_bandwidth=fact(bandwidth),
         link=link.name,
     )
-    return Cluster(device=here, devices_per_node=local, num_nodes=ranks // local, intra_link=link, network=link)
-
-
-def cluster_from_json(data: Mapping[str, Any]) -> Cluster:
-    """The cluster that ``main`` wrote (``dataclasses.asdict`` of it)."""
-
-    def facts(entry: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: read(v) for k, v in entry.items()}
-
-    def read(value: Any) -> Any:
-        if isinstance(value, dict) and set(value) == {"value", "source", "date"}:
-            return Fact(**value)
-        return tuple(value) if isinstance(value, list) else value
-
-    device = facts(data["device"])
-    for rates in ("peak_flops", "matmul_flops"):
-        device[rates] = facts(device[rates])
-    links = {name: Link(**facts(data[name])) for name in ("intra_link", "network")}
-    return Cluster(device=Device(**device), devices_per_node=data["devices_per_node"], num_nodes=data["num_nodes"], **links)
+    return Cluster.of_nodes(here, local, ranks // local, link, link)
 
 
 def memory_bytes() -> float:

@@ -98,7 +98,8 @@ def heading(setting: Setting) -> str:
     network, data, samples, epochs, workers, batch, lr = setting
     passes = "one epoch" if epochs == 1 else f"{epochs} epochs"
     return (
-        f"{network} on {_named(data)}, {samples:,} training samples, {passes}, {workers} workers, {batch} a step, rate {lr:g}"
+        f"{network} on {_named(data)}, {samples:,} training samples, {passes}, {workers} workers as threads of one process,"
+        f" {batch} a step, rate {lr:g}"
     )
 
 
@@ -151,9 +152,11 @@ def picture(settings: Mapping[Setting, Sequence[Line]], path: Path) -> None:
             axes.set_yticks(range(len(shown)), [line.compression for line in shown])
             axes.set_xscale("symlog", linthresh=1)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            network, data, _, epochs, workers, batch, _ = setting
+            network, data, samples, epochs, workers, *_ = setting
             axes.set_title(
-                f"{network}, {_named(data)}: {workers} workers, {batch} a step, {epochs} ep.", fontsize=9, loc="left"
+                f"{network}, {_named(data)}:\n{samples:,} images, {epochs} ep., {workers} workers (threads)",
+                fontsize=9,
+                loc="left",
             )
             axes.set_xlabel("points from dense (linear within ±1)")
             axes.grid(axis="x", linewidth=0.4)

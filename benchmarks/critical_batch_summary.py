@@ -111,7 +111,7 @@ def table(found: Sequence[tuple[str, str, float, list[Run]]]) -> str:
             rates = ", ".join(dict.fromkeys(f"{run.lr:g}" for run in here))
             model = f"{fitted.samples(batch, beyond=True) / samples - 1:+.0%}" if fitted else "-"
             one = f"{single(batch) / samples - 1:+.0%}" if single else "-"
-            ratio = f"{guess / fitted.critical_batch:.2f}" if fitted and guesses else "-"
+            ratio = f"{guess / fitted.critical_batch:.3f}" if fitted and guesses else "-"
             shown = f"{guess:,.0f}" if guesses else "-"
             lines.append(
                 f"| {task} | {batch:,} | {rates} | {samples:,.0f} | {samples / batch:,.0f} "

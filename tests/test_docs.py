@@ -97,6 +97,60 @@ def test_the_planning_guide_runs_in_python(checkout: Path) -> None:
     assert done.returncode == 0 and "A100" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("paper", ["terngrad", "inceptionn"])
+def test_the_validation_pages_say_what_their_scripts_print(paper: str) -> None:
+    """Orderings and median errors, word for word."""
+    folder = ROOT / "validation" / paper
+    block = re.search(r"```text\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    done = subprocess.run([sys.executable, str(folder / "compare.py")], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0 and block
+    assert block[1].startswith("Orderings") and "Median error" in block[1] and done.stdout.endswith(block[1])
+
+
+def test_the_readme_shows_the_demo_in_both_conditions() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "4 emulated hosts with 200Mb/s links" in text and "4 processes on this machine, no links between them" in text
+    for table in re.findall(r"```text\n(4 .*?)```", text, re.DOTALL):
+        step = re.search(r"step time +(.*? ms) +(.*? ms) +(.*? ms) +(.*? ms)\n", table)
+        error = re.search(r"step time error +(\S+) % +(\S+) %", table)
+        assert step and error
+        for i in (0, 1):  # the table's own arithmetic, so that no figure is copied alone
+            predicted, measured = (float(step[2 * i + k].split()[0]) for k in (1, 2))
+            assert 100 * (predicted / measured - 1) == pytest.approx(float(error[i + 1]), abs=1)
+
+
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md"]
+TEXTS += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "validation").glob("*/README.md"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """What links to headings of a page end in: lower case, hyphens for spaces, no other marks."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_name_files_and_headings_that_exist(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\((?!http)([^)\s]+)\)", text):
+        name, _, anchor = target.partition("#")
+        other = (page.parent / name).resolve() if name else page
+        assert other.exists(), target
+        assert not anchor or anchor in anchors(other), target
+    roots = (page.parent, ROOT, ROOT / "src/paceline", ROOT / "benchmarks")
+    for name in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|toml|csv|md|pyi|h|cpp))`", text):
+        if not name.startswith("runs/") and "CODEC" not in name:
+            assert any((root / name).exists() for root in roots), name
+
+
+def test_the_path_check_sees_what_is_missing(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One, two: `three`\n[x](#one-two-three) `prediction/nowhere.py`")
+    assert anchors(page) == {"one-two-three"}
+    with pytest.raises(AssertionError, match="nowhere"):
+        test_pages_name_files_and_headings_that_exist(page)
+
+
 def test_the_readme_names_the_makefile_targets() -> None:
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     named = re.findall(r"^    make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)

@@ -316,5 +316,6 @@ class Mended:
     paths: tuple[str, ...] = ()
 
 
-EXPECTED: Mapping[str, Mended] = {}
+_USUAL = Mended("a table's row that names no optimizer meant momentum for every network; it means the network's usual one")
+EXPECTED: Mapping[str, Mended] = {"records-08": _USUAL, "records-09": _USUAL}
 """Cases whose figures differ, each with the defect. A case that does not differ may not stand here."""

@@ -109,7 +109,7 @@ def differing(before: Figures, after: Figures, except_below: Iterable[str] = ())
     return [
         f"{path}: {value!r} before, {after.get(path, 'nothing')!r} after"
         for path, value in before.items()
-        if not any(re.match(rf"{re.escape(prefix)}($|[.\[])", path) for prefix in below)
+        if not any(not prefix or re.match(rf"{re.escape(prefix)}($|[.\[])", path) for prefix in below)
         and (path not in after or not _same(value, after[path]))
     ]
 

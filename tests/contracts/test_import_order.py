@@ -104,7 +104,6 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     assert cycle({name: set(imports(path, top_level=True)) for name, path in NAMES.items()}) == []
 
 
-@pytest.mark.xfail(strict=True, reason="a codec imports the backends that import it")
 @pytest.mark.parametrize("name", STRICT)
 def test_no_module_of_a_strict_package_imports_itself_by_any_detour(name: str) -> None:
     """Every import counts. Detours through other packages are against the order of packages."""

@@ -16,9 +16,9 @@ from paceline import codecs
 from paceline.codecs import counter
 from paceline.strategy import EXCHANGES, FP32, TERNARY, shard_bounds
 from paceline.training import exchange_group as group
-from paceline.training.encoded_streams import CodecStream, TernaryStream
+from paceline.training.encoded_streams import CodecStream
 from paceline.training.error_feedback import Feedback
-from paceline.training.exchange_group import Plan, exchange_group, room
+from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges import CHUNKED, exchange_streams
 from paceline.training.in_process_collectives import LocalGroup
 from paceline.training.tensor_layout import Layout, Tensor
@@ -42,7 +42,6 @@ def send(
     step: int = 0,
     states: Any = None,
     chunk: int = 1 << 20,
-    clip: Any = None,
     dense: bool = False,
     pull: bool = True,
     **options: Any,
@@ -55,8 +54,10 @@ def send(
         values = torch.from_numpy(gradients[wire.rank].copy())
         layout = Layout([Tensor("w", (count,), 0)], ())
         codec, feedback = codecs.get(name, **options), feedbacks[wire.rank]
-        plan = Plan(codec=codec, exchange=way, world=wire, outer=wire, feedback=feedback, clip=clip, compress_pull=pull)
-        exchange_group(plan, layout, {"w": values}, torch.empty(room(plan, layout)), 7, step, dense)
+        setup = ExchangeSetup(codec=codec, exchange=way, world=wire, outer=wire, feedback=feedback, compress_pull=pull)
+        workspace = torch.empty(room(setup, layout))
+        gradients_ = Gradients(layout=layout, parts={"w": values}, workspace=workspace, seed=7, step=step)
+        exchange_group(setup, gradients_, dense)
         return values.numpy()
 
     before, group.CHUNK_ELEMENTS = group.CHUNK_ELEMENTS, chunk
@@ -270,9 +271,7 @@ def test_a_stream_says_how_long_its_messages_are():
             values = torch.from_numpy(normal(1, count, 1, 0)[0])
             if name == "ternary":
                 values = values / (values.abs().max() if count else 1)
-                stream: Any = TernaryStream(values, counter.Key(1, 2), 0)
-            else:
-                stream = CodecStream(codecs.get(name), values, counter.Key(1, 2), 0)
+            stream = CodecStream(codecs.get(name), values, counter.Key(1, 2), 0)
             said = stream.length(0, count, 1)
             assert said in (None, stream.encode(0, count, 1).numel()), (name, count)
             assert (said is None) == name.startswith("inceptionn")

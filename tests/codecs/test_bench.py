@@ -8,14 +8,12 @@ from paceline.codecs import bench
 from paceline.errors import UserError
 
 
-@pytest.mark.xfail(strict=True, reason="NumPy's MemoryError, with a traceback")
 @pytest.mark.parametrize("elements", [2_500_000_000_000_000, 2**62])
 def test_a_size_beyond_the_machine_is_named(elements: int) -> None:
     with pytest.raises(UserError, match=r"of values with their payloads take .*B; this machine has .*B"):
         bench.measure(elements, ["int8"])
 
 
-@pytest.mark.xfail(strict=True, reason="NumPy's MemoryError, with a traceback")
 def test_what_just_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "machine_memory", lambda: 4 * bench.COPIES * 1000 - 1)
     with pytest.raises(UserError, match="give a smaller size"):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import oracle
 from every_backend import drawn, kernels, labels
-from paceline.codecs import ADD, PayloadError, container, counter, decode, encode, get, names, payload_bytes
+from paceline.codecs import ADD, PayloadError, arrays, container, counter, decode, encode, get, names, payload_bytes
 from paceline.codecs.reference import bits
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.ternary import TernarySum
@@ -277,3 +277,20 @@ def test_an_unknown_codec_names_the_nearest():
     assert {"ternary", "fp32", "bf16"} <= set(names()) and "ternary-sum" not in names()
     with pytest.raises(UserError, match="ternary"):
         get("ternery")
+
+
+@pytest.mark.parametrize("claimed", [0, 2**20, 2**40, 2**64 - 1])
+@pytest.mark.parametrize("name", names())
+def test_a_forged_length_is_refused_before_anything_is_allocated(name, claimed, monkeypatch):
+    """With a right checksum, and with an ``out`` of the length that is claimed or without one."""
+    forged = encode(get(name), np.linspace(-1, 1, 1000, dtype=np.float32)).copy()
+    header, _ = container.read_header(forged[:32].tobytes())
+    head = container.header_bytes(header._replace(elements=claimed))
+    container.write_header(forged, head, container.checksum(head, forged[32:]))
+    monkeypatch.setattr(arrays, "empty_floats", lambda like, count: pytest.fail(f"{count} values were allocated"))
+    monkeypatch.setattr(container, "checksum", lambda head, body: pytest.fail("the body was read"))
+    with pytest.raises(PayloadError, match=f"{claimed} elements take .* bytes, the payload holds {forged.size - 32}"):
+        decode(forged)
+    if claimed <= 2**20:
+        with pytest.raises(PayloadError, match=f"{claimed} elements take"):
+            decode(forged, np.zeros(claimed, np.float32))

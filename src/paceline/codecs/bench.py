@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,12 +15,15 @@ from paceline.codecs import arrays, backends, counter, native
 from paceline.codecs.api import decode, encode, get, max_payload_bytes, names
 from paceline.codecs.codec import ADD, F32, Codec
 from paceline.codecs.threads import chosen, set_threads, threads
+from paceline.errors import UserError
 from paceline.units import digits3, format_bytes, parse_bytes
 
 DIRECTIONS = ("encode", "decode", "decode_add")
 REPETITIONS, LEAST_REPETITIONS = 15, 3
 BUDGET_S = 4.0
 """A codec whose repetitions would take longer gets fewer, not below the least."""
+COPIES = 4
+"""Arrays of the tensor's size, at least: values, decoded values, payload, and the copy beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +74,15 @@ def measure(
         backend: as for ``api.encode``.
 
     Raises:
-        UserError: an unknown codec or backend, fewer than one thread.
+        UserError: an unknown codec or backend, fewer than one thread, more elements than the machine's memory holds.
     """
     todo = [get(name) for name in (names() if which is None else which)]
     for codec in todo:
         backends.check(codec, backend)
+    needed, there = 4 * COPIES * elements, machine_memory()
+    if needed > there:
+        took = f"{format_bytes(4 * elements)} of values with their payloads take {format_bytes(needed)}"
+        raise UserError(f"{took}; this machine has {format_bytes(there)}", "give a smaller size")
     before = chosen()
     try:
         set_threads(count if count is not None else threads())
@@ -87,6 +95,11 @@ def measure(
         return [speed for codec in todo for speed in _codec(codec, x, out, backend, repetitions)]
     finally:
         set_threads(before)
+
+
+def machine_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def gradient(elements: int, seed: int = 0) -> F32:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 import oracle
 from paceline import codecs
 from paceline.codecs import counter
+from paceline.codecs.codec import Scaling
+from paceline.codecs.registry import BY_CODE, BY_NAME
 from paceline.strategy import EXCHANGES, FP32, TERNARY, shard_bounds
 from paceline.training import exchange_group as group
 from paceline.training.encoded_streams import CodecStream
@@ -263,6 +266,52 @@ def test_a_payload_larger_than_dense_goes_dense():
 
     for total in LocalGroup(3).run(rank):
         assert np.allclose(total, np.sum(gradients, axis=0), atol=1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedPoint(codecs.Codec):
+    """Multiples of 2**-16 of a scale that the ranks share: a second codec that agrees, of which nothing else knows."""
+
+    name: ClassVar[str] = "fixed-point"
+    code: ClassVar[int] = 251
+    agrees: ClassVar[bool] = True
+    seen: ClassVar[list[tuple[float, float]]] = []
+
+    def body_range(self, count):
+        return 4 * count, 4 * count
+
+    def encode_body(self, x, body, key, start):
+        body.view("<i4")[:] = np.rint(x * np.float32(2**16))
+        return body.size
+
+    def decode_body(self, body, count):
+        return body.view("<i4") / np.float32(2**16)
+
+    def prepare(self, m):
+        return float(m.peak)
+
+    def finish(self, own, agreed):
+        self.seen.append((own, agreed))
+        return Scaling(own, 1 / agreed if agreed else 0.0, agreed)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_any_codec_may_have_numbers_that_the_ranks_agree_on(way, monkeypatch):
+    monkeypatch.setitem(BY_CODE, FixedPoint.code, FixedPoint)
+    monkeypatch.setitem(BY_NAME, FixedPoint.name, FixedPoint)
+    FixedPoint.seen.clear()
+    gradients = [scale * g for scale, g in zip((1e-6, 0, 40), normal(3, 300, 4, 0), strict=True)]
+    means, _ = send("fixed-point", way, gradients)
+    peaks = [float(np.abs(g).max()) for g in gradients]
+    assert sorted(FixedPoint.seen) == sorted((peak, max(peaks)) for peak in peaks)
+    assert all(m.tobytes() == means[0].tobytes() for m in means)
+    exact = np.mean(gradients, axis=0, dtype=np.float64)
+    assert np.abs(means[0] - exact).max() <= max(peaks) * 2.0**-16 and means[0].any()
+
+
+def test_error_feedback_with_a_codec_of_another_scale_in_each_step_is_refused():
+    with pytest.raises(ValueError, match="ternary with error feedback"):
+        send("ternary", "sharded", normal(1, 9, 0), states=[Feedback()])
 
 
 def test_a_stream_says_how_long_its_messages_are():

@@ -1,8 +1,10 @@
-"""The wire formats. ``codecs.get(name)`` is the way in; ``docs/wire-format.md`` is the specification.
+"""The wire formats; ``docs/wire-format.md`` is the specification.
 
-codec = codecs.get("int8", block=256)
-payload = codecs.encode(codec, gradient, codecs.key(seed, step, rank))
-codecs.decode(payload, total, codecs.ADD)
+    codec = codecs.get("int8", block=256)
+    payload = codecs.encode(codec, gradient, codecs.key(seed, step, rank))
+    codecs.decode(payload, total, codecs.ADD)
+
+A payload says itself of which codec it is.
 """
 
 from __future__ import annotations

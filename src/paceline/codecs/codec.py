@@ -89,7 +89,7 @@ class Codec(ABC):
     # What an exchange of several ranks asks.
 
     def prepare(self, m: Moments) -> float:
-        """The number of one tensor that this rank brings to the agreement; at least 0. Only of a codec that ``agrees``."""
+        """What this rank brings to the agreement on one tensor, of fp32 and at least 0. Only of a codec that ``agrees``."""
         return 0.0
 
     def finish(self, own: float, agreed: float) -> Scaling:

@@ -197,7 +197,7 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
     """Replace the share by its sums over the nodes."""
     # fp32 and bf16 carry NaN and infinity as they are.
     lossless = isinstance(setup.codec, Fp32 | Bf16) or not gradients.layout.compressed
-    agreement = _agree(setup, gradients.layout, share, dense, alone=lossless)
+    agreement = _agree(setup, gradients.layout, share, dense, lossless)
     if not agreement.fit and not lossless:
         gather(share.parts, share.packed)
         _run(setup, (_dense(share.packed), False), (_dense(share.kept), False))
@@ -209,25 +209,25 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
         return _Sums(not lossless or (is_finite(share.packed) and is_finite(share.kept)), units)
 
 
-def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, alone: bool) -> _Agreement:
-    """Compare with the other ranks, unless ``alone``: is every gradient fit, and what are the largest numbers?"""
+def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, lossless: bool) -> _Agreement:
+    """Ask the other ranks, unless ``lossless``: is every gradient fit, and what are the largest numbers?"""
     codec, wire = setup.codec, setup.outer
+    parts = share.parts if codec.agrees else ()
     with wire.meter.span("scale", "codec"):
-        moments = [_moments(gradient.float()) for _, gradient in share.parts] if codec.agrees else []
+        moments = [_moments(gradient.float()) for _, gradient in parts]
         own = [codec.prepare(m) for m in moments]
-        fit = not dense and is_finite(share.kept)
-        fit = fit and all(m.peak <= LARGEST for m in moments)
-        fit = fit and (codec.agrees or all(_peak(gradient.float()) <= LARGEST for _, gradient in share.parts))
-    if alone:
+        peaks = (m.peak for m in moments) if codec.agrees else (_peak(gradient.float()) for _, gradient in share.parts)
+        fit = not dense and is_finite(share.kept) and all(peak <= LARGEST for peak in peaks)
+    if lossless:
         return _Agreement(fit, moments, own, own)
-    names = [piece.tensor.name for piece, _ in share.parts]
-    brought = dict(zip(names, own, strict=True)) if fit and codec.agrees else {}
+    names = [piece.tensor.name for piece, _ in parts]
     every = [piece.tensor.name for piece in layout.packed(0, layout.compressed)] if codec.agrees else []
+    brought = dict(zip(names, own, strict=True)) if fit else {}
     numbers = [float(not fit), *(brought.get(name, 0.0) for name in every)]
     shared = torch.tensor(numbers, dtype=torch.float32, device=wire.device)
     unfit, *largest = setup.world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
     agreed = dict(zip(every, largest, strict=True))
-    return _Agreement(not unfit, moments, own, [agreed[name] for name in names] if codec.agrees else [])
+    return _Agreement(not unfit, moments, own, [agreed[name] for name in names])
 
 
 def _compressed(

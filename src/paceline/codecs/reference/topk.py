@@ -75,7 +75,6 @@ class TopK(Codec):
     value_bits: int = 32
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         legal(LEAST_PARTS / PARTS <= self.density <= 1, f"a density of {self.density}", "give 0.0001 to 1")
         legal(self.value_bits in (16, 32), f"values of {self.value_bits} bits", "give 16 or 32")
 

@@ -16,7 +16,7 @@ def test_a_size_beyond_the_machine_is_named(elements: int) -> None:
 
 def test_what_just_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "memory_bytes", lambda: 4 * bench.COPIES * 1000 - 1)
-    with pytest.raises(UserError, match="give at most 4kB"):
+    with pytest.raises(UserError, match="give at most 4"):
         bench.measure(1000, ["fp32"], repetitions=1)
     monkeypatch.setattr(bench, "memory_bytes", lambda: 4 * bench.COPIES * 1000)
     assert bench.measure(1000, ["fp32"], repetitions=1)

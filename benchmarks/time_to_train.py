@@ -241,7 +241,7 @@ def _mean(some: Sequence[Result]) -> str:
 
 def lamb_table(results: Sequence[Result]) -> str:
     """Markdown: each row of LAMB's table."""
-    head = ("batch", "TPU v3", "published, h", "from the hardware, h (80 %)", "error", "first row in sight, h", "error")
+    head = ("batch", "TPU v3", "published, h", "from the hardware, h (80 %)", "error", "first row visible, h", "error")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     scaled = {(r.batch, r.devices): r for r in results if r.way == "first row"}
     for r in (r for r in results if r.way == WAYS[2]):

@@ -3,12 +3,13 @@
     python benchmarks/refactor_speed.py --before OLD --after . --out RESULTS/refactor_speed.csv
 
 RESULTS is benchmarks/results; OLD is another checkout, built with ``make native``. Both have a process of their own for each
-round, and every measurement is taken in both at once one after the other, in turns first, so that what else happens on the
-machine slows both. A row has the medians, their ratio, and the lowest and the highest ratio of a round.
+round. Each measurement is taken in one and at once in the other, in turns first, so that what else happens on the machine slows
+both. A row has the median of each side, the median ratio of such pairs, and the lowest and the highest of the rounds.
 
 Measured are ``--help`` and ``predict`` from a cold start; a call of ``predict`` (the strategy is built in it) and its command
 line in a warm process; ``plan`` over more than 100,000 strategies; each codec, native, on one thread; a step of
-DistributedDataParallel on two ranks over gloo, by compression.
+DistributedDataParallel on two ranks over gloo, by compression. Warm ``predict`` and ``plan`` are in processor time, the others
+by the clock.
 """
 
 from __future__ import annotations
@@ -91,18 +92,21 @@ Round = dict[str, dict[str, list[float]]]
 
 
 def compare(rounds: Sequence[Round]) -> list[dict[str, object]]:
-    """Medians over all rounds, their ratio, and the ends of the rounds' own ratios."""
+    """Medians of each side; the median ratio of two neighbours, of all rounds and of the rounds with the lowest and highest."""
     rows: list[dict[str, object]] = []
     for what in rounds[0]:
         medians = {side: statistics.median(itertools.chain(*(one[what][side] for one in rounds))) for side in SIDES}
-        ratios = [statistics.median(one[what]["after"]) / statistics.median(one[what]["before"]) for one in rounds]
+        ratios = [
+            [after / before for before, after in zip(*(one[what][side] for side in SIDES), strict=True)] for one in rounds
+        ]
+        by_round = [statistics.median(pairs) for pairs in ratios]
         rows.append(
             {
                 "what": what,
                 **{f"{side}_ms": f"{1e3 * seconds:.4g}" for side, seconds in medians.items()},
-                "ratio": f"{medians['after'] / medians['before']:.3f}",
-                "lowest_ratio": f"{min(ratios):.3f}",
-                "highest_ratio": f"{max(ratios):.3f}",
+                "ratio": f"{statistics.median(itertools.chain(*ratios)):.3f}",
+                "lowest_ratio": f"{min(by_round):.3f}",
+                "highest_ratio": f"{max(by_round):.3f}",
             }
         )
     return rows
@@ -214,14 +218,14 @@ def _answer(size: str, nodes: int) -> None:
 
 
 def _run(command: str) -> tuple[float, str]:
-    """Seconds of a command line in this process, and what it prints."""
+    """Processor seconds of a command line in this process, and what it prints."""
     from paceline.cli import main
 
     out = io.StringIO()
-    begin = time.perf_counter()
+    begin = time.process_time()
     with contextlib.redirect_stdout(out):
         code = main(shlex.split(command))
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     if code:
         raise SystemExit(f"paceline {command} ended with code {code}")
     return seconds, out.getvalue()
@@ -237,12 +241,12 @@ def _predict() -> Measure:
     times = itertools.count(1)
 
     def call(name: str) -> float:
-        begin, calls = time.perf_counter(), 20
+        begin, calls = time.process_time(), 20
         for _ in range(calls):  # another batch each time
             batch = 32 * (1 + next(times) % 64)
             strategy = build(world_size=32, global_batch_size=batch, precision="bf16", compression="terngrad", optimizer="adam")
             predict(tables[name], cluster, strategy)
-        return (time.perf_counter() - begin) / calls
+        return (time.process_time() - begin) / calls
 
     def line(name: str) -> float:
         return min(_run(PREDICT.format(network=name, batch=batch))[0] for batch in [NETWORKS[name]] * 3)

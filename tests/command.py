@@ -20,8 +20,8 @@ def answer(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
     """The one object of a command that succeeds."""
     code, out, err = run(capsys, f"{command} --json")
     assert (code, err) == (0, "")
-    (found,) = objects(out)
-    return found
+    (data,) = objects(out)
+    return data
 
 
 def objects(out: str) -> list[dict[str, Any]]:
@@ -31,6 +31,6 @@ def objects(out: str) -> list[dict[str, Any]]:
         raise AssertionError(f"{text} is not JSON")
 
     assert out.endswith("\n")
-    found = [json.loads(line, parse_constant=refuse) for line in out.splitlines()]
-    assert all(isinstance(data, dict) for data in found)
-    return found
+    data = [json.loads(line, parse_constant=refuse) for line in out.splitlines()]
+    assert all(isinstance(line, dict) for line in data)
+    return data

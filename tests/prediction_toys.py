@@ -7,7 +7,8 @@ from typing import Any
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Fact, Link
-from paceline.workload.layers import Coverage, Layer, Operation, Parameter, Workload
+from paceline.workload.layers import Coverage, Layer, Operation, Parameter
+from paceline.workload.table import Workload
 
 
 def fact(value: float) -> Fact:

@@ -7,11 +7,12 @@ The figures are of the commit that ``same_figures/figures.json`` names. A change
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 import pytest
 
 from same_figures import figures
-from same_figures.cases import CASES, EXPECTED, PUBLISHED, SAMPLE
+from same_figures.cases import CASES, EXPECTED, PUBLISHED, SAMPLE, Mended
 
 
 def check(names: Iterable[str]) -> None:
@@ -20,8 +21,10 @@ def check(names: Iterable[str]) -> None:
     for name in names:
         command = {**CASES, **PUBLISHED}[name]
         after, mended = figures.of(command), EXPECTED.get(name)
-        lines = figures.differing(before[name], after, () if mended is None else mended.paths or ("",))
-        if mended and not figures.differing(before[name], after):
+        lines = figures.differing(before[name], after)
+        if mended and lines:
+            lines = figures.differing(before[name], after, mended.paths) if mended.paths else []
+        elif mended:
             lines.append(f"nothing differs, though it stands in EXPECTED: {mended.reason}")
         if lines:
             problems.append("\n    ".join([f"{name}: paceline {command}", *lines[:8], *(["..."] if len(lines) > 8 else [])]))
@@ -91,3 +94,17 @@ def test_of_a_message_the_numbers_count() -> None:
     assert not figures.differing(before, {"exit code": 2, "message": "paceline: 4 workers cannot share 7; take 4 or 8."})
     assert figures.differing(before, {"exit code": 2, "message": "paceline: 7 does not divide among 4; nearest legal: 4"})
     assert figures.differing(before, {"exit code": 1, "message": before["message"]})
+
+
+def test_what_is_expected_differs_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "network-08"
+    before = figures.read()
+    monkeypatch.setattr(figures, "read", lambda: {**before, name: {**before[name], "low_s": 1.0}})
+    for paths, fails in (((), False), (("low_s",), False), (("high_s", "low"), True)):
+        monkeypatch.setitem(EXPECTED, name, Mended("a defect", paths))
+        with pytest.raises(AssertionError, match=r"low_s: 1\.0 before") if fails else nullcontext():
+            check([name])
+    monkeypatch.undo()
+    monkeypatch.setitem(EXPECTED, name, Mended("a defect"))
+    with pytest.raises(AssertionError, match="nothing differs, though it stands in EXPECTED: a defect"):
+        check([name])

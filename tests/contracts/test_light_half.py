@@ -101,8 +101,8 @@ def test_a_command_that_needs_torch_says_so() -> None:
     assert done.stderr == "paceline: this needs torch; pip install 'paceline[train]'\n"
 
 
-def test_help_is_quick() -> None:
-    """At most eight times the processor time of importing NumPy: nothing heavy comes along. Importing torch is twenty times."""
+def test_help_and_predict_are_quick() -> None:
+    """In processor time of importing NumPy: help takes less, a prediction at most eight times as much. Torch takes twenty."""
 
     def cpu_seconds(*arguments: str) -> float:
         def used() -> float:
@@ -113,5 +113,8 @@ def test_help_is_quick() -> None:
         subprocess.run([sys.executable, *arguments], check=True, capture_output=True, timeout=60, env=ENVIRONMENT)
         return used() - before
 
-    taken = [(cpu_seconds("-m", "paceline", "--help"), cpu_seconds("-c", "import numpy")) for _ in range(5)]
-    assert min(ours for ours, _ in taken) < 8 * min(numpy for _, numpy in taken)
+    predict = ("-m", "paceline", "predict", "lenet5", "--device", "A100", "--global-batch", "64")
+    programs = (("-m", "paceline", "--help"), predict, ("-c", "import numpy"))
+    rounds = [[cpu_seconds(*program) for program in programs] for _ in range(5)]
+    helped, predicted, numpy = (min(times) for times in zip(*rounds, strict=True))
+    assert helped < numpy and predicted < 8 * numpy

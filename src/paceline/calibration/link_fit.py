@@ -18,7 +18,7 @@ from paceline.calibration.observation import Observation
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 STEPS = 24
 """Observed waits that a link's factors are fitted to, evenly thinned."""

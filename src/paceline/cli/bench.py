@@ -51,7 +51,7 @@ def _elements(size: str) -> int:
     needed, has = BUFFERS * parse_bytes(size), memory_bytes()
     if needed > has:
         raise UserError(
-            f"--size {size} needs {format_bytes(needed)} of memory, this machine has {format_bytes(has)}",
+            f"--size {size} does not fit: the benchmark needs {BUFFERS} times that, this machine has {format_bytes(has)}",
             f"give at most {format_bytes(has / BUFFERS).replace(' ', '')}",
         )
     return max(1, int(parse_bytes(size)) // 4)

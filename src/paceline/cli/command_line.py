@@ -58,25 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show µ gets a question mark
     try:
-        # The first word that is no option is the command: no option before it takes a value.
-        options = parse(build_parser(next((word for word in given if not word.startswith("-")), "")), given)
-        if options.version:
-            from paceline import __version__
-
-            print(f"paceline {__version__}")
-            return 0
-        if not hasattr(options, "run"):
-            options.parser.print_help()
-            return 0
-        streams = getattr(options, "streams", False) and not options.json
-        # what a network of the user's prints is no part of the answer, unless the command is there to show it
-        with nullcontext() if streams else redirect_stdout(sys.stderr):
-            data, text = options.run(options)
-        if not streams:
-            objects = data if isinstance(data, list) else [data]
-            lines = [json.dumps(_strict(o), allow_nan=False) for o in objects] if options.json else [text.rstrip("\n")]
-            print("\n".join(lines), flush=True)
-        return 0 if isinstance(data, list) else int(data.get("exit_code", 0))
+        return _run(given)
     except UserError as error:
         print(f"paceline: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -101,6 +83,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"paceline: {error}", file=sys.stderr)
         return error.code
+
+
+def _run(given: Sequence[str]) -> int:
+    """Print the answer. Raises what the command raises."""
+    # The first word that is no option is the command: no option before it takes a value.
+    options = parse(build_parser(next((word for word in given if not word.startswith("-")), "")), given)
+    if options.version:
+        from paceline import __version__
+
+        print(f"paceline {__version__}")
+        return 0
+    if not hasattr(options, "run"):
+        options.parser.print_help()
+        return 0
+    streams = getattr(options, "streams", False) and not options.json
+    # The answer holds nothing that a user's network prints, unless the command is there to show it.
+    with nullcontext() if streams else redirect_stdout(sys.stderr):
+        data, text = options.run(options)
+    if not streams:
+        objects = data if isinstance(data, list) else [data]
+        lines = [json.dumps(_strict(o), allow_nan=False) for o in objects] if options.json else [text.rstrip("\n")]
+        print("\n".join(lines), flush=True)
+    return 0 if isinstance(data, list) else int(data.get("exit_code", 0))
 
 
 def _strict(value: Any) -> Any:

@@ -112,7 +112,7 @@ class Cluster:
         """The same with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link`` or ``network``."""
         return Cluster.of_nodes(**{name: getattr(self, name) for name in _OF_NODES} | choices)
 
-    @property
+    @cached_property
     def world_size(self) -> int:
         """Number of devices."""
         return prod(level.size for level in self.levels)

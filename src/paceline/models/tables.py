@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from paceline.models import REGISTRY, model
-from paceline.workload.layers import Workload
-from paceline.workload.trace import trace
+from paceline.workload import trace
+from paceline.workload.table import Workload
 
 ZOO = Path(__file__).parents[1] / "workload" / "zoo"
 

@@ -30,7 +30,7 @@ from paceline.prediction.predict import Prediction, predict
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
 from paceline.units import format_bandwidth, format_seconds
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 MOST_WORKERS = 128
 """Simulated: more take minutes."""

@@ -26,7 +26,7 @@ from paceline.prediction.batch import Steps
 from paceline.prediction.convergence import accuracies, accuracy_notes, networks
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.units import format_gib
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 SHOWN = 8
 """Strategies in the ranking."""

@@ -10,7 +10,7 @@ from paceline.hardware import Cluster
 from paceline.planning.space import worlds
 from paceline.prediction import Prediction, predict
 from paceline.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 

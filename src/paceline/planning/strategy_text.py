@@ -12,7 +12,7 @@ from paceline.prediction import predict
 from paceline.prediction.exchange_plan import blocks
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.units import format_bytes, format_gib, format_seconds, parse_bytes
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 if TYPE_CHECKING:
     from paceline.planning.choice import Choice

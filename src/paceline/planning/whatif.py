@@ -21,7 +21,7 @@ from paceline.prediction import Prediction, predict
 from paceline.prediction.convergence import epoch_samples
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.units import parse_bytes
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Scaling = Literal["strong", "weak"]
 OF_CLUSTER = ("nodes", "devices-per-node", "network", "device")

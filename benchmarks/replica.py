@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from paceline.strategy import GradientExchange
 from paceline.strategy.compression import low_rank_factors
-from paceline.training.exchange_group import exchange_group, room
-from paceline.training.exchange_plan import make_plan
+from paceline.training.exchange_group import Gradients, exchange_group, room
+from paceline.training.exchange_setup import make_setup
 from paceline.training.exchanges import allreduce
 from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.powersgd import START
@@ -44,7 +44,7 @@ class Replica:
             p.grad = self.parts[name].as_strided(p.shape, p.stride())  # memory in the weight's order, as DDP's buckets
         low_rank = self.description.low_rank
         self.low_rank = LowRank(int(self.description.option("rank")), wire, seed) if low_rank else None
-        self.plan = None if low_rank else make_plan(exchange, wire, Sample())
+        self.plan = None if low_rank else make_setup(exchange, wire, Sample())
         self.layout = Layout(self.tensors, self.description.dense(tensors))
         self.flat = torch.empty(room(self.plan, self.layout) if self.plan else 0)
 
@@ -62,9 +62,8 @@ class Replica:
         elif self.plan is None:
             allreduce(self.bucket, self.description.format, self.wire)
         else:
-            self.nonfinite_steps += exchange_group(
-                self.plan, self.layout, self.parts, self.flat, self.seed, self.step, dense=False
-            )
+            gradients = Gradients(layout=self.layout, parts=self.parts, workspace=self.flat, seed=self.seed, step=self.step)
+            self.nonfinite_steps += exchange_group(self.plan, gradients)
         self.step += 1
 
     def digest(self) -> str:

@@ -15,8 +15,8 @@ from distributed import launch
 from paceline.models.cifar import cifar10_terngrad
 from paceline.strategy import GradientExchange
 from paceline.training.collectives import Wire
-from paceline.training.exchange_group import exchange_group, room
-from paceline.training.exchange_plan import make_plan
+from paceline.training.exchange_group import Gradients, exchange_group, room
+from paceline.training.exchange_setup import make_setup
 from paceline.training.gradient_sample import Sample
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.meter import Meter
@@ -38,15 +38,16 @@ def exchanged(wire: Wire) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for name, exchange in WAYS:
         described = GradientExchange(name, exchange)
-        plan = make_plan(described, wire, Sample())
-        assert plan is not None
+        setup = make_setup(described, wire, Sample())
+        assert setup is not None
         layout = Layout(tensors[::-1], described.description.dense(tensors))
-        flat = torch.empty(room(plan, layout))
+        flat = torch.empty(room(setup, layout))
         wire.meter.begin_step()
         for step in range(STEPS):
             generator = torch.Generator().manual_seed(1000 * step + wire.rank)
             parts = {t.name: 1e-3 * torch.randn(t.elements, generator=generator) for t in tensors}
-            assert not exchange_group(plan, layout, parts, flat, seed=7, step=step, dense=False)
+            gradients = Gradients(layout=layout, parts=parts, workspace=flat, seed=7, step=step)
+            assert not exchange_group(setup, gradients)
             results[f"{name} {step}"] = torch.cat(list(parts.values()))
         results[f"{name} bytes"] = wire.meter.sent_bytes
     return results

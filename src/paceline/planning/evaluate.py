@@ -16,7 +16,7 @@ from paceline.planning.space import Candidate, Tally
 from paceline.prediction import Prediction, predict
 from paceline.prediction.batch import Steps, step_seconds
 from paceline.prediction.correction import Correction
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 def evaluate(

@@ -22,7 +22,7 @@ from paceline.prediction.memory import fixed_bytes, reserve_bytes, sample_bytes
 from paceline.prediction.predict import check_fits_together
 from paceline.prediction.timeline import Pieces, place, sums, unit_bounds
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Candidate = tuple[Cluster, Strategy]
 

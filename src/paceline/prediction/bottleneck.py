@@ -18,7 +18,7 @@ from paceline.prediction.exchange_plan import exchange_plan
 from paceline.prediction.predict import check_fits_together
 from paceline.prediction.timeline import exposed_seconds, pieces, place
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 LEVELS = {"network": True, "intra-node link": False}
 

@@ -27,7 +27,7 @@ from paceline.prediction.timeline import Pieces, Schedule, events, exposed_secon
 from paceline.record import Metrics
 from paceline.strategy.formats import Level
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 CATALOGUE = (levels.LOW, levels.TYPICAL, levels.HIGH)
 LENGTHS: tuple[Level, Level, Level] = ("high", "expected", "low")

@@ -19,8 +19,8 @@ import torch.distributed as dist
 from paceline.errors import UserError, unknown
 from paceline.strategy import COMPRESSIONS, GradientExchange
 from paceline.training.collectives import Wire
-from paceline.training.exchange_group import Plan, exchange_group, room
-from paceline.training.exchange_plan import make_plan
+from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
+from paceline.training.exchange_setup import make_setup
 from paceline.training.exchanges import allreduce
 from paceline.training.gradient_sample import Sample
 from paceline.training.tensor_layout import Layout, Tensor
@@ -107,9 +107,9 @@ class Auto:
 
     def _seconds(self, exchange: GradientExchange) -> float:
         """Time of one exchange of the whole model's gradients, from two trials."""
-        plan = make_plan(exchange, self._wire, Sample())
+        setup = make_setup(exchange, self._wire, Sample())
         sizes = [min(n, self._gradient.numel()) for n in ELEMENTS]
-        low, high = (min(_trial(exchange, plan, self._wire, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
+        low, high = (min(_trial(exchange, setup, self._wire, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
         rate = max(0.0, high - low) / (sizes[1] - sizes[0]) if sizes[1] > sizes[0] else high / max(1, sizes[1])
         return high + rate * max(0, self._elements - sizes[1]) if self._elements > sizes[1] else high
 
@@ -161,15 +161,15 @@ def choose(step: float, exposed: float, seconds: Sequence[float]) -> list[int]:
     return sorted(worth, key=lambda index: -saved[index])
 
 
-def _trial(exchange: GradientExchange, plan: Plan | None, wire: Wire, gradient: torch.Tensor) -> float:
+def _trial(exchange: GradientExchange, setup: ExchangeSetup | None, wire: Wire, gradient: torch.Tensor) -> float:
     work = gradient.clone()
     name = f"trial of {work.numel()}"  # residuals are kept by name
     layout = Layout([Tensor(name, (work.numel(),), 0)], ())
-    flat = torch.empty(room(plan, layout) if plan else 0, device=plan.device(work.device) if plan else work.device)
+    flat = torch.empty(room(setup, layout) if setup else 0, device=setup.device(work.device) if setup else work.device)
     wire.all_reduce(torch.zeros(1, device=wire.device), name="auto").wait()  # all begin at once
     start = time.perf_counter()
-    if plan is None:
+    if setup is None:
         allreduce(work, exchange.description.format, wire)
     else:
-        exchange_group(plan, layout, {name: work}, flat, 0, 0, dense=False)
+        exchange_group(setup, Gradients(layout=layout, parts={name: work}, workspace=flat, seed=0, step=0))
     return time.perf_counter() - start

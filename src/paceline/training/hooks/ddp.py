@@ -14,8 +14,8 @@ from paceline.strategy import FP32, GradientExchange
 from paceline.training.auto import Auto
 from paceline.training.bucketing import Groups
 from paceline.training.collectives import WireError
-from paceline.training.exchange_group import Plan, exchange_group, is_finite, room, share
-from paceline.training.exchange_plan import make_plan
+from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, is_finite, room, share
+from paceline.training.exchange_setup import make_setup
 from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.hooks.base import HookBase, StepEnd, finish_queued, step_end
@@ -61,7 +61,7 @@ class Hook(HookBase):
         self.noise = NoiseMeter(self.wire) if noise_scale else None
         self._auto = self._chooser(candidates) if candidates else None
         self._adopts = self._auto is not None
-        self._plan: Plan | None = None
+        self._setup: ExchangeSetup | None = None
         self.use(gradient_exchange)
 
     def _chooser(self, candidates: Sequence[GradientExchange]) -> Auto:
@@ -73,18 +73,18 @@ class Hook(HookBase):
         Raises:
             UserError: an exchange that does not fit the number of ranks.
         """
-        before = self._plan.feedback if self._plan else None
+        before = self._setup.feedback if self._setup else None
         self.gradient_exchange = gradient_exchange
         self.dense = dict(gradient_exchange.description.dense(self.tensors))
-        self._plan = make_plan(gradient_exchange, self.wire, self.sample)
+        self._setup = make_setup(gradient_exchange, self.wire, self.sample)
         self._layouts.clear()
         if before is not None:
             self._owe(before.residual.state())
 
     def _owe(self, residual: Mapping[str, torch.Tensor]) -> None:
         """Whatever sends the next gradients sends these too."""
-        if self._plan is not None and self._plan.feedback is not None:
-            self._plan.feedback.residual.load(residual)
+        if self._setup is not None and self._setup.feedback is not None:
+            self._setup.feedback.residual.load(residual)
         else:
             self._owed = dict(residual)
 
@@ -102,7 +102,7 @@ class Hook(HookBase):
         if self.noise is not None:
             self.noise.local(buffer)
         end = step_end(last)
-        if self._plan is None:
+        if self._setup is None:
             parts = self._groups.of(bucket)
             used = self._take_used(parts)
             dense = self.gradient_exchange.description.format == FP32
@@ -127,7 +127,7 @@ class Hook(HookBase):
 
         Its keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into that of a fresh hook.
         """
-        feedback = self._plan.feedback if self._plan else None
+        feedback = self._setup.feedback if self._setup else None
         owed = {name: values.cpu().clone() for name, values in self._owed.items()}
         # What is on trial may not stay.
         exchange = self.gradient_exchange if self._auto is None else self._auto.exchanges[0]
@@ -173,16 +173,16 @@ class Hook(HookBase):
         self._owed = {}
         self.step, self.seed, self._factor = own["step"], own["seed"], own["factor"]
         self.meter.nonfinite_steps = own["nonfinite_steps"]
-        feedback = self._plan.feedback if self._plan else None
+        feedback = self._setup.feedback if self._setup else None
         if feedback is None:
             self._owe(own["feedback"]["residual"])
             return
         feedback.load(own["feedback"])
-        if self._plan is not None and self._plan.inner is not None and own["workers"] != self.wire.world_size:
-            device = self._plan.device(self.wire.device)
+        if self._setup is not None and self._setup.inner is not None and own["workers"] != self.wire.world_size:
+            device = self._setup.device(self.wire.device)
             for members in self._groups.members:
                 layout = self._layout(members)
-                feedback.keep(layout, *share(self._plan, layout), self._plan.inner.world_size, device)
+                feedback.keep(layout, *share(self._setup, layout), self._setup.inner.world_size, device)
 
     def _begin(self, parts: Mapping[str, torch.Tensor], used: set[str], whole: torch.Tensor) -> Callable[[], None]:
         """Start a bucket's all-reduce. On the caller's thread where there is no codec: several are then under way, as in DDP.
@@ -205,8 +205,8 @@ class Hook(HookBase):
         begun: Callable[[], None] | None = None,
     ) -> None:
         """Exchange gradients, flat and by name, and end the step; ``whole`` is the buffer that they fill."""
-        if self._plan is not None:
-            self._exchange(self._plan, parts, used)
+        if self._setup is not None:
+            self._exchange(self._setup, parts, used)
         elif whole is not None:
             (begun or self._begin(parts, used, whole))()
             if not self._adopts:  # under auto a dense run pays no pass over memory for a count
@@ -221,23 +221,29 @@ class Hook(HookBase):
         if end is not None:
             self._end_step(end)
 
-    def _exchange(self, plan: Plan, parts: Mapping[str, torch.Tensor], used: set[str]) -> None:
+    def _exchange(self, setup: ExchangeSetup, parts: Mapping[str, torch.Tensor], used: set[str]) -> None:
         """Tensors that no rank has used keep their gradients and residuals: DDP would discard what is delivered."""
         self._follow_scaler()
-        unused = self._unused(parts, used) if plan.feedback is not None or self._owed else set()
+        unused = self._unused(parts, used) if setup.feedback is not None or self._owed else set()
         self._pay(parts, unused)
         layout = self._layout([t for t in self.tensors if t.name in parts])
         here = next(iter(parts.values())).device
-        wanted, device = room(plan, layout), plan.device(here)
+        wanted, device = room(setup, layout), setup.device(here)
         if self._flat.numel() < wanted or self._flat.device != device:
             self._flat = torch.empty(wanted, device=device)
         discarded = {name: torch.zeros(parts[name].numel(), device=here) for name in unused}
-        sent = {**parts, **discarded}
-        self._nonfinite |= exchange_group(plan, layout, sent, self._flat[:wanted], self.seed, self.step, self._nonfinite)
-        if plan.feedback is not None and discarded:
-            ranks = plan.workers // plan.outer.world_size  # that share one residual of an element
+        gradients = Gradients(
+            layout=layout,
+            parts={**parts, **discarded},
+            workspace=self._flat[:wanted],
+            seed=self.seed,
+            step=self.step,
+        )
+        self._nonfinite |= exchange_group(setup, gradients, self._nonfinite)
+        if setup.feedback is not None and discarded:
+            ranks = setup.workers // setup.outer.world_size  # that share one residual of an element
             sums = {name: mean * ranks for name, mean in discarded.items()}
-            plan.feedback.take_back(layout, *share(plan, layout), sums, device)
+            setup.feedback.take_back(layout, *share(setup, layout), sums, device)
 
     def _layout(self, tensors: Sequence[Tensor]) -> Layout:
         names = tuple(sorted(t.name for t in tensors))
@@ -252,9 +258,9 @@ class Hook(HookBase):
             parts[name].add_(self._owed.pop(name).to(parts[name]))
 
     def _rescale(self, ratio: float) -> None:
-        if self._plan is not None and self._plan.feedback is not None:
-            self._plan.feedback.residual.scale(ratio)
-            self._plan.feedback.velocity.scale(ratio)
+        if self._setup is not None and self._setup.feedback is not None:
+            self._setup.feedback.residual.scale(ratio)
+            self._setup.feedback.velocity.scale(ratio)
         for values in self._owed.values():
             values.mul_(ratio)
 

@@ -314,6 +314,28 @@ def test_error_feedback_with_a_codec_of_another_scale_in_each_step_is_refused():
         send("ternary", "sharded", normal(1, 9, 0), states=[Feedback()])
 
 
+def test_a_stream_takes_messages_of_its_own_kinds_only():
+    """Ternaries are added as they are or as sums of several; as fp32 only a finished sum may come."""
+    key, ones = counter.Key(1, 2), torch.ones(64)
+    messages = {
+        "ternary": codecs.encode(codecs.get("ternary", scale=1), ones),
+        "sum": codecs.encode(codecs.get("ternary").summing(3), 3 * ones),
+        "fp32": codecs.encode(codecs.get("fp32"), ones),
+        "int8": codecs.encode(codecs.get("int8"), ones),
+    }
+    legal = {"ternary": {"set": ("ternary", "sum", "fp32"), "add": ("ternary", "sum")}}
+    legal["int8"] = {"set": ("int8", "fp32"), "add": ("int8", "fp32")}
+    for name, kinds in legal.items():
+        for way, takes in kinds.items():
+            for kind, message in messages.items():
+                put = getattr(CodecStream(codecs.get(name), ones.clone(), key, 0), way)
+                if kind in takes:
+                    put(torch.from_numpy(message), 0, 64)
+                else:
+                    with pytest.raises(codecs.PayloadError, match="another rank: a payload of codec"):
+                        put(torch.from_numpy(message), 0, 64)
+
+
 def test_a_stream_says_how_long_its_messages_are():
     for name in EVERY:
         for count in (0, 1, 2, 64, 65, 1000, 70_000):

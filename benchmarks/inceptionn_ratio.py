@@ -1,10 +1,10 @@
-"""What INCEPTIONN and its scaled variant send, and what they lose, bound by bound, as rows of a CSV file.
+"""What INCEPTIONN and its scaled variant send and lose, bound by bound, as rows of a CSV file.
 
     python benchmarks/inceptionn_ratio.py --out RESULTS/inceptionn_ratio.csv
 
-RESULTS is benchmarks/results. Gradients of real networks on real data (momentum SGD, batch 64) after some epochs, and three
-distributions; the paper's table III beside them. ``lost`` is the share of the gradient's energy that does not arrive in one
-exchange, without error feedback; the shares are those of the paper's table III, of ``inceptionn`` only.
+RESULTS is benchmarks/results. The gradients are those of real networks on real data (momentum SGD, batch 64) after some epochs,
+and of three distributions. The paper's table III stands beside them. ``lost`` is the share of the gradient's energy that does
+not arrive in one exchange, without error feedback. The shares are those of the paper's table III, of ``inceptionn`` only.
 """
 
 from __future__ import annotations

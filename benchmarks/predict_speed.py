@@ -2,9 +2,10 @@
 
     python benchmarks/predict_speed.py --out RESULTS/predict_speed.csv
 
-RESULTS is benchmarks/results. One process, one thread. ``predict``: the median of whole calls with another batch each time, the
-workload loaded before. ``rank``: ``step_seconds`` of random legal strategies on random clusters, nothing prepared before:
-workers, batch, micro steps, precision, compression, exchange, bucket size, sharding, recomputation, optimizer and device vary.
+RESULTS is benchmarks/results. One process, one thread. ``predict`` is the median of whole calls, each with another batch; the
+workload is loaded before. ``rank`` is ``step_seconds`` of random legal strategies on random clusters, with nothing prepared
+before. Workers, batch, micro steps, precision, compression, exchange, bucket size, sharding, recomputation, optimizer and
+device vary.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:
         made.append(
             (
                 place,
-                Strategy(
+                Strategy.of(
                     world_size=place.world_size,
                     global_batch_size=place.world_size * times * micro,
                     grad_accum_steps=times,
@@ -62,7 +63,7 @@ def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:
 def one_at_a_time(name: str, count: int) -> float:
     """Median seconds of a prediction, each of another batch."""
     net, place = workload(name), cluster("A100", 8, 4, "100Gb/s")
-    some = [Strategy(world_size=32, global_batch_size=32 * (1 + i), precision="bf16") for i in range(count + 1)]
+    some = [Strategy.of(world_size=32, global_batch_size=32 * (1 + i), precision="bf16") for i in range(count + 1)]
     predict(net, place, some[-1])
     taken = []
     for strategy in some[:-1]:

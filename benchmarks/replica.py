@@ -1,5 +1,5 @@
-"""One worker of a data-parallel run in which all workers are threads of one process (``LocalWire``); the codecs, exchanges and
-error feedback are those of ``attach()``. Stands for DDP: one bucket of all gradients, in DDP's reversed order.
+"""One worker of a data-parallel run in which all workers are threads of one process; codecs, exchanges and error feedback are
+those of ``attach()``. It stands for DDP: one bucket of all gradients, in DDP's reversed order.
 """
 
 from __future__ import annotations

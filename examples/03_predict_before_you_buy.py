@@ -17,7 +17,7 @@ def main() -> None:
         for network in ("10Gb/s", "100Gb/s"):
             machines = cluster("V100", 4, 8, network)
             for compression in ("dense", "terngrad"):
-                strategy = Strategy(world_size=machines.world_size, global_batch_size=1024, compression=compression)
+                strategy = Strategy.of(world_size=machines.world_size, global_batch_size=1024, compression=compression)
                 p = predict(workload(name), machines, strategy)
                 times = f"{format_seconds(p.step_time_s):>8} ({format_seconds(p.low_s)} to {format_seconds(p.high_s)})"
                 sent = format_bytes(p.wire_bytes_per_device)

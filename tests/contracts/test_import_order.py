@@ -38,6 +38,8 @@ ORDER = (
     "__init__",
     "__main__",
 )
+ENTRY_POINTS = frozenset({"paceline.__main__", "paceline.training.__main__"})
+"""What ``python -m`` runs: each starts the command line, so it stands below everything, and nothing imports it."""
 FORBIDDEN = {
     "models": set(ORDER) - {"errors", "workload", "models"},
     "reporting": {"training", "models", "codecs", "prediction"},
@@ -82,7 +84,7 @@ def _loaded(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 def package(module: str) -> str:
     """``paceline.training.hooks.ddp`` is of ``training``; the package's own file is ``__init__``."""
-    return [*module.split("."), "__init__"][1]
+    return "__main__" if module in ENTRY_POINTS else [*module.split("."), "__init__"][1]
 
 
 def test_the_list_is_complete() -> None:

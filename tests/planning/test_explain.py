@@ -22,15 +22,15 @@ from paceline.workload import workload
 RESNET = workload("resnet-50")
 LINKS = ("1Gb/s", "100Gb/s")
 WAYS = [
-    Strategy(world_size=16, global_batch_size=1024),
-    Strategy(world_size=16, global_batch_size=1024, compression="int8"),
-    Strategy(world_size=16, global_batch_size=1024, sharding="zero3", recompute=True, grad_accum_steps=2),
-    Strategy(world_size=16, global_batch_size=1024, compression="terngrad", exchange="hierarchical"),
+    Strategy.of(world_size=16, global_batch_size=1024),
+    Strategy.of(world_size=16, global_batch_size=1024, compression="int8"),
+    Strategy.of(world_size=16, global_batch_size=1024, sharding="zero3", recompute=True, grad_accum_steps=2),
+    Strategy.of(world_size=16, global_batch_size=1024, compression="terngrad", exchange="hierarchical"),
 ]
 
 
 @pytest.mark.parametrize("link", LINKS)
-@pytest.mark.parametrize("way", WAYS, ids=lambda s: f"{s.compression}-{s.sharding}-{s.exchange}")
+@pytest.mark.parametrize("way", WAYS, ids=lambda s: f"{s.gradient_exchange}-{s.parallelism.sharding}")
 def test_relief(way: Strategy, link: str) -> None:
     machines = cluster("V100", 8, 2, link)
     p = predict(RESNET, machines, way)
@@ -42,7 +42,7 @@ def test_relief(way: Strategy, link: str) -> None:
         assert r.step_time_s <= r.before_s * (1 + 1e-9) and r.speedup >= 1 - 1e-9
         assert r.bottleneck != r.resource
         if (
-            way.sharding == "ddp" and way.compression == "dense"
+            way.parallelism.sharding == "ddp" and way.gradient_exchange.compression == "dense"
         ):  # what was hidden comes to light, so no more is gained than was waited
             gone = p.exposed[r.resource] + p.exposed["stragglers"]  # less work, less of it that the slowest is behind
             assert r.before_s - r.step_time_s <= gone * (1 + 1e-6) + 1e-9
@@ -58,7 +58,7 @@ def test_without_the_network_a_step_is_that_of_an_endless_one() -> None:
         bandwidth=replace(machines.network.bandwidth, value=1e30),
         latency=replace(machines.network.latency, value=0.0),
     )
-    assert gone.step_time_s == pytest.approx(predict(RESNET, replace(machines, network=endless), way).step_time_s, rel=0.02)
+    assert gone.step_time_s == pytest.approx(predict(RESNET, machines.changed(network=endless), way).step_time_s, rel=0.02)
 
 
 def test_it_says_what_and_what_next() -> None:
@@ -87,8 +87,8 @@ def test_a_measured_run_stands_beside(tmp_path: Path) -> None:
 
 def test_the_critical_path_says_what_waits_within_and_behind_the_passes() -> None:
     machines = cluster("A100", 8, 4, "25Gb/s")
-    way = Strategy(world_size=32, global_batch_size=1024, precision="bf16", sharding="zero3")
+    way = Strategy.of(world_size=32, global_batch_size=1024, precision="bf16", sharding="zero3")
     shared = explain(RESNET, machines, way, scale=False)
     assert "of it waiting for the exchange" in shared.path
-    plain = explain(RESNET, machines, replace(way, sharding="ddp"), scale=False)
+    plain = explain(RESNET, machines, way.changed(sharding="ddp"), scale=False)
     assert "of it waiting" not in plain.path and "that nothing hides" in plain.path

@@ -27,7 +27,7 @@ def candidates(draw):
     compression, exchange = draw(st.sampled_from(PAIRS)) if sharding == "ddp" else ("dense", "allreduce")
     servers = draw(st.integers(1, place.world_size)) if exchange == "parameter_server" else 1
     times, micro = draw(st.sampled_from([1, 2, 5])), draw(st.integers(1, 40))
-    return place, Strategy(
+    return place, Strategy.of(
         world_size=place.world_size,
         global_batch_size=place.world_size * times * micro,
         grad_accum_steps=times,
@@ -62,8 +62,8 @@ def test_the_numbers_are_those_of_predict(some, name, overlap, loader):
 
 def test_what_cannot_be_predicted_says_why_and_spoils_nothing():
     net, place = workload("lenet5"), named_cluster("V100", 2, 1)
-    good = Strategy(world_size=2, global_batch_size=8)
-    wrong = [Strategy(world_size=2, global_batch_size=8, precision="bf16"), Strategy(world_size=4, global_batch_size=8)]
+    good = Strategy.of(world_size=2, global_batch_size=8)
+    wrong = [Strategy.of(world_size=2, global_batch_size=8, precision="bf16"), Strategy.of(world_size=4, global_batch_size=8)]
     found = step_seconds(net, [(place, s) for s in (good, *wrong)])
     assert found.step_s[0] == pytest.approx(predict(net, place, good).step_time_s)
     assert [math.isnan(x) for x in found.step_s] == [False, True, True]
@@ -74,7 +74,7 @@ def test_what_cannot_be_predicted_says_why_and_spoils_nothing():
 def test_ten_thousand_take_a_fraction_of_as_many_calls():
     net, place = workload("resnet-50"), named_cluster("A100", 8, 4, "100Gb/s")
     some = [
-        (place, Strategy(world_size=32, global_batch_size=32 * a * b, grad_accum_steps=a, precision=p, sharding=z))
+        (place, Strategy.of(world_size=32, global_batch_size=32 * a * b, grad_accum_steps=a, precision=p, sharding=z))
         for a in range(1, 26)
         for b in range(1, 51)
         for p in ("fp32", "bf16")

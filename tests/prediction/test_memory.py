@@ -10,7 +10,7 @@ from prediction_toys import make_cluster, make_workload
 
 
 def strategy(n: int, **kw) -> Strategy:
-    return Strategy(world_size=n, global_batch_size=n * kw.pop("micro", 4), **kw)
+    return Strategy.of(world_size=n, global_batch_size=n * kw.pop("micro", 4), **kw)
 
 
 def test_memory_of_zero():

@@ -53,7 +53,7 @@ def test_nothing_has_no_spread():
 
 def alone(device: str, name: str = "resnet-50", precision: str = "fp32", **given) -> float:
     """Upper by lower end of one device's step."""
-    plan = Strategy(world_size=1, global_batch_size=64, precision=precision)
+    plan = Strategy.of(world_size=1, global_batch_size=64, precision=precision)
     made = predict(workload(name), hardware.cluster(device, 1, 1), plan, **given)
     return made.high_s / made.low_s
 
@@ -108,7 +108,7 @@ def test_ordinary_software_is_less_certain_than_tuned() -> None:
 
 def several(network: str, level: str = "ordinary", nodes: int = 2, batch: int = 64):
     place = hardware.cluster("V100", 8, nodes, network)
-    plan = Strategy(world_size=8 * nodes, global_batch_size=8 * nodes * batch, precision="fp16")
+    plan = Strategy.of(world_size=8 * nodes, global_batch_size=8 * nodes * batch, precision="fp16")
     return predict(workload("vgg-16"), place, plan, efficiency=efficiency(level))  # type: ignore[arg-type]
 
 
@@ -135,7 +135,7 @@ def test_an_exchange_that_is_hidden_now_widens_the_upper_end_where_a_slower_link
 @pytest.mark.parametrize("device", ["TPU v4", "Xeon"])
 def test_what_is_no_gpu_has_a_wider_range(device):
     precision = "bf16" if device == "TPU v4" else "fp32"
-    plan = Strategy(world_size=1, global_batch_size=64, precision=precision)
+    plan = Strategy.of(world_size=1, global_batch_size=64, precision=precision)
     made = predict(workload("bert-large"), hardware.cluster(device, 1, 1), plan)
     assert made.high_s / made.low_s > alone("B200", "bert-large")
 

@@ -53,7 +53,7 @@ class Odd(nn.Module):
 
 
 def strategy(workers: int, compression: str, way: str, optimizer: str = "momentum") -> Strategy:
-    return Strategy(world_size=workers, global_batch_size=24, compression=compression, exchange=way, optimizer=optimizer)
+    return Strategy.of(world_size=workers, global_batch_size=24, compression=compression, exchange=way, optimizer=optimizer)
 
 
 def odd_model() -> Odd:

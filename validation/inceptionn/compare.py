@@ -61,7 +61,7 @@ def one_step(data: dict[str, Any], net: str, system: str, nodes: int, factor: fl
     """Predict a step of ``nodes`` ranks, with the compute seconds of one device multiplied by ``factor``."""
     facts, how = data["nets"][net], SYSTEMS[system]
     options = {"bound": data["bound"], "ratio": facts["ratio"]} if how["compression"] == "inceptionn" else {}
-    strategy = Strategy(world_size=nodes, global_batch_size=nodes * facts["batch"], options=options, **how)
+    strategy = Strategy.of(world_size=nodes, global_batch_size=nodes * facts["batch"], options=options, **how)
     levels = (LOW.timed(factor), TYPICAL.timed(factor), HIGH.timed(factor))
     where = make_cluster(data["device"], 1, nodes, data["network"])
     # The paper adds its parts up: nothing overlaps.
@@ -144,8 +144,8 @@ def report(data: dict[str, Any], rows: list[Row]) -> Iterator[str]:
     """The tables, the orderings and the errors as lines of at most 100 columns."""
     yield f"Published: {data['source']}."
     yield f"  {data['caveat'].partition(':')[0]}"
-    yield f"{data['workers']} workers, {data['network']}; step times in seconds. WA and WA+C have an aggregator of its own;"
-    yield "column 'rank 0': the first worker aggregates, as here"
+    yield f"{data['workers']} workers, {data['network']}; step times in seconds. WA and WA+C have a separate aggregator."
+    yield "In column 'rank 0' the first worker aggregates, as in Paceline."
     yield ""
     yield f"{'':<18}{'---- published ----':>19}  {'-------------------- predicted --------------------':>51}"
     yield (

@@ -93,7 +93,7 @@ def one_step(
     facts, per_node = data["clusters"][place], data["gpus_per_node"]
     where = make_cluster(facts["device"], min(gpus, per_node), max(1, gpus // per_node), facts["network"])
     batch = gpus * data["nets"][net]["local_batch"]
-    strategy = Strategy(world_size=gpus, global_batch_size=batch, compression=how[0], exchange=how[1])
+    strategy = Strategy.of(world_size=gpus, global_batch_size=batch, compression=how[0], exchange=how[1])
     levels = (LOW.timed(factor), TYPICAL.timed(factor), HIGH.timed(factor))
     return predict(workload(net), where, strategy, efficiencies=levels, overlap=overlap)
 

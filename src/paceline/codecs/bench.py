@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,8 @@ from paceline.codecs.api import decode, encode, get, max_payload_bytes, names
 from paceline.codecs.codec import ADD, F32, Codec
 from paceline.codecs.threads import chosen, set_threads, threads
 from paceline.errors import UserError
-from paceline.units import digits3, format_bytes, parse_bytes
+from paceline.hardware.probe import memory_bytes
+from paceline.units import digits3, format_bytes
 
 DIRECTIONS = ("encode", "decode", "decode_add")
 REPETITIONS, LEAST_REPETITIONS = 15, 3
@@ -79,10 +79,13 @@ def measure(
     todo = [get(name) for name in (names() if which is None else which)]
     for codec in todo:
         backends.check(codec, backend)
-    needed, there = 4 * COPIES * elements, machine_memory()
-    if needed > there:
-        took = f"{format_bytes(4 * elements)} of values with their payloads take {format_bytes(needed)}"
-        raise UserError(f"{took}; this machine has {format_bytes(there)}", "give a smaller size")
+    needed, has = 4 * COPIES * elements, memory_bytes()
+    if needed > has:
+        size = format_bytes(4 * elements) if elements < 2**60 else f"{elements:.2g} values"
+        raise UserError(
+            f"a tensor of {size} does not fit: the benchmark needs {COPIES} times that, this machine has {format_bytes(has)}",
+            f"give at most {format_bytes(has / COPIES).replace(' ', '')}",
+        )
     before = chosen()
     try:
         set_threads(count if count is not None else threads())
@@ -95,11 +98,6 @@ def measure(
         return [speed for codec in todo for speed in _codec(codec, x, out, backend, repetitions)]
     finally:
         set_threads(before)
-
-
-def machine_memory() -> int:
-    """Bytes of this machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def gradient(elements: int, seed: int = 0) -> F32:
@@ -187,13 +185,6 @@ def _rates(seconds: Sequence[float], size: int) -> tuple[float, float, float]:
     slow, fast = (float(np.percentile(seconds, q)) for q in (90, 10))
     low, median, high = (size / 1e9 / t for t in (slow, statistics.median(seconds), fast))
     return low, median, high
-
-
-def command(options: Any) -> tuple[list[dict[str, Any]], str]:
-    """``paceline bench codec``: one JSON object per codec and direction, or a table. Raises UserError for illegal options."""
-    elements = max(1, int(parse_bytes(options.size)) // 4)
-    speeds = measure(elements, options.codec, options.threads, options.backend)
-    return [asdict(speed) for speed in speeds], text(speeds)
 
 
 def _short(rate: float) -> str:

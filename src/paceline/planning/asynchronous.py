@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
 
@@ -30,7 +30,7 @@ from paceline.prediction.predict import Prediction, predict
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
 from paceline.units import format_bandwidth, format_seconds
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 MOST_WORKERS = 128
 """Simulated: more take minutes."""
@@ -122,10 +122,11 @@ def predict_asynchronous(
             link), no network, too many workers, more servers than parts of the network; or as ``predict``.
     """
     _check(cluster, strategy)
-    one = replace(  # a worker keeps no state of an optimizer: that lies on the servers
-        strategy, world_size=1, servers=1, exchange="", global_batch_size=strategy.micro_batch_size, optimizer="sgd"
+    strategy = strategy.settled(workload, cluster)
+    one = strategy.changed(  # a worker keeps no state of an optimizer: that lies on the servers
+        world_size=1, servers=1, exchange="", global_batch_size=strategy.micro_batch_size, optimizer="sgd"
     )
-    single = replace(cluster, num_nodes=1, network=cluster.intra_link)
+    single = cluster.changed(num_nodes=1, network=cluster.intra_link)
     worker = predict(workload, single, one, correction=correction, efficiency=efficiency)
     factor = worker.step_time_s / predict(workload, single, one, efficiency=efficiency).step_time_s if correction else 1.0
     network = (correction.cluster(cluster) if correction else cluster).network
@@ -197,11 +198,15 @@ def _of_worker(worker: Prediction) -> Iterator[str]:
 
 
 def _check(cluster: Cluster, strategy: Strategy) -> None:
+    x, mesh = strategy.gradient_exchange, strategy.parallelism
     for what, is_on in (
-        (f"compression {strategy.compression}", strategy.compression != "dense"),
-        (f"exchange {strategy.exchange}", strategy.exchange not in ("allreduce", "parameter_server")),
-        (f"sharding {strategy.sharding}", strategy.sharding != "ddp"),
-        (f"{strategy.grad_accum_steps} micro steps", strategy.grad_accum_steps > 1),
+        (f"compression {x.compression}", x.compression != "dense"),
+        (
+            f"exchange {x.exchange}",
+            x.exchange not in ("allreduce", "parameter_server"),
+        ),
+        (f"sharding {mesh.sharding}", mesh.sharding != "ddp"),
+        (f"{mesh.micro_batches} micro steps", mesh.micro_batches > 1),
     ):
         if is_on:
             raise UserError(f"asynchronous training with {what} cannot be predicted", "leave it out, or --asynchronous")
@@ -224,7 +229,7 @@ def parts(
         some.total * factor
         for some in layer_seconds(workload, strategy.micro_batch_size, strategy.precision, device, efficiency)
     )
-    backward = backward + run_again(workload, strategy.recompute, forward)[0]
+    backward = backward + run_again(workload, strategy.parallelism.recompute, forward)[0]
     owners, elements = [p.layer for p in workload.parameters], [4.0 * p.size for p in workload.parameters]
     sizes = np.bincount(owners, weights=elements, minlength=len(forward))
     part = np.arange(len(sizes))

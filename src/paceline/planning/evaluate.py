@@ -16,7 +16,7 @@ from paceline.planning.space import Candidate, Tally
 from paceline.prediction import Prediction, predict
 from paceline.prediction.batch import Steps, step_seconds
 from paceline.prediction.correction import Correction
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 def evaluate(
@@ -41,7 +41,8 @@ def _corrected(workload: Workload, candidates: Sequence[Candidate], found: Steps
     alike: dict[tuple[object, ...], list[int]] = {}
     for index in np.flatnonzero(found.fits & np.isfinite(found.step_s)).tolist():
         cluster, s = candidates[index]
-        division = (s.precision, s.compression, s.exchange, s.servers, s.sharding, s.recompute)
+        x, mesh = s.gradient_exchange, s.parallelism
+        division = (s.precision, x.compression, x.exchange, x.servers, mesh.sharding, mesh.recompute)
         place = (cluster.device.name, cluster.devices_per_node, cluster.num_nodes, s.micro_batch_size, *division)
         alike.setdefault(place, []).append(index)
     step_s = found.step_s.copy()

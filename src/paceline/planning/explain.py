@@ -19,7 +19,7 @@ from paceline.record import Event, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.units import format_seconds
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +123,6 @@ def _measured(run: str, workload: Workload, strategy: Strategy) -> tuple[RunReco
     if not own:
         there = ", ".join(sorted({r.workload for r in contents.records.values()})) or "no run"
         raise UserError(f"{run} has no run of {workload.name}; it has {there}", "name the network as it was trained")
-    same = [label for label, r in own.items() if r.strategy.get("compression") == strategy.compression]
+    same = [label for label, r in own.items() if r.strategy.get("compression") == strategy.gradient_exchange.compression]
     label = (same or list(own))[0]
     return own[label], contents.measured.get(label, own[label].timeline)

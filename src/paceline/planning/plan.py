@@ -24,8 +24,9 @@ from paceline.planning.training_target import Work
 from paceline.prediction import Correction, predict
 from paceline.prediction.batch import Steps
 from paceline.prediction.convergence import accuracies, accuracy_notes, networks
+from paceline.strategy.optimizer import usual_optimizer
 from paceline.units import format_gib
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 SHOWN = 8
 """Strategies in the ranking."""
@@ -59,6 +60,8 @@ def plan(
             one; a deadline or budget that nothing meets, with the nearest that does.
     """
     work = work or Work()
+    if not space.optimizer:
+        space = replace(space, optimizer=work.optimizer(space.batches) or usual_optimizer(workload))
     listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
     if goal.needs_price and (unknown := [name for name, one in listed.items() if one is None]):
         raise UserError(f"no price of {unknown[0]} is known, which goal {goal} needs", f"give --price {unknown[0]!r}=DOLLARS")
@@ -85,8 +88,10 @@ def plan(
     ranking = (best, *(table.choice(i, best) for i in distinct(order, table.made)[1:SHOWN]))
     pareto = tuple(table.choice(i) for i in front(table))
     counts = tuple(table.choice(i) for i in by_devices(table, order[0]))
-    shown = dict.fromkeys(one.strategy.compression for one in (*ranking, *pareto, *counts, *filter(None, [asked])))
-    others = [note for name in shown if name != best.strategy.compression for note in accuracy_notes(name)]
+    shown = dict.fromkeys(
+        one.strategy.gradient_exchange.compression for one in (*ranking, *pareto, *counts, *filter(None, [asked]))
+    )
+    others = [note for name in shown if name != best.strategy.gradient_exchange.compression for note in accuracy_notes(name)]
     return Plan(
         workload=workload.name,
         work=work.title,
@@ -130,7 +135,7 @@ def _at_once(made: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Tal
     costs, micro steps must not make it larger."""
     largest: dict[int, int] = {}
     for cluster, strategy in (made[i] for i in fitting.tolist()):
-        if strategy.grad_accum_steps == 1:
+        if strategy.parallelism.micro_batches == 1:
             largest[id(cluster)] = max(largest.get(id(cluster), 0), strategy.global_batch_size)
     kept = [i for i in fitting.tolist() if made[i][1].global_batch_size <= largest.get(id(made[i][0]), math.inf)]
     left_out.add("a batch that does not fit in one micro step, and nothing known of what it costs", len(fitting) - len(kept))
@@ -158,7 +163,7 @@ def _learning_rates(work: Work, best: Choice) -> str:
 def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
     """What compression is worth: the best with it against the best without."""
     score = goal.score(table.time_s, table.usd)
-    lossy = np.array([s.compression != "dense" for _, s in table.made])
+    lossy = np.array([s.gradient_exchange.compression != "dense" for _, s in table.made])
     limited = goal.limited(table.time_s, table.usd) <= goal.limit
     if not lossy.any():
         return "Compression was not tried."
@@ -170,8 +175,8 @@ def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
         return f"Compression does not pay: no strategy with it meets {goal}."
     other = int(with_it[score[with_it].argmin()])
     gain = float(score[dense] / score[other])
-    own = table.made[other][1].compression
-    name = f"{own} over {table.made[other][1].exchange}"
+    exchange = table.made[other][1].gradient_exchange
+    own, name = exchange.compression, str(exchange)
     what = "costs" if goal.by_cost else "takes"
     if abs(gain - 1) < PLAIN:
         return f"Compression does not pay: the best with it ({name}) gains less than {PLAIN:.0%} over dense."
@@ -212,7 +217,7 @@ def _why_not(
     said = f"{asked.title}: {asked.reason}."
     if goal.limited(np.array([asked.time_s]), np.array([asked.usd]))[0] > goal.limit:
         said += f" It does not meet {goal}."
-    if not table.work.known(asked.strategy.compression):
+    if not table.work.known(asked.strategy.gradient_exchange.compression):
         said += " This is for equal samples: how many more it takes to the target is unknown."
     return said, asked
 

@@ -20,7 +20,7 @@ from paceline.planning.strategy_text import describe, difference
 from paceline.planning.training_target import Work
 from paceline.prediction import Prediction
 from paceline.strategy import BUCKET_BYTES, Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 FRONT = 12
 """Points of the front that are predicted whole; it is thinned evenly where it has more."""
@@ -97,7 +97,7 @@ def table_of(
     steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])
     rate = {name: one.usd_per_device_hour / 3600 if one else math.nan for name, one in prices.items()}
     dollars = np.array([rate[c.device.name] * c.world_size for c, _ in made])
-    known = np.array([work.known(s.compression) for _, s in made])
+    known = np.array([work.known(s.gradient_exchange.compression) for _, s in made])
     return Table(workload, work, goal, prices, made, step_s, step_s * steps, step_s * steps * dollars, known, predictor)
 
 
@@ -189,8 +189,9 @@ def _wide(goal: Goal, value: float) -> str:
 
 def _detours(s: Strategy) -> int:
     """Choices that are off the plain way."""
-    others = (s.exchange != "allreduce" and s.compression == "dense", s.bucket_bytes != BUCKET_BYTES, s.grad_accum_steps > 1)
-    return sum((s.compression != "dense", s.sharding != "ddp", s.recompute, *others))
+    x, mesh = s.gradient_exchange, s.parallelism
+    others = (x.exchange != "allreduce" and x.compression == "dense", s.bucket_bytes != BUCKET_BYTES, mesh.micro_batches > 1)
+    return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute, *others))
 
 
 def distinct(order: Sequence[int], made: Sequence[Candidate]) -> list[int]:
@@ -198,7 +199,17 @@ def distinct(order: Sequence[int], made: Sequence[Candidate]) -> list[int]:
     first: dict[tuple[object, ...], int] = {}
     for i in order:
         c, s = made[i]
-        first.setdefault((c.device.name, c.world_size, s.global_batch_size, s.precision, s.compression, s.sharding), i)
+        first.setdefault(
+            (
+                c.device.name,
+                c.world_size,
+                s.global_batch_size,
+                s.precision,
+                s.gradient_exchange.compression,
+                s.parallelism.sharding,
+            ),
+            i,
+        )
     return list(first.values())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from paceline.errors import UserError
@@ -11,7 +10,7 @@ from paceline.hardware import Cluster
 from paceline.planning.space import worlds
 from paceline.prediction import Prediction, predict
 from paceline.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 
@@ -37,10 +36,10 @@ def _at(
     """The same strategy there; on one device nothing is exchanged. None where it is not legal."""
     n = local * nodes
     batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size
-    some = replace(cluster, devices_per_node=local, num_nodes=nodes)
+    some = cluster.changed(devices_per_node=local, num_nodes=nodes)
     for way in _ways(strategy, local, nodes):
         try:
-            here = replace(way, world_size=n, global_batch_size=batch, servers=min(way.servers, n))
+            here = way.changed(world_size=n, global_batch_size=batch, servers=min(way.gradient_exchange.servers, n))
             p: Prediction = predictor(workload, some, here)
         except UserError:
             continue
@@ -50,10 +49,10 @@ def _at(
 
 def _ways(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
     """The strategy, or without what makes no sense on so few."""
-    if strategy.exchange == "hierarchical":
+    if strategy.gradient_exchange.exchange == "hierarchical":
         if local > 1 and nodes > 1:
-            yield replace(strategy, ranks_per_node=local)
-        yield replace(strategy, exchange="", ranks_per_node=1)
+            yield strategy.changed(ranks_per_node=local)
+        yield strategy.changed(exchange="", ranks_per_node=1)
     else:
         yield strategy
 

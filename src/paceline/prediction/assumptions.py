@@ -15,7 +15,6 @@ from paceline.prediction.memory import reserve_bytes
 from paceline.strategy.exchange import CHUNK_ELEMENTS
 from paceline.strategy.formats import INCEPTIONN_BITS
 from paceline.strategy.optimizer import OPTIMIZERS
-from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
     format_bandwidth,
@@ -26,7 +25,7 @@ from paceline.units import (
     format_memory,
     format_seconds,
 )
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 LEVELS = {
     "ordinary": "framework code as people write it",
@@ -51,7 +50,11 @@ def assumptions(
         *_coverage(workload),
         *(_measured(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
         *(_exchange(cluster, strategy, calibration, overlap, efficiency) if strategy.world_size > 1 else ()),
-        *(accuracy_notes(strategy.compression, strategy.options) if strategy.world_size > 1 else ()),
+        *(
+            accuracy_notes(strategy.gradient_exchange.compression, strategy.gradient_exchange.options)
+            if strategy.world_size > 1
+            else ()
+        ),
         *_step(workload, strategy),
         *(_stragglers(strategy, efficiency) if calibration is None else ()),
         *_feed(loader_samples_per_s),
@@ -77,17 +80,17 @@ def _reserve(cluster: Cluster) -> Iterator[str]:
 
 def _step(workload: Workload, strategy: Strategy) -> Iterator[str]:
     """Micro steps, what is shared out, what is run again."""
-    level, times = SHARDINGS[strategy.sharding], strategy.grad_accum_steps
-    if times > 1:
+    mesh, level = strategy.parallelism, strategy.parallelism.shares
+    if mesh.micro_batches > 1:
         when = "after each of them, which keeps the gradients shared out" if level.gradients else "after the last"
-        yield f"{times} micro steps of {strategy.micro_batch_size} samples a worker; gradients are exchanged {when}."
+        yield f"{mesh.micro_batches} micro steps of {strategy.micro_batch_size} samples a worker; gradients travel {when}."
     if level.weights:
         yield (
-            f"{strategy.sharding} as in FSDP: weights are gathered one unit ahead at the width of {strategy.precision}, "
+            f"{mesh.sharding} as in FSDP: weights are gathered one unit ahead at the width of {strategy.precision}, "
             "gradients reduce-scattered likewise; a unit is a block, or blocks joined up to the bucket's size."
         )
     elif level.optimizer:
-        yield f"{strategy.sharding} as ZeroRedundancyOptimizer: gradients are all-reduced, updated weights gathered as fp32."
+        yield f"{mesh.sharding} as ZeroRedundancyOptimizer: gradients are all-reduced, updated weights gathered as fp32."
     if workload.frozen:
         gathered = ", shared out; gathering them is not counted in the time" if level.weights else ""
         yield f"{workload.frozen:,} frozen weights at the width of {strategy.precision}{gathered}."
@@ -96,7 +99,7 @@ def _step(workload: Workload, strategy: Strategy) -> Iterator[str]:
         f"Optimizer: {one.name}, {one.state_words} fp32 values of state a parameter. Where none is named it is adam for "
         "networks with attention and momentum for others; plan takes that of the recipe."
     )
-    if strategy.recompute:
+    if strategy.parallelism.recompute:
         found = blocks(workload).names
         yield (
             f"{len(found)} blocks are run again in the backward pass and keep their inputs."
@@ -180,6 +183,7 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
 def _exchange(
     cluster: Cluster, strategy: Strategy, calibration: Calibration | None, overlap: bool, e: Efficiency
 ) -> Iterator[str]:
+    x = strategy.gradient_exchange
     if calibration is None:
         links = {"inside a node": cluster.intra_link} if cluster.devices_per_node > 1 else {}
         if cluster.num_nodes > 1:
@@ -193,20 +197,20 @@ def _exchange(
             )
         if cluster.device.kind != "cpu":
             yield "The engine's collectives take the fastest of NCCL's algorithms and protocols for their size."
-        if strategy.compression != "dense" or strategy.exchange != "allreduce":
+        if x.compression != "dense" or x.exchange != "allreduce":
             yield from _codec(cluster, strategy, e)
     yield from _lengths(strategy)
-    if strategy.exchange == "hierarchical":
-        between = f"dense inside a node, {strategy.compression} between nodes; wire bytes count both"
-        yield f"Nodes of {strategy.ranks_per_node} ranks: {between}."
-    if strategy.exchange == "parameter_server":
-        of = "one of the workers" if strategy.servers == 1 else f"{strategy.servers} of the workers, spread over the nodes"
-        yield f"Parameters lie on {of}, which {'serves' if strategy.servers == 1 else 'serve'} beside the work."
-    if not strategy.compress_pull:
+    if x.exchange == "hierarchical":
+        between = f"dense inside a node, {x.compression} between nodes; wire bytes count both"
+        yield f"Nodes of {x.ranks_per_node} ranks: {between}."
+    if x.exchange == "parameter_server":
+        of = "one of the workers" if x.servers == 1 else f"{x.servers} of the workers, spread over the nodes"
+        yield f"Parameters lie on {of}, which {'serves' if x.servers == 1 else 'serve'} beside the work."
+    if not x.compress_pull:
         yield "Sums return as fp32: only the push is compressed."
     if overlap:
         lost = f"; of the time in which both work {e.overlap_penalty:.0%} are lost to each other"
-        how = "the passes, one unit ahead" if SHARDINGS[strategy.sharding].weights else "the backward pass, bucket after bucket"
+        how = "the passes, one unit ahead" if strategy.parallelism.shares.weights else "the backward pass, bucket after bucket"
         yield f"The exchange overlaps {how}{lost if e.overlap_penalty else ''}."
     else:
         same = ": the same cores do both" if calibration else ""
@@ -224,7 +228,7 @@ def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[str]
         )
     else:
         yield "The codec runs beside the backward pass at memory bandwidth."
-    if strategy.exchange != "allreduce":
+    if strategy.gradient_exchange.exchange != "allreduce":
         yield f"Codec and network work on chunks of {format_bytes(4 * CHUNK_ELEMENTS)} at once; the slower one sets the pace."
 
 
@@ -233,7 +237,8 @@ def _lengths(strategy: Strategy) -> Iterator[str]:
     fmt = strategy.description.format
     if fmt.spread is None:
         return
-    taken = f"The payload of {strategy.compression} depends on the gradients: {fmt.element_bits:.3g} bits an element are taken"
+    name = strategy.gradient_exchange.compression
+    taken = f"The payload of {name} depends on the gradients: {fmt.element_bits:.3g} bits an element are taken"
     least, most = INCEPTIONN_BITS[0], fmt.spread.most
     if fmt.spread.low == fmt.spread.high:
         yield f"{taken} ({fmt.spread.source}); the format can take {least:g} to {most:g}."

@@ -19,11 +19,10 @@ from paceline.prediction.compute import layer_seconds
 from paceline.prediction.costs import ExchangeSeconds, exchange_seconds, run_again, slowest, update_seconds
 from paceline.prediction.exchange_plan import Array, Ints, exchange_plan, plan_key
 from paceline.prediction.memory import fixed_bytes, reserve_bytes, sample_bytes
-from paceline.prediction.predict import check_fits_together, on_nodes
+from paceline.prediction.predict import check_fits_together
 from paceline.prediction.timeline import Pieces, place, sums, unit_bounds
-from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Candidate = tuple[Cluster, Strategy]
 
@@ -62,6 +61,7 @@ def step_seconds(
         overlap, loader_samples_per_s: as for ``predict``.
         efficiency: its typical one.
     """
+    candidates = [(c, s if s.optimizer else s.settled(workload, c)) for c, s in candidates]
     count = len(candidates)
     step, memory = np.full(count, np.nan), np.zeros(count)
     available = np.array([cluster.device.memory.value for cluster, _ in candidates], dtype=np.float64)
@@ -102,7 +102,7 @@ class _Passes:
 
     def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
         """Its row; the reason where the device cannot run it."""
-        key = id(cluster.device), strategy.precision, micro, strategy.recompute
+        key = id(cluster.device), strategy.precision, micro, strategy.parallelism.recompute
         found = self.rows.get(key)
         if found is None:
             found = self.rows[key] = self._made(cluster, strategy, micro)
@@ -113,7 +113,7 @@ class _Passes:
             forward, backward = layer_seconds(self.workload, micro, strategy.precision, cluster.device, self.efficiency)
         except UserError as error:
             return error
-        again, _ = run_again(self.workload, strategy.recompute, forward.total)
+        again, _ = run_again(self.workload, strategy.parallelism.recompute, forward.total)
         self.forward.append(sums(forward.total))
         self.backward.append(sums(backward.total + again))
         return len(self.forward) - 1
@@ -153,14 +153,14 @@ class _Group:
             rows.append(row)
             micro.append(size)
             strategies.append(strategy)
-        plan = exchange_plan(workload, on_nodes(cluster, first), cluster.devices_per_node)
+        plan = exchange_plan(workload, first.settled(workload, cluster), cluster.devices_per_node)
         return cls(
             cluster,
             strategies,
             np.array(kept, dtype=np.int64),
             np.array(rows, dtype=np.int64),
             np.array(micro, dtype=np.int64),
-            np.array([s.grad_accum_steps for s in strategies], dtype=np.int64),
+            np.array([s.parallelism.micro_batches for s in strategies], dtype=np.int64),
             exchange_seconds(plan, cluster, passes.efficiency),
         )
 
@@ -169,7 +169,7 @@ def _place(workload: Workload, group: _Group, passes: _Passes, overlap: bool, lo
     """Seconds of a step of each candidate (see ``timeline.pieces``)."""
     first, x, e = group.strategies[0], group.exchange, passes.efficiency
     plan, slow = x.plan, slowest(first.world_size, e)
-    shared = SHARDINGS[first.sharding].weights
+    shared = first.parallelism.shares.weights
     layers = len(workload.layers)
     columns = unit_bounds(plan, layers) if shared else np.array([*plan.first, layers], dtype=np.int64)
     forward, backward = (
@@ -219,10 +219,10 @@ def _memory(workload: Workload, group: _Group) -> Array:
     plan = group.exchange.plan
     rows = []
     for s in group.strategies:
-        key = s.precision, s.optimizer, s.recompute
+        key = s.precision, s.optimizer, s.parallelism.recompute
         if key not in made:
             fixed = sum(fixed_bytes(workload, s, plan).values()) + reserve_bytes(group.cluster.device)
-            made[key] = fixed, sum(sample_bytes(workload, s.precision, s.recompute).values())
+            made[key] = fixed, sum(sample_bytes(workload, s.precision, s.parallelism.recompute).values())
         rows.append(made[key])
     table = np.array(rows)
     found: Array = table[:, 0] + table[:, 1] * group.micro

@@ -15,11 +15,10 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction.compute import Seconds
 from paceline.prediction.costs import Resource, StepCosts, catalogue_costs, priced, run_again
 from paceline.prediction.exchange_plan import exchange_plan
-from paceline.prediction.predict import check_fits_together, on_nodes
+from paceline.prediction.predict import check_fits_together
 from paceline.prediction.timeline import exposed_seconds, pieces, place
-from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 LEVELS = {"network": True, "intra-node link": False}
 
@@ -49,14 +48,14 @@ def reliefs(
 ) -> tuple[Relief, ...]:
     """One for each resource that the step waits for, the one that it waits for most first. Raises UserError as ``predict``."""
     check_fits_together(cluster, strategy, loader_samples_per_s)
-    strategy = on_nodes(cluster, strategy)
+    strategy = strategy.settled(workload, cluster)
     plan = exchange_plan(workload, strategy, cluster.devices_per_node)
     costs = catalogue_costs(workload, cluster, strategy, plan, efficiency)
-    shared = SHARDINGS[strategy.sharding].weights
+    shared = strategy.parallelism.shares.weights
     feed = strategy.global_batch_size / loader_samples_per_s if loader_samples_per_s else 0.0
 
     def step(some: StepCosts, wait: float) -> tuple[float, dict[Resource, float]]:
-        parts = pieces(some, strategy.grad_accum_steps, shared, wait)
+        parts = pieces(some, strategy.parallelism.micro_batches, shared, wait)
         placed = place(parts, True, shared)
         return float(placed.step), exposed_seconds(some, parts, placed)
 
@@ -85,7 +84,7 @@ def _without(costs: StepCosts, resource: Resource, workload: Workload, strategy:
         pieces = np.where(x.plan.codec, 0.0, x.pieces)
         return replace(costs, exchange=priced(x.plan, pieces, x.network, x.gathers, x.gathers_network))
     forward, backward = (_less(part, resource) for part in (costs.forward, costs.backward))
-    again, _ = run_again(workload, strategy.recompute, forward.total)
+    again, _ = run_again(workload, strategy.parallelism.recompute, forward.total)
     optimizer = (0.0 if resource == "memory bandwidth" else memory, 0.0 if resource == "launch overhead" else launches)
     return replace(costs, forward=forward, backward=backward, again=again, optimizer=optimizer)
 

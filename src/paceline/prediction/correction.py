@@ -24,7 +24,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction.lazy_tuple import lazy
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 if TYPE_CHECKING:
     from paceline.prediction.predict import Prediction

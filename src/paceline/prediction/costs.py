@@ -25,9 +25,8 @@ from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.phase import Phase
-from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Resource = Literal[
     "compute", "memory bandwidth", "launch overhead", "network", "intra-node link", "codec", "stragglers", "input pipeline"
@@ -176,7 +175,7 @@ def catalogue_costs(
     if passes is None:
         passes = layer_seconds(workload, strategy.micro_batch_size, strategy.precision, cluster.device, efficiency)
     forward, backward = passes
-    again, share = run_again(workload, strategy.recompute, forward.total)
+    again, share = run_again(workload, strategy.parallelism.recompute, forward.total)
     return StepCosts(
         forward,
         backward,
@@ -212,7 +211,10 @@ def update_seconds(
 ) -> tuple[float, float]:
     """Seconds of the update on one worker, memory and launches: of its share of the weights, every tensor's under FSDP 2,
     whole ones under ZeRO-1."""
-    level, workers = SHARDINGS[strategy.sharding], strategy.world_size if SHARDINGS[strategy.sharding].optimizer else 1
+    level, workers = (
+        strategy.parallelism.shares,
+        strategy.world_size if strategy.parallelism.shares.optimizer else 1,
+    )
     tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
     own = ceil(workload.num_parameters / workers)
     return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
@@ -297,14 +299,14 @@ def calibrated_costs(
     """
     for name, given, wanted in (
         ("workload", calibration.workload, workload.name),
-        ("compression", calibration.compression, strategy.compression),
+        ("compression", calibration.compression, strategy.gradient_exchange.compression),
     ):
         if given != wanted:
             raise UserError(f"the calibration is of {name} {given!r}, not {wanted!r}", "calibrate again for this one")
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()
     backward = calibration.backward_s * grown / base.backward.total.sum()
-    workers = strategy.world_size if SHARDINGS[strategy.sharding].optimizer else 1
+    workers = strategy.world_size if strategy.parallelism.shares.optimizer else 1
     update = calibration.optimizer_s / workers / sum(base.optimizer)
     return replace(
         base,

@@ -26,9 +26,8 @@ from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.timeline import Pieces, Schedule, events, exposed_seconds, input_event, pieces, place, with_exchange
 from paceline.record import Metrics
 from paceline.strategy.formats import Level
-from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 CATALOGUE = (levels.LOW, levels.TYPICAL, levels.HIGH)
 LENGTHS: tuple[Level, Level, Level] = ("high", "expected", "low")
@@ -101,13 +100,13 @@ def predict(
     """
     check_fits_together(cluster, strategy, loader_samples_per_s)
     given, cluster = cluster, cluster if correction is None else correction.cluster(cluster)
-    strategy = on_nodes(cluster, strategy)
+    strategy = strategy.settled(workload, cluster)
     planned = _measured_ratio(strategy, calibration)
     feed = strategy.global_batch_size / loader_samples_per_s if loader_samples_per_s else 0.0
     if overlap is None:
         overlap = calibration is None or calibration.overlap
 
-    shared = SHARDINGS[strategy.sharding].weights
+    shared = strategy.parallelism.shares.weights
 
     def step(efficiency: Efficiency, level: Level) -> _Step:
         plan = exchange_plan(workload, planned, cluster.devices_per_node, level)
@@ -117,7 +116,7 @@ def predict(
         if calibration is not None:
             plan = exchange_plan(workload, planned, cluster.devices_per_node, level, measured=True)
             costs = calibrated_costs(costs, workload, strategy, plan, calibration)
-        parts = pieces(costs, strategy.grad_accum_steps, shared, feed if correction is None else 0.0)
+        parts = pieces(costs, strategy.parallelism.micro_batches, shared, feed if correction is None else 0.0)
         return _Step(plan, costs, parts, place(parts, overlap, shared))
 
     levels_of = efficiencies or (efficiency,) * 3
@@ -131,8 +130,8 @@ def predict(
     needed, available = sum(memory.values()), cluster.device.memory.value
     spread = 1.0 if calibration is None else 1 + calibration.spread
     wire = plan.wire_bytes
-    plain = strategy if strategy.compression == "dense" and strategy.compress_pull else strategy.uncompressed()
-    dense = wire if plain is strategy else exchange_plan(workload, plain, cluster.devices_per_node).wire_bytes
+    plain = strategy.uncompressed()
+    dense = wire if plain == strategy else exchange_plan(workload, plain, cluster.devices_per_node).wire_bytes
     low_s, high_s = high.placed.step / spread, low.placed.step * spread
     if efficiencies is None and calibration is None:
         named, sigmas = efficiency.seen, efficiency.sigmas
@@ -231,19 +230,12 @@ def check_fits_together(cluster: Cluster, strategy: Strategy, loader_samples_per
         raise UserError(f"a loader of {loader_samples_per_s:g} samples/s", "give a positive number, or 0 where it is not known")
 
 
-def on_nodes(cluster: Cluster, strategy: Strategy) -> Strategy:
-    """The strategy with the ranks of a node, which the cluster knows where it does not say them."""
-    if strategy.exchange == "hierarchical" and strategy.ranks_per_node == 1:
-        return replace(strategy, ranks_per_node=cluster.devices_per_node)
-    return strategy
-
-
 def _measured_ratio(strategy: Strategy, calibration: Calibration | None) -> Strategy:
     """The strategy with the calibration's compression ratio, where there is one and the strategy gives none."""
     takes = "ratio" in strategy.description.option_values
     if calibration is None or not calibration.ratio or not takes or strategy.description.option("ratio"):
         return strategy
-    return replace(strategy, options=(*strategy.options, ("ratio", calibration.ratio)))
+    return strategy.changed(options={**dict(strategy.gradient_exchange.options), "ratio": calibration.ratio})
 
 
 def _describe(cluster: Cluster) -> dict[str, Any]:

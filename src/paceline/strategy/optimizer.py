@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from paceline.prediction import Correction, Observation, Prediction, fit, predic
 from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Case, HoldOut, Info, Software
 from paceline.validation.score import Estimate
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 class Model:

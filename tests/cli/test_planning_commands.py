@@ -88,10 +88,10 @@ def test_report(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ("command", "said"),
     [
         (f"{PLAN} --goal soonest", "legal: fastest, cheapest, deadline=6h, budget=500"),
-        (f"{PLAN} --goal deadline=2h", "deadline=2 h 00 min of what"),
+        (f"{PLAN} --goal deadline=2h", "goal deadline=2 h 00 min needs an amount of training"),
         (f"{PLAN} --goal deadline=1s --samples 1e9", "the nearest takes"),
         (f"{PLAN} --goal budget=1 --samples 1e9", "the nearest takes $"),
-        (f"plan vgg-16 {SMALL} --goal budget=5", "budget=$5.00 of what"),
+        (f"plan vgg-16 {SMALL} --goal budget=5", "goal budget=$5.00 needs an amount of training"),
         (f"plan lenet5 {SMALL} --target mlperf", "unknown MLPerf convergence curve 'lenet5'"),
         (f"{PLAN} --target soon", "give mlperf, a CSV file of global_batch"),
         (f"{PLAN} --target none.csv", "cannot read none.csv"),
@@ -186,7 +186,7 @@ def test_tuned_software_is_faster_everywhere(capsys: pytest.CaptureFixture[str])
 def test_a_probed_machine_needs_no_catalogue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     probed = cluster("T4", 2, 1)
     link = replace(probed.intra_link, name="measured link", kind="loopback")
-    here = replace(probed, device=replace(probed.device, name="mine"), intra_link=link, network=link)
+    here = probed.changed(device=replace(probed.device, name="mine"), intra_link=link, network=link)
     file = tmp_path / "here.json"
     file.write_text(json.dumps(asdict(here)))
     job = f"predict resnet-50 --records {file} --devices-per-node 2 --global-batch 64"

@@ -13,7 +13,13 @@ import pytest
 from paceline import lab
 from paceline.cli import main
 from paceline.errors import UserError
-from paceline.lab import kernel
+from paceline.lab import kernel, state
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime directory of the test's own."""
+    monkeypatch.setenv(state.DIRECTORY, str(tmp_path / "runtime"))
 
 
 def run(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -94,7 +100,7 @@ def test_a_reader_that_leaves_ends_the_hosts() -> None:
         ("exec", "required: COMMAND", "paceline lab exec --help"),
         ("exec --per-host two -- ls --color", "invalid int value: 'two'", "--per-host"),
         ("exec --per-hots 2 -- ls", "unknown option '--per-hots'", "--per-host"),
-        ("exec ls -l", "unknown option '-l'", "behind --"),
+        ("exec ls -l", "unknown option '-l'", "after --"),
         ("exec -- no-such-program", "no program 'no-such-program'", ""),
         ("exec --name lba -- ls", "unknown lab 'lba'", "did you mean lab?"),
         ("status --name lba", "unknown lab 'lba'", "did you mean lab?"),

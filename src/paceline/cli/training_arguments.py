@@ -1,4 +1,4 @@
-"""The options of a training job, shared by ``paceline train`` and ``torchrun -m paceline.training``. Imports no torch."""
+"""What a training run takes: ``paceline train`` and ``torchrun -m paceline.training`` alike. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy, parse_options
-from paceline.strategy.arguments import add_exchange_arguments
 from paceline.strategy.recipe import SCALINGS
 from paceline.training.training_run import Job
 
 DEFAULT_OUT = "runs/train"
-OPTIMIZER_OPTIONS = tuple(dict.fromkeys(name for one in OPTIMIZERS.values() for name in one.options))
+OPTIMIZER_OPTIONS = tuple(dict.fromkeys(name for optimizer in OPTIMIZERS.values() for name in optimizer.options))
 DEFAULTS: dict[str, Any] = {
     "model": "",
     "data": "",
@@ -21,7 +21,7 @@ DEFAULTS: dict[str, Any] = {
     "compression": "dense",
     "exchange": "",
     "options": (),
-    "optimizer": "momentum",
+    "optimizer": "",
     **dict.fromkeys(OPTIMIZER_OPTIONS),
     "lr": 0.0,
     "warmup": 0.0,
@@ -34,29 +34,37 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything but ``--workers``, ``--json`` and ``--help``."""
     parser.add_argument("--model", metavar="NAME", help="lenet5, another named network, or module:function")
     parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
     add_exchange_arguments(parser)
     parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
     parser.add_argument("--variant", metavar="V", help="published form of lars or lamb, such as mlperf (default paper)")
-    parser.add_argument("--momentum", metavar="M", type=float, help="of momentum and lars (default 0.9)")
-    parser.add_argument("--weight-decay", metavar="D", type=float, help="default of lars 5e-4, of lamb and adamw 0.01")
+    parser.add_argument(
+        "--momentum", metavar="M", type=float, help="momentum of the optimizers momentum and lars (default 0.9)"
+    )
+    parser.add_argument(
+        "--weight-decay", metavar="D", type=float, help="weight decay (default: lars 5e-4, lamb and adamw 0.01, others 0)"
+    )
     parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate, the peak (default: the optimizer's)")
     parser.add_argument("--warmup", metavar="EPOCHS", type=float, help="epochs in which the rate rises (default 0)")
-    parser.add_argument("--decay", metavar="POWER", type=float, help="power of the rate's fall to 0 (default 0: none)")
+    parser.add_argument("--decay", metavar="POWER", type=float, help="power of the rate's decay to 0 (default 0: no decay)")
     parser.add_argument("--scale-from", metavar="B", type=int, help="batch that --lr and --warmup are for; both grow from it")
-    parser.add_argument("--scaling", metavar="RULE", help=f"of the rate: {', '.join(SCALINGS)} (default: the optimizer's)")
+    parser.add_argument(
+        "--scaling", metavar="RULE", help=f"how the rate grows with the batch: {', '.join(SCALINGS)} (default: the optimizer's)"
+    )
     parser.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all workers (default 64)")
     parser.add_argument("--epochs", metavar="E", type=int, help="passes over the data, in all (default 10)")
-    parser.add_argument("--seed", metavar="S", type=int, help="of weights, order and rounding (default 0)")
-    parser.add_argument("--out", metavar="DIR", default="", help=f"where results go ({DEFAULT_OUT}; when resuming, that run's)")
+    parser.add_argument("--seed", metavar="S", type=int, help="seed of weights, sample order and rounding (default 0)")
+    parser.add_argument(
+        "--out", metavar="DIR", default="", help=f"directory of the results (default {DEFAULT_OUT}; with --resume, that run's)"
+    )
     parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
 
 
-def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
-    """The job that parsed options describe; with ``--resume``, what is not given is the checkpoint's.
+def training_run(options: argparse.Namespace, workers: int | None = None) -> Job:
+    """The run that parsed options describe; with ``--resume``, what is not given is the checkpoint's.
 
     Args:
         workers: their number where torchrun sets it; None takes ``--workers``.
@@ -75,7 +83,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
             **dict.fromkeys(OPTIMIZER_OPTIONS),  # of another optimizer they would be in its way
             **(before.optimizer_options if options.optimizer in (None, strategy.optimizer) else {}),
             "lr": before.lr,
-            "options": strategy.options,
+            "options": strategy.gradient_exchange.options,
             "global_batch": strategy.global_batch_size,
             "workers": strategy.world_size,
         }
@@ -96,7 +104,7 @@ def job_from(options: argparse.Namespace, workers: int | None = None) -> Job:
     return Job(
         model=values["model"],
         data=values["data"],
-        strategy=Strategy(
+        strategy=Strategy.of(
             world_size=values["workers"] if workers is None else workers,
             global_batch_size=values["global_batch"],
             compression=values["compression"],

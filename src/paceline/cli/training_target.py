@@ -1,4 +1,4 @@
-"""``plan``'s words for how much is trained: a target, epochs or samples, and the learning rates that go with it."""
+"""How much ``plan`` is to train: a target, epochs or samples, and the learning rates that go with it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,21 @@ from paceline.workload import Workload
 
 ACCURACY = "accuracy="
 TARGETS = "give mlperf, a CSV file of global_batch,samples_to_target, or accuracy=0.97 with --records"
+_TARGET = (
+    "train to a quality: mlperf (default where it is known and neither a batch nor samples are given), a CSV of "
+    "global_batch,samples_to_target, or accuracy=0.97, with --records of runs that reach it (at several batches, or of one run "
+    "with its noise scale)"
+)
 
 
-def work_asked(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
+def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
+    """A target, epochs or samples."""
+    parser.add_argument("--target", metavar="T", help=_TARGET)
+    parser.add_argument("--epochs", metavar="E", type=float, help="train this many epochs")
+    parser.add_argument("--samples", metavar="S", type=float, help="train this many samples (default one million)")
+
+
+def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
     """How much is to be trained, with what rates. Raises UserError."""
     given = [name for name in ("target", "epochs", "samples") if getattr(o, name) is not None]
     if len(given) > 1:
@@ -31,8 +43,8 @@ def work_asked(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
     runs = [record for record in run_records(o.records or ()) if record.workload == network.name]
     work = _to_target(target, network, runs, by_default) if target is not None else _amount(o, network, goal)
     if work.curve and work.curve.tokens and o.seq_len is None:
-        said = f"its sequences have {work.curve.tokens} tokens, half of them padding: --seq-len {work.curve.tokens // 2}"
-        work = replace(work, title=f"{work.title}; {said}")
+        padding = f"its sequences have {work.curve.tokens} tokens, half of them padding: --seq-len {work.curve.tokens // 2}"
+        work = replace(work, title=f"{work.title}; {padding}")
     work = replace(work, penalties=parse_penalties(o.penalty or []))
     own = None if target == "mlperf" else of_records(network.name, runs)
     recipes = own or Recipes(network.name, target="mlperf" if target == "mlperf" else "")
@@ -64,12 +76,12 @@ def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Converg
     dense = [run for run in runs if run.strategy.get("compression") == "dense"]
     if not dense:
         raise UserError(f"no run of {network.name} without compression is among --records", "give its directory")
-    there = [run for run in dense if convergence.reached(run, accuracy)]
-    one = next((run for run in reversed(there) if any(entry.get("noise_scale") for entry in run.curve)), None)
-    sweep = len(there) > 2 and len({run.strategy["global_batch_size"] for run in there}) > 1
-    if sweep or (one is None and len({run.strategy["global_batch_size"] for run in dense}) > 1):
+    reaching = [run for run in dense if convergence.reached(run, accuracy)]
+    with_noise = next((run for run in reversed(reaching) if any(entry.get("noise_scale") for entry in run.curve)), None)
+    sweep = len(reaching) > 2 and len({run.strategy["global_batch_size"] for run in reaching}) > 1
+    if sweep or (with_noise is None and len({run.strategy["global_batch_size"] for run in dense}) > 1):
         return convergence.from_records(dense, accuracy)
-    return convergence.from_run(one or dense[-1], accuracy)
+    return convergence.from_run(with_noise or dense[-1], accuracy)
 
 
 def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
@@ -86,5 +98,5 @@ def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
     if o.samples is not None:
         return Work(title=f"{o.samples:,.0f} samples", total=o.samples, epoch_samples=epoch)
     if goal.kind in ("deadline", "budget"):
-        raise UserError(f"{goal} of what", "say how much is trained: --target, --epochs or --samples")
+        raise UserError(f"goal {goal} needs an amount of training", "give --target, --epochs or --samples")
     return Work(epoch_samples=epoch)

@@ -35,7 +35,7 @@ def test_servers_among_the_workers_are_set_beside_those_apart(capsys: pytest.Cap
 
 
 def test_a_network_of_ones_own(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
     data = answer(capsys, f"{JOB.replace('lenet5', 'my_network:network')} --asynchronous")
     assert data["workload"] == "my_network:network" and data["samples_per_s"] > 0
 

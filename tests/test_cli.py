@@ -441,7 +441,7 @@ def test_what_the_users_code_prints_is_not_in_the_answer(users: Path, capsys: py
 
 def test_numbers_that_json_lacks_become_null(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     prediction = replace(samples.metrics("dense"), samples_per_s=float("nan"), high_s=float("inf"))
-    monkeypatch.setattr("paceline.planning.options.predict", lambda *given, **more: prediction)
+    monkeypatch.setattr("paceline.prediction.predictor.Predictor.step", lambda *given: prediction)
     code, out, _ = run(capsys, *ON_FOUR, "--json")
     data = one_object(out)
     assert (code, data["samples_per_s"], data["high_s"]) == (0, None, None)

@@ -159,7 +159,8 @@ def _parser(commands: Any, name: str, text: str, example: str) -> Parser:
 
 
 def _predict(o: argparse.Namespace) -> Answer:
-    from paceline.planning.options import asynchronous_answer, explained, job, predictor
+    from paceline.planning import explain
+    from paceline.planning.options import asynchronous_answer, job, predictor
     from paceline.reporting import prediction_text
 
     if o.asynchronous:
@@ -167,10 +168,10 @@ def _predict(o: argparse.Namespace) -> Answer:
 
         found = asynchronous_answer(o)
         return found.to_json(), _reported(o.report, "asynchronous_page", lambda: found, asynchronous_text(found))
-    asked, predict = job(o), predictor(o)
-    prediction = predict(*asked)
+    asked, model = job(o), predictor(o)
+    prediction = model.step(*asked)
     text = _reported(
-        o.report, "explained_page", lambda: explained(o, asked, predict), prediction_text(prediction), "prediction"
+        o.report, "explained_page", lambda: explain(*asked, predictor=model), prediction_text(prediction), "prediction"
     )
     return prediction.to_json(), text
 

@@ -14,7 +14,7 @@ from paceline.chrome_trace import read_chrome_trace
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import explain
-from paceline.prediction import predict
+from paceline.prediction import ORDINARY, predict
 from paceline.prediction.bottleneck import reliefs
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
@@ -35,7 +35,7 @@ WAYS = [
 def test_relief(way: Strategy, link: str) -> None:
     machines = cluster("V100", 8, 2, link)
     p = predict(RESNET, machines, way)
-    found = reliefs(RESNET, machines, way)
+    found = reliefs(ORDINARY, RESNET, machines, way)
     assert {r.resource for r in found} == {name for name, seconds in p.exposed.items() if seconds > 0}
     assert found[0].resource == p.bottleneck
     for r in found:
@@ -53,7 +53,7 @@ def test_without_the_network_a_step_is_that_of_an_endless_one() -> None:
     """The closed form: a link of no latency and no end of bandwidth."""
     way = WAYS[0]
     machines = cluster("V100", 8, 2, "1Gb/s")
-    gone = next(r for r in reliefs(RESNET, machines, way) if r.resource == "network")
+    gone = next(r for r in reliefs(ORDINARY, RESNET, machines, way) if r.resource == "network")
     endless = replace(
         machines.network,
         bandwidth=replace(machines.network.bandwidth, value=1e30),
@@ -95,7 +95,6 @@ def test_the_critical_path_says_what_waits_within_and_behind_the_passes() -> Non
     assert "of it waiting" not in plain.path and "that nothing hides" in plain.path
 
 
-@pytest.mark.xfail(strict=True, reason="the step is the corrected predictor's, what is left of it the uncorrected one's")
 @pytest.mark.parametrize("more", ["", "--loader 900", "--software tuned"])
 def test_step_and_relief_are_of_one_model(capsys: pytest.CaptureFixture[str], tmp_path: Path, more: str) -> None:
     """Records say that steps take three times as long as the catalogue has it."""

@@ -6,12 +6,10 @@ import argparse
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from paceline import hardware
-from paceline.calibration.constants import efficiency
 from paceline.calibration.records import is_probe, machine, observations
 from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster
@@ -25,8 +23,8 @@ from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.planning.whatif import WhatIf, parse_change, whatif
-from paceline.prediction import Prediction, predict
-from paceline.prediction.correction import Correction, fit
+from paceline.prediction import Predictor, fit
+from paceline.prediction.correction import Correction
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy, parse_options
 from paceline.strategy.arguments import add_exchange_arguments
 from paceline.strategy.optimizer import usual_optimizer
@@ -123,8 +121,7 @@ def asynchronous_answer(o: argparse.Namespace) -> AsyncPrediction:
         *job(o, among),
         o.servers,
         server_device=serving,
-        correction=_correction(o),
-        efficiency=efficiency(o.software),
+        predictor=predictor(o),
         drawn_steps=2,
     )
 
@@ -154,19 +151,20 @@ def job(o: argparse.Namespace, servers: int | None = None) -> tuple[Workload, Cl
     return network, machines, strategy
 
 
-def predictor(o: argparse.Namespace) -> Callable[..., Prediction]:
-    """``predict`` at the software's level, fed by the loader, corrected by the records if there are any. Raises UserError."""
-    return partial(predict, correction=_correction(o), loader_samples_per_s=o.loader, efficiency=efficiency(o.software))
+def predictor(o: argparse.Namespace) -> Predictor:
+    """At the software's level, fed by the loader, corrected by the records if there are any. Raises UserError."""
+    plain = Predictor(software=o.software, loader=getattr(o, "loader", 0.0))
+    return replace(plain, correction=_correction(o, plain))
 
 
-def _correction(o: argparse.Namespace) -> Correction | None:
-    """What the records teach of software of that level."""
+def _correction(o: argparse.Namespace, plain: Predictor) -> Correction | None:
+    """What the records teach about the predictor without them."""
     if not o.records:
         return None
     seen, probe = observations(o.records), next(filter(is_probe, o.records), None)
     if o.device and probe:
         raise UserError(f"--device and {probe}, a probe, both name the device", "leave one of them out; plan needs --device")
-    return fit(seen, partial(predict, efficiency=efficiency(o.software))) if seen else None
+    return fit(seen, plain) if seen else None
 
 
 def _machines(o: argparse.Namespace) -> Cluster:
@@ -247,8 +245,7 @@ def plan_answer(o: argparse.Namespace) -> Plan:
         work,
         prices=parse_prices(o.price or ()),
         why_not=wanted or None,
-        correction=_correction(o),
-        software=efficiency(o.software),
+        predictor=predictor(o),
     )
 
 
@@ -320,16 +317,9 @@ def add_explain(group: Any, command: Callable[..., argparse.ArgumentParser], run
     add_report_argument(p)
 
 
-def explained(
-    o: argparse.Namespace, asked: tuple[Workload, Cluster, Strategy], predict: Callable[..., Prediction], run: str = ""
-) -> Explained:
-    """``job(o)`` explained by ``predictor(o)``, with the ``run`` beside it. Raises UserError."""
-    return explain(*asked, run, predictor=predict, loader_samples_per_s=o.loader, efficiency=efficiency(o.software))
-
-
 def explain_answer(o: argparse.Namespace) -> Explained:
     """What holds it back; writes the trace where one is asked for. Raises UserError."""
-    found = explained(o, job(o), predictor(o), o.beside)
+    found = explain(*job(o), o.beside, predictor=predictor(o))
     if o.trace:
         try:
             Path(o.trace).parent.mkdir(parents=True, exist_ok=True)

@@ -196,8 +196,9 @@ class Predictor:
         plan, exchange, parts = step.plan, step.costs.exchange, step.pieces
         memory = memory_breakdown(workload, strategy, plan, cluster.device)
         needed, available = sum(memory.values()), cluster.device.memory.value
-        wire, plain = plan.wire_bytes, strategy.uncompressed()
-        dense = wire if plain == strategy else exchange_plan(workload, plain, cluster.devices_per_node).wire_bytes
+        wire = dense = plan.wire_bytes
+        if strategy.gradient_exchange.compression != "dense":
+            dense = exchange_plan(workload, strategy.uncompressed(), cluster.devices_per_node).wire_bytes
         waited = step.schedule.update_start - parts.micro_steps * (parts.forward + parts.backward) + parts.after
         missed = self._held_out(workload, cluster)
         return Prediction(

@@ -1,14 +1,14 @@
 """Accuracy in equal epochs, every compression beside dense: momentum SGD, 16 samples a worker, 4 and 8 workers.
 
     python benchmarks/accuracy.py --network lenet5 --data fashion-mnist:DIR --out FILE.csv
-    python benchmarks/accuracy.py --network cifar10-terngrad --data cifar10:DIR --train 10000 --out FILE.csv
+    python benchmarks/accuracy.py --network cifar10-terngrad --data cifar10:DIR --train 20000 --out FILE.csv
 
-The workers are threads of one process and run in turns; what they send each other is what real workers would send, by the same
-code. Weights start alike for a seed, whatever the compression, and all see the same samples in the same order. The rate
-grows with the number of workers, after a warm-up over a tenth of the steps (Goyal et al. 2017, section 2), and falls linearly
-to zero; it was chosen for dense alone.
+The default is one epoch. The workers are threads of one process and take turns; what they send each other is what worker
+processes would send, by the same code. For one seed all compressions start from the same weights and see the same samples in
+the same order. The rate was chosen for dense alone. It grows with the number of workers, after a warm-up over a tenth of the
+steps (Goyal et al. 2017, section 2), and falls linearly to zero.
 
-One row a run, added at once; rows that the file has are not run again, so that a run that was cut goes on. Seed by seed.
+One row a run, added at once, seed by seed. Rows that the file has are not run again, so an interrupted series goes on.
 """
 
 from __future__ import annotations

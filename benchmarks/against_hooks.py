@@ -1,10 +1,13 @@
-"""Against what a user would pick instead: PyTorch's hooks and Paceline's compressions, same cluster, same run.
+"""Paceline's compressions beside what a user would take instead, PyTorch's hooks: same cluster, same run.
 
     python benchmarks/against_hooks.py --out RESULTS/against_hooks.csv --picture RESULTS/against_hooks.svg
+    python benchmarks/against_hooks.py --out RESULTS/against_hooks.csv --draw RESULTS/against_hooks.svg
 
-RESULTS is benchmarks/results. AlexNet-sized gradients; compute is a sleep of one GPU's published step. PyTorch's bf16 hook
-refuses CPUs, so its three lines are repeated in ``paced.py``; its PowerSGD hook hangs on gloo with more than one bucket, so it
-runs behind ``attach()``, which passes it the buckets one after another.
+RESULTS is benchmarks/results; --draw measures nothing. Gradients have AlexNet's sizes. Their values are Student-t noise (4
+degrees of freedom), half of it common to all workers. What inceptionn-scaled sends depends on the values; what the others send
+does not. Compute is a sleep of one GPU's published step. PyTorch's bf16 hook refuses CPUs, so ``paced.py`` repeats its three
+lines. PyTorch's PowerSGD hook hangs on gloo with more than one bucket, so it runs behind ``attach()``, which passes it the
+buckets one after another.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import lab_cases
-from rows import append
+from rows import append, read
 from speedup_lab import COMPUTE_S
 
 COLUMNS = (
@@ -69,11 +72,17 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[case["label"] for case in CASES])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--draw", type=Path, help="measure nothing: draw the rows of --out")
     o = parser.parse_args()
+    if o.draw:
+        drawn = read(o.out)
+        given = {"hosts": drawn[0]["hosts"], "link": drawn[0]["link"]}
+        picture(drawn, o.draw, lab_cases.HEADING.format(**given, gradients=lab_cases.NOISE))
+        return
     o.link = lab_cases.actual(o.link)
     table, compute = lab_cases.workload(o.network), COMPUTE_S[o.network]
     spec = lab_cases.overlapped(table, compute, o.warm, o.steps)
-    heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link)
+    heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link, gradients=lab_cases.NOISE)
     print(heading, flush=True)
     rows: list[dict[str, Any]] = []
     cases = [case for case in CASES if case["label"] in o.only]
@@ -121,12 +130,12 @@ def picture(rows: list[dict[str, Any]], path: Path, heading: str) -> None:
         ours = not row["label"].startswith(("DDP", "PyTorch", "PowerSGD"))
         spread = [[row["step_s"] - row["step_low_s"]], [row["step_high_s"] - row["step_s"]]]
         axis.barh(i, row["step_s"], color="#3b6ea8" if ours else "#a8a8a8", xerr=spread, height=0.6)
-        if "predicted_s" in row:
+        if row.get("predicted_s", "") != "":
             axis.plot(row["predicted_s"], i, "d", color="#c9a24b", label="predicted" if not i else None)
     axis.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=8)
     axis.invert_yaxis()
     axis.set_xlabel("seconds a step; blue: Paceline, grey: PyTorch")
-    axis.set_title(heading, fontsize=8, loc="left")
+    figure.suptitle(heading, fontsize=8, x=0.01, ha="left")
     axis.legend(frameon=False, fontsize=7)
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

@@ -25,7 +25,11 @@ from paceline.workload import Workload, workload
 
 HERE = Path(__file__).parent
 CPU = "Xeon Platinum 8380"  # a CPU of the catalogue, for its codec; its compute is scaled to the paced seconds
-HEADING = "emulated: compute is a sleep, gradients and exchange are real; {hosts} hosts with {link} links on one machine"
+EMULATED = "emulated: compute is a sleep, gradients are made up ({gradients}), the exchange is real"
+HEADING = EMULATED + "\n{hosts} hosts with {link} links, all on one machine"
+NOISE = "Student-t noise"
+TABLE_III = "magnitudes in the shares of INCEPTIONN's Table III"
+"""What ``paced.made_up`` draws: without shares, and with them."""
 
 
 def actual(link: str) -> str:
@@ -126,7 +130,7 @@ def predicted(
     pull = bool(options.pop("compress_pull", True))
     where = make_cluster(CPU, 1, hosts, link)
     rate = where.network.bandwidth
-    where = replace(where, network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
+    where = where.changed(network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
     strategy = Strategy.of(
         world_size=hosts,
         global_batch_size=hosts,
@@ -144,4 +148,17 @@ def predicted(
     return Predictor(overlap=overlap, constants=timed).step(table, where, strategy)
 
 
-__all__ = ["HEADING", "actual", "backward_shares", "cluster", "overlapped", "predicted", "run", "shapes", "workload"]
+__all__ = [
+    "EMULATED",
+    "HEADING",
+    "NOISE",
+    "TABLE_III",
+    "actual",
+    "backward_shares",
+    "cluster",
+    "overlapped",
+    "predicted",
+    "run",
+    "shapes",
+    "workload",
+]

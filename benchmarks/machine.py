@@ -1,7 +1,7 @@
 """What one device says about an emulated cluster on this machine, whose processors do the work of every host.
 
-Measured without links: an exchange with ranks that take turns in one process (``LocalWire``), a byte through a socket, and
-the paced step alone. Each on all processors at once, as in the cluster: those that share a core are slower then.
+Three things are measured without links: an exchange of ranks that take turns in one process, a byte through a socket, and the
+paced step alone. Each runs on all processors at once, as in the cluster: those that share a core are slower then.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python benchmarks/predict_speed.py --out RESULTS/predict_speed.csv
 
-RESULTS is benchmarks/results. One process, one thread. ``predict``: the median of whole calls with another batch each time, the
-workload loaded before. ``rank``: ``Predictor.many`` of random legal strategies on random clusters, nothing prepared before:
-workers, batch, micro steps, precision, compression, exchange, bucket size, sharding, recomputation, optimizer and device vary.
+RESULTS is benchmarks/results. One process, one thread. ``predict`` is the median of whole calls, each with another batch; the
+workload is loaded before. ``rank`` is ``Predictor.many`` of random legal strategies on random clusters, with nothing prepared
+before. Workers, batch, micro steps, precision, compression, exchange, bucket size, sharding, recomputation, optimizer and
+device vary.
 """
 
 from __future__ import annotations

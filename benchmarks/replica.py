@@ -1,5 +1,5 @@
-"""One worker of a data-parallel run in which all workers are threads of one process (``LocalWire``); the codecs, exchanges and
-error feedback are those of ``attach()``. Stands for DDP: one bucket of all gradients, in DDP's reversed order.
+"""One worker of a data-parallel run in which all workers are threads of one process; codecs, exchanges and error feedback are
+those of ``attach()``. It stands for DDP: one bucket of all gradients, in DDP's reversed order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import _orthogona
 from torch.nn import functional
 
 from paceline.strategy.compression import low_rank_factors
-from paceline.training.exchange_group import exchange_group, room
+from paceline.training.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges import allreduce
 from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.powersgd import START
@@ -61,9 +61,8 @@ class Replica:
         elif self.plan is None:
             allreduce(self.bucket, self.way.compression.format, self.wire)
         else:
-            self.nonfinite_steps += exchange_group(
-                self.plan, self.layout, self.parts, self.flat, self.seed, self.step, dense=False
-            )
+            gradients = Gradients(layout=self.layout, parts=self.parts, workspace=self.flat, seed=self.seed, step=self.step)
+            self.nonfinite_steps += exchange_group(self.plan, gradients)
         self.step += 1
 
     def digest(self) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import csv
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from paceline.record import environment
 
@@ -23,6 +24,19 @@ def append(path: Path, columns: Sequence[str], row: Mapping[str, object]) -> Non
             writer.writeheader()
         where = environment()
         writer.writerow({**row, **{k: where[k] for k in WHERE}})
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, numbers as numbers: what a picture is drawn from without measuring again."""
+    with path.open(newline="") as file:
+        return [{name: _number(text) for name, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _number(text: str) -> str | int | float:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def show(

@@ -129,7 +129,7 @@ def test_what_it_does_not_know_is_said(choice: dict[str, Any], shape: tuple[int,
 def test_a_network_is_needed_and_workers_have_an_end() -> None:
     place = make_cluster(1, 1)
     with pytest.raises(UserError, match="no network to their servers"):
-        predict_asynchronous(TOY, replace(place, network=place.intra_link), job(1))
+        predict_asynchronous(TOY, place.changed(network=place.intra_link), job(1))
     with pytest.raises(UserError, match="129 asynchronous workers"):
         predict_asynchronous(TOY, make_cluster(1, 129), job(129))
 

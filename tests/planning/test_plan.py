@@ -175,13 +175,13 @@ def test_it_says_whether_compression_pays(toy: Workload, space: Space) -> None:
     swift = replace(
         space,
         clusters=tuple(
-            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e12))) for c in space.clusters
+            c.changed(network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e12))) for c in space.clusters
         ),
     )
     slow = replace(
         space,
         clusters=tuple(
-            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
+            c.changed(network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
             for c in space.clusters[1:3]
         ),
     )
@@ -204,7 +204,7 @@ def test_a_penalty_is_never_taken_for_none(toy: Workload, space: Space) -> None:
     slow = replace(
         space,
         clusters=tuple(
-            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
+            c.changed(network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
             for c in space.clusters[1:3]
         ),
     )
@@ -236,7 +236,7 @@ def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) ->
         space,
         compressions=(),
         clusters=tuple(
-            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
+            c.changed(network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
             for c in space.clusters[1:3]
         ),
     )

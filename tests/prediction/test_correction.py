@@ -140,7 +140,7 @@ def test_slow_links_are_found_from_the_waits_on_them(slow: float) -> None:
         network, machines, strategy = setting(nodes=nodes, micro=micro, per_node=2)
         assert isinstance(machines, Cluster)
         link = slower(machines.network, (math.log(factor), 0.0))
-        return network, replace(machines, network=link), strategy
+        return network, machines.changed(network=link), strategy
 
     seen = []
     for nodes in (2, 3, 4):

@@ -14,7 +14,7 @@ from torch import nn
 from distributed import launch
 from paceline.models.cifar import cifar10_terngrad
 from paceline.training.collectives import Wire
-from paceline.training.exchange_group import exchange_group, room
+from paceline.training.exchange_group import Gradients, exchange_group, room
 from paceline.training.gradient_sample import Sample
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.meter import Meter
@@ -45,7 +45,8 @@ def exchanged(wire: Wire) -> dict[str, Any]:
         for step in range(STEPS):
             generator = torch.Generator().manual_seed(1000 * step + wire.rank)
             parts = {t.name: 1e-3 * torch.randn(t.elements, generator=generator) for t in tensors}
-            assert not exchange_group(plan, layout, parts, flat, seed=7, step=step, dense=False)
+            gradients = Gradients(layout=layout, parts=parts, workspace=flat, seed=7, step=step)
+            assert not exchange_group(plan, gradients)
             results[f"{name} {step}"] = torch.cat(list(parts.values()))
         results[f"{name} bytes"] = wire.meter.sent_bytes
     return results

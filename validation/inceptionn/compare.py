@@ -144,8 +144,8 @@ def report(data: dict[str, Any], rows: list[Row]) -> Iterator[str]:
     """The tables, the orderings and the errors as lines of at most 100 columns."""
     yield f"Published: {data['source']}."
     yield f"  {data['caveat'].partition(':')[0]}"
-    yield f"{data['workers']} workers, {data['network']}; step times in seconds. WA and WA+C have an aggregator of its own;"
-    yield "column 'rank 0': the first worker aggregates, as here"
+    yield f"{data['workers']} workers, {data['network']}; step times in seconds. WA and WA+C have a separate aggregator."
+    yield "In column 'rank 0' the first worker aggregates, as in Paceline."
     yield ""
     yield f"{'':<18}{'---- published ----':>19}  {'-------------------- predicted --------------------':>51}"
     yield (

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from paceline.hardware.cluster import Cluster
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Array = NDArray[np.float64]
 AMPLITUDES = tuple(np.exp(np.linspace(-2.0, 1.0, 10)).tolist())

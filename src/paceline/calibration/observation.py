@@ -9,7 +9,7 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.record import RunRecord
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

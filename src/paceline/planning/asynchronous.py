@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
 
@@ -30,7 +30,7 @@ from paceline.prediction.step_model import StepModel
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
 from paceline.units import format_bandwidth, format_seconds
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 MOST_WORKERS = 128
 """Simulated: more take minutes."""
@@ -121,10 +121,11 @@ def predict_asynchronous(
             link), no network, too many workers, more servers than parts of the network, a loader; or as ``Predictor.step``.
     """
     _check(cluster, strategy, predictor)
+    strategy = strategy.settled(workload, cluster)
     one = strategy.changed(  # a worker keeps no state of an optimizer: that lies on the servers
         world_size=1, servers=1, exchange="", global_batch_size=strategy.micro_batch_size, optimizer="sgd"
     )
-    single = replace(cluster, num_nodes=1, network=cluster.intra_link)
+    single = cluster.changed(num_nodes=1, network=cluster.intra_link)
     worker = predictor.step(workload, single, one)
     model, efficiency, correction = predictor.model(workload), predictor.typical, predictor.correction
     factor = worker.step_time_s / model.step(single, one).seconds

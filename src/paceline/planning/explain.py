@@ -17,7 +17,7 @@ from paceline.record import Event, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.units import format_seconds
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,9 @@ from paceline.planning.training_target import Work
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Steps
 from paceline.prediction.convergence import accuracies, accuracy_notes, networks
+from paceline.strategy.optimizer import usual_optimizer
 from paceline.units import format_gib
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 SHOWN = 8
 """Strategies in the ranking."""
@@ -53,6 +54,8 @@ def plan(
             one; a deadline or budget that nothing meets, with the nearest that does.
     """
     work = work or Work()
+    if not space.optimizer:
+        space = replace(space, optimizer=work.optimizer(space.batches) or usual_optimizer(workload))
     listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
     if goal.needs_price and (unknown := [name for name, one in listed.items() if one is None]):
         raise UserError(f"no price of {unknown[0]} is known, which goal {goal} needs", f"give --price {unknown[0]!r}=DOLLARS")

@@ -19,7 +19,7 @@ from paceline.planning.strategy_text import describe, difference
 from paceline.planning.training_target import Work
 from paceline.prediction import Predictor
 from paceline.strategy import BUCKET_BYTES, Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 FRONT = 12
 """Points of the front that are predicted whole; it is thinned evenly where it has more."""

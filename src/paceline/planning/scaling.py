@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from paceline.errors import UserError
@@ -11,7 +10,7 @@ from paceline.hardware import Cluster
 from paceline.planning.space import worlds
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 
@@ -37,7 +36,7 @@ def _at(
     """The same strategy there; on one device nothing is exchanged. None where it is not legal."""
     n = local * nodes
     batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size
-    some = replace(cluster, devices_per_node=local, num_nodes=nodes)
+    some = cluster.changed(devices_per_node=local, num_nodes=nodes)
     for way in _ways(strategy, local, nodes):
         try:
             here = way.changed(world_size=n, global_batch_size=batch, servers=min(way.gradient_exchange.servers, n))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paceline.errors import UserError, unknown
@@ -13,7 +12,7 @@ from paceline.prediction import Predictor
 from paceline.prediction.exchange_plan import blocks
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.units import format_bytes, format_gib, format_seconds, parse_bytes
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 if TYPE_CHECKING:
     from paceline.planning.choice import Choice
@@ -189,7 +188,7 @@ def illegal(
     if "nodes" in wanted:
         if int(str(wanted["nodes"])) > (most := max(c.num_nodes for c in clusters)):
             return f"{wanted['nodes']} nodes is above --max-nodes {most}."
-        cluster = replace(cluster, num_nodes=int(str(wanted["nodes"])))
+        cluster = cluster.changed(num_nodes=int(str(wanted["nodes"])))
         fields["world_size"] = cluster.world_size
     if "workers" not in wanted:
         fields["world_size"] = cluster.world_size

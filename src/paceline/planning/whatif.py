@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paceline import hardware
@@ -20,7 +20,7 @@ from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.units import parse_bytes
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Scaling = Literal["strong", "weak"]
 OF_CLUSTER = ("nodes", "devices-per-node", "network", "device")
@@ -213,13 +213,13 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
         many = _number(change, cluster.num_nodes)
         if many > 1 and cluster.num_nodes == 1 and cluster.network == cluster.intra_link:
             raise UserError(f"{many} nodes have no network", "name one with --network")
-        return replace(cluster, num_nodes=many)
+        return cluster.changed(num_nodes=many)
     if change.name == "devices-per-node":
-        return replace(cluster, devices_per_node=_number(change, cluster.devices_per_node))
+        return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
     if change.name == "network":
-        return replace(cluster, network=hardware.network(change.value))
+        return cluster.changed(network=hardware.network(change.value))
     one = hardware.device(change.value)
-    return replace(cluster, device=one, intra_link=hardware.link(one.link))
+    return cluster.changed(device=one, intra_link=hardware.link(one.link))
 
 
 def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def whatif(
         spreads = log_spread(base.low_s, base.high_s), log_spread(p.low_s, p.high_s)
         factor = 1.0 if _unchanged(p, base) else math.exp(Z80 * ratio_spread(*spreads, shared))
         low, high = ratio / factor, ratio * factor
-        if (replace(c, network=cluster.network), s) == (cluster, strategy):  # what is known of a link alone bounds its gain
+        if (c.changed(network=cluster.network), s) == (cluster, strategy):  # what is known of a link alone bounds its gain
             low = max(low, min(1.0, ratio)) if _no_worse(c.network, cluster.network) else low
             high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high
         usd = hourly * amount / p.samples_per_s / 3600

@@ -27,7 +27,7 @@ from paceline.units import (
     format_memory,
     format_seconds,
 )
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 LEVELS = {
     "ordinary": "framework code as people write it",

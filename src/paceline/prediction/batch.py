@@ -22,7 +22,7 @@ from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import StepModel
 from paceline.prediction.timeline import columns, pieces, schedule_step, sums
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Candidate = tuple[Cluster, Strategy]
 

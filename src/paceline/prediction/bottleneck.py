@@ -12,7 +12,7 @@ from paceline.prediction.costs import RESOURCES
 from paceline.prediction.predictor import Predictor
 from paceline.prediction.result import Prediction
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
 from paceline.strategy.optimizer import Optimizer
-from paceline.workload.layers import Operation, Workload
+from paceline.workload.layers import Operation
+from paceline.workload.table import Workload
 
 Array = NDArray[np.float64]
 

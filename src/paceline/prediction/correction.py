@@ -26,7 +26,7 @@ from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.result import Assumption, Prediction
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 MOST = 320
 """Observations used at once; of more, those nearest to the workload and the device that are asked for, evenly thinned."""

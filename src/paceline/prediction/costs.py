@@ -27,7 +27,7 @@ from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.phase import Phase
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Resource = Literal[
     "compute", "memory bandwidth", "launch overhead", "network", "intra-node link", "codec", "stragglers", "input pipeline"

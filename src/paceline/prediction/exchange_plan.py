@@ -21,7 +21,7 @@ from paceline.strategy.formats import FP32, Level
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,7 +10,7 @@ from paceline.hardware.device import BYTES_PER_ELEMENT, Device
 from paceline.prediction.exchange_plan import ExchangePlan, blocks
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 RESERVE = 1.5 * 2**30
 """Bytes of a device that is no CPU which training cannot have: about half a GiB each for the CUDA context with its loaded

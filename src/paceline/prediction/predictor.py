@@ -26,7 +26,7 @@ from paceline.prediction.step_model import Passes, Step, StepModel, measured_rat
 from paceline.prediction.timeline import input_event
 from paceline.strategy.formats import Level
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Bounds = tuple[Efficiency, Efficiency, Efficiency]
 LENGTHS: tuple[Level, Level, Level] = ("high", "expected", "low")

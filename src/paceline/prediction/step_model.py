@@ -39,7 +39,7 @@ from paceline.prediction.timeline import (
 from paceline.record import Event
 from paceline.strategy.formats import Level
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Passes = tuple[Seconds, Seconds]
 """Seconds of the forward and of the backward pass of one micro step, by layer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from paceline.errors import UserError, unknown
@@ -16,7 +17,7 @@ ALIASES = {"fsdp": "zero3", "none": "ddp"}
 """Other names of a sharding; ``fsdp`` with full sharding is ``zero3``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Parallelism:
     """The mesh of devices and what each of its dimensions divides.
 
@@ -64,7 +65,7 @@ class Parallelism:
         """Sizes of the dimensions, outermost first, as ``torch.distributed.device_mesh`` takes names and shape."""
         return {name: getattr(self, name) for name in MESH}
 
-    @property
+    @cached_property
     def devices(self) -> int:
         """Devices of the mesh."""
         return self.pipeline * self.data * self.context * self.tensor

@@ -18,7 +18,7 @@ from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharding import gathers, scatter, units
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,10 @@ class Strategy:
     def __post_init__(self) -> None:
         if isinstance(self.gradient_exchange, str):
             object.__setattr__(self, "gradient_exchange", GradientExchange(self.gradient_exchange))
-        for name, kind in (("parallelism", Parallelism), ("gradient_exchange", GradientExchange)):
-            if not isinstance(getattr(self, name), kind):
-                raise UserError(f"{name}={getattr(self, name)!r}", f"give a paceline.{kind.__name__}")
+        if not isinstance(self.parallelism, Parallelism):
+            raise UserError(f"parallelism={self.parallelism!r}", "give a paceline.Parallelism")
+        if not isinstance(self.gradient_exchange, GradientExchange):
+            raise UserError(f"gradient_exchange={self.gradient_exchange!r}", "give a paceline.GradientExchange")
         if self.optimizer and self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
         if self.precision not in PRECISIONS:
@@ -135,15 +136,14 @@ class Strategy:
             )
 
     def _check_numbers(self) -> None:
-        x, n, times = self.gradient_exchange, self.world_size, self.parallelism.micro_batches
+        x, n, times = self.gradient_exchange, self.parallelism.devices, self.parallelism.micro_batches
         if type(self.global_batch_size) is not int:
             raise UserError(f"global batch {self.global_batch_size!r}", "give a whole number of samples a step")
-        for count, what in (
-            (self.first_bucket_bytes, "bytes in the first bucket"),
-            (self.bucket_bytes, "bytes in a bucket"),
-        ):
-            if type(count) is not int or count < 1:
-                raise UserError(f"{count!r} {what}", "give a whole number from 1 up")
+        first, rest = self.first_bucket_bytes, self.bucket_bytes
+        if type(first) is not int or first < 1:
+            raise UserError(f"{first!r} bytes in the first bucket", "give a whole number from 1 up")
+        if type(rest) is not int or rest < 1:
+            raise UserError(f"{rest!r} bytes in a bucket", "give a whole number from 1 up")
         most = MOST_WORKERS.get(x.exchange, MOST_OTHERS)
         if n > most:
             raise UserError(
@@ -170,7 +170,7 @@ class Strategy:
     @property
     def micro_batch_size(self) -> int:
         """Samples of one micro step on one worker."""
-        return self.global_batch_size // (self.world_size * self.parallelism.micro_batches)
+        return self.global_batch_size // (self.parallelism.devices * self.parallelism.micro_batches)
 
     @property
     def exchanges_per_step(self) -> int:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from paceline.errors import UserError, unknown
 from paceline.strategy import COMPRESSIONS
-from paceline.training.exchange_group import Plan, exchange_group, room
+from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges import allreduce
 from paceline.training.gradient_sample import Sample
 from paceline.training.tensor_layout import Layout, Tensor
@@ -107,9 +107,9 @@ class Auto:
 
     def _seconds(self, way: Way, hook: Hook, total: int) -> float:
         """Time of one exchange of the whole model's gradients, from two trials."""
-        plan = make_plan(way, hook.wire, Sample())
+        setup = make_plan(way, hook.wire, Sample())
         sizes = [min(n, self._gradient.numel()) for n in ELEMENTS]
-        low, high = (min(_trial(way, plan, hook, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
+        low, high = (min(_trial(way, setup, hook, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
         rate = max(0.0, high - low) / (sizes[1] - sizes[0]) if sizes[1] > sizes[0] else high / max(1, sizes[1])
         return high + rate * max(0, total - sizes[1]) if total > sizes[1] else high
 
@@ -160,17 +160,17 @@ def _slowest(hook: Hook, *seconds: float) -> list[float]:
     return list(hook.wire.all_reduce(shared, dist.ReduceOp.MAX, "auto").wait().tolist())
 
 
-def _trial(way: Way, plan: Plan | None, hook: Hook, gradient: torch.Tensor) -> float:
+def _trial(way: Way, setup: ExchangeSetup | None, hook: Hook, gradient: torch.Tensor) -> float:
     work = gradient.clone()
     name = f"trial of {work.numel()}"  # residuals are kept by name
     layout = Layout([Tensor(name, (work.numel(),), 0)], ())
-    flat = torch.empty(room(plan, layout) if plan else 0, device=plan.device(work.device) if plan else work.device)
+    flat = torch.empty(room(setup, layout) if setup else 0, device=setup.device(work.device) if setup else work.device)
     hook.wire.all_reduce(torch.zeros(1, device=hook.wire.device), name="auto").wait()  # all begin at once
     start = time.perf_counter()
-    if plan is None:
+    if setup is None:
         allreduce(work, way.compression.format, hook.wire)
     else:
-        exchange_group(plan, layout, {name: work}, flat, 0, 0, dense=False)
+        exchange_group(setup, Gradients(layout=layout, parts={name: work}, workspace=flat, seed=0, step=0))
     return time.perf_counter() - start
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode_into, vector
+from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode, encode
 from paceline.errors import UserError
 from paceline.training.collectives import collective
 from paceline.training.tensor_layout import Part, Tensor
@@ -78,7 +78,7 @@ class EnergyGuard:
             if energy == 0 or piece.tensor.name in self.warned:
                 continue
             left = x.clone()
-            decode_into(codec.encode_with(vector(x), counter.key(0, step), 0), vector(left), SUBTRACT)
+            decode(encode(codec, x, counter.key(0, step)), left, SUBTRACT)
             kept = 1 - float(left.double().square().sum()) / energy
             if kept < KEPT:
                 self.warned[piece.tensor.name] = kept

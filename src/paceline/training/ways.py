@@ -14,7 +14,7 @@ from paceline.strategy import COMPRESSIONS, EXCHANGES, ONE_WAY, Compression
 from paceline.training.collectives import Wire, own_group
 from paceline.training.consistency import EnergyGuard
 from paceline.training.error_feedback import Feedback
-from paceline.training.exchange_group import Plan
+from paceline.training.exchange_group import ExchangeSetup
 from paceline.training.gradient_sample import Sample
 
 _CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
@@ -88,7 +88,7 @@ def choose(
     return Way(compression=described, exchange=exchange, clip=clip, ranks_per_node=ranks_per_node, compress_pull=compress_pull)
 
 
-def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
+def make_plan(way: Way, wire: Wire, sample: Sample) -> ExchangeSetup | None:
     """What ``exchange_group`` needs; None for the engine's all-reduce, which works on the bucket in place.
 
     Raises:
@@ -97,7 +97,9 @@ def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
     if way.exchange == "allreduce":
         return None
     c = way.compression
-    options = {k: v for k, v in c.option_values.items() if k not in _NOT_THE_CODECS}
+    options: dict[str, Any] = {k: v for k, v in c.option_values.items() if k not in _NOT_THE_CODECS}
+    if c.name == "terngrad":
+        options["clip"] = way.clip
     codec = codecs.get(_CODECS.get(c.name, c.name), **options)
     inner, outer = (None, wire) if way.exchange != "hierarchical" else own_wires(wire, way.ranks_per_node)
     encoded = inner is None or outer.world_size > 1
@@ -105,14 +107,13 @@ def make_plan(way: Way, wire: Wire, sample: Sample) -> Plan | None:
     biased = c.lossy and not c.unbiased and not c.error_feedback
     guard = EnergyGuard(f"use {c.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
     exchange = "sharded" if way.exchange == "hierarchical" else way.exchange
-    return Plan(
+    return ExchangeSetup(
         codec=codec,
         exchange=exchange,
         world=wire,
         outer=outer,
         inner=inner,
         feedback=feedback,
-        clip=way.clip,
         guard=guard,
         sample=sample,
         compress_pull=way.compress_pull,

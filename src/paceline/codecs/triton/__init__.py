@@ -20,7 +20,7 @@ import torch
 from paceline.codecs import container, counter
 from paceline.codecs.codec import ADD, NON_FINITE, SET, Codec
 from paceline.codecs.container import HEADER_BYTES, Header, PayloadError
-from paceline.codecs.triton import blocks, dense, envelope, groups, launch, moments, ternary, topk
+from paceline.codecs.triton import blocks, bursts, dense, envelope, launch, moments, ternary, topk
 from paceline.codecs.triton.launch import REFUSED, WRITTEN
 
 name = "triton"
@@ -46,7 +46,7 @@ def serves(codec: Codec) -> bool:
 
 
 def encode(codec: Codec, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int) -> int:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     with _device(x):
         state, room = launch.state(x), launch.aligned(body)
         written = _KERNELS[codec.name].encode(codec, x, room, key, start, state)
@@ -62,7 +62,7 @@ def write(codec: Codec, x: torch.Tensor, out: torch.Tensor, key: counter.Key, st
         The payload's bytes.
 
     Raises:
-        ValueError: as ``codec.Backend.encode``.
+        ValueError: as ``backends.Backend.encode``.
     """
     with _device(x):
         body = out[HEADER_BYTES:]
@@ -76,7 +76,7 @@ def write(codec: Codec, x: torch.Tensor, out: torch.Tensor, key: counter.Key, st
 
 
 def decode(codec: Codec, body: torch.Tensor, out: torch.Tensor, mode: int) -> None:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     _decode(codec, body, out, mode, None)
 
 
@@ -84,25 +84,25 @@ def read(codec: Codec, head: bytes, sums: tuple[int, int], body: torch.Tensor, o
     """``decode`` of a body that arrived with these 24 header bytes and checksums.
 
     Raises:
-        PayloadError: another checksum (``out`` is unchanged), or as ``codec.Backend.decode``.
+        PayloadError: another checksum (``out`` is unchanged), or as ``backends.Backend.decode``.
     """
     _decode(codec, body, out, mode, (head, sums))
 
 
 def checksum(head: bytes, body: torch.Tensor) -> tuple[int, int]:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     with _device(body):
         return envelope.checksum(head, body)
 
 
 def peak(x: torch.Tensor) -> float:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     with _device(x):
         return moments.peak(x)
 
 
 def sums(x: torch.Tensor) -> tuple[float, float, float]:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     with _device(x):
         return moments.sums(x)
 
@@ -149,8 +149,8 @@ _KERNELS: Mapping[str, Kernels] = {
     "bf16": Kernels(dense.encode, dense.decode, ""),
     "ternary": Kernels(ternary.encode, ternary.decode),
     "ternary-sum": Kernels(ternary.encode_sum, ternary.decode_sum, "a sum beyond its workers' ternaries"),
-    "inceptionn": Kernels(groups.encode, groups.decode, ""),
-    "inceptionn-scaled": Kernels(groups.encode, groups.decode),
+    "inceptionn": Kernels(bursts.encode, bursts.decode, ""),
+    "inceptionn-scaled": Kernels(bursts.encode, bursts.decode),
     "int8": Kernels(blocks.encode, blocks.decode),
     "int4": Kernels(blocks.encode, blocks.decode),
     "sign": Kernels(blocks.encode_sign, blocks.decode_sign),

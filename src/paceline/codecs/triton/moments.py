@@ -1,4 +1,4 @@
-"""Largest magnitude and the sums behind a standard deviation, in the order that ``ternary.sums`` lays down."""
+"""Largest magnitude and the sums behind a standard deviation, in the order that ``moments.sums`` lays down."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from paceline.codecs.ternary import MOMENTS_BLOCK, MOMENTS_LANES
+from paceline.codecs.moments import BLOCK, LANES
 from paceline.codecs.triton.launch import TILE, run, tiles
 
 _BLOCKS = 8  # of one program: with 16 lanes each, one lane a thread
@@ -75,18 +75,18 @@ def _peak(x: torch.Tensor) -> torch.Tensor:
 
 
 def peak(x: torch.Tensor) -> float:
-    """See ``codec.Backend``; waits for 4 bytes."""
+    """See ``moments.Statistics``; waits for 4 bytes."""
     return float(np.int32(_peak(x).item()).view(np.float32)) if x.shape[0] else 0.0
 
 
 def sums(x: torch.Tensor) -> tuple[float, float, float]:
-    """See ``codec.Backend``; waits for 24 bytes."""
+    """See ``moments.Statistics``; waits for 24 bytes."""
     n = x.shape[0]
     if n == 0:
         return 0.0, 0.0, 0.0
     one, two, shifted = x, x, True
     while shifted or n > 1:
-        blocks = tiles(n, MOMENTS_BLOCK)
+        blocks = tiles(n, BLOCK)
         made = torch.empty((2, blocks), dtype=torch.float64, device=x.device)
         run(
             _sums,
@@ -97,9 +97,9 @@ def sums(x: torch.Tensor) -> tuple[float, float, float]:
             made[0],
             made[1],
             SHIFTED=shifted,
-            ROWS=MOMENTS_BLOCK // MOMENTS_LANES,
+            ROWS=BLOCK // LANES,
             UNROLLED=_UNROLLED,
-            LANES=MOMENTS_LANES,
+            LANES=LANES,
             BLOCKS=_BLOCKS,
         )
         one, two, n, shifted = made[0], made[1], blocks, False

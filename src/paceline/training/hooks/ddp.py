@@ -14,7 +14,7 @@ from paceline.strategy import FP32
 from paceline.training.auto import Auto
 from paceline.training.bucketing import Groups
 from paceline.training.collectives import WireError
-from paceline.training.exchange_group import Plan, exchange_group, is_finite, room, share
+from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, is_finite, room, share
 from paceline.training.exchange_thread import Future, promise, result
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.hooks.base import Attached, finish_queued
@@ -50,7 +50,7 @@ class Hook(Attached):
         self.noise = NoiseMeter(self.wire) if noise_scale else None
         self._auto = auto
         self._adopts = auto is not None
-        self._plan: Plan | None = None
+        self._plan: ExchangeSetup | None = None
         self.use(way)
 
     def use(self, way: Way) -> None:
@@ -199,13 +199,14 @@ class Hook(Attached):
         if last:
             self._end_step()
 
-    def _exchange(self, plan: Plan, parts: Mapping[str, torch.Tensor]) -> None:
+    def _exchange(self, setup: ExchangeSetup, parts: Mapping[str, torch.Tensor]) -> None:
         self._follow_scaler()
         layout = self._layout([t for t in self.tensors if t.name in parts])
-        wanted, device = room(plan, layout), plan.device(next(iter(parts.values())).device)
+        wanted, device = room(setup, layout), setup.device(next(iter(parts.values())).device)
         if self._flat.numel() < wanted or self._flat.device != device:
             self._flat = torch.empty(wanted, device=device)
-        self._nonfinite |= exchange_group(plan, layout, parts, self._flat[:wanted], self.seed, self.step, self._nonfinite)
+        gradients = Gradients(layout=layout, parts=parts, workspace=self._flat[:wanted], seed=self.seed, step=self.step)
+        self._nonfinite |= exchange_group(setup, gradients, self._nonfinite)
 
     def _layout(self, tensors: Sequence[Tensor]) -> Layout:
         names = tuple(sorted(t.name for t in tensors))

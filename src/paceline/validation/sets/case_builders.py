@@ -10,9 +10,8 @@ from paceline.hardware.device import Device, Link
 from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Setting
 from paceline.validation.sets.hardware_aliases import cluster
-from paceline.workload.catalogue import workload
-from paceline.workload.layers import Workload
-from paceline.workload.transformer import TransformerShape, transformer
+from paceline.workload import TransformerShape, transformer, workload
+from paceline.workload.table import Workload
 
 NO_DEVICE = "device not in the catalogue"
 NO_WORKLOAD = "model not among the workloads"

@@ -60,7 +60,10 @@ def test_equal_epochs_benchmark_short(tmp_path: Path) -> None:
     dense, int8 = rows(out)[:2]
     assert int(int8["sent_bytes"]) < int(dense["sent_bytes"]) and int8["steps"] == dense["steps"] == "8"
     text = run("accuracy_summary.py", str(out), "--picture", str(picture))
-    assert "256 training samples, one epoch, 2 workers, 32 a step" in text and picture.stat().st_size > 1000
+    assert (
+        "256 training samples, one epoch, 2 workers as threads of one process, 32 a step" in text
+        and picture.stat().st_size > 1000
+    )
 
 
 def test_verdicts_compare_seed_by_seed() -> None:

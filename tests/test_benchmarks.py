@@ -223,7 +223,6 @@ MISSING = {
     "critical_batch_lenet_sgd.csv": 13,
     "large_batch_characters.csv": 30,
     "optimizer_speed.csv": 28,
-    "time_to_train.csv": 72,
 }
 """Rows that name a commit which is not in the history: probably of branches that were rebased. Only fewer may follow."""
 

@@ -34,11 +34,10 @@ from rows import append
 from torch import Tensor, nn
 
 from paceline import LAMB, LARS, codecs
+from paceline.strategy import GradientExchange
 from paceline.strategy.recipe import Recipe
-from paceline.training.attach import CLIP
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.schedules import scheduler
-from paceline.training.ways import choose
 
 SMALL, LARGE = 128, 4096
 WORKERS = 8
@@ -213,9 +212,8 @@ def work(case: Case, task: Task, data: Data, start: nn.Module, wire: LocalWire |
     model, replica = start, None
     if wire is not None:
         given = OPTIONS.get(case.compression, {})
-        clip = CLIP if case.compression == "terngrad" else None
-        way = choose(case.compression, "", given, clip, case.workers, {})
-        replica = Replica(copy.deepcopy(start), way, wire, case.seed)
+        exchange = GradientExchange(case.compression, options=given)
+        replica = Replica(copy.deepcopy(start), exchange, wire, case.seed)
         model = replica.model
     steps = case.epochs * (len(data.train) // case.batch)
     optimizer = MAKE[case.optimizer](model.named_parameters(), case.lr)

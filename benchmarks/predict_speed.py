@@ -3,7 +3,7 @@
     python benchmarks/predict_speed.py --out RESULTS/predict_speed.csv
 
 RESULTS is benchmarks/results. One process, one thread. ``predict`` is the median of whole calls, each with another batch; the
-workload is loaded before. ``rank`` is ``step_seconds`` of random legal strategies on random clusters, with nothing prepared
+workload is loaded before. ``rank`` is ``Predictor.many`` of random legal strategies on random clusters, with nothing prepared
 before. Workers, batch, micro steps, precision, compression, exchange, bucket size, sharding, recomputation, optimizer and
 device vary.
 """
@@ -20,8 +20,7 @@ from rows import append
 
 from paceline.hardware import cluster
 from paceline.hardware.cluster import Cluster
-from paceline.prediction import predict
-from paceline.prediction.batch import step_seconds
+from paceline.prediction import ORDINARY, predict
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.workload import workload
 
@@ -77,7 +76,7 @@ def ranked(name: str, count: int) -> float:
     """Seconds in which so many candidates are ranked."""
     net, candidates = workload(name), strategies(count)
     start = time.perf_counter()
-    result = step_seconds(net, candidates)
+    result = ORDINARY.many(net, candidates)
     result.step_s.argsort()
     taken = time.perf_counter() - start
     assert not result.refused

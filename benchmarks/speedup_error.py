@@ -18,10 +18,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import combinations
 from statistics import fmean, median
 
-from paceline.calibration.uncertainty import Z80
+from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.csv_rows import read
 from paceline.errors import UserError
-from paceline.planning.evaluate import log_spread
 from paceline.planning.whatif import SHARED, ratio_spread
 from paceline.validation.case import Case, Info
 from paceline.validation.informed_predictor import Model

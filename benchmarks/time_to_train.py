@@ -29,7 +29,7 @@ from rows import append
 from paceline.calibration.constants import efficiency
 from paceline.csv_rows import Row, read
 from paceline.hardware import device
-from paceline.prediction import predict
+from paceline.prediction import Predictor
 from paceline.prediction.convergence import Convergence, Point, fit, mlperf
 from paceline.strategy import Strategy
 from paceline.validation import Info
@@ -177,7 +177,7 @@ def lamb() -> list[Result]:
         ends = [0.0, 0.0, 0.0]
         for network, batch, share in zip(networks, (short, long), (1 - LONG, LONG), strict=True):
             way = Strategy.of(world_size=devices, global_batch_size=batch, precision="bf16", optimizer="lamb")
-            p = predict(network, torus(chip, devices), way, efficiency=software)
+            p = Predictor(constants=software).step(network, torus(chip, devices), way)
             steps = share * SEQUENCES / batch
             ends = [x + steps * s / MIN for x, s in zip(ends, (p.step_time_s, p.low_s, p.high_s), strict=True)]
         results.append(Result("lamb", WAYS[2], devices, short, hours * 60, *ends))

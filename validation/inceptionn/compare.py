@@ -19,7 +19,7 @@ from typing import Any
 
 from paceline.calibration.constants import HIGH, LOW, TYPICAL
 from paceline.hardware import cluster as make_cluster
-from paceline.prediction import Prediction, predict
+from paceline.prediction import Prediction, Predictor
 from paceline.record import environment
 from paceline.strategy import Strategy
 from paceline.workload import workload
@@ -65,7 +65,7 @@ def one_step(data: dict[str, Any], net: str, system: str, nodes: int, factor: fl
     levels = (LOW.timed(factor), TYPICAL.timed(factor), HIGH.timed(factor))
     where = make_cluster(data["device"], 1, nodes, data["network"])
     # The paper adds its parts up: nothing overlaps.
-    return predict(workload(net), where, strategy, overlap=False, efficiencies=levels)
+    return Predictor(overlap=False, constants=levels).step(workload(net), where, strategy)
 
 
 def compute_factor(data: dict[str, Any], net: str) -> float:

@@ -13,7 +13,6 @@ from distributed import launch_once
 from paceline.strategy import ring_bytes
 from paceline.training.attach import attach
 
-
 LARGE = {3: 2.0**119, 4: 2.0**70}
 
 

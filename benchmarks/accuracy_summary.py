@@ -2,8 +2,8 @@
 
     python benchmarks/accuracy_summary.py RESULTS/accuracy_*.csv --picture RESULTS/accuracy.svg
 
-RESULTS is benchmarks/results. Differences to dense are of runs with the same seed, which start from the same weights and see
-the same samples; their standard error is over the seeds. A target is met or missed by the mean difference alone; where that is
+RESULTS is benchmarks/results. A difference to dense is between runs of the same seed, which start from the same weights and see
+the same samples. Its standard error is over the seeds. The mean difference alone decides whether a target is met. Where it is
 nearer to the target than two standard errors, the table says that these seeds do not settle it.
 """
 
@@ -67,9 +67,9 @@ class Line:
         target = TARGETS.get(self.compression)
         if target is None or math.isnan(self.difference):
             return "-"
-        said = "within" if -self.difference <= target else "**missed**"
+        verdict = "within" if -self.difference <= target else "**missed**"
         unsettled = math.isnan(self.error) or abs(self.difference + target) < 2 * self.error
-        return f"{said} {target:g}" + (", not settled" if unsettled else "")
+        return f"{verdict} {target:g}" + (", not settled" if unsettled else "")
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -78,18 +78,18 @@ def _deviation(values: Sequence[float]) -> float:
 
 def read(paths: Iterable[Path]) -> dict[Setting, list[Line]]:
     """Every setting's lines, in the order of the files; dense first."""
-    found: dict[Setting, dict[str, dict[int, float]]] = {}
+    scores: dict[Setting, dict[str, dict[int, float]]] = {}
     for path in paths:
         with path.open() as file:
             for row in csv.DictReader(file):
                 whole = (int(row[k]) for k in ("samples", "epochs", "workers", "batch"))
                 samples, epochs, workers, batch = whole
                 key = (row["network"], row["data"], samples, epochs, workers, batch, float(row["lr"]))
-                by_seed = found.setdefault(key, {}).setdefault(row["compression"], {})
+                by_seed = scores.setdefault(key, {}).setdefault(row["compression"], {})
                 by_seed[int(row["seed"])] = 100 * float(row["accuracy"])
     return {
         key: [Line(name, runs[name], runs.get("dense", {})) for name in sorted(runs, key=lambda n: n != "dense")]
-        for key, runs in sorted(found.items())
+        for key, runs in sorted(scores.items())
     }
 
 
@@ -98,7 +98,8 @@ def heading(setting: Setting) -> str:
     network, data, samples, epochs, workers, batch, lr = setting
     passes = "one epoch" if epochs == 1 else f"{epochs} epochs"
     return (
-        f"{network} on {_named(data)}, {samples:,} training samples, {passes}, {workers} workers, {batch} a step, rate {lr:g}"
+        f"{network} on {_named(data)}, {samples:,} training samples, {passes}, {workers} workers as threads of one process,"
+        f" {batch} a step, rate {lr:g}"
     )
 
 
@@ -151,9 +152,11 @@ def picture(settings: Mapping[Setting, Sequence[Line]], path: Path) -> None:
             axes.set_yticks(range(len(shown)), [line.compression for line in shown])
             axes.set_xscale("symlog", linthresh=1)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            network, data, _, epochs, workers, batch, _ = setting
+            network, data, samples, epochs, workers, *_ = setting
             axes.set_title(
-                f"{network}, {_named(data)}: {workers} workers, {batch} a step, {epochs} ep.", fontsize=9, loc="left"
+                f"{network}, {_named(data)}:\n{samples:,} images, {epochs} ep., {workers} workers (threads)",
+                fontsize=9,
+                loc="left",
             )
             axes.set_xlabel("points from dense (linear within ±1)")
             axes.grid(axis="x", linewidth=0.4)

@@ -1,10 +1,13 @@
-"""Against what a user would pick instead: PyTorch's hooks and Paceline's compressions, same cluster, same run.
+"""Paceline's compressions beside what a user would take instead, PyTorch's hooks: same cluster, same run.
 
     python benchmarks/against_hooks.py --out RESULTS/against_hooks.csv --picture RESULTS/against_hooks.svg
+    python benchmarks/against_hooks.py --out RESULTS/against_hooks.csv --draw RESULTS/against_hooks.svg
 
-RESULTS is benchmarks/results. AlexNet-sized gradients; compute is a sleep of one GPU's published step. PyTorch's bf16 hook
-refuses CPUs, so its three lines are repeated in ``paced.py``; its PowerSGD hook hangs on gloo with more than one bucket, so it
-runs behind ``attach()``, which passes it the buckets one after another.
+RESULTS is benchmarks/results; --draw measures nothing. Gradients have AlexNet's sizes. Their values are Student-t noise (4
+degrees of freedom), half of it common to all workers. What inceptionn-scaled sends depends on the values; what the others send
+does not. Compute is a sleep of one GPU's published step. PyTorch's bf16 hook refuses CPUs, so ``paced.py`` repeats its three
+lines. PyTorch's PowerSGD hook hangs on gloo with more than one bucket, so it runs behind ``attach()``, which passes it the
+buckets one after another.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import lab_cases
-from rows import append
+from rows import append, read
 from speedup_lab import COMPUTE_S
 
 COLUMNS = (
@@ -69,18 +72,24 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[case["label"] for case in CASES])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--draw", type=Path, help="measure nothing: draw the rows of --out")
     o = parser.parse_args()
+    if o.draw:
+        drawn = read(o.out)
+        given = {"hosts": drawn[0]["hosts"], "link": drawn[0]["link"]}
+        picture(drawn, o.draw, lab_cases.HEADING.format(**given, gradients=lab_cases.NOISE))
+        return
     o.link = lab_cases.actual(o.link)
     table, compute = lab_cases.workload(o.network), COMPUTE_S[o.network]
     spec = lab_cases.overlapped(table, compute, o.warm, o.steps)
-    heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link)
+    heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link, gradients=lab_cases.NOISE)
     print(heading, flush=True)
     rows: list[dict[str, Any]] = []
     cases = [case for case in CASES if case["label"] in o.only]
     with lab_cases.cluster(o.hosts, o.link) as on:
-        found = lab_cases.run(on, spec, cases)
-    steps = {case["label"]: case["step_s"] for case in found}
-    for case in found:
+        measured = lab_cases.run(on, spec, cases)
+    steps = {case["label"]: case["step_s"] for case in measured}
+    for case in measured:
         row = {
             "network": o.network,
             "gradient_mb": round(4 * table.num_parameters / 1e6, 1),
@@ -92,16 +101,16 @@ def main() -> None:
             "times_bf16": steps.get("PyTorch bf16 hook", float("nan")) / case["step_s"],
             **{k: case.get(k, "") for k in COLUMNS if k in case},
         }
-        said = "-"
+        shown = "-"
         if case["compression"] != "auto" and o.link != "loopback":  # what auto chooses is known only when it runs
             guess = lab_cases.predicted(table, o.hosts, o.link, case, compute, 0.0, overlap=True)
             row |= {"predicted_s": guess.step_time_s, "predicted_low_s": guess.low_s, "predicted_high_s": guess.high_s}
-            said = f"{guess.step_time_s:.3g} ({guess.low_s:.3g}-{guess.high_s:.3g})"
+            shown = f"{guess.step_time_s:.3g} ({guess.low_s:.3g}-{guess.high_s:.3g})"
         rows.append({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()})
         append(o.out, COLUMNS, rows[-1])
         print(
             f"  {case['label']:24} step {case['step_s']:.3g} s ({case['step_low_s']:.3g}-{case['step_high_s']:.3g}), predicted"
-            f" {said}, {row['socket_mb']:.4g} MB sent, {row['times_dense']:.2f}x dense, {row['times_bf16']:.2f}x bf16"
+            f" {shown}, {row['socket_mb']:.4g} MB sent, {row['times_dense']:.2f}x dense, {row['times_bf16']:.2f}x bf16"
             f"{' (' + row['way'] + ')' if case['compression'] == 'auto' else ''}",
             flush=True,
         )
@@ -121,12 +130,12 @@ def picture(rows: list[dict[str, Any]], path: Path, heading: str) -> None:
         ours = not row["label"].startswith(("DDP", "PyTorch", "PowerSGD"))
         spread = [[row["step_s"] - row["step_low_s"]], [row["step_high_s"] - row["step_s"]]]
         axis.barh(i, row["step_s"], color="#3b6ea8" if ours else "#a8a8a8", xerr=spread, height=0.6)
-        if "predicted_s" in row:
+        if row.get("predicted_s", "") != "":
             axis.plot(row["predicted_s"], i, "d", color="#c9a24b", label="predicted" if not i else None)
     axis.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=8)
     axis.invert_yaxis()
     axis.set_xlabel("seconds a step; blue: Paceline, grey: PyTorch")
-    axis.set_title(heading, fontsize=8, loc="left")
+    figure.suptitle(heading, fontsize=8, x=0.01, ha="left")
     axis.legend(frameon=False, fontsize=7)
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

@@ -1,10 +1,12 @@
 """Asynchronous SGD with parameter servers, predicted from one worker and measured: 1 to 8 workers, 1, 2 servers, three links.
 
     python benchmarks/async_lab.py --out RESULTS/async_lab.csv --picture RESULTS/async_lab.svg
+    python benchmarks/async_lab.py --out RESULTS/async_lab.csv --draw RESULTS/async_lab.svg
 
-RESULTS is benchmarks/results. One worker and one server on loopback give the profile: seconds of layers, an update and
-a message. From it, the nominal rate of the links and nothing else every combination is predicted; then it runs on an emulated
-cluster, every worker and server on a host of its own (``async_rank.py``: compute is a sleep, the rest is real).
+RESULTS is benchmarks/results; --draw measures nothing. One worker and one server on loopback give the profile: seconds of a
+layer, an update and a message. Every combination is predicted from it and from the nominal rate of the links alone. Then
+it runs on an emulated cluster, every worker and server on a host of its own (``async_rank.py``: compute is a sleep, gradients
+are those of a quadratic function, messages and updates are real).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 
 import lab_cases
 import numpy as np
-from rows import append
+from rows import append, read
 
 from paceline import lab
 from paceline.prediction.asynchronous import AsyncResult, LayerProfile, Profile, simulate
@@ -101,7 +103,7 @@ def profile(seconds: float) -> tuple[Profile, float]:
     computed = np.array(case["ranks"][1]["computed"])[1:-1]  # step, pass, layer; not the first and the last
     updates = np.array(case["ranks"][0]["updates"])
     per_byte, fixed = np.polyfit(updates[:, 0], updates[:, 1], 1)
-    made = [
+    layer_profiles = [
         LayerProfile(
             name=f"layer {i}",
             size=4 * layer["elements"],
@@ -110,10 +112,14 @@ def profile(seconds: float) -> tuple[Profile, float]:
         )
         for i, layer in enumerate(layers())
     ]
-    found = Profile(
-        name="paced", batch_size=BATCH, layers=tuple(made), update_s_per_byte=max(0.0, per_byte), update_s=max(0.0, fixed)
+    paced = Profile(
+        name="paced",
+        batch_size=BATCH,
+        layers=tuple(layer_profiles),
+        update_s_per_byte=max(0.0, per_byte),
+        update_s=max(0.0, fixed),
     )
-    return found, case["round_trip_s"] / 2
+    return paced, case["round_trip_s"] / 2
 
 
 def measured(case: dict[str, Any]) -> Measured:
@@ -211,7 +217,8 @@ def picture(rows: Sequence[dict[str, Any]], path: Path) -> None:
     axes[0][0].set_ylabel("updates/s")
     axes[0][0].legend(frameon=False, fontsize=7)
     axes[1][0].set_ylabel("share of updates")
-    figure.suptitle("emulated: compute is a sleep, the rest is real; dots and bars measured, dashed predicted", fontsize=8)
+    emulated = "emulated: compute is a sleep, gradients are of a quadratic function, messages are real"
+    figure.suptitle(f"{emulated}; dots and bars measured, dashed predicted", fontsize=8)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
@@ -227,7 +234,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two workers, one server, one link, two seconds, once")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--draw", type=Path, help="measure nothing: draw the rows of --out")
     o = parser.parse_args()
+    if o.draw:
+        picture(read(o.out), o.draw)
+        return
     if o.quick:
         o.workers, o.servers, o.links, o.seconds, o.repeats = [2], [1], ["300Mb/s"], 2.0, 1
     if lacking := lab.missing():
@@ -252,9 +263,9 @@ def main() -> None:
             for n, m in combinations
         ]
         with lab_cases.cluster(max(o.servers) + max(o.workers), link) as on:
-            found = run(on, max(o.servers), cases, o.seconds / 4)
+            outcomes = run(on, max(o.servers), cases, o.seconds / 4)
         for n, m in combinations:
-            runs = [measured(case) for case in found if (case["workers"], case["servers"]) == (n, m)]
+            runs = [measured(case) for case in outcomes if (case["workers"], case["servers"]) == (n, m)]
             rows.append(row(link, n, m, runs, guesses[n, m], o.seconds))
             append(o.out, COLUMNS, rows[-1])
             r = rows[-1]

@@ -1,11 +1,11 @@
 """One rank of an asynchronous job: a parameter server or a worker over gloo's send and recv. ``async_lab.py`` starts it.
 
-Compute is a sleep that differs from step to step; everything else is real: the parameters, the gradients (of
-``|w - target|^2 / 2``, with noise of its own), the messages, the updates, the versions. A server has a thread for every
-worker: it receives the gradients of its tensors in backward order, applies each as it comes, and answers with what its
-parameters then are. Rank 0 prints one JSON line a case.
+Compute is a sleep that differs from step to step. The gradients are those of ``|w - target|^2 / 2``, with noise of each
+worker's own. The messages, the updates and the versions are real. A server has a thread for every worker. It receives the
+gradients of its tensors in backward order, applies each as it arrives, and answers with what its parameters then are. Rank 0
+prints one JSON line a case.
 
-The first ``servers`` ranks of the specification are servers, the others workers; a case uses the first of each.
+The first ``servers`` ranks of the specification are servers, the others workers. A case uses the first of each.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def server(case: dict[str, Any], spec: dict[str, Any], rank: int) -> dict[str, A
                 answer = [(i, weights[i].clone()) for i in mine]
                 read.update(version)
             sent = [dist.isend(tensor, worker, tag=i) for i, tensor in answer]
-            for i, one in coming:
-                one.wait()
+            for i, request in coming:
+                request.wait()
                 begin = time.perf_counter()
                 with lock:
                     weights[i].add_(got[i][:-1], alpha=-RATE)
@@ -56,8 +56,8 @@ def server(case: dict[str, Any], spec: dict[str, Any], rank: int) -> dict[str, A
                         stale[version[i] - read[i]] += 1
                     version[i] += 1
                 updates.append((4 * sizes[i], time.perf_counter() - begin))
-            for one in sent:
-                one.wait()
+            for request in sent:
+                request.wait()
             if got[mine[-1]][-1]:
                 return
 
@@ -108,8 +108,8 @@ def worker(case: dict[str, Any], spec: dict[str, Any], rank: int) -> dict[str, A
             sending.append(dist.isend(gradients[i], where[i], tag=i))
         weights, others = others, weights
         computed.append(times)
-        for one in sending:
-            one.wait()
+        for request in sending:
+            request.wait()
     return {"steps": steps, "computed": computed}
 
 
@@ -148,14 +148,14 @@ def main() -> None:
         dist.broadcast_object_list(start)
         case |= {"start": start[0], "begin": start[0] + spec["warm_s"], "end": start[0] + spec["warm_s"] + case["seconds"]}
         before = time.process_time()
-        found: dict[str, Any] = {}
+        outcome: dict[str, Any] = {}
         if rank < case["servers"]:
-            found = server(case, spec, rank)
+            outcome = server(case, spec, rank)
         elif 0 <= rank - spec["servers"] < case["workers"]:
-            found = worker(case, spec, rank)
-        found["cpu_s"] = time.process_time() - before
+            outcome = worker(case, spec, rank)
+        outcome["cpu_s"] = time.process_time() - before
         everyone: list[Any] = [None] * world
-        dist.all_gather_object(everyone, found)
+        dist.all_gather_object(everyone, outcome)
         if rank == 0:
             print("RESULT " + json.dumps({**case, "round_trip_s": trip, "ranks": everyone}), flush=True)
     dist.barrier()

@@ -2,14 +2,14 @@
 
     python benchmarks/convergence.py mlperf_training.csv [--out src/paceline/prediction/convergence.toml]
 
-The CSV holds one row for each system of MLPerf Training v0.6 to v1.1; its columns ``round``, ``division``, ``benchmark``,
-``global_batch`` and ``samples_to_target_median`` are used. Closed division from v0.7 on, whose rules and targets agree. The
-transformer is left out: some submitters log its batch in tokens, others in sentences. Accuracies are those of
+The CSV holds one row for each system of MLPerf Training v0.6 to v1.1. Its columns ``round``, ``division``, ``benchmark``,
+``global_batch`` and ``samples_to_target_median`` are used: closed division from v0.7 on, where rules and targets agree. The
+transformer is left out, because some submitters log its batch in tokens and others in sentences. Accuracies are those of
 ``results/accuracy_*.csv``. The file holds constants that were derived from these, not the rows.
 
-ResNet-50 and BERT have reference convergence points, which MLCommons publishes with their recipes: their curves are fitted to
-those, and the logs say only how far runs lie from them. ``time_to_train.py`` compares both: the points, which no submission
-enters, predict submissions no worse than a fit to other submissions does, and reach further (BERT: 256 to 16,384).
+MLCommons publishes reference convergence points for ResNet-50 and BERT with their recipes. The curves of these two are fitted
+to the points, and the logs only say how far runs lie from them. ``time_to_train.py`` compares both. No submission enters the
+points. They predict submissions as well as a fit to other submissions does, and cover more batches (BERT: 256 to 16,384).
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def read_points(path: Path, name: str) -> list[Point]:
 
 def curves(path: Path) -> list[dict[str, Any]]:
     """One entry a benchmark."""
-    found = []
+    entries = []
     for name, (workloads, target, epoch) in BENCHMARKS.items():
         curve = from_reference(path, name) if points_of(workloads[0]) else fit(read_points(path, name), target, SOURCE, epoch)
-        found.append(
+        entries.append(
             {
                 "benchmark": name,
                 "workloads": list(workloads),
@@ -78,7 +78,7 @@ def curves(path: Path) -> list[dict[str, Any]]:
                 "tokens": TOKENS.get(name, 0),
             }
         )
-    return found
+    return entries
 
 
 def from_reference(path: Path, name: str) -> Convergence:
@@ -107,11 +107,11 @@ def without_one(points: list[Point]) -> tuple[float, float]:
 
 def accuracies() -> list[dict[str, Any]]:
     """One entry for each compression and setting with at least two seeds."""
-    found = []
+    entries = []
     for (network, data, _, _, workers, _, _), lines in read(sorted((HERE / "results").glob("accuracy_*.csv"))).items():
         for line in lines:
             if line.compression != "dense" and not math.isnan(line.error):
-                found.append(
+                entries.append(
                     {
                         "compression": line.compression,
                         "points": round(line.difference, 3),
@@ -122,7 +122,7 @@ def accuracies() -> list[dict[str, Any]]:
                         "workers": workers,
                     }
                 )
-    return sorted(found, key=lambda entry: str(entry["compression"]))
+    return sorted(entries, key=lambda entry: str(entry["compression"]))
 
 
 def toml(path: Path) -> str:

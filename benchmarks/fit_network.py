@@ -1,10 +1,10 @@
-"""Fit what an engine's collectives get of a link over the size of the message, and say the error where nothing was fitted.
+"""Fit the share of a link that an engine's collectives get, by size of the message; print the error where nothing was fitted.
 
     python benchmarks/fit_network.py nccl_allreduce.csv
 
-Of the file (columns nodes, bytes, time_us) only the rows of one node of 8 H100 are fitted: three shares of bandwidth and what
-the switch needs to begin (``calibration/protocols.py``); other latencies are NVIDIA's. The rows of four nodes are held out, and
-since their fabric is not stated, its bandwidth is taken from the rows of 1 GiB and more, which are not scored. Data:
+The file has the columns nodes, bytes, time_us. Only the rows of one node of 8 H100 are fitted: three shares of bandwidth, and
+the time that the switch needs to begin (``calibration/protocols.py``). Other latencies are NVIDIA's. The rows of four nodes are
+held out. Their fabric is not stated, so its bandwidth is taken from the rows of 1 GiB and more, and those are not scored. Data:
 NVIDIA/dgxc-benchmarking @841f546 (MIT) and stas00/ml-engineering @744d01e (CC BY-SA 4.0).
 """
 
@@ -77,30 +77,30 @@ def four_nodes(sizes: Array, measured: Array) -> Cluster:
     large = sizes >= FABRIC_FROM
     rate = float(np.median(2 * 31 / 32 * sizes[large] / measured[large])) / TYPICAL.link_share["infiniband"]
     place = cluster("H100 SXM", 8, 4, "InfiniBand NDR")
-    return replace(place, network=replace(place.network, bandwidth=replace(place.network.bandwidth, value=rate)))
+    return place.changed(network=replace(place.network, bandwidth=replace(place.network.bandwidth, value=rate)))
 
 
-def show(title: str, sizes: Array, found: Array) -> None:
+def show(title: str, sizes: Array, errors: Array) -> None:
     """Mean and worst absolute error in bands of size."""
-    print(f"{title}: {np.mean(np.abs(found)):.1%} over {len(found)} rows, median {np.median(np.abs(found)):.1%}")
+    print(f"{title}: {np.mean(np.abs(errors)):.1%} over {len(errors)} rows, median {np.median(np.abs(errors)):.1%}")
     for low, high in pairwise(BANDS):
-        some = found[(sizes >= low) & (sizes < high)]
-        if len(some):
-            mean, bias = np.mean(np.abs(some)), np.mean(some)
-            print(f"  {low:>12,} B to {high:>17,} B: mean {mean:6.1%}, bias {bias:+6.1%}, {len(some)} rows")
+        band = errors[(sizes >= low) & (sizes < high)]
+        if len(band):
+            mean, bias = np.mean(np.abs(band)), np.mean(band)
+            print(f"  {low:>12,} B to {high:>17,} B: mean {mean:6.1%}, bias {bias:+6.1%}, {len(band)} rows")
 
 
 def main() -> None:
     """Fit, and print shares and errors."""
     path = Path(sys.argv[1])
-    one, four = read(path, 1), read(path, 4)
-    shares = fit(*one)
+    one_node, four_rows = read(path, 1), read(path, 4)
+    shares = fit(*one_node)
     for name, values in (("fitted", shares), ("shipped", shipped())):
         print("{}: LL {:.3f} and LL128 {:.3f} of NVLink, switch {:.3f} behind {:.1f} us".format(name, *values))
-    show("one node, fitted", one[0], errors(cluster("H100 SXM", 8, 1), with_shares(shares), *one))
-    place = four_nodes(*four)
-    kept = four[0] < FABRIC_FROM
-    show("four nodes, held out", four[0][kept], errors(place, with_shares(shares), four[0][kept], four[1][kept]))
+    show("one node, fitted", one_node[0], errors(cluster("H100 SXM", 8, 1), with_shares(shares), *one_node))
+    place = four_nodes(*four_rows)
+    kept = four_rows[0] < FABRIC_FROM
+    show("four nodes, held out", four_rows[0][kept], errors(place, with_shares(shares), four_rows[0][kept], four_rows[1][kept]))
 
 
 if __name__ == "__main__":

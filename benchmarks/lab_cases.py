@@ -17,15 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from paceline import lab
+from paceline.calibration.constants import CATALOGUE
 from paceline.hardware import cluster as make_cluster
-from paceline.prediction import Prediction, predict
-from paceline.prediction.predict import CATALOGUE
+from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload import Workload, workload
 
 HERE = Path(__file__).parent
 CPU = "Xeon Platinum 8380"  # a CPU of the catalogue, for its codec; its compute is scaled to the paced seconds
-HEADING = "emulated: compute is a sleep, gradients and exchange are real; {hosts} hosts with {link} links on one machine"
+EMULATED = "emulated: compute is a sleep, gradients are made up ({gradients}), the exchange is real"
+HEADING = EMULATED + "\n{hosts} hosts with {link} links, all on one machine"
+NOISE = "Student-t noise"
+TABLE_III = "magnitudes in the shares of INCEPTIONN's Table III"
+"""What ``paced.made_up`` draws: without shares, and with them."""
 
 
 def actual(link: str) -> str:
@@ -43,8 +47,8 @@ def cluster(hosts: int, link: str) -> Iterator[Any]:
     if link == "loopback":
         yield lab.loopback(hosts)
     else:
-        with lab.up(hosts, link, name=f"b{os.getpid()}") as made:
-            yield made
+        with lab.up(hosts, link, name=f"b{os.getpid()}") as emulated:
+            yield emulated
 
 
 def shapes(table: Workload) -> list[list[int]]:
@@ -84,8 +88,8 @@ def run(on: Any, spec: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], ti
         except lab.HostFailed as error:
             print(next((r.stderr for r in error.results if r.host == error.host), ""), file=sys.stderr)
             raise
-    found = [line.partition("RESULT ")[2] for line in results[0].stdout.splitlines() if "RESULT " in line]
-    return [json.loads(line) for line in found]
+    lines = [line.partition("RESULT ")[2] for line in results[0].stdout.splitlines() if "RESULT " in line]
+    return [json.loads(line) for line in lines]
 
 
 @cache
@@ -126,8 +130,8 @@ def predicted(
     pull = bool(options.pop("compress_pull", True))
     where = make_cluster(CPU, 1, hosts, link)
     rate = where.network.bandwidth
-    where = replace(where, network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
-    strategy = Strategy(
+    where = where.changed(network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
+    strategy = Strategy.of(
         world_size=hosts,
         global_batch_size=hosts,
         compression=name,
@@ -136,12 +140,25 @@ def predicted(
         compress_pull=pull,
     )
     share = codec_cores or cores_worth() / hosts
-    levels = tuple(replace(level, codec_cores=share) for level in CATALOGUE)
-    alone = Strategy(world_size=1, global_batch_size=1)
-    plain = predict(table, make_cluster(CPU, 1, 1, link), alone, efficiencies=levels)
+    low, typical, high = (replace(level, codec_cores=share) for level in CATALOGUE)
+    alone = Strategy.of(world_size=1, global_batch_size=1)
+    plain = Predictor(constants=(low, typical, high)).step(table, make_cluster(CPU, 1, 1, link), alone)
     factor = (compute_s + update_s) / plain.step_time_s
-    timed = tuple(level.timed(factor) for level in levels)
-    return predict(table, where, strategy, overlap=overlap, efficiencies=timed)  # type: ignore[arg-type]
+    timed = low.timed(factor), typical.timed(factor), high.timed(factor)
+    return Predictor(overlap=overlap, constants=timed).step(table, where, strategy)
 
 
-__all__ = ["HEADING", "actual", "backward_shares", "cluster", "overlapped", "predicted", "run", "shapes", "workload"]
+__all__ = [
+    "EMULATED",
+    "HEADING",
+    "NOISE",
+    "TABLE_III",
+    "actual",
+    "backward_shares",
+    "cluster",
+    "overlapped",
+    "predicted",
+    "run",
+    "shapes",
+    "workload",
+]

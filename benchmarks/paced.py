@@ -1,8 +1,10 @@
-"""One rank of an emulated accelerator: paced compute, real gradients, real exchange. ``lab_cases.py`` starts it on every host.
+"""One rank of an emulated accelerator: paced compute, made-up gradients, real exchange. ``lab_cases.py`` starts it on every
+host.
 
 The network is a stack of parameters as large as the real one's, under stock DDP. Its forward and backward pass sleep for the
-given seconds instead of computing, and the backward pass hands over gradients made beforehand. Everything from there on is
-real: DDP's buckets, the communication hook, the codec, the sockets. Rank 0 prints one JSON line a case.
+given seconds instead of computing. The backward pass hands over values that were drawn beforehand (``made_up``): they have a
+gradient's size, and come from no training. Everything from there on is real: DDP's buckets, the communication hook, the codec,
+the sockets. Rank 0 prints one JSON line a case.
 """
 
 from __future__ import annotations
@@ -70,9 +72,10 @@ class Paced(nn.Module):
 
 
 def made_up(kind: dict[str, Any], rank: int) -> torch.Tensor:
-    """A tile of gradient: ``{"shares": [0-bit, 8, 16, 32]}`` after Table III of INCEPTIONN, else heavy-tailed noise.
+    """A tile of gradient: ``{"shares": [0-bit, 8, 16, 32]}`` after Table III of INCEPTIONN, else Student-t noise.
 
-    Workers agree on where gradients are large and on most signs, as on real data; each has noise of its own.
+    The noise has 4 degrees of freedom and two equal parts: one common to all workers, one of each worker's own. With shares
+    the workers agree on magnitudes but for 7 %, and on all signs. Neither comes from a training.
     """
     common, own = np.random.default_rng(7), np.random.default_rng(1000 + rank)
     if "shares" not in kind:
@@ -151,7 +154,7 @@ def run(case: dict[str, Any], spec: dict[str, Any], tile: torch.Tensor) -> dict[
         "step_high_s": max(steps),
         "exchange_s": statistics.median(exposed),
         "codec_s": statistics.median(codec),
-        "way": f"{hook.way.compression.name} over {hook.way.exchange}" if hook is not None else "",
+        "way": str(hook.gradient_exchange) if hook is not None else "",
         "steps": len(steps),
         "socket_bytes": int(busiest[0]),
         "metered_bytes": int(busiest[1]),

@@ -1,10 +1,12 @@
 """Step time in the lab, predicted from one device: dense, bf16, TernGrad and INCEPTIONN, 2, 4 and 8 hosts, three links.
 
     python benchmarks/predict_lab.py --out RESULTS/predict_lab.csv --picture RESULTS/predict_lab.svg
+    python benchmarks/predict_lab.py --out RESULTS/predict_lab.csv --draw RESULTS/predict_lab.svg
 
-RESULTS is benchmarks/results. What the predictions know: a step on one device, the link's nominal rate, the bytes that a
-strategy sends, how many hosts share this machine's processors, and what one of them takes for a byte of message and for an
-element's exchange without links (``machine.py``). No row of the lab is fitted.
+RESULTS is benchmarks/results; --draw measures nothing. Compute is a sleep; gradients are made up, their magnitudes in shares
+between those of Table III's networks; the exchange is real. The predictions know a step on one device, the link's nominal rate,
+the bytes that a strategy sends, how many hosts share this machine's processors, and what one processor takes for a byte of
+message and for an element's exchange without links (``machine.py``). No row of the lab is fitted.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 
 import lab_cases
 from machine import Machine, alone_s, exchange_s, measure
-from rows import append
+from rows import append, read
 from speedup_lab import COMPUTE_S
 
 from paceline.prediction import Prediction
@@ -92,7 +94,9 @@ def measured(net: str, hosts: int, link: str, steps: int, cases: Sequence[Mappin
         return lab_cases.run(on, spec, cases)
 
 
-def row(net: str, hosts: int, link: str, case: Mapping[str, Any], found: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
+def row(
+    net: str, hosts: int, link: str, case: Mapping[str, Any], measured: Mapping[str, Any], machine: Machine
+) -> dict[str, Any]:
     """A row of the results."""
     seconds, bound = predicted(net, hosts, link, case, machine)
     values = {
@@ -103,14 +107,14 @@ def row(net: str, hosts: int, link: str, case: Mapping[str, Any], found: Mapping
         "method": case["method"],
         "compute_s": COMPUTE_S[net],
         "predicted_s": seconds,
-        "error": seconds / found["step_s"] - 1,
+        "error": seconds / measured["step_s"] - 1,
         "bound": bound,
         "carry_ns": machine.carry_s * 1e9,
         "alone_s": alone_s(net),
-        **{k: found[k] for k in ("step_s", "step_low_s", "step_high_s", "steps", "exchange_s", "codec_s")},
+        **{k: measured[k] for k in ("step_s", "step_low_s", "step_high_s", "steps", "exchange_s", "codec_s")},
     }
     print(
-        f"  {net:10} {hosts} hosts {link:8} {case['method']:10} step {found['step_s']:.3g} s, predicted {seconds:.3g}"
+        f"  {net:10} {hosts} hosts {link:8} {case['method']:10} step {measured['step_s']:.3g} s, predicted {seconds:.3g}"
         f" ({values['error']:+.1%}), {bound}",
         flush=True,
     )
@@ -151,9 +155,10 @@ def picture(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         axis.set_xticks(hosts, [str(n) for n in hosts])
         axis.minorticks_off()
     axes[0][0].set_ylabel("seconds a step")
+    figure.suptitle(lab_cases.EMULATED.format(gradients=lab_cases.TABLE_III), fontsize=8, x=0.01, ha="left")
     axes[0][-1].legend(loc="lower left", fontsize=8, frameon=False, title="point measured, bar predicted", title_fontsize=8)
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
@@ -166,7 +171,11 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[case["method"] for case in CASES])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--draw", type=Path, help="measure nothing: draw the rows of --out")
     o = parser.parse_args()
+    if o.draw:
+        picture(read(o.out), o.draw)
+        return
     cases = [case for case in CASES if case["method"] in o.methods]
     machine = measure()
     print(f"one process of this machine: {machine}; all hosts share its processors", flush=True)
@@ -174,9 +183,9 @@ def main() -> None:
     for net in o.networks:
         for link in map(lab_cases.actual, o.links):
             for hosts in o.hosts:
-                found = measured(net, hosts, link, o.steps, cases)
-                for case, one in zip(cases, found, strict=True):
-                    rows.append(row(net, hosts, link, case, one, machine))
+                outcomes = measured(net, hosts, link, o.steps, cases)
+                for case, outcome in zip(cases, outcomes, strict=True):
+                    rows.append(row(net, hosts, link, case, outcome, machine))
                     if o.out:
                         append(o.out, COLUMNS, rows[-1])
     print(summary(rows))

@@ -2,9 +2,10 @@
 
     python benchmarks/predict_speed.py --out RESULTS/predict_speed.csv
 
-RESULTS is benchmarks/results. One process, one thread. ``predict``: the median of whole calls with another batch each time, the
-workload loaded before. ``rank``: ``step_seconds`` of random legal strategies on random clusters, nothing prepared before:
-workers, batch, micro steps, precision, compression, exchange, bucket size, sharding, recomputation, optimizer and device vary.
+RESULTS is benchmarks/results. One process, one thread. ``predict`` is the median of whole calls, each with another batch; the
+workload is loaded before. ``rank`` is ``Predictor.many`` of random legal strategies on random clusters, with nothing prepared
+before. Workers, batch, micro steps, precision, compression, exchange, bucket size, sharding, recomputation, optimizer and
+device vary.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from rows import append
 
 from paceline.hardware import cluster
 from paceline.hardware.cluster import Cluster
-from paceline.prediction import predict
-from paceline.prediction.batch import step_seconds
+from paceline.prediction import ORDINARY, predict
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.workload import workload
 
@@ -34,15 +34,15 @@ def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:
     """So many random legal candidates."""
     draw = random.Random(seed).choice
     places = [cluster(*place, "100Gb/s") for place in PLACES]
-    made = []
+    candidates = []
     for _ in range(count):
         place, sharding = draw(places), draw(("ddp", "ddp", *SHARDINGS))
         compression, exchange = draw(PAIRS) if sharding == "ddp" else ("dense", "allreduce")
         times, micro = draw((1, 2, 4, 8)), draw((1, 2, 4, 8, 16, 32, 64, 128))
-        made.append(
+        candidates.append(
             (
                 place,
-                Strategy(
+                Strategy.of(
                     world_size=place.world_size,
                     global_batch_size=place.world_size * times * micro,
                     grad_accum_steps=times,
@@ -56,16 +56,16 @@ def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:
                 ),
             )
         )
-    return made
+    return candidates
 
 
 def one_at_a_time(name: str, count: int) -> float:
     """Median seconds of a prediction, each of another batch."""
     net, place = workload(name), cluster("A100", 8, 4, "100Gb/s")
-    some = [Strategy(world_size=32, global_batch_size=32 * (1 + i), precision="bf16") for i in range(count + 1)]
-    predict(net, place, some[-1])
+    strategies = [Strategy.of(world_size=32, global_batch_size=32 * (1 + i), precision="bf16") for i in range(count + 1)]
+    predict(net, place, strategies[-1])
     taken = []
-    for strategy in some[:-1]:
+    for strategy in strategies[:-1]:
         start = time.perf_counter()
         predict(net, place, strategy)
         taken.append(time.perf_counter() - start)
@@ -74,12 +74,12 @@ def one_at_a_time(name: str, count: int) -> float:
 
 def ranked(name: str, count: int) -> float:
     """Seconds in which so many candidates are ranked."""
-    net, some = workload(name), strategies(count)
+    net, candidates = workload(name), strategies(count)
     start = time.perf_counter()
-    found = step_seconds(net, some)
-    found.step_s.argsort()
+    result = ORDINARY.many(net, candidates)
+    result.step_s.argsort()
     taken = time.perf_counter() - start
-    assert not found.refused
+    assert not result.refused
     return taken
 
 

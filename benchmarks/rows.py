@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import csv
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from paceline.record import environment
 
@@ -25,6 +26,19 @@ def append(path: Path, columns: Sequence[str], row: Mapping[str, object]) -> Non
         writer.writerow({**row, **{k: where[k] for k in WHERE}})
 
 
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, numbers as numbers: what a picture is drawn from without measuring again."""
+    with path.open(newline="") as file:
+        return [{name: _number(text) for name, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _number(text: str) -> str | int | float:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
 def show(
     about: str, read: Callable[[Path], T], table: Callable[[list[T]], str], picture: Callable[[list[T], Path], None]
 ) -> None:
@@ -33,7 +47,7 @@ def show(
     parser.add_argument("csv", type=Path, nargs="+")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
-    found = [read(path) for path in options.csv]
-    print(table(found))
+    contents = [read(path) for path in options.csv]
+    print(table(contents))
     if options.picture:
-        picture(found, options.picture)
+        picture(contents, options.picture)

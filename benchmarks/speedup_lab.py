@@ -1,10 +1,13 @@
-"""TernGrad's speed-up with real exchanges: AlexNet, GoogLeNet and VGG-A sized gradients over 100 Mb/s, 1 Gb/s and 10 Gb/s.
+"""TernGrad's speed-up on an emulated cluster: the exchange is real, over 100 Mb/s, 1 Gb/s and 10 Gb/s.
 
     python benchmarks/speedup_lab.py --out RESULTS/speedup_lab.csv --picture RESULTS/speedup_lab.svg
+    python benchmarks/speedup_lab.py --out RESULTS/speedup_lab.csv --draw RESULTS/speedup_lab.svg
 
-RESULTS is benchmarks/results. Compute is a sleep of one GPU's published step (TernGrad's performance model: samples/s of one
-GPU, 64, 64 and 32 samples); a third of it is the forward pass; the backward pass is spread over the layers by FLOPs, and the
-exchange overlaps it, as in DDP. Dense is stock DistributedDataParallel.
+RESULTS is benchmarks/results; --draw measures nothing. Gradients have the sizes of AlexNet, GoogLeNet and VGG-A; their values
+are Student-t noise (4 degrees of freedom), half of it common to all workers. TernGrad's bytes do not depend on values. Compute
+is a sleep of one GPU's published step (TernGrad's performance model: samples/s of one GPU, 64, 64 and 32 samples). A third of
+it is the forward pass. The backward pass is spread over the layers by FLOPs, and the exchange overlaps it, as in DDP. Dense is
+stock DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import lab_cases
-from rows import append
+from rows import append, read
 
 COLUMNS = (
     "network",
@@ -39,6 +42,7 @@ COLUMNS = (
 COMPUTE_S = {"alexnet": 64 / 394, "googlenet": 64 / 174, "vgg-a": 32 / 95}
 """Seconds of a step on one GPU: samples / published rate (TernGrad, performance model, fp32, one GPU)."""
 CASES = ({"compression": "torch:dense"}, {"compression": "terngrad"})
+CAPTION = lab_cases.EMULATED.format(gradients=lab_cases.NOISE)
 
 
 def measure(net: str, hosts: int, link: str, steps: int) -> list[dict[str, Any]]:
@@ -47,8 +51,8 @@ def measure(net: str, hosts: int, link: str, steps: int) -> list[dict[str, Any]]
     spec = lab_cases.overlapped(table, compute, 1, steps)
     rows: list[dict[str, Any]] = []
     with lab_cases.cluster(hosts, link) as on:
-        found = lab_cases.run(on, spec, CASES)
-    for case in found:
+        outcomes = lab_cases.run(on, spec, CASES)
+    for case in outcomes:
         guess = lab_cases.predicted(table, hosts, link, case, compute, 0.0, overlap=True)
         row = {
             "network": net,
@@ -88,6 +92,7 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
     for axis, link in zip(axes[0], links, strict=True):
         for colour, net in zip(("#3b6ea8", "#b5523b", "#4c8a4c"), COMPUTE_S, strict=True):
             mine = [r for r in rows if r["network"] == net and r["link"] == link and r["compression"] == "terngrad"]
+            mine.sort(key=lambda r: r["hosts"])
             hosts = [r["hosts"] for r in mine]
             axis.plot(hosts, [r["speed_up"] for r in mine], "o-", color=colour, label=net)
             axis.plot(hosts, [r["predicted_speed_up"] for r in mine], "x--", color=colour, alpha=0.7)
@@ -96,8 +101,8 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set_xlabel("hosts")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("step of dense DDP / step of TernGrad")
-    axes[0][0].legend(frameon=False, fontsize=7)
-    figure.suptitle("emulated: compute is a sleep, gradients, exchange are real; solid measured, dashed predicted", fontsize=8)
+    axes[0][-1].legend(frameon=False, fontsize=7)
+    figure.suptitle(f"{CAPTION}\nsolid measured, dashed predicted", fontsize=8)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
@@ -111,16 +116,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--draw", type=Path, help="measure nothing: draw the rows of --out")
     o = parser.parse_args()
-    print("emulated: compute is a sleep, gradients and exchange are real; all hosts share this machine's cores", flush=True)
+    if o.draw:
+        picture(read(o.out), o.draw)
+        return
+    print(f"{CAPTION}; all hosts share this machine's cores", flush=True)
     rows = []
     for net in o.networks:
         for link in map(lab_cases.actual, o.links):
             for hosts in o.hosts:
-                found = measure(net, hosts, link, o.steps)
-                for row in found:
+                measured = measure(net, hosts, link, o.steps)
+                for row in measured:
                     append(o.out, COLUMNS, row)
-                rows += found
+                rows += measured
     if o.picture:
         picture(rows, o.picture)
 

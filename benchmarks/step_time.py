@@ -57,13 +57,13 @@ def main() -> None:
 
 def measure(workers: int, compression: str, epochs: int) -> dict[str, object]:
     """One run of LeNet-5 on digits."""
-    strategy = Strategy(world_size=workers, global_batch_size=64, compression=compression)
+    strategy = Strategy.of(world_size=workers, global_batch_size=64, compression=compression)
     with tempfile.TemporaryDirectory() as out:
         record, predicted = train_job(Job(model="lenet5", data="digits", strategy=strategy, epochs=epochs, out=out))
     return {
         "workers": workers,
         "compression": compression,
-        "exchange": strategy.exchange,
+        "exchange": strategy.gradient_exchange.exchange,
         **{
             f"{name}_ms": round(1e3 * value, 2)
             for name, value in (

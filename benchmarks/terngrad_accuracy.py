@@ -105,7 +105,7 @@ def work(options: argparse.Namespace) -> None:
 
 def train(case: Case, data, epochs: int) -> dict[str, float | int]:
     """Accuracy after ``epochs``; the replicas are compared after each."""
-    strategy = Strategy(
+    strategy = Strategy.of(
         world_size=case.workers,
         global_batch_size=BATCH,
         compression=case.compression,

@@ -1,8 +1,8 @@
-"""The tables of ``docs/validation.md``: every set, what may be seen of it, and the errors beside those of the baselines.
+"""The tables of ``docs/validation.md``: for every set, what is visible of it, and the errors beside those of the baselines.
 
     python benchmarks/validation_table.py FOLDER
 
-FOLDER holds the CSV files, by the names below.
+FOLDER holds the CSV files, with the names below.
 """
 
 from __future__ import annotations
@@ -63,10 +63,15 @@ def row(done: Validation) -> str:
     """One line of the first table."""
     figures: Mapping[str, Any] = done.to_json()
     own, count = figures["mape_on_baseline_rows"], figures["baseline_points"]
-    said = [f"{one} {percent(error)} / {percent(own[one])} ({count[one]})" for one, error in figures["baselines"].items()]
+    cells = [
+        f"{baseline} {percent(error)} / {percent(own[baseline])} ({count[baseline]})"
+        for baseline, error in figures["baselines"].items()
+    ]
     shares = (percent(figures[key]) for key in ("coverage", "mape", "median", "p90", "interval_share"))
     wait = f"{figures['sync_share_points']:.1f}" if "sync_share_points" in figures else "-"
-    return line(done.name, str(done.info), str(figures["points"]), *shares, wait, ", ".join(said) or "-")
+    nothing = done.info.kind != "none" and not done.seen  # the file has no such row: said, or one would think that it helped
+    visible = f"{done.info} (0 rows)" if nothing else str(done.info)
+    return line(done.name, visible, str(figures["points"]), *shares, wait, ", ".join(cells) or "-")
 
 
 def scales(done: Validation) -> Iterator[str]:

@@ -37,7 +37,7 @@ def main() -> int:
         lacking = lab.missing()
         with nullcontext() if lacking else lab.up(options.workers, options.link, name="demo") as cluster:
             for compression in ("dense", "terngrad"):
-                strategy = Strategy(world_size=options.workers, global_batch_size=64, compression=compression)
+                strategy = Strategy.of(world_size=options.workers, global_batch_size=64, compression=compression)
                 train("lenet5", "digits", strategy, epochs=options.epochs, out=str(out), on=cluster)
     except UserError as error:
         print(f"paceline: {error}", file=sys.stderr)

@@ -17,7 +17,20 @@ def run(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str
 
 
 def answer(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
+    """The one object of a command that succeeds."""
     code, out, err = run(capsys, f"{command} --json")
-    assert (code, err) == (0, "") and out.count("\n") == 1
-    found: dict[str, Any] = json.loads(out)
-    return found
+    assert (code, err) == (0, "")
+    (data,) = objects(out)
+    return data
+
+
+def objects(out: str) -> list[dict[str, Any]]:
+    """One strict JSON object a line."""
+
+    def refuse(text: str) -> None:
+        raise AssertionError(f"{text} is not JSON")
+
+    assert out.endswith("\n")
+    data = [json.loads(line, parse_constant=refuse) for line in out.splitlines()]
+    assert all(isinstance(line, dict) for line in data)
+    return data

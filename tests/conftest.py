@@ -11,7 +11,14 @@ import samples
 from paceline.rundir import RunDir
 
 # They build networks, time something or write where others do: one after another, beside the rest.
-_IN_A_ROW = ("lab/", "hardware/", "test_bench", "test_docs", *(f"training/test_{name}" for name in ("lab", "guards", "lost")))
+_IN_A_ROW = (
+    "lab/",
+    "cli/test_lab",
+    "hardware/",
+    "test_bench",
+    "test_docs",
+    *(f"training/test_{name}" for name in ("lab", "guards", "lost")),
+)
 
 
 def _group(nodeid: str) -> str:

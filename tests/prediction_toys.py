@@ -7,7 +7,8 @@ from typing import Any
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Fact, Link
-from paceline.workload.layers import Coverage, Layer, Operation, Parameter, Workload
+from paceline.workload.layers import Coverage, Layer, Operation, Parameter
+from paceline.workload.table import Workload
 
 
 def fact(value: float) -> Fact:
@@ -29,13 +30,7 @@ def make_cluster(
         memory_bandwidth=fact(5e11),
         link="pcie",
     )
-    return Cluster(
-        device=device,
-        devices_per_node=per_node,
-        num_nodes=nodes,
-        intra_link=make_link(intra, 5e-6, "pcie"),
-        network=make_link(network, 2e-5),
-    )
+    return Cluster.of_nodes(device, per_node, nodes, make_link(intra, 5e-6, "pcie"), make_link(network, 2e-5))
 
 
 def make_workload(layers: int = 4, width: int = 1000, flops: float = 1e9, blocks: int = 0) -> Workload:

@@ -11,14 +11,14 @@ import shutil
 import socket
 import subprocess
 import sys
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from paceline.cli import build_parser
+from paceline.cli import build_parser, main
+from paceline.cli.training_arguments import training_run
 from paceline.rundir import RunDir
-from paceline.training.options import job_from
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/tour.md", "docs/planning.md")
@@ -46,22 +46,39 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": path, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
 
 
+OWN_PROCESS = {"train", "lab", "probe"}
+"""Words of commands that start processes or leave something behind: they run as a user runs them."""
+
+
 def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command of a page. A ``paceline`` that answers and ends runs in this process, since importing torch takes seconds."""
+    words = shlex.split(command)
+    if words[0] == "paceline" and not OWN_PROCESS & set(words) and not {"|", "&&", ">"} & set(words):
+        out, err = io.StringIO(), io.StringIO()
+        with chdir(cwd), redirect_stdout(out), redirect_stderr(err):
+            code = main(words[1:])
+        done = subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+    else:
+        done = run_apart(command, cwd)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def run_apart(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """In a shell, with this Python for every program of its environment."""
     for name in ("paceline", "python"):
         exact = "python -m paceline" if name == "paceline" else sys.executable
         exact = exact.replace("python ", f"{sys.executable} ", 1) if name == "paceline" else exact
         command = re.sub(rf"(^|&& ){name} ", rf"\g<1>{exact} ", command)
     command = re.sub(r"(^|&& )torchrun ", rf"\g<1>{sys.executable} -m torch.distributed.run ", command)
-    done = subprocess.run(["bash", "-c", command], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done
+    return subprocess.run(["bash", "-c", command], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=200)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_a_page_runs_in_order(page: str, checkout: Path) -> None:
-    found = commands(page)
-    assert found
-    for command in found:
+    lines = commands(page)
+    assert lines
+    for command in lines:
         done = run(command, checkout)
         assert done.stdout
         if page == "README.md" and command.startswith("paceline train"):
@@ -86,15 +103,87 @@ def test_the_guide_to_large_batches_runs_and_names_options_that_exist(tmp_path: 
     for part in ("lars, rate 17 after 782 of 6569 steps, decay of power 2", "momentum, rate 3.2 ", "linear scaling from 0.1"):
         assert part in said.getvalue()
     assert list(RunDir("runs/mine").read(partial=True).trust) == ["run"]
-    recipe = job_from(build_parser().parse_args(shlex.split(f"{command[1]} --model lenet5 --data digits"))).recipe(1)
+    recipe = training_run(build_parser().parse_args(shlex.split(f"{command[1]} --model lenet5 --data digits"))).recipe(1)
     assert (recipe.lr, recipe.warmup_steps, recipe.power) == (pytest.approx(1.6), 5, 2.0)  # half of ten steps at most
 
 
-def test_the_planning_guide_runs_in_python(checkout: Path) -> None:
-    code = re.search(r"```python\n(.*?)```", (ROOT / "docs/planning.md").read_text(), re.DOTALL)
-    assert code
-    done = subprocess.run([sys.executable, "-c", code[1]], cwd=checkout, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0 and "A100" in done.stdout, done.stderr
+@pytest.mark.parametrize("page", ["README.md", "docs/planning.md"])
+def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Blocks that import paceline; the others are pieces of a script."""
+    blocks = re.findall(r"```python\n(import paceline\n.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, page, "exec"), {})
+        assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("paper", ["terngrad", "inceptionn"])
+def test_the_validation_pages_say_what_their_scripts_print(paper: str) -> None:
+    """Orderings and median errors, word for word."""
+    folder = ROOT / "validation" / paper
+    block = re.search(r"```text\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    done = subprocess.run([sys.executable, str(folder / "compare.py")], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0 and block
+    assert block[1].startswith("Orderings") and "Median error" in block[1] and done.stdout.endswith(block[1])
+
+
+def test_the_readme_shows_the_demo_in_both_conditions() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "4 emulated hosts with 200Mb/s links" in text and "4 processes on this machine, no links between them" in text
+    for table in re.findall(r"```text\n(4 .*?)```", text, re.DOTALL):
+        step = re.search(r"step time +(.*? ms) +(.*? ms) +(.*? ms) +(.*? ms)\n", table)
+        error = re.search(r"step time error +(\S+) % +(\S+) %", table)
+        assert step and error
+        for i in (0, 1):  # the table's own arithmetic, so that no figure is copied alone
+            predicted, measured = (float(step[2 * i + k].split()[0]) for k in (1, 2))
+            assert 100 * (predicted / measured - 1) == pytest.approx(float(error[i + 1]), abs=1)
+
+
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md"]
+TEXTS += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "validation").glob("*/README.md"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """What links to headings of a page end in: lower case, hyphens for spaces, no other marks."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_name_files_and_headings_that_exist(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\((?!http)([^)\s]+)\)", text):
+        name, _, anchor = target.partition("#")
+        other = (page.parent / name).resolve() if name else page
+        assert other.exists(), target
+        assert not anchor or anchor in anchors(other), target
+    roots = (page.parent, ROOT, ROOT / "src/paceline", ROOT / "benchmarks")
+    for name in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|toml|csv|md|pyi|h|cpp))`", text):
+        if not name.startswith("runs/") and "CODEC" not in name:
+            assert any((root / name).exists() for root in roots), name
+
+
+def test_the_walks_name_what_is_in_the_files() -> None:
+    """Ten lines each; what a line names before a file is defined in that file."""
+    walks = (ROOT / "docs/tour.md").read_text().partition("## Three walks")[2]
+    lines = re.findall(r"^\d+\. (.*)$", walks, re.MULTILINE)
+    assert len(lines) == 30
+    pairs = [pair for line in lines for pair in re.findall(r"`([\w.]+)`[^`(]*\(`((?:[\w-]+/)*[\w-]+\.py)`", line)]
+    assert len(pairs) >= 20
+    for name, path in pairs:
+        source = (ROOT / "src/paceline" / path).read_text()
+        for part in name.split("."):
+            assert re.search(rf"^\s*(class|def|async def) {part}\b|^{part}\b.*=", source, re.MULTILINE), (name, path)
+    for path in re.findall(r"`((?:[\w-]+/)+(?:[\w-]+\.py)?)`", walks):
+        assert (ROOT / "src/paceline" / path).exists(), path
+
+
+def test_the_path_check_sees_what_is_missing(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One, two: `three`\n[x](#one-two-three) `prediction/nowhere.py`")
+    assert anchors(page) == {"one-two-three"}
+    with pytest.raises(AssertionError, match="nowhere"):
+        test_pages_name_files_and_headings_that_exist(page)
 
 
 def test_the_readme_names_the_makefile_targets() -> None:

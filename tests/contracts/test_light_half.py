@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import resource
@@ -22,7 +23,7 @@ LIGHT = sorted(
         for path in SRC.rglob("*.py")
         if not path.relative_to(SRC).as_posix().startswith(HEAVY_PACKAGES) and path.name != "__main__.py"
     }
-    | {"paceline.training", "paceline.training.options", "paceline.training.training_run"}
+    | {"paceline.training", "paceline.training.training_run"}
 )
 
 BLOCK = """
@@ -80,14 +81,28 @@ def test_commands_without_torch(arguments: tuple[str, ...]) -> None:
     assert done.stderr == ""
 
 
+def test_only_the_command_that_is_asked_for_is_loaded() -> None:
+    code = "import sys; from paceline.cli import main\ntry: main({words!r})\nexcept SystemExit: pass\n"
+    code += "print([m for m in sys.modules if m.startswith('paceline.') or m == 'numpy'], file=sys.stderr)"
+    for words, loaded, absent in (
+        (["--help"], set(), {"planning", "prediction", "training", "hardware", "lab", "validation", "numpy"}),
+        (["lab", "status", "--help"], {"lab"}, {"planning", "prediction", "training", "validation", "numpy"}),
+        (["predict", "--help"], {"strategy"}, {"training", "lab", "validation"}),
+    ):
+        done = python(code.format(words=words))
+        assert done.returncode == 0, done.stderr
+        packages = {name.removeprefix("paceline.").partition(".")[0] for name in ast.literal_eval(done.stderr)}
+        assert loaded <= packages and not absent & packages, words
+
+
 def test_a_command_that_needs_torch_says_so() -> None:
     done = without_torch("train", "--model", "lenet5", "--data", "digits")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "paceline: this needs torch; pip install 'paceline[train]'\n"
 
 
-def test_help_is_quick() -> None:
-    """At most eight times the processor time of importing NumPy: nothing heavy comes along. Importing torch is twenty times."""
+def test_help_and_predict_are_quick() -> None:
+    """In processor time of importing NumPy: help takes less, a prediction at most eight times as much. Torch takes twenty."""
 
     def cpu_seconds(*arguments: str) -> float:
         def used() -> float:
@@ -98,5 +113,8 @@ def test_help_is_quick() -> None:
         subprocess.run([sys.executable, *arguments], check=True, capture_output=True, timeout=60, env=ENVIRONMENT)
         return used() - before
 
-    taken = [(cpu_seconds("-m", "paceline", "--help"), cpu_seconds("-c", "import numpy")) for _ in range(5)]
-    assert min(ours for ours, _ in taken) < 8 * min(numpy for _, numpy in taken)
+    predict = ("-m", "paceline", "predict", "lenet5", "--device", "A100", "--global-batch", "64")
+    programs = (("-m", "paceline", "--help"), predict, ("-c", "import numpy"))
+    rounds = [[cpu_seconds(*program) for program in programs] for _ in range(5)]
+    helped, predicted, numpy = (min(times) for times in zip(*rounds, strict=True))
+    assert helped < numpy and predicted < 8 * numpy

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline import hardware
-from paceline.hardware.probe import cluster_from_json
+from paceline.hardware.cluster import Cluster
 from paceline.workload import workload
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(paceline.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
@@ -26,20 +26,27 @@ names = st.sampled_from([device.name for device in hardware.devices()])
 @given(names, st.integers(1, 16), st.integers(1, 512), st.sampled_from(["10Gb/s", "8x InfiniBand HDR", "37Gb/s"]))
 def test_a_cluster_survives_json(name: str, devices: int, nodes: int, network: str) -> None:
     cluster = hardware.cluster(name, devices, nodes, network)
-    plain = replace(
-        cluster,
+    plain = cluster.changed(
         device=replace(cluster.device, aliases=()),
         intra_link=replace(cluster.intra_link, aliases=()),
         network=replace(cluster.network, aliases=()),
     )
-    back = cluster_from_json(json.loads(json.dumps(asdict(plain))))
+    back = Cluster.from_json(json.loads(json.dumps(asdict(plain))))
     assert back.world_size == cluster.world_size
     assert back.device.peak_flops == cluster.device.peak_flops and back.device.matmul_flops == cluster.device.matmul_flops
     assert (back.device.memory, back.device.memory_bandwidth) == (cluster.device.memory, cluster.device.memory_bandwidth)
     assert (back.network.bandwidth, back.network.latency) == (cluster.network.bandwidth, cluster.network.latency)
-    assert asdict(back) == json.loads(json.dumps(asdict(plain))) | {"device": asdict(back.device)} | {
-        key: asdict(getattr(back, key)) for key in ("intra_link", "network")
+    assert [(level.name, level.size, level.link) for level in back.levels] == [
+        (level.name, level.size, level.link) for level in plain.levels
+    ]
+    before_levels = {
+        "device": asdict(plain.device),
+        "devices_per_node": plain.devices_per_node,
+        "num_nodes": plain.num_nodes,
+        "intra_link": asdict(plain.intra_link),
+        "network": asdict(plain.network),
     }
+    assert Cluster.from_json(json.loads(json.dumps(before_levels))) == back
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +61,14 @@ def probed() -> dict[str, Any]:
 
 
 def test_the_probe_counts_its_ranks(probed: dict[str, Any]) -> None:
-    cluster = cluster_from_json(probed)
+    cluster = Cluster.from_json(probed)
     assert (cluster.devices_per_node, cluster.num_nodes, cluster.world_size) == (2, 1, 2)
     assert "2 ranks" in cluster.device.name or cluster.device.kind == "gpu"
     assert cluster.intra_link == cluster.network and cluster.device.link == cluster.network.name
 
 
 def test_the_probed_numbers_are_plausible(probed: dict[str, Any]) -> None:
-    cluster = cluster_from_json(probed)
+    cluster = Cluster.from_json(probed)
     rate = cluster.device.matmul_flops["fp32"].value
     assert 1e8 < rate < 1e15, "FLOP/s of one rank"
     assert cluster.device.peak_flops["fp32"].value == rate
@@ -72,7 +79,7 @@ def test_the_probed_numbers_are_plausible(probed: dict[str, Any]) -> None:
 
 
 def test_every_probed_number_says_where_it_is_from(probed: dict[str, Any]) -> None:
-    cluster = cluster_from_json(probed)
+    cluster = Cluster.from_json(probed)
     facts = [cluster.device.memory, cluster.device.memory_bandwidth, *cluster.device.matmul_flops.values()]
     for fact in (*facts, cluster.network.bandwidth, cluster.network.latency):
         assert "measured here with 2 ranks at once" in fact.source
@@ -80,8 +87,8 @@ def test_every_probed_number_says_where_it_is_from(probed: dict[str, Any]) -> No
 
 
 def test_a_probe_is_good_enough_to_predict_with(probed: dict[str, Any]) -> None:
-    cluster = cluster_from_json(probed)
-    strategy = paceline.Strategy(world_size=2, global_batch_size=64)
+    cluster = Cluster.from_json(probed)
+    strategy = paceline.Strategy.of(world_size=2, global_batch_size=64)
     prediction = paceline.predict(workload("lenet5"), cluster, strategy)
     assert 0 < prediction.low_s <= prediction.step_time_s <= prediction.high_s
     assert any("measured" in line for line in prediction.assumptions)

@@ -17,7 +17,7 @@ from paceline.planning import Goal, Space, Work, parse_goal, plan
 from paceline.planning.ranking import PLAIN, TIE
 from paceline.planning.space import Tally, candidates, worlds
 from paceline.planning.strategy_text import matches, parse_wanted
-from paceline.prediction import Observation, predict
+from paceline.prediction import Observation, Predictor, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.convergence import Point, accuracies, fit, mlperf
 from paceline.reporting.planning import plan_text
@@ -175,19 +175,22 @@ def test_it_says_whether_compression_pays(toy: Workload, space: Space) -> None:
     swift = replace(
         space,
         clusters=tuple(
-            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e12))) for c in space.clusters
+            c.changed(network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e12))) for c in space.clusters
         ),
     )
     slow = replace(
         space,
         clusters=tuple(
-            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
+            c.changed(network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
             for c in space.clusters[1:3]
         ),
     )
     assert plan(toy, swift, Goal("fastest")).compression.startswith("Compression does not pay")
     found = plan(toy, slow, Goal("fastest"))
-    assert found.compression.startswith("Compression pays: terngrad") and found.best.strategy.compression == "terngrad"
+    assert (
+        found.compression.startswith("Compression pays: terngrad")
+        and found.best.strategy.gradient_exchange.compression == "terngrad"
+    )
     unknown = "what it does to the accuracy of toy is unknown."
     for batches in ((), (256,)):
         said = plan(toy, replace(slow, batches=batches), Goal("fastest")).compression
@@ -201,16 +204,16 @@ def test_a_penalty_is_never_taken_for_none(toy: Workload, space: Space) -> None:
     slow = replace(
         space,
         clusters=tuple(
-            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
+            c.changed(network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
             for c in space.clusters[1:3]
         ),
     )
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
     unknown = plan(toy, slow, Goal("fastest"), Work(title="to 99 %", curve=curve))
-    assert unknown.best.strategy.compression == "dense" and "breaks even at" in unknown.compression
+    assert unknown.best.strategy.gradient_exchange.compression == "dense" and "breaks even at" in unknown.compression
     assert any("unknown" in x.reason for x in unknown.excluded)
     known = plan(toy, slow, Goal("fastest"), Work(title="to 99 %", curve=curve, penalties={"terngrad": 1.1}))
-    assert known.best.strategy.compression == "terngrad" and known.compression.endswith("to the same target.")
+    assert known.best.strategy.gradient_exchange.compression == "terngrad" and known.compression.endswith("to the same target.")
     assert known.best.samples == pytest.approx(1.1 * curve.samples(known.best.strategy.global_batch_size))
 
 
@@ -220,12 +223,12 @@ def test_a_compression_that_lost_accuracy_competes_only_when_it_is_named(most: f
     left_out = Tally()
     made = candidates(free, Work(), left_out)
     lossless = {c for c in COMPRESSIONS if c == "dense" or (accuracies(c) and min(a.points for a in accuracies(c)) >= -most)}
-    assert {s.compression for _, s in made} == lossless
+    assert {s.gradient_exchange.compression for _, s in made} == lossless
     out = {x.reason.partition(":")[0]: x for x in left_out.excluded() if x.reason.partition(":")[0] in COMPRESSIONS}
     assert set(out) == set(COMPRESSIONS) - lossless and all(x.count > 0 for x in out.values())
     assert all("lets it compete" in x.reason and "points on" in x.reason for x in out.values())
     named = candidates(replace(free, compressions=("topk",)), Work(), Tally())
-    assert {s.compression for _, s in named} == {"topk"}
+    assert {s.gradient_exchange.compression for _, s in named} == {"topk"}
 
 
 def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) -> None:
@@ -233,21 +236,21 @@ def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) ->
         space,
         compressions=(),
         clusters=tuple(
-            replace(c, network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
+            c.changed(network=replace(c.network, bandwidth=replace(c.network.bandwidth, value=1e7)))
             for c in space.clusters[1:3]
         ),
     )
     found = plan(toy, slow, Goal("fastest"), why_not={"compression": "topk"})
-    assert found.best.strategy.compression != "topk" and found.asked is None
+    assert found.best.strategy.gradient_exchange.compression != "topk" and found.asked is None
     assert "measured -4.72 points on cifar10-terngrad with 8 workers; --max-loss 5 lets it compete" in found.why_not
-    own = found.best.strategy.compression
+    own = found.best.strategy.gradient_exchange.compression
     assert own != "dense" and "is unknown" in next(a for a in found.assumptions if f"Accuracy of {own}" in a)
     for one in (*found.ranking, *found.front):  # whatever is shown
-        other = one.strategy.compression
+        other = one.strategy.gradient_exchange.compression
         assert other == "dense" or sum(f"Accuracy of {other} " in a for a in found.assumptions) == 1
     for wide in (replace(slow, max_loss=5.0), replace(slow, compressions=("dense", "topk"))):
-        assert plan(toy, wide, Goal("fastest")).best.strategy.compression in ("topk", "powersgd")
-    assert plan(toy, replace(slow, max_loss=4.0), Goal("fastest")).best.strategy.compression != "topk"
+        assert plan(toy, wide, Goal("fastest")).best.strategy.gradient_exchange.compression in ("topk", "powersgd")
+    assert plan(toy, replace(slow, max_loss=4.0), Goal("fastest")).best.strategy.gradient_exchange.compression != "topk"
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
     assert "topk" not in slow.barred(Work(curve=curve, penalties={"topk": 1.3}))  # its price is known
 
@@ -288,7 +291,11 @@ def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_
     top = max(scores.values())
     own = best.prediction.samples_per_s / (PRICES[best.cluster.device.name] * best.cluster.world_size if goal.by_cost else 1)
     assert own >= top * (1 - TIE) / (1 + 2 * PLAIN)
-    plainest = [one for one in made if one[1].compression == "dense" and one[1].exchange == "allreduce"]
+    plainest = [
+        one
+        for one in made
+        if one[1].gradient_exchange.compression == "dense" and one[1].gradient_exchange.exchange == "allreduce"
+    ]
     for one in plainest:  # nothing as plain with a smaller batch is as good
         if one[1].bucket_bytes == free.buckets[0] and one[1].global_batch_size < best.strategy.global_batch_size:
             assert scores[id(one)] < own * (1 + 1e-9)
@@ -309,7 +316,7 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
     held = [
         s.global_batch_size
         for c, s in candidates(tight, Work(), Tally())
-        if s.grad_accum_steps == 1 and predict(toy, c, s).fits and c == found.best.cluster
+        if s.parallelism.micro_batches == 1 and predict(toy, c, s).fits and c == found.best.cluster
     ]
     assert found.best.strategy.global_batch_size <= max(held)
     assert any("does not fit in one micro step" in x.reason for x in found.excluded)
@@ -411,7 +418,7 @@ def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() 
     found = plan(net, space, Goal("cheapest"), work)
     assert found.considered > 100_000
     each = (time.process_time() - begin) / found.considered
-    one, begin = Strategy(world_size=8, global_batch_size=2048), time.process_time()
+    one, begin = Strategy.of(world_size=8, global_batch_size=2048), time.process_time()
     for _ in range(20):
         predict(net, cluster("A100", 8, 1), one)
     assert each < 0.1 * (time.process_time() - begin) / 20
@@ -423,8 +430,8 @@ def test_what_was_measured_changes_what_is_best(toy: Workload, space: Space) -> 
     p = before.prediction
     seen = [Observation(workload=toy, cluster=before.cluster, strategy=before.strategy, step_s=20 * p.step_time_s)] * 8
     learnt = learn(seen)
-    after = plan(toy, space, goal, work, prices=PRICES, correction=learnt)
+    after = plan(toy, space, goal, work, prices=PRICES, predictor=Predictor(correction=learnt))
     assert any("observed steps" in sentence for sentence in after.assumptions)
-    assert after.best.prediction == predict(toy, after.best.cluster, after.best.strategy, correction=learnt)
-    same = predict(toy, before.cluster, before.strategy, correction=learnt)
+    assert after.best.prediction == Predictor(correction=learnt).step(toy, after.best.cluster, after.best.strategy)
+    same = Predictor(correction=learnt).step(toy, before.cluster, before.strategy)
     assert after.best.time_s < before.time_s * same.step_time_s / p.step_time_s

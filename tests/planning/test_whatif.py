@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -19,7 +18,7 @@ from paceline.workload import workload
 
 RESNET = workload("resnet-50")
 TWO = cluster("V100", 8, 2, "10Gb/s")
-PLAIN = Strategy(world_size=16, global_batch_size=1024, precision="fp16")
+PLAIN = Strategy.of(world_size=16, global_batch_size=1024, precision="fp16")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_a_batch_that_does_not_divide_becomes_the_nearest_that_does() -> None:
 
 @given(batch=st.integers(1, 200), nodes=st.integers(1, 40), times=st.integers(1, 4))
 def test_no_legal_batch_is_nearer(batch: int, nodes: int, times: int) -> None:
-    before = Strategy(world_size=2, global_batch_size=2 * times * batch, grad_accum_steps=times)
+    before = Strategy.of(world_size=2, global_batch_size=2 * times * batch, grad_accum_steps=times)
     _, after, _ = apply([Change("nodes", "=", str(nodes))], cluster("V100", 2, 1, "10Gb/s"), before, "strong")
     legal = range(2 * nodes * times, 4 * (before.global_batch_size + nodes * times), 2 * nodes * times)
     off = abs(after.global_batch_size - before.global_batch_size)
@@ -133,11 +132,11 @@ def test_every_compression_says_what_is_known_of_its_accuracy(compression: str) 
 
 def test_the_optimizer_is_a_choice_and_yes_is_true() -> None:
     _, strategy, _ = apply([parse_change("optimizer=adam"), parse_change("recompute=true")], TWO, PLAIN, "strong")
-    assert strategy.optimizer == "adam" and strategy.recompute
+    assert strategy.optimizer == "adam" and strategy.parallelism.recompute
 
 
 def test_servers_come_with_their_exchange_and_go_with_another() -> None:
-    served = Strategy(world_size=16, global_batch_size=1024, exchange="parameter_server", servers=2)
+    served = Strategy.of(world_size=16, global_batch_size=1024, exchange="parameter_server", servers=2)
     for before, text, after in (
         (PLAIN, "servers=4", ("parameter_server", 4)),
         (served, "serversx2", ("parameter_server", 4)),
@@ -147,9 +146,9 @@ def test_servers_come_with_their_exchange_and_go_with_another() -> None:
         (served, "global-batch=2048", ("parameter_server", 2)),
     ):
         if text == "exchange=ring":
-            before = replace(before, compression="int8")
+            before = before.changed(compression="int8", exchange="parameter_server")
         _, strategy, _ = apply([parse_change(text)], TWO, before, "strong")
-        assert (strategy.exchange, strategy.servers) == after
+        assert (strategy.gradient_exchange.exchange, strategy.gradient_exchange.servers) == after
     found = whatif(RESNET, TWO, served, [parse_change("servers=4")])
     assert found.changes[0].speedup > 1, "less comes through each server's link"
     with pytest.raises(UserError, match="17 servers among 16 workers"):
@@ -158,7 +157,7 @@ def test_servers_come_with_their_exchange_and_go_with_another() -> None:
 
 def test_another_compression_comes_with_its_own_exchange() -> None:
     _, strategy, _ = apply([parse_change("compression=terngrad")], TWO, PLAIN, "strong")
-    assert (strategy.compression, strategy.exchange) == ("terngrad", "sharded")
+    assert (strategy.gradient_exchange.compression, strategy.gradient_exchange.exchange) == ("terngrad", "sharded")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ def test_another_compression_comes_with_its_own_exchange() -> None:
     ],
 )
 def test_what_changes_nothing_gains_exactly_nothing(nodes: int, text: str) -> None:
-    before = cluster("V100", 8, nodes, "10Gb/s"), replace(PLAIN, world_size=8 * nodes)
+    before = cluster("V100", 8, nodes, "10Gb/s"), PLAIN.changed(world_size=8 * nodes)
     (one,) = whatif(RESNET, *before, [parse_change(text)]).changes
     assert (one.speedup_low, one.speedup, one.speedup_high) == (1, 1, 1)
 

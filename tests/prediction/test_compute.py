@@ -26,7 +26,8 @@ from paceline.prediction.compute import (
 )
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.workload import catalogue
-from paceline.workload.layers import Operation, Workload
+from paceline.workload.layers import Operation
+from paceline.workload.table import Workload
 from prediction_toys import fact, make_cluster, make_workload
 
 

@@ -215,7 +215,7 @@ def test_hierarchical_reduces_inside_exchanges_between_gathers_inside():
 
 def test_a_switch_that_adds_saves_almost_half():
     place = make_cluster(8, 1)
-    adds = replace(place, intra_link=replace(place.intra_link, reduces=True))
+    adds = place.changed(intra_link=replace(place.intra_link, reduces=True))
     assert one(1e9, place, among=("ring",)) == pytest.approx(1.75 * 1e9 / 1e10 + 14 * 5e-6)
     assert one(1e9, adds) == pytest.approx(9 / 8 * 1e9 / 1e10 + 2 * 5e-6)
 

@@ -23,7 +23,7 @@ from paceline.workload import workload
 
 RESNET = workload("resnet-50")
 TWO = cluster("V100", 8, 2, "10Gb/s")
-PLAIN = Strategy(world_size=16, global_batch_size=1024, precision="fp16")
+PLAIN = Strategy.of(world_size=16, global_batch_size=1024, precision="fp16")
 VOID = {"meta", "br", "path", "use", "rect", "input", "img", "link", "circle", "line"}
 
 
@@ -58,7 +58,7 @@ def test_text_and_table_fit_eighty_columns(kind: str, answers: dict[str, tuple[s
 
 def test_the_money_of_an_upgrade_stays_and_what_does_not_fit_is_marked() -> None:
     """Long times, prices of five digits and titles beyond their column: every number stands by itself."""
-    wide = Strategy(world_size=8, global_batch_size=64)
+    wide = Strategy.of(world_size=8, global_batch_size=64)
     changes = [parse_change(t) for t in ("nodes+2", "network=10Gb/s", "network=8x InfiniBand HDR", "nodes+119")]
     found = whatif(workload("mpt-70b"), cluster("T4", 4, 2, "1Gb/s"), wide, changes, scaling="weak")
     table = whatif_table(found).splitlines()
@@ -73,7 +73,7 @@ def test_the_money_of_an_upgrade_stays_and_what_does_not_fit_is_marked() -> None
     small = whatif(
         workload("lenet5"),
         cluster("T4", 1, 1),
-        Strategy(world_size=1, global_batch_size=64),
+        Strategy.of(world_size=1, global_batch_size=64),
         [parse_change("global-batch=128")],
     )
     one = small.changes[0]

@@ -87,7 +87,7 @@ def test_long_names_are_cut_with_a_mark(name: str, kind: str, size: int) -> None
 
 
 def test_sizes_in_a_strategy_have_units() -> None:
-    text = strategy_text(Strategy(world_size=4, global_batch_size=64, compression="terngrad").to_json())
+    text = strategy_text(Strategy.of(world_size=4, global_batch_size=64, compression="terngrad").to_json())
     assert "first bucket 1.05 MB, bucket 26.2 MB" in text
     assert "world size 4, global batch size 64" in text and "bytes" not in text
     assert strategy_text({"workers": 2, "exchange": "", "lr": None, "odd_bytes": "many"}) == "workers 2, odd bytes many"

@@ -80,7 +80,7 @@ def test_groups_hold_four_megabytes_and_keep_every_tensor(counts):
 
 def test_only_messages_are_fused():
     ready = tensors(MIB, MIB, 30 * MIB, 5)
-    two = {e: Strategy(world_size=2, global_batch_size=2, exchange=e) for e in ("allreduce", "sharded")}
+    two = {e: Strategy.of(world_size=2, global_batch_size=2, exchange=e) for e in ("allreduce", "sharded")}
     made = {e: strategy.groups(ready[::-1], ready) for e, strategy in two.items()}
     assert [len(g.tensors) for g in made["allreduce"]] == [1, 2, 1]
     assert [len(g.tensors) for g in made["sharded"]] == [3, 1]

@@ -34,7 +34,7 @@ def train_lenet(
     part = Dataset(whole.name, whole.train_x[:samples], whole.train_y[:samples], whole.test_x, whole.test_y)
     result = {}
     for way in ways:
-        strategy = Strategy(
+        strategy = Strategy.of(
             world_size=workers, global_batch_size=BATCH, compression=way, first_bucket_bytes=CAP, bucket_bytes=CAP
         )
         model = wrap(build_model("lenet5", 0), strategy)

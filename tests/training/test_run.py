@@ -31,7 +31,7 @@ MODEL, DATA = "user_module:network", "user_module:samples"
 
 
 def job(out: Path | str, compression: str = "dense", optimizer: str = "momentum", workers: int = 3, **changes: Any) -> Job:
-    strategy = Strategy(world_size=workers, global_batch_size=24, compression=compression, optimizer=optimizer)
+    strategy = Strategy.of(world_size=workers, global_batch_size=24, compression=compression, optimizer=optimizer)
     return Job(**{"model": MODEL, "data": DATA, "strategy": strategy, "epochs": 3, "out": str(out), "seed": 6, **changes})
 
 
@@ -261,7 +261,7 @@ def test_an_unwritable_out_is_said_before_training(no_workers):
         ({"model": "user_module:not_a_network"}, "return a torch.nn.Module"),
         ({"model": "lenet5"}, ""),  # images of 28 x 28 are not rows of 29
         ({"data": "digit"}, "did you mean digits"),
-        ({"strategy": Strategy(world_size=3, global_batch_size=243)}, "give at most 240"),
+        ({"strategy": Strategy.of(world_size=3, global_batch_size=243)}, "give at most 240"),
     ],
     ids=["unknown network", "unknown function", "no module", "wrong samples", "unknown data", "too large a batch"],
 )
@@ -370,11 +370,11 @@ def test_a_job_comes_back_from_its_json(optimizer):
         ({"optimizer_options": {"momentum": 1.0}}, "momentum 1.0; give a number from 0 to less than 1"),
         ({"optimizer_options": {"weight_decay": -1.0}}, "weight decay -1.0; give 0 or a positive number"),
         ({"optimizer_options": {"weight_decay": float("nan")}}, "weight decay nan"),
-        ({"strategy": Strategy(world_size=2, global_batch_size=4, precision="bf16")}, "fp32, not bf16"),
-        ({"strategy": Strategy(world_size=2, global_batch_size=4, sharding="zero3")}, "cannot run sharding zero3"),
-        ({"strategy": Strategy(world_size=2, global_batch_size=4, recompute=True)}, "cannot run activation recomputation"),
-        ({"strategy": Strategy(world_size=2, global_batch_size=4, exchange="parameter_server", servers=2)}, "run 2 servers"),
-        ({"strategy": Strategy(world_size=2, global_batch_size=4, grad_accum_steps=2)}, "cannot run 2 micro steps"),
+        ({"strategy": Strategy.of(world_size=2, global_batch_size=4, precision="bf16")}, "fp32, not bf16"),
+        ({"strategy": Strategy.of(world_size=2, global_batch_size=4, sharding="zero3")}, "cannot run sharding zero3"),
+        ({"strategy": Strategy.of(world_size=2, global_batch_size=4, recompute=True)}, "cannot run activation recomputation"),
+        ({"strategy": Strategy.of(world_size=2, global_batch_size=4, exchange="parameter_server", servers=2)}, "run 2 servers"),
+        ({"strategy": Strategy.of(world_size=2, global_batch_size=4, grad_accum_steps=2)}, "cannot run 2 micro steps"),
     ],
     ids=str,
 )

@@ -36,7 +36,7 @@ def test_mlperf_counts_tpus_as_one_torus_and_a_batch_by_its_pieces() -> None:
     assert torus.network.bandwidth.value == 8 * torus.intra_link.bandwidth.value
     assert one.settings[0].strategy.precision == "bf16"
     split = case("mlperf", grad_accum="2")
-    assert split.settings[0].strategy.grad_accum_steps == 2 and split.step_s == pytest.approx(0.1)
+    assert split.settings[0].strategy.parallelism.micro_batches == 2 and split.step_s == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("round_", "said"), [("v1.1", "ssd"), ("v2.0", "retinanet"), ("v3.1", "retinanet")])
@@ -61,10 +61,13 @@ def test_pollux_sia() -> None:
 def test_tf_benchmarks() -> None:
     one = case("tf_benchmarks")
     (setting,) = one.settings
-    assert one.step_s == pytest.approx(2.0) and setting.strategy.exchange == "sharded"
+    assert one.step_s == pytest.approx(2.0) and setting.strategy.gradient_exchange.exchange == "sharded"
     assert setting.cluster.network.bandwidth.value == 1.25e9
     alone = case("tf_benchmarks", num_nodes="1", num_gpus="8", gpu="P100-SXM2-16GB", variable_update="parameter_server/cpu")
-    assert alone.settings[0].cluster.intra_link.kind == "pcie" and alone.settings[0].strategy.exchange == "allreduce"
+    assert (
+        alone.settings[0].cluster.intra_link.kind == "pcie"
+        and alone.settings[0].strategy.gradient_exchange.exchange == "allreduce"
+    )
     nccl = case("tf_benchmarks", num_nodes="1", num_gpus="8", gpu="P100-SXM2-16GB", variable_update="replicated/nccl")
     assert nccl.settings[0].cluster.intra_link.kind == "nvlink"
 
@@ -88,7 +91,7 @@ def test_nvidia_dle() -> None:
 def test_vtrain_keeps_data_parallel_rows() -> None:
     one = case("vtrain")
     assert one.step_s == 0.25 and one.workload.name == "gpt-12x1024"
-    assert one.settings[0].strategy.grad_accum_steps == 2 and one.samples == 64
+    assert one.settings[0].strategy.parallelism.micro_batches == 2 and one.samples == 64
     assert skip("vtrain", pp="2", dp="4").good is False
 
 
@@ -108,7 +111,11 @@ def test_llmfoundry() -> None:
     assert one.step_s == pytest.approx(2.0) and one.precision == "bf16"
     assert (setting.cluster.num_nodes, setting.cluster.network.bandwidth.value) == (2, 200e9)
     strategy = setting.strategy
-    assert (strategy.sharding, strategy.recompute, strategy.grad_accum_steps) == ("zero3", True, 2)
+    assert (strategy.parallelism.sharding, strategy.parallelism.recompute, strategy.parallelism.micro_batches) == (
+        "zero3",
+        True,
+        2,
+    )
     assert strategy.micro_batch_size == 4 and one.workload.sample == "sequence of 2048 tokens"
     assert case("llmfoundry", num_gpus="8").settings[0].cluster.num_nodes == 1
     assert skip("llmfoundry", act_cpu_offload="True").good and skip("llmfoundry", precision="int8").good

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from paceline.errors import UserError
 from paceline.models.bert import Bert
 from paceline.models.gpt2 import Gpt2
-from paceline.workload import Workload, trace, workload
+from paceline.workload import TransformerShape, Workload, trace, transformer, workload
 from paceline.workload.shapes import SHAPES
-from paceline.workload.transformer import TransformerShape, transformer
 
 FIELDS = ("flops", "bytes", "fixed_bytes", "ops")
 # Parameters of the released weights (Hugging Face), where no other source is said.

@@ -19,7 +19,7 @@ from typing import Any
 
 from paceline.calibration.constants import HIGH, LOW, TYPICAL
 from paceline.hardware import cluster as make_cluster
-from paceline.prediction import Prediction, predict
+from paceline.prediction import Prediction, Predictor
 from paceline.record import environment
 from paceline.strategy import Strategy
 from paceline.workload import workload
@@ -93,9 +93,9 @@ def one_step(
     facts, per_node = data["clusters"][place], data["gpus_per_node"]
     where = make_cluster(facts["device"], min(gpus, per_node), max(1, gpus // per_node), facts["network"])
     batch = gpus * data["nets"][net]["local_batch"]
-    strategy = Strategy(world_size=gpus, global_batch_size=batch, compression=how[0], exchange=how[1])
+    strategy = Strategy.of(world_size=gpus, global_batch_size=batch, compression=how[0], exchange=how[1])
     levels = (LOW.timed(factor), TYPICAL.timed(factor), HIGH.timed(factor))
-    return predict(workload(net), where, strategy, efficiencies=levels, overlap=overlap)
+    return Predictor(constants=levels, overlap=overlap).step(workload(net), where, strategy)
 
 
 def compute_factor(data: dict[str, Any], net: str) -> float:

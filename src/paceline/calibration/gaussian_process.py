@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from paceline.hardware.cluster import Cluster
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Array = NDArray[np.float64]
 AMPLITUDES = tuple(np.exp(np.linspace(-2.0, 1.0, 10)).tolist())
@@ -42,7 +42,8 @@ class Place:
     def of(cls, workload: Workload, cluster: Cluster, strategy: Strategy) -> Place:
         """Of a step."""
         several = cluster.num_nodes > 1
-        division = (strategy.precision, strategy.compression, strategy.exchange, strategy.sharding, strategy.recompute)
+        x, mesh = strategy.gradient_exchange, strategy.parallelism
+        division = (strategy.precision, x.compression, x.exchange, mesh.sharding, mesh.recompute)
         return cls(
             (workload.name, cluster.device.name, cluster.network.name if several else "", str(division)),
             (

@@ -18,7 +18,7 @@ from paceline.calibration.observation import Observation
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 STEPS = 24
 """Observed waits that a link's factors are fitted to, evenly thinned."""
@@ -53,7 +53,7 @@ class ObservedLinks:
         """The cluster with links as fast as observed; those on which nothing was observed stay as they are."""
         intra = slower(given.intra_link, self._inside(given))
         network = intra if given.num_nodes == 1 else slower(given.network, self._between(given))
-        return replace(given, intra_link=intra, network=network)
+        return given.changed(intra_link=intra, network=network)
 
     def _inside(self, given: Cluster) -> Factors:
         """Of the link inside a node, from steps on one node of the same device."""
@@ -64,7 +64,7 @@ class ObservedLinks:
 
         def changed(one: Cluster, factors: Factors) -> Cluster:
             link = slower(one.intra_link, factors)
-            return replace(one, intra_link=link, network=link)
+            return one.changed(intra_link=link, network=link)
 
         return self._found(key, alike, changed)
 
@@ -77,7 +77,7 @@ class ObservedLinks:
 
         def changed(one: Cluster, factors: Factors) -> Cluster:
             inside = slower(one.intra_link, self._inside(one))
-            return replace(one, intra_link=inside, network=slower(one.network, factors))
+            return one.changed(intra_link=inside, network=slower(one.network, factors))
 
         return self._found(key, alike, changed)
 

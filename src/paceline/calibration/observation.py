@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.record import RunRecord
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +31,10 @@ class Observation:
     @classmethod
     def of_record(cls, record: RunRecord, workload: Workload, cluster: Cluster) -> Observation:
         """What a run of ``workload`` on ``cluster`` measured."""
-        given: dict[str, Any] = {**record.strategy, "options": tuple(dict(record.strategy.get("options", {})).items())}
         return cls(
             workload=workload,
             cluster=cluster,
-            strategy=Strategy(**given),
+            strategy=Strategy.of(**record.strategy),
             step_s=record.step_time_s,
             sync_s=record.exposed_comm_s,
         )

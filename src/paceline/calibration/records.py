@@ -12,7 +12,6 @@ from paceline.calibration.observation import Observation
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.probe import cluster_from_json
 from paceline.record import RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy.strategy import Strategy
@@ -67,7 +66,7 @@ def is_probe(path: str | Path) -> bool:
 
 def _probed(path: Path) -> Cluster:
     try:
-        return cluster_from_json(json.loads(path.read_text(encoding="utf-8")))
+        return Cluster.from_json(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}", PROBE) from error
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -77,7 +76,7 @@ def _probed(path: Path) -> Cluster:
 def _runs(path: Path) -> list[Observation]:
     records = RunDir(path).read(partial=True).records
     found = [
-        Observation.of_record(record, workload(record.workload), cluster_from_json(record.cluster))
+        Observation.of_record(record, workload(record.workload), Cluster.from_json(record.cluster))
         for record in records.values()
         if record.cluster
     ]
@@ -107,7 +106,7 @@ def _observation(row: Row) -> Observation:
         return Observation(
             workload=workload(row.text("workload"), row.whole("seq_len")),
             cluster=cluster,
-            strategy=Strategy(
+            strategy=Strategy.of(
                 world_size=cluster.world_size,
                 global_batch_size=batch,
                 grad_accum_steps=whole("grad_accum"),

@@ -7,8 +7,8 @@
 32
 """
 
-from paceline.hardware.catalogue import cluster, device, devices, find, link, links, network
-from paceline.hardware.cluster import Cluster
+from paceline.hardware.catalogue import device, devices, find, link, links, network
+from paceline.hardware.cluster import Cluster, Level, cluster
 from paceline.hardware.device import BYTES_PER_ELEMENT, PRECISIONS, Device, Fact, Link, Precision
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Cluster",
     "Device",
     "Fact",
+    "Level",
     "Link",
     "Precision",
     "cluster",

@@ -10,8 +10,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from paceline.errors import UserError, unknown
-from paceline.hardware.cluster import Cluster
+from paceline.errors import unknown
 from paceline.hardware.device import Device, Fact, Link
 from paceline.units import format_bandwidth, parse_bandwidth
 
@@ -84,31 +83,6 @@ def network(text: str) -> Link:
     if re.match(r"\s*[0-9.]", text):
         return _ethernet(parse_bandwidth(text))
     raise unknown("network", text, _spoken(_link_index()), "or give a bandwidth per node such as 10Gb/s")
-
-
-def cluster(device_name: str, devices_per_node: int, num_nodes: int, network_text: str | None = None) -> Cluster:
-    """``num_nodes`` nodes of ``devices_per_node`` devices, from texts as ``device`` and ``network`` take them.
-
-    The link inside a node is the device's own. A single node needs no network; its ``network`` is then that link.
-
-    Raises:
-        UserError: unknown device or network, a count below 1, or several nodes without a network.
-    """
-    one = device(device_name)
-    intra_link = link(one.link)
-    if network_text is not None:
-        between = network(network_text)
-    elif num_nodes <= 1:
-        between = intra_link
-    else:
-        raise UserError(f"{num_nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
-    return Cluster(
-        device=one,
-        devices_per_node=devices_per_node,
-        num_nodes=num_nodes,
-        intra_link=intra_link,
-        network=between,
-    )
 
 
 def _fold(name: str) -> str:

@@ -1,11 +1,19 @@
-"""What a job runs on: devices in nodes, a link inside a node and a network between them."""
+"""What a job runs on: devices, and the levels of links that join them, from the package out to the pod."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
 
-from paceline.errors import UserError
-from paceline.hardware.device import Device, Link
+from paceline.errors import UserError, unknown
+from paceline.hardware.catalogue import device as device_named
+from paceline.hardware.catalogue import link as link_named
+from paceline.hardware.catalogue import network as network_named
+from paceline.hardware.device import Device, Fact, Link
 
 MOST_DEVICES = 1 << 20
 """Devices of a cluster that are predicted: a bound on time and memory, above any cluster that stands."""
@@ -13,40 +21,185 @@ MOST_IN_NODE = {"pcie": 16, "fabric": 64, "nvlink": 576, "ici": 9216}
 """Devices that one link inside a node joins at most: 16 GPUs of a PCIe host (AWS p2.16xlarge), 576 GPUs in a domain of NVLink
 switches (NVIDIA, GB200 NVL72), 9,216 chips of a TPU pod (Google, Ironwood, 2025); fabrics are taken to join eight boards of
 eight. Memory and loopback join what the machine has."""
+LEVELS = ("package", "node", "rack", "pod", "site")
+"""Names of levels, innermost first."""
+_COUNTED = re.compile(r"^\s*(?:(\d+)\s*[x×]\s*)?(?:(\d+)\s*[x×\s]\s*)?(\S.*?)\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """``size`` members of the level below (devices, for the innermost), joined by ``link``.
+
+    The link's bandwidth is per member, in one direction. ``name``: one of ``LEVELS``.
+    """
+
+    name: str
+    size: int
+    link: Link
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """``num_nodes`` equal nodes of ``devices_per_node`` devices.
-
-    Attributes:
-        intra_link: between devices of one node; its bandwidth is per device, one direction.
-        network: between nodes; its bandwidth is per node, one direction, shared by the node's devices.
+    """Equal devices in levels, innermost first: ``(Level("node", 8, nvlink), Level("pod", 4, infiniband))``.
 
     Raises:
-        UserError: a count below 1, or above what the link inside a node joins (``MOST_IN_NODE``) or ``MOST_DEVICES``.
+        UserError: no level, a level with another name or out of order, a size below 1, more devices than the innermost link
+            joins (``MOST_IN_NODE``) or than ``MOST_DEVICES``.
     """
 
     device: Device
-    devices_per_node: int
-    num_nodes: int
-    intra_link: Link
-    network: Link
+    levels: tuple[Level, ...]
 
     def __post_init__(self) -> None:
-        for name in ("devices_per_node", "num_nodes"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}", "give a whole number from 1 up")
-        most = MOST_IN_NODE.get(self.intra_link.kind, MOST_DEVICES)
-        if self.devices_per_node > most:
+        if not self.levels:
+            raise UserError(f"a cluster of {self.device.name} has no level", "give at least one, such as a node")
+        for level in self.levels:
+            if level.name not in LEVELS:
+                raise unknown("level of a cluster", level.name, LEVELS)
+            if type(level.size) is not int or level.size < 1:
+                raise UserError(f"a {level.name} of {level.size!r} members", "give a whole number from 1 up")
+        order = [LEVELS.index(level.name) for level in self.levels]
+        if order != sorted(set(order)):
+            raise UserError(f"levels {', '.join(level.name for level in self.levels)}", f"innermost first: {', '.join(LEVELS)}")
+        inside = self._tiers[0]
+        most = MOST_IN_NODE.get(inside.link.kind, MOST_DEVICES)
+        if inside.size > most:
             raise UserError(
-                f"{self.devices_per_node:,} devices in a node: {self.intra_link.name} joins at most {most:,}",
+                f"{inside.size:,} devices in a node: {inside.link.name} joins at most {most:,}",
                 "give fewer devices a node and more nodes",
             )
         if self.world_size > MOST_DEVICES:
             raise UserError(f"{self.world_size:,} devices are more than can be predicted", f"give at most {MOST_DEVICES:,}")
 
-    @property
+    @classmethod
+    def named(cls, text: str, network: str | None = None) -> Cluster:
+        """``2x8 A100`` (two nodes of eight), ``8 A100`` or ``A100``, with a ``network`` between nodes such as ``100Gb/s``.
+
+        The link inside a node is the device's own. A single node needs no network.
+
+        Raises:
+            UserError: unknown device or network, counts that are none, several nodes without a network.
+        """
+        if not isinstance(text, str):
+            raise UserError(f"cluster {text!r}", "give a text such as '2x8 A100', or a paceline.Cluster")
+        counted = _COUNTED.match(text)
+        if counted is None:
+            raise UserError("a cluster without a name", "give one such as '2x8 A100'")
+        outer, inner, name = counted.groups()
+        if outer is not None and inner is None:  # "8xA100": devices of one node
+            outer, inner = None, outer
+        if inner is not None and outer is None and _is_device(text):  # "2080 Ti" is a name
+            inner, name = None, text
+        return cluster(name, int(inner or 1), int(outer or 1), network)
+
+    @classmethod
+    def of_nodes(
+        cls, device: Device, devices_per_node: int, num_nodes: int, intra_link: Link, network: Link | None = None
+    ) -> Cluster:
+        """``num_nodes`` nodes of ``devices_per_node`` devices.
+
+        Args:
+            intra_link: between devices of one node, per device. ``network``: between nodes, per node, shared by its devices;
+                by default the link inside.
+        """
+        for name, count in (("devices_per_node", devices_per_node), ("num_nodes", num_nodes)):
+            if type(count) is not int or count < 1:
+                raise UserError(f"{name} is {count}", "give a whole number from 1 up")
+        outside = intra_link if network is None else network
+        return cls(device=device, levels=(Level("node", devices_per_node, intra_link), Level("pod", num_nodes, outside)))
+
+    def changed(self, **choices: Any) -> Cluster:
+        """The same with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link`` or ``network``."""
+        return Cluster.of_nodes(**{name: getattr(self, name) for name in _OF_NODES} | choices)
+
+    @cached_property
     def world_size(self) -> int:
-        """Number of data-parallel ranks when every device works."""
-        return self.devices_per_node * self.num_nodes
+        """Number of devices."""
+        return prod(level.size for level in self.levels)
+
+    @cached_property
+    def _tiers(self) -> tuple[Level, ...]:
+        """The levels as the exchange sees them: of more than two, neighbours of one link are one, and a single member none."""
+        if len(self.levels) <= 2:
+            return self.levels
+        tiers: list[Level] = []
+        for level in self.levels:
+            if level.size == 1:
+                continue
+            if tiers and tiers[-1].link == level.link:
+                tiers[-1] = replace(tiers[-1], size=tiers[-1].size * level.size)
+            else:
+                tiers.append(level)
+        if len(tiers) > 2:
+            kinds = ", ".join(f"{tier.link.name} in the {tier.name}" for tier in tiers)
+            raise UserError(f"a cluster of {len(tiers)} kinds of links ({kinds})", "two are predicted: join levels of one link")
+        return tuple(tiers) or self.levels[:1]
+
+    @property
+    def devices_per_node(self) -> int:
+        """Devices that the innermost link joins."""
+        return self._tiers[0].size
+
+    @property
+    def num_nodes(self) -> int:
+        """Groups of such devices."""
+        return self._tiers[1].size if len(self._tiers) > 1 else 1
+
+    @property
+    def intra_link(self) -> Link:
+        """Between devices of one node; bandwidth per device, one direction."""
+        return self._tiers[0].link
+
+    @property
+    def network(self) -> Link:
+        """Between nodes; bandwidth per node, one direction, shared by the node's devices. Of one node the link inside it."""
+        return self._tiers[-1].link
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cluster:
+        """From ``dataclasses.asdict`` of a cluster, written by this version or by one before levels."""
+        device = _facts(data["device"])
+        for rates in ("peak_flops", "matmul_flops"):
+            device[rates] = _facts(device[rates])
+        if "levels" not in data:
+            links = [Link(**_facts(data[name])) for name in ("intra_link", "network")]
+            return cls.of_nodes(Device(**device), data["devices_per_node"], data["num_nodes"], *links)
+        levels = (Level(level["name"], level["size"], Link(**_facts(level["link"]))) for level in data["levels"])
+        return cls(device=Device(**device), levels=tuple(levels))
+
+
+_OF_NODES = ("device", "devices_per_node", "num_nodes", "intra_link", "network")
+
+
+def cluster(device_name: str, devices_per_node: int, num_nodes: int, network_text: str | None = None) -> Cluster:
+    """``num_nodes`` nodes of ``devices_per_node`` devices, from texts as ``device`` and ``network`` take them.
+
+    The link inside a node is the device's own. A single node needs no network; its ``network`` is then that link.
+
+    Raises:
+        UserError: unknown device or network, a count below 1, or several nodes without a network.
+    """
+    device = device_named(device_name)
+    between = None if network_text is None else network_named(network_text)
+    if between is None and num_nodes > 1:
+        raise UserError(f"{num_nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
+    return Cluster.of_nodes(device, devices_per_node, num_nodes, link_named(device.link), between)
+
+
+def _is_device(text: str) -> bool:
+    try:
+        device_named(text)
+    except UserError:
+        return False
+    return True
+
+
+def _facts(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry with its numbers as facts and its lists as tuples."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, dict) and set(value) == {"value", "source", "date"}:
+            return Fact(**value)
+        return tuple(value) if isinstance(value, list) else value
+
+    return {name: read(value) for name, value in entry.items()}

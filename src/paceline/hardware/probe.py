@@ -12,7 +12,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -113,7 +113,7 @@ def probe_cluster(device: torch.device) -> Cluster:
 
     link = Link(name="measured link", kind="loopback", bandwidth=fact(rate), latency=fact(latency))
     cuda = device.type == "cuda"
-    memory = torch.cuda.get_device_properties(device).total_memory if cuda else _memory() / local
+    memory = torch.cuda.get_device_properties(device).total_memory if cuda else memory_bytes() / local
     here = Device(
         name=torch.cuda.get_device_name(device) if cuda else f"this machine ({cpu_name()}, {local} ranks)",
         kind="gpu" if cuda else "cpu",
@@ -123,28 +123,11 @@ def probe_cluster(device: torch.device) -> Cluster:
         memory_bandwidth=fact(bandwidth),
         link=link.name,
     )
-    return Cluster(device=here, devices_per_node=local, num_nodes=ranks // local, intra_link=link, network=link)
+    return Cluster.of_nodes(here, local, ranks // local, link, link)
 
 
-def cluster_from_json(data: Mapping[str, Any]) -> Cluster:
-    """The cluster that ``main`` wrote (``dataclasses.asdict`` of it)."""
-
-    def facts(entry: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: read(v) for k, v in entry.items()}
-
-    def read(value: Any) -> Any:
-        if isinstance(value, dict) and set(value) == {"value", "source", "date"}:
-            return Fact(**value)
-        return tuple(value) if isinstance(value, list) else value
-
-    device = facts(data["device"])
-    for rates in ("peak_flops", "matmul_flops"):
-        device[rates] = facts(device[rates])
-    links = {name: Link(**facts(data[name])) for name in ("intra_link", "network")}
-    return Cluster(device=Device(**device), devices_per_node=data["devices_per_node"], num_nodes=data["num_nodes"], **links)
-
-
-def _memory() -> float:
+def memory_bytes() -> float:
+    """Memory of this machine, in bytes."""
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 

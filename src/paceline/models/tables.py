@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
 from paceline.models import REGISTRY, model
-from paceline.workload.layers import Workload
-from paceline.workload.trace import trace
+from paceline.workload import trace
+from paceline.workload.table import Workload
 
 ZOO = Path(__file__).parents[1] / "workload" / "zoo"
 
@@ -43,13 +42,10 @@ def render(workload: Workload) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write every table, or with ``--check`` name those that differ. Returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when a table is out of date")
-    parser.add_argument("names", nargs="*", help="the networks; all of them when none is named")
-    options = parser.parse_args(arguments)
-    check, stale = options.check, []
-    for name in options.names or REGISTRY:
+    """Write the tables of the named networks, or all; with ``--check`` only name those that differ. Returns the exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    check, stale = "--check" in given, []
+    for name in [word for word in given if word != "--check"] or REGISTRY:
         path, text = ZOO / f"{name}.json", render(fresh(name))
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)

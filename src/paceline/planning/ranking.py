@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.calibration.uncertainty import Z80
+from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.errors import UserError
 from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
-from paceline.planning.evaluate import log_spread
 from paceline.planning.goal import Array, Goal
 from paceline.planning.space import Candidate, Tally
 from paceline.planning.strategy_text import describe, difference
 from paceline.planning.training_target import Work
-from paceline.prediction import Prediction
+from paceline.prediction import Predictor
 from paceline.strategy import BUCKET_BYTES, Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 FRONT = 12
 """Points of the front that are predicted whole; it is thinned evenly where it has more."""
@@ -50,12 +49,12 @@ class Table:
     time_s: Array
     usd: Array
     known: NDArray[np.bool_]
-    predict: Callable[..., Prediction]
+    predictor: Predictor
 
     def choice(self, index: int, best: Choice | None = None) -> Choice:
         """The whole prediction of one; ``best``: what its reason is told against."""
         cluster, strategy = self.made[index]
-        p = self.predict(self.workload, cluster, strategy)
+        p = self.predictor.step(self.workload, cluster, strategy)
         samples = self.work.samples(strategy)
         time = p.step_time_s * samples / strategy.global_batch_size
         of_samples = self.work.spread(strategy.global_batch_size)
@@ -91,13 +90,13 @@ def table_of(
     prices: Mapping[str, Price | None],
     made: Sequence[Candidate],
     step_s: Array,
-    predictor: Callable[..., Prediction],
+    predictor: Predictor,
 ) -> Table:
     """Seconds and dollars of the whole work with each of ``made``, whose steps take ``step_s`` seconds."""
     steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])
     rate = {name: one.usd_per_device_hour / 3600 if one else math.nan for name, one in prices.items()}
     dollars = np.array([rate[c.device.name] * c.world_size for c, _ in made])
-    known = np.array([work.known(s.compression) for _, s in made])
+    known = np.array([work.known(s.gradient_exchange.compression) for _, s in made])
     return Table(workload, work, goal, prices, made, step_s, step_s * steps, step_s * steps * dollars, known, predictor)
 
 
@@ -189,8 +188,9 @@ def _wide(goal: Goal, value: float) -> str:
 
 def _detours(s: Strategy) -> int:
     """Choices that are off the plain way."""
-    others = (s.exchange != "allreduce" and s.compression == "dense", s.bucket_bytes != BUCKET_BYTES, s.grad_accum_steps > 1)
-    return sum((s.compression != "dense", s.sharding != "ddp", s.recompute, *others))
+    x, mesh = s.gradient_exchange, s.parallelism
+    others = (x.exchange != "allreduce" and x.compression == "dense", s.bucket_bytes != BUCKET_BYTES, mesh.micro_batches > 1)
+    return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute, *others))
 
 
 def distinct(order: Sequence[int], made: Sequence[Candidate]) -> list[int]:
@@ -198,7 +198,17 @@ def distinct(order: Sequence[int], made: Sequence[Candidate]) -> list[int]:
     first: dict[tuple[object, ...], int] = {}
     for i in order:
         c, s = made[i]
-        first.setdefault((c.device.name, c.world_size, s.global_batch_size, s.precision, s.compression, s.sharding), i)
+        first.setdefault(
+            (
+                c.device.name,
+                c.world_size,
+                s.global_batch_size,
+                s.precision,
+                s.gradient_exchange.compression,
+                s.parallelism.sharding,
+            ),
+            i,
+        )
     return list(first.values())
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.space import worlds
-from paceline.prediction import Prediction, predict
+from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 
 
-def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Any = predict) -> dict[str, list[Prediction]]:
+def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Predictor) -> dict[str, list[Prediction]]:
     """Predictions from one device to twice those of ``cluster``: with the micro batch kept, and with the global batch kept.
 
     A line of fewer than two points is left out, as where the global batch does not divide.
@@ -32,28 +31,27 @@ def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor:
 
 
 def _at(
-    workload: Workload, cluster: Cluster, strategy: Strategy, local: int, nodes: int, kind: str, predictor: Any
+    workload: Workload, cluster: Cluster, strategy: Strategy, local: int, nodes: int, kind: str, predictor: Predictor
 ) -> Prediction | None:
     """The same strategy there; on one device nothing is exchanged. None where it is not legal."""
     n = local * nodes
     batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size
-    some = replace(cluster, devices_per_node=local, num_nodes=nodes)
+    some = cluster.changed(devices_per_node=local, num_nodes=nodes)
     for way in _ways(strategy, local, nodes):
         try:
-            here = replace(way, world_size=n, global_batch_size=batch, servers=min(way.servers, n))
-            p: Prediction = predictor(workload, some, here)
+            here = way.changed(world_size=n, global_batch_size=batch, servers=min(way.gradient_exchange.servers, n))
+            return predictor.step(workload, some, here)
         except UserError:
             continue
-        return p
     return None
 
 
 def _ways(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
     """The strategy, or without what makes no sense on so few."""
-    if strategy.exchange == "hierarchical":
+    if strategy.gradient_exchange.exchange == "hierarchical":
         if local > 1 and nodes > 1:
-            yield replace(strategy, ranks_per_node=local)
-        yield replace(strategy, exchange="", ranks_per_node=1)
+            yield strategy.changed(ranks_per_node=local)
+        yield strategy.changed(exchange="", ranks_per_node=1)
     else:
         yield strategy
 

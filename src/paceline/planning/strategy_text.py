@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster, device
 from paceline.planning.space import Candidate, Tally
-from paceline.prediction import predict
+from paceline.prediction import Predictor
 from paceline.prediction.exchange_plan import blocks
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.units import format_bytes, format_gib, format_seconds, parse_bytes
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 if TYPE_CHECKING:
     from paceline.planning.choice import Choice
@@ -117,7 +116,7 @@ def matches(one: Candidate, wanted: Wanted) -> bool:
     """Whether a candidate has every choice that is wanted."""
     cluster, strategy = one
     here = {"device": cluster.device.name, "nodes": cluster.num_nodes}
-    return all((here[k] if k in here else getattr(strategy, _FIELDS[k])) == v for k, v in wanted.items())
+    return all((here[k] if k in here else strategy.choice(_FIELDS[k])) == v for k, v in wanted.items())
 
 
 def describe(cluster: Cluster, s: Strategy) -> str:
@@ -125,11 +124,12 @@ def describe(cluster: Cluster, s: Strategy) -> str:
     many = f"{cluster.num_nodes} x {cluster.devices_per_node}" if cluster.num_nodes > 1 else f"{cluster.devices_per_node}"
     parts = [f"{many} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
     if s.world_size > 1:
-        way = s.exchange if s.servers == 1 else f"{s.exchange} of {s.servers}"
-        parts.append(s.sharding if s.sharding != "ddp" else f"{s.compression} over {way}")
-    if s.grad_accum_steps > 1:
-        parts.append(f"{s.grad_accum_steps} micro steps")
-    if s.recompute:
+        x = s.gradient_exchange
+        served = f"{x} of {x.servers}" if x.servers > 1 else str(x)
+        parts.append(s.parallelism.sharding if s.parallelism.sharding != "ddp" else served)
+    if s.parallelism.micro_batches > 1:
+        parts.append(f"{s.parallelism.micro_batches} micro steps")
+    if s.parallelism.recompute:
         parts.append("recomputing")
     if s.bucket_bytes != BUCKET_BYTES:
         parts.append(f"buckets of {format_bytes(s.bucket_bytes)}")
@@ -158,7 +158,13 @@ def _more(ratio: float, more: str, less: str) -> str:
 
 
 def illegal(
-    wanted: Wanted, best: Choice, workload: Workload, clusters: Sequence[Cluster], left_out: Tally, barred: Mapping[str, str]
+    wanted: Wanted,
+    best: Choice,
+    workload: Workload,
+    clusters: Sequence[Cluster],
+    left_out: Tally,
+    barred: Mapping[str, str],
+    predictor: Predictor,
 ) -> str:
     """Why no candidate has these choices: the best with them is not legal, does not fit, was ``barred`` for its compression's
     accuracy (reason by compression), or was not asked to be tried. ``clusters``: those that were."""
@@ -167,8 +173,6 @@ def illegal(
         fields = {"exchange": "parameter_server", **fields}
     if (fields.get("compression", "dense") != "dense" or "servers" in fields) and "sharding" not in fields:
         fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients: another choice, not the one asked about
-    if fields.get("compression", best.strategy.compression) != best.strategy.compression and "exchange" not in fields:
-        fields["exchange"] = ""
     if "servers" not in fields and "exchange" in fields:
         fields["servers"] = 1
     cluster = best.cluster
@@ -184,21 +188,21 @@ def illegal(
     if "nodes" in wanted:
         if int(str(wanted["nodes"])) > (most := max(c.num_nodes for c in clusters)):
             return f"{wanted['nodes']} nodes is above --max-nodes {most}."
-        cluster = replace(cluster, num_nodes=int(str(wanted["nodes"])))
+        cluster = cluster.changed(num_nodes=int(str(wanted["nodes"])))
         fields["world_size"] = cluster.world_size
     if "workers" not in wanted:
         fields["world_size"] = cluster.world_size
     try:
-        strategy = replace(best.strategy, **fields)  # type: ignore[arg-type]
-        p = predict(workload, cluster, strategy)
+        strategy = best.strategy.changed(**fields)
+        p = predictor.step(workload, cluster, strategy)
     except UserError as error:
         return f"{title} does not exist: {str(error).rstrip('.?')}."
     if not p.fits:
         missing = format_gib(p.memory_bytes - cluster.device.memory.value)
         return f"{title} does not fit: {missing} are missing with {describe(cluster, strategy)}."
-    if barred_for := barred.get(strategy.compression):
+    if barred_for := barred.get(strategy.gradient_exchange.compression):
         rate = p.samples_per_s / best.prediction.samples_per_s
-        pace = f"over {strategy.exchange} it would train {rate:.3g}x the best's samples a second"
+        pace = f"over {strategy.gradient_exchange.exchange} it would train {rate:.3g}x the best's samples a second"
         return f"{title} is left out: {pace}, but {barred_for}."
     tried = "; ".join(x.reason for x in left_out.excluded()[:2])
     return f"{title} is outside of what was tried ({tried})." if tried else f"{title} is outside of what was tried."

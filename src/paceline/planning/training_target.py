@@ -48,7 +48,7 @@ class Work:
         """
         if self.curve is None:
             return self.total
-        return self.curve.samples(strategy.global_batch_size) * self.penalties.get(strategy.compression, 1.0)
+        return self.curve.samples(strategy.global_batch_size) * self.penalties.get(strategy.gradient_exchange.compression, 1.0)
 
     @property
     def largest_batch(self) -> float:
@@ -86,10 +86,10 @@ class Work:
             said = (*said, TUNED)
         if self.recipes and (seen := self.recipes.of_curve) not in ("", strategy.optimizer):
             said = (*said, f"Samples and critical batch are of runs with {seen}; {strategy.optimizer} may take others.")
-        if strategy.compression in self.penalties and self.curve:
-            given = self.penalties[strategy.compression]
-            return (*said, f"{strategy.compression} is given to take {given:g} times the samples.")
-        if self.curve is None and strategy.compression != "dense":
+        if strategy.gradient_exchange.compression in self.penalties and self.curve:
+            given = self.penalties[strategy.gradient_exchange.compression]
+            return (*said, f"{strategy.gradient_exchange.compression} is given to take {given:g} times the samples.")
+        if self.curve is None and strategy.gradient_exchange.compression != "dense":
             return (*said, "The time is that of equal samples, not of equal accuracy.")
         return said
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paceline import hardware
-from paceline.calibration.uncertainty import Z80
+from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.errors import UserError, unknown
 from paceline.hardware import Cluster, Link
 from paceline.hardware.prices import price
-from paceline.planning.evaluate import log_spread
 from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
 from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
 from paceline.planning.training_target import MILLION
-from paceline.prediction import Prediction, predict
+from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.units import parse_bytes
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Scaling = Literal["strong", "weak"]
 OF_CLUSTER = ("nodes", "devices-per-node", "network", "device")
@@ -181,13 +180,14 @@ def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scali
         if scaled == "weak":
             fields["global_batch_size"] = strategy.global_batch_size * n // before
         elif scaled == "strong":
-            shares = n * fields.get("grad_accum_steps", strategy.grad_accum_steps)
+            shares = n * fields.get("grad_accum_steps", strategy.parallelism.micro_batches)
             fields["global_batch_size"] = _nearest_multiple(strategy.global_batch_size, shares)
-    if strategy.exchange == "hierarchical" and "exchange" not in fields:
+    if strategy.gradient_exchange.exchange == "hierarchical" and "exchange" not in fields:
         fields["ranks_per_node"] = cluster.devices_per_node
-    after = replace(strategy, world_size=n, **fields)
-    if cluster.num_nodes == 1 and (after.exchange, after.compression) == ("hierarchical", "dense"):
-        after = replace(after, exchange="allreduce", ranks_per_node=1)
+    after = strategy.changed(world_size=n, **fields)
+    x = after.gradient_exchange
+    if cluster.num_nodes == 1 and (x.exchange, x.compression) == ("hierarchical", "dense"):
+        after = after.changed(exchange="allreduce", ranks_per_node=1)
     return cluster, after, scaled
 
 
@@ -213,27 +213,27 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
         many = _number(change, cluster.num_nodes)
         if many > 1 and cluster.num_nodes == 1 and cluster.network == cluster.intra_link:
             raise UserError(f"{many} nodes have no network", "name one with --network")
-        return replace(cluster, num_nodes=many)
+        return cluster.changed(num_nodes=many)
     if change.name == "devices-per-node":
-        return replace(cluster, devices_per_node=_number(change, cluster.devices_per_node))
+        return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
     if change.name == "network":
-        return replace(cluster, network=hardware.network(change.value))
+        return cluster.changed(network=hardware.network(change.value))
     one = hardware.device(change.value)
-    return replace(cluster, device=one, intra_link=hardware.link(one.link))
+    return cluster.changed(device=one, intra_link=hardware.link(one.link))
 
 
 def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
     """What a change sets in the strategy; another compression goes by its own exchange and options, servers by theirs."""
     field, value = OF_STRATEGY[change.name], change.value
     if change.name in NUMBERS:
-        given = {field: _number(change, getattr(strategy, field))}
+        given = {field: _number(change, strategy.choice(field))}
         return {**given, "exchange": "parameter_server"} if change.name == "servers" else given
     if change.name == "bucket":
         return {field: int(parse_bytes(value))}
     if change.name == "recompute":
         return {field: yes_or_no("recompute", value)}
     alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
-    return {field: value, **({"exchange": "", "options": ()} if change.name == "compression" else {}), **alone}
+    return {field: value, **alone}
 
 
 def whatif(
@@ -244,7 +244,7 @@ def whatif(
     *,
     scaling: Scaling = "strong",
     prices: Mapping[str, float] | None = None,
-    predictor: Any = predict,
+    predictor: Predictor = ORDINARY,
 ) -> WhatIf:
     """Predict the base, each change by itself, and all together.
 
@@ -259,11 +259,11 @@ def whatif(
         raise UserError("nothing is changed", "give --change nodes+1 or --change network=100Gb/s")
     epoch = epoch_samples(workload.name)
     amount = epoch or MILLION
-    base = predictor(workload, cluster, strategy)
+    base = predictor.step(workload, cluster, strategy)
 
     def outcome(title: str, some: Sequence[Change]) -> Outcome:
         c, s, scaled = apply(some, cluster, strategy, scaling)
-        p = predictor(workload, c, s) if some else base
+        p = predictor.step(workload, c, s) if some else base
         one = price(c.device.name, prices)
         hourly = one.usd_per_device_hour * c.world_size if one else math.nan
         ratio = p.samples_per_s / base.samples_per_s
@@ -271,7 +271,7 @@ def whatif(
         spreads = log_spread(base.low_s, base.high_s), log_spread(p.low_s, p.high_s)
         factor = 1.0 if _unchanged(p, base) else math.exp(Z80 * ratio_spread(*spreads, shared))
         low, high = ratio / factor, ratio * factor
-        if (replace(c, network=cluster.network), s) == (cluster, strategy):  # what is known of a link alone bounds its gain
+        if (c.changed(network=cluster.network), s) == (cluster, strategy):  # what is known of a link alone bounds its gain
             low = max(low, min(1.0, ratio)) if _no_worse(c.network, cluster.network) else low
             high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high
         usd = hourly * amount / p.samples_per_s / 3600
@@ -315,7 +315,7 @@ def _no_worse(link: Link, than: Link) -> bool:
 def _batch_note(after: Strategy, before: Strategy, scaled: str) -> str:
     if scaled != "strong" or after.global_batch_size == before.global_batch_size:
         return ""
-    times = f" in {after.grad_accum_steps} micro steps" if after.grad_accum_steps > 1 else ""
+    times = f" in {after.parallelism.micro_batches} micro steps" if after.parallelism.micro_batches > 1 else ""
     return (
         f"global batch {after.global_batch_size} instead of {before.global_batch_size}, which does not divide among "
         f"{after.world_size} workers{times}"

@@ -5,6 +5,7 @@ Costs come from the catalogue by roofline and alpha-beta, or from a calibration 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import NormalDist
@@ -18,16 +19,15 @@ from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.compute import Seconds, layer_seconds, memory_rate, optimizer_seconds
+from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
 from paceline.prediction.exchange_plan import Array, ExchangePlan, Job, Work, blocks
 from paceline.prediction.network import phase_seconds
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.phase import Phase
-from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Resource = Literal[
     "compute", "memory bandwidth", "launch overhead", "network", "intra-node link", "codec", "stragglers", "input pipeline"
@@ -119,6 +119,21 @@ class ExchangeSeconds:
         gathers = self.gathers * np.where(self.gathers_network, between, inside)
         return priced(self.plan, pieces, self.network, gathers, self.gathers_network)
 
+    def without(self, resources: Collection[Resource]) -> ExchangeSeconds:
+        """The same where ``network``, ``intra-node link`` or ``codec`` cost no time."""
+        if not {"network", "intra-node link", "codec"} & set(resources):
+            return self
+        near, far = ("intra-node link" in resources, "network" in resources)
+        pieces = np.where(self.plan.codec, "codec" in resources, np.where(self.network, far, near))
+        gathers = np.where(self.gathers_network, far, near)
+        return priced(
+            self.plan,
+            np.where(pieces, 0.0, self.pieces),
+            self.network,
+            np.where(gathers, 0.0, self.gathers),
+            self.gathers_network,
+        )
+
     def busy(self, lane: Literal["network", "codec"]) -> float:
         """Seconds that a lane works in one step."""
         times = self.plan.strategy.exchanges_per_step
@@ -160,35 +175,6 @@ class StepCosts:
     overlap_penalty: float = 0.0
 
 
-def catalogue_costs(
-    workload: Workload,
-    cluster: Cluster,
-    strategy: Strategy,
-    plan: ExchangePlan,
-    efficiency: Efficiency,
-    passes: tuple[Seconds, Seconds] | None = None,
-) -> StepCosts:
-    """Costs from datasheet numbers. Raises UserError for a precision that the device does not have.
-
-    Args:
-        passes: forward and backward, where they are known already.
-    """
-    if passes is None:
-        passes = layer_seconds(workload, strategy.micro_batch_size, strategy.precision, cluster.device, efficiency)
-    forward, backward = passes
-    again, share = run_again(workload, strategy.recompute, forward.total)
-    return StepCosts(
-        forward,
-        backward,
-        again,
-        share,
-        slowest(strategy.world_size, efficiency),
-        update_seconds(workload, strategy, plan, cluster.device, efficiency),
-        exchange_seconds(plan, cluster, efficiency),
-        efficiency.overlap_penalty,
-    )
-
-
 def run_again(workload: Workload, recompute: bool, forward: Array) -> tuple[Array, Array]:
     """Seconds in front of each layer's backward pass, and which layers are run again: a block's all at once, in front of its
     last layer's."""
@@ -212,7 +198,10 @@ def update_seconds(
 ) -> tuple[float, float]:
     """Seconds of the update on one worker, memory and launches: of its share of the weights, every tensor's under FSDP 2,
     whole ones under ZeRO-1."""
-    level, workers = SHARDINGS[strategy.sharding], strategy.world_size if SHARDINGS[strategy.sharding].optimizer else 1
+    level, workers = (
+        strategy.parallelism.shares,
+        strategy.world_size if strategy.parallelism.shares.optimizer else 1,
+    )
     tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
     own = ceil(workload.num_parameters / workers)
     return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
@@ -297,14 +286,14 @@ def calibrated_costs(
     """
     for name, given, wanted in (
         ("workload", calibration.workload, workload.name),
-        ("compression", calibration.compression, strategy.compression),
+        ("compression", calibration.compression, strategy.gradient_exchange.compression),
     ):
         if given != wanted:
             raise UserError(f"the calibration is of {name} {given!r}, not {wanted!r}", "calibrate again for this one")
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()
     backward = calibration.backward_s * grown / base.backward.total.sum()
-    workers = strategy.world_size if SHARDINGS[strategy.sharding].optimizer else 1
+    workers = strategy.world_size if strategy.parallelism.shares.optimizer else 1
     update = calibration.optimizer_s / workers / sum(base.optimizer)
     return replace(
         base,

@@ -19,9 +19,9 @@ from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.exchange import Traffic
 from paceline.strategy.formats import FP32, Level
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.sharding import SHARDINGS, block
+from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -176,29 +176,25 @@ def exchange_plan(
 def plan_key(strategy: Strategy) -> Hashable:
     """What decides a strategy's exchange: two with the same key have the same plan."""
     s = strategy
-    zero = SHARDINGS[s.sharding].weights
+    zero = s.parallelism.shares.weights
     return (
         s.world_size,
-        s.compression,
-        s.exchange,
-        s.options,
-        s.ranks_per_node,
-        s.compress_pull,
-        s.servers,
+        s.gradient_exchange,
         s.first_bucket_bytes,
         s.bucket_bytes,
-        s.sharding,
+        s.parallelism.sharding,
         s.precision if zero else "",
-        s.grad_accum_steps if zero else 1,
+        s.parallelism.micro_batches if zero else 1,
     )
 
 
 def _partition_of(workload: Workload, s: Strategy) -> Partition:
     """Nothing for one worker whose weights are not shared out."""
-    level = SHARDINGS[s.sharding]
+    level = s.parallelism.shares
     sized = s.first_bucket_bytes, s.bucket_bytes
     alone = s.world_size == 1 and not level.weights
-    key = "partition", alone, level.weights, s.compression, s.options, s.exchange == "allreduce", sized
+    x = s.gradient_exchange
+    key = "partition", alone, level.weights, x.compression, x.options, x.dense_rule, x.exchange == "allreduce", sized
 
     def make() -> Partition:
         made = [] if alone else s.partition(workload.parameters, workload.ready_order)
@@ -223,7 +219,7 @@ def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: 
     codec = np.array([isinstance(p.what, Job) for p in flat], dtype=np.bool_)
     chunked = np.array([p.part == "chunked" for p in flat], dtype=np.bool_)
     rows = load_rows([p.what if isinstance(p.what, Phase) else None for p in flat], devices_per_node)[order]
-    names = SHARDINGS[strategy.sharding].gathers if parts.layers else ()
+    names = strategy.parallelism.shares.gathers if parts.layers else ()
     fetched = [load_rows([some[i] for some in gathering], devices_per_node)[parts.index] for i in range(len(names))]
     jobs = [_job_row(piece.what) for piece in flat]
     return ExchangePlan(
@@ -286,9 +282,9 @@ def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
     A chunk holds what the busiest rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has
     room for its worst case.
     """
-    if SHARDINGS[strategy.sharding].weights:
+    if strategy.parallelism.shares.weights:
         return 0
-    if strategy.exchange == "allreduce":
+    if strategy.gradient_exchange.exchange == "allreduce":
         sent = sum(max(phase.sizes) for phase in traffic.phases)
         return sent if sent != FP32.push_bytes(plan.elements) else 0
     chunks = -(-traffic.chunks // IN_FLIGHT) or 1

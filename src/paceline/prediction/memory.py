@@ -9,9 +9,8 @@ from __future__ import annotations
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
 from paceline.prediction.exchange_plan import ExchangePlan, blocks
 from paceline.strategy.optimizer import OPTIMIZERS
-from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 RESERVE = 1.5 * 2**30
 """Bytes of a device that is no CPU which training cannot have: about half a GiB each for the CUDA context with its loaded
@@ -24,9 +23,10 @@ FP8_COPIES = 2  # bytes a weight: it and its transpose
 def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device) -> dict[str, float]:
     """Bytes by purpose on the device that needs most: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
+    of_sample = sample_bytes(workload, strategy.precision, strategy.parallelism.recompute)
     return {
         **fixed_bytes(workload, strategy, plan),
-        **{name: size * micro for name, size in sample_bytes(workload, strategy.precision, strategy.recompute).items()},
+        **{name: size * micro for name, size in of_sample.items()},
         "reserve": reserve_bytes(device),
     }
 
@@ -46,7 +46,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     under ``zero3`` two units of them, at the width of the precision; so are two units' gradients. Frozen weights are held at
     that width alone, shared out only where the trained ones are.
     """
-    level, workers, whole = SHARDINGS[strategy.sharding], strategy.world_size, 4.0 * workload.num_parameters
+    level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
     width = BYTES_PER_ELEMENT[strategy.precision]
     copies = FP8_COPIES if strategy.precision == "fp8" else 0
     weights = whole + ((width + copies) * workload.num_parameters if width < 4 else 0)
@@ -54,7 +54,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     if level.weights:
         units = sorted((width * plan.elements).tolist(), reverse=True)
         weights = whole / workers
-        held = sum(units if strategy.sharding == "zero2" else units[:GATHERED])
+        held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
         gathered = sum(units[:GATHERED]) + held * (1 + copies / width)
     ddp = plan.count > 0 and not level.weights
     return {

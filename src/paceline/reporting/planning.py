@@ -223,7 +223,7 @@ def verdict(one: Outcome, base: Outcome) -> str:
         said.append(f"weak scaling: the global batch grows to {one.strategy.global_batch_size}, which may need more epochs")
     elif one.scaling:
         said.append(f"the global batch is {one.strategy.global_batch_size}, as given")
-    if one.strategy.compression != base.strategy.compression:
+    if one.strategy.gradient_exchange.compression != base.strategy.gradient_exchange.compression:
         said.append("for equal samples, not equal accuracy, of which is said below what is known")
     if lacking := _lacking(one):
         said.append(lacking)

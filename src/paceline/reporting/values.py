@@ -105,6 +105,15 @@ def accuracy_of(run: Metrics) -> float:
     return run.accuracy if isinstance(run, RunRecord) else math.nan
 
 
+_USUAL: Mapping[str, object] = {
+    **dict.fromkeys(("tensor", "pipeline", "context", "expert", "ranks_per_node", "servers", "grad_accum_steps"), 1),
+    "compress_pull": True,
+    "sharding": "ddp",
+    "recompute": False,
+}
+"""Choices of a strategy that are not shown where they have this value."""
+
+
 def strategy_text(strategy: Mapping[str, object]) -> str:
     """``compression terngrad, exchange allreduce, workers 4, bucket 26.2 MB``: every choice that was made."""
 
@@ -112,18 +121,11 @@ def strategy_text(strategy: Mapping[str, object]) -> str:
         if name.endswith("_bytes") and isinstance(value, int | float):
             return f"{clean(name.removesuffix('_bytes')).replace('_', ' ')} {size(value)}"
         if isinstance(value, Mapping):
+            value = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in value.items() if v != []}
             return ", ".join(choice(str(k), f"{v:g}" if isinstance(v, float) else v) for k, v in value.items())
         return f"{clean(name).replace('_', ' ')} {clean(value)}"
 
-    usual = {
-        "ranks_per_node": 1,
-        "compress_pull": True,
-        "servers": 1,
-        "grad_accum_steps": 1,
-        "sharding": "ddp",
-        "recompute": False,
-    }
-    shown = {k: v for k, v in strategy.items() if v not in (None, "", {}) and (k not in usual or v != usual[k])}
+    shown = {k: v for k, v in strategy.items() if v not in (None, "", {}) and not (k in _USUAL and v == _USUAL[k])}
     return ", ".join(choice(k, v) for k, v in shown.items())
 
 

@@ -26,9 +26,10 @@ from paceline.strategy.exchange import (
 from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
 from paceline.strategy.gradient_exchange import CLIP, GradientExchange
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
+from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.phase import Phase, busiest_sent, ring_bytes
 from paceline.strategy.sharding import SHARDINGS, Sharding
-from paceline.strategy.strategy import Group, Strategy
+from paceline.strategy.strategy import ExchangeGroup, Strategy
 
 __all__ = [
     "BF16",
@@ -48,11 +49,12 @@ __all__ = [
     "BucketPlan",
     "Compression",
     "DenseRule",
+    "ExchangeGroup",
     "Format",
     "GradientExchange",
-    "Group",
     "Optimizer",
     "Option",
+    "Parallelism",
     "Passes",
     "Phase",
     "Sharding",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +42,4 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 def usual_optimizer(workload: Workload) -> str:
     """What such a network is commonly trained with: ``adam`` where it has attention, else ``momentum``."""
-    attends = any(one.kind == "attention" for layer in workload.layers for one in layer.operations)
-    return "adam" if attends else "momentum"
+    return "adam" if workload.attends else "momentum"

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic
 
 from paceline.errors import UserError, unknown
+from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
-from paceline.strategy.compression import COMPRESSIONS, Compression
-from paceline.strategy.compression_options import Given
-from paceline.strategy.exchange import EXCHANGES, MOST_OTHERS, MOST_WORKERS, ONE_WAY, Traffic, describe
+from paceline.strategy.compression import Compression
+from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
 from paceline.strategy.formats import Level
-from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.gradient_exchange import GradientExchange
+from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
+from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.sharding import SHARDINGS, gathers, scatter, units
+from paceline.strategy.sharding import gathers, scatter, units
+from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Group(Generic[T]):
+class ExchangeGroup(Generic[T]):
     """Gradients that are exchanged together: a bucket of DDP's, or several fused; a unit of FSDP's.
 
     ``gathers``: the all-gathers of its weights in one micro step (``zero1``: in one step).
@@ -37,146 +39,160 @@ class Strategy:
     """Every choice about a run.
 
     Attributes:
-        global_batch_size: samples of one optimizer step over all workers; a multiple of ``world_size`` times
-            ``grad_accum_steps``.
-        exchange: empty means the compression's own default.
-        options: parameters of the compression, such as ``{"bound": 2**-7}``; kept as pairs, only those that were given.
-        ranks_per_node: of a hierarchical exchange; divides ``world_size``.
-        servers: of ``parameter_server``: workers that own the parameters, equal shares of them, and serve beside their work.
-        compress_pull: whether sums return encoded; False sends them back as fp32 (``sharded``, ``parameter_server``,
-            ``hierarchical``).
+        global_batch_size: samples of one optimizer step over all workers; a multiple of workers times micro batches.
+        parallelism: how the work is divided among the devices.
+        precision: of the arithmetic, a name of ``PRECISIONS``.
+        gradient_exchange: how gradients travel; the name of a compression stands for it with its defaults.
+        optimizer: a name of ``OPTIMIZERS``; empty takes what is usual for the network (``usual_optimizer``).
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
             least that FSDP gathers at once.
-        grad_accum_steps: micro batches of one step on one worker, one after the other.
-        sharding: ``ddp``, ``zero1``, ``zero2`` or ``zero3`` (``strategy/sharding.py``).
-        recompute: whether the backward pass runs each block's forward pass again and keeps only the blocks' inputs.
 
     Raises:
-        UserError: a name that does not exist, a compression that the exchange cannot carry, an option that the compression
-            does not take, a batch or a number of ranks that does not divide, a sharding that does not go with the compression
-            or the exchange, servers of an exchange that has none or more than workers.
+        UserError: a name that does not exist, parts of another type, a batch or a number of ranks that does not divide, a
+            sharding that does not go with the compression or the exchange, more servers than workers.
     """
 
-    world_size: int
     global_batch_size: int
+    parallelism: Parallelism = field(default_factory=Parallelism)
     precision: str = "fp32"
-    compression: str = "dense"
-    exchange: str = ""
-    options: Given = ()
-    ranks_per_node: int = 1
-    compress_pull: bool = True
-    servers: int = 1
-    optimizer: str = "momentum"
+    gradient_exchange: GradientExchange = field(default_factory=GradientExchange)
+    optimizer: str = ""
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
     bucket_bytes: int = BUCKET_BYTES
-    grad_accum_steps: int = 1
-    sharding: str = "ddp"
-    recompute: bool = False
 
     def __post_init__(self) -> None:
-        if self.compression not in COMPRESSIONS:
-            raise unknown("compression", self.compression, COMPRESSIONS)
-        if self.optimizer not in OPTIMIZERS:
+        if isinstance(self.gradient_exchange, str):
+            object.__setattr__(self, "gradient_exchange", GradientExchange(self.gradient_exchange))
+        if not isinstance(self.parallelism, Parallelism):
+            raise UserError(f"parallelism={self.parallelism!r}", "give a paceline.Parallelism")
+        if not isinstance(self.gradient_exchange, GradientExchange):
+            raise UserError(f"gradient_exchange={self.gradient_exchange!r}", "give a paceline.GradientExchange")
+        if self.optimizer and self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
-        if self.sharding not in SHARDINGS:
-            raise unknown("sharding", self.sharding, SHARDINGS)
-        carriers = COMPRESSIONS[self.compression].exchanges
-        if not self.exchange:
-            object.__setattr__(self, "exchange", carriers[0])
-        if self.exchange not in EXCHANGES:
-            raise unknown("exchange", self.exchange, EXCHANGES)
-        if self.exchange not in carriers:
-            why = "packed codes cannot be added" if self.exchange == "allreduce" else "its factors are all-reduced"
-            raise UserError(
-                f"exchange {self.exchange!r} cannot carry {self.compression}: {why}",
-                f"legal for {self.compression}: {', '.join(carriers)}",
-            )
-        object.__setattr__(self, "options", COMPRESSIONS[self.compression].configured(self.options).values)
         self._check_sharding()
         self._check_numbers()
 
+    @classmethod
+    def of(cls, **choices: Any) -> Strategy:
+        """A strategy from choices by name, each put into its part: ``Strategy.of(world_size=8, global_batch_size=256,
+        compression="terngrad", sharding="ddp")``. ``world_size`` is the data dimension, ``grad_accum_steps`` the micro batches.
+
+        Raises:
+            UserError: a choice that does not exist, a missing batch; or as ``Strategy``.
+        """
+        parts: dict[str, dict[str, Any]] = {"parallelism": {}, "gradient_exchange": {}, "": {}}
+        for name, value in choices.items():
+            if name not in _CHOICES:
+                raise unknown("choice of a strategy", name, _CHOICES)
+            part, own = _CHOICES[name]
+            parts[part][own] = value
+        if "global_batch_size" not in choices:
+            raise UserError("a strategy has no global batch", "give global_batch_size, samples a step over all devices")
+        exchange = GradientExchange.from_json(parts["gradient_exchange"])
+        return cls(parallelism=Parallelism(**parts["parallelism"]), gradient_exchange=exchange, **parts[""])
+
+    from_json = of
+
+    def changed(self, **choices: Any) -> Strategy:
+        """The same with other choices, named as in ``of``. Another compression comes with its own exchange, options, clip and
+        rule for dense tensors, unless they are named too. Raises UserError as ``of``."""
+        before = self.to_json()
+        if choices.get("compression", before["compression"]) != before["compression"]:
+            of_exchange = () if "exchange" in choices else ("exchange", "servers", "compress_pull")
+            for name in ("options", "clip", "dense_rule", *of_exchange):
+                del before[name]
+        return Strategy.of(**{**before, **choices})
+
+    def choice(self, name: str) -> Any:
+        """The value of one choice, named as in ``of``."""
+        part, own = _CHOICES[name]
+        return getattr(getattr(self, part) if part else self, own)
+
+    def settled(self, workload: Workload, cluster: Cluster) -> Strategy:
+        """The same with what it leaves to the network and the cluster: the optimizer, and the ranks of a node."""
+        x, strategy = self.gradient_exchange, self
+        if not self.optimizer:
+            strategy = replace(strategy, optimizer=usual_optimizer(workload))
+        if x.exchange == "hierarchical" and x.ranks_per_node == 1 and cluster.devices_per_node > 1:
+            strategy = replace(strategy, gradient_exchange=replace(x, ranks_per_node=cluster.devices_per_node))
+        return strategy
+
     def _check_sharding(self) -> None:
-        if self.sharding == "ddp":
+        sharding, exchange = self.parallelism.sharding, self.gradient_exchange
+        if sharding == "ddp":
             return
-        if self.compression != "dense":
+        if exchange.compression != "dense":
             raise UserError(
-                f"{self.sharding} does not go with {self.compression}: compressed gradients are exchanged whole, "
-                f"{self.sharding} exchanges shares of them",
+                f"{sharding} does not go with {exchange.compression}: compressed gradients are exchanged whole, "
+                f"{sharding} exchanges shares of them",
                 "compress with sharding ddp, or share out with compression dense",
             )
-        if self.exchange != "allreduce":
+        if exchange.exchange != "allreduce":
             raise UserError(
-                f"{self.sharding} does not go with exchange {self.exchange!r}: shares travel by the engine's own collectives",
+                f"{sharding} does not go with exchange {exchange.exchange!r}: shares travel by the engine's own collectives",
                 "leave the exchange out",
             )
 
     def _check_numbers(self) -> None:
-        for count, what in (
-            (self.world_size, "workers"),
-            (self.ranks_per_node, "ranks a node"),
-            (self.grad_accum_steps, "micro steps"),
-            (self.servers, "servers"),
-            (self.first_bucket_bytes, "bytes in the first bucket"),
-            (self.bucket_bytes, "bytes in a bucket"),
-        ):
-            if count < 1:
-                raise UserError(f"{count} {what}", "give a whole number from 1 up")
-        most = MOST_WORKERS.get(self.exchange, MOST_OTHERS)
-        if self.world_size > most:
+        x, n, times = self.gradient_exchange, self.parallelism.devices, self.parallelism.micro_batches
+        if type(self.global_batch_size) is not int:
+            raise UserError(f"global batch {self.global_batch_size!r}", "give a whole number of samples a step")
+        first, rest = self.first_bucket_bytes, self.bucket_bytes
+        if type(first) is not int or first < 1:
+            raise UserError(f"{first!r} bytes in the first bucket", "give a whole number from 1 up")
+        if type(rest) is not int or rest < 1:
+            raise UserError(f"{rest!r} bytes in a bucket", "give a whole number from 1 up")
+        most = MOST_WORKERS.get(x.exchange, MOST_OTHERS)
+        if n > most:
             raise UserError(
-                f"{self.world_size:,} workers are more than exchange {self.exchange!r} can be predicted for",
+                f"{n:,} workers are more than exchange {x.exchange!r} can be predicted for",
                 f"give at most {most:,} workers, or another exchange",
             )
-        self._check_servers()
-        batch, n, local, times = self.global_batch_size, self.world_size, self.ranks_per_node, self.grad_accum_steps
-        if self.exchange == "hierarchical" and n % local:
+        if x.servers > n:
+            raise UserError(f"{x.servers} servers among {n} workers: a server is one of them", f"give at most {n} servers")
+        batch, local = self.global_batch_size, x.ranks_per_node
+        if x.exchange == "hierarchical" and n % local:
             raise UserError(
                 f"{n} workers are not whole nodes of {local} ranks", f"nearest legal: {_multiples(n, local)} workers"
             )
-        if not self.compress_pull and self.exchange not in ONE_WAY:
-            raise UserError(f"exchange {self.exchange!r} has no pull to send as fp32", f"legal: {', '.join(ONE_WAY)}")
         if batch < n * times or batch % (n * times):
             whom = f"{n} workers" if times == 1 else f"{n} workers in {times} micro steps"
             legal = f"nearest legal: {_multiples(batch, n * times)}"
             raise UserError(f"global batch {batch} does not divide among {whom}", legal)
 
-    def _check_servers(self) -> None:
-        if self.servers > 1 and self.exchange != "parameter_server":
-            raise UserError(f"exchange {self.exchange!r} has no {self.servers} servers", "name exchange parameter_server")
-        if self.servers > self.world_size:
-            raise UserError(
-                f"{self.servers} servers among {self.world_size} workers: a server is one of them",
-                f"give at most {self.world_size} servers",
-            )
+    @property
+    def world_size(self) -> int:
+        """Devices that work."""
+        return self.parallelism.devices
 
     @property
     def micro_batch_size(self) -> int:
         """Samples of one micro step on one worker."""
-        return self.global_batch_size // (self.world_size * self.grad_accum_steps)
+        return self.global_batch_size // (self.parallelism.devices * self.parallelism.micro_batches)
 
     @property
     def exchanges_per_step(self) -> int:
         """How often gradients are exchanged in a step: after the last micro step, or after each where they are shared out."""
-        return self.grad_accum_steps if SHARDINGS[self.sharding].gradients else 1
+        return self.parallelism.micro_batches if self.parallelism.shares.gradients else 1
 
-    @cached_property
+    @property
     def description(self) -> Compression:
         """What the compression is and costs, with this strategy's options."""
-        return COMPRESSIONS[self.compression].configured(self.options)
+        return self.gradient_exchange.description
 
     def uncompressed(self) -> Strategy:
         """The same choices without compression: what a compression ratio is taken against."""
-        return replace(self, compression="dense", options=(), compress_pull=True)
+        return replace(self, gradient_exchange=self.gradient_exchange.uncompressed())
 
-    def groups(self, parameters: Sequence[T], ready: Sequence[T], level: Level = "expected") -> list[Group[T]]:
+    def groups(self, parameters: Sequence[T], ready: Sequence[T], level: Level = "expected") -> list[ExchangeGroup[T]]:
         """What is exchanged together, in order, and how. See ``partition``; ``level``: which end of the range where lengths
         depend on values.
         """
         plans = self.partition(parameters, ready)
         alike = {plan: (self.traffic(plan, level), self.gathers(plan)) for plan in {plan for _, plan in plans}}
-        return [Group(members, plan, *alike[plan]) for members, plan in plans]  # networks repeat themselves
+        return [ExchangeGroup(members, plan, *alike[plan]) for members, plan in plans]  # networks repeat themselves
 
     def partition(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], BucketPlan]]:
         """What is exchanged together, in order; the number of workers does not change it.
@@ -188,24 +204,27 @@ class Strategy:
             parameters: in model order; ``ready`` in gradient order.
         """
         compression = self.description
-        if SHARDINGS[self.sharding].weights:
+        if self.parallelism.shares.weights:
             return [(unit, plan_bucket(unit, compression, ())) for unit in reversed(units(parameters, self.bucket_bytes))]
         dense = set(compression.dense(parameters))
-        in_place = self.exchange == "allreduce" and not compression.low_rank
+        in_place = self.gradient_exchange.exchange == "allreduce" and not compression.low_rank
         made = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
-        return [(b, plan_bucket(b, compression, dense)) for b in (made if self.exchange == "allreduce" else fuse(made))]
+        return [
+            (b, plan_bucket(b, compression, dense))
+            for b in (made if self.gradient_exchange.exchange == "allreduce" else fuse(made))
+        ]
 
     def traffic(self, plan: BucketPlan, level: Level = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
-        if SHARDINGS[self.sharding].weights:
+        if self.parallelism.shares.weights:
             return scatter(plan.elements, self.precision, self.world_size)
-        compression = self.description.configured(self.options, level)
-        how = self.ranks_per_node, self.compress_pull, self.servers
-        return describe(plan, compression, self.exchange, self.world_size, *how)
+        x = self.gradient_exchange
+        compression = x.description if level == "expected" else replace(x.description, level=level)
+        return describe(plan, compression, x.exchange, self.world_size, x.ranks_per_node, x.compress_pull, x.servers)
 
     def gathers(self, plan: BucketPlan) -> tuple[Phase, ...]:
         """The all-gathers of one group's weights."""
-        return gathers(plan, self.sharding, self.precision, self.world_size)
+        return gathers(plan, self.parallelism.sharding, self.precision, self.world_size)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
         """The groups' tensors with all collectives of each in one step. ``parameters`` in model order, ``ready`` in gradient
@@ -219,11 +238,28 @@ class Strategy:
         return busiest_sent([phase for _, group in self.exchange_phases(parameters, ready) for phase in group])
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict of every choice."""
-        return {**{name: getattr(self, name) for name in _FIELDS}, "options": dict(self.options)}
+        """A plain dict of every choice, by the names of ``of``, which is the inverse."""
+        exchange = self.gradient_exchange.to_json()
+        owners = {"": self, "parallelism": self.parallelism}
+        return {
+            name: exchange[own] if part == "gradient_exchange" else getattr(owners[part], own)
+            for name, (part, own) in _CHOICES.items()
+        }
 
 
-_FIELDS = tuple(one.name for one in fields(Strategy))  # asdict would copy what cannot change
+def _choices() -> Iterator[tuple[str, tuple[str, str]]]:
+    """Each choice by name: the part that holds it (empty: the strategy itself), and the field there."""
+    for own in fields(Strategy):
+        if own.name not in _PARTS:
+            yield own.name, ("", own.name)
+    for part, kind in _PARTS.items():
+        for inner in fields(kind):
+            yield _FLAT.get(inner.name, inner.name), (part, inner.name)
+
+
+_PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange}
+_FLAT = {"data": "world_size", "micro_batches": "grad_accum_steps"}
+_CHOICES = {"world_size": ("parallelism", "data"), **dict(_choices())}
 
 
 def _multiples(value: int, of: int) -> str:

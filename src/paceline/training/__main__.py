@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 
+from paceline.cli.worker import worker_run
 from paceline.errors import UserError
-from paceline.training.options import add_arguments, job_from
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,9 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise UserError(
                 "no torchrun around this process", "on one machine: paceline train; else torchrun -m paceline.training"
             )
-        parser = argparse.ArgumentParser(prog="torchrun … -m paceline.training", description=__doc__)
-        add_arguments(parser)
-        job = prepare(job_from(parser.parse_args(given), int(os.environ["WORLD_SIZE"])), first=rank == 0)
+        job = prepare(worker_run(given, int(os.environ["WORLD_SIZE"])), first=rank == 0)
         run(job)
         if rank == 0:
             print(json.dumps({"out": job.out, "label": job.label}), file=sys.stderr)

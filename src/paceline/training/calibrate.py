@@ -65,7 +65,7 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
         workload=name,
         micro_batch_size=strategy.micro_batch_size,
         world_size=strategy.world_size,
-        compression=strategy.compression,
+        compression=strategy.gradient_exchange.compression,
         forward_s=level("forward"),
         backward_s=level("backward"),
         optimizer_s=level("optimizer"),
@@ -82,7 +82,8 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
 
 
 def _steps(compute: _ComputeStep, strategy: Strategy, elements: int, device: torch.device) -> list[Parts]:
-    hook = attach(DistributedDataParallel(_Vector(elements).to(device)), strategy.compression, exchange=strategy.exchange)
+    x = strategy.gradient_exchange
+    hook = attach(DistributedDataParallel(_Vector(elements).to(device)), x.compression, exchange=x.exchange)
     gradient = torch.randn(elements, generator=torch.Generator().manual_seed(dist.get_rank())).to(device)
     steps: list[Parts] = []
     for _ in range(STEPS + 2):
@@ -164,7 +165,9 @@ def _keep_local(state, bucket):  # type: ignore[no-untyped-def]
 
 def _phase_bytes(strategy: Strategy, elements: int) -> dict[str, float]:
     """Bytes that the busiest rank sends in each collective of one bucket of ``elements``."""
-    collectives = phases(BucketPlan(elements, 1, 0), strategy.description, strategy.exchange, strategy.world_size)
+    collectives = phases(
+        BucketPlan(elements, 1, 0), strategy.description, strategy.gradient_exchange.exchange, strategy.world_size
+    )
     return {phase.name: max(phase.sent(rank) for rank in range(strategy.world_size)) for phase in collectives}
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.probe import cluster_from_json
 
 
 class WorkerFailed(RuntimeError):
@@ -69,7 +68,7 @@ def probe(workers: int) -> Cluster:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "cluster.json"
         run_workers(["-m", "paceline.hardware.probe", str(path)], workers)
-        return cluster_from_json(json.loads(path.read_text()))
+        return Cluster.from_json(json.loads(path.read_text()))
 
 
 def _verdict(rank: int, exitcode: int, pid: int) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from paceline.errors import UserError, unknown
@@ -44,6 +44,8 @@ class Job:
     label: str = ""
 
     def __post_init__(self) -> None:
+        if not self.strategy.optimizer:
+            object.__setattr__(self, "strategy", replace(self.strategy, optimizer="momentum"))
         if self.epochs < 1:
             raise UserError(f"{self.epochs} epochs", "give a whole number from 1 up")
         if self.strategy.precision != "fp32":
@@ -79,12 +81,24 @@ class Job:
 
     def _check_runnable(self) -> None:
         """Refuse what can be predicted but not run."""
-        s = self.strategy
+        servers, mesh = self.strategy.gradient_exchange.servers, self.strategy.parallelism
         for what, is_on, instead in (
-            (f"sharding {s.sharding}", s.sharding != "ddp", "train with sharding ddp, or with FSDP in your own script"),
-            ("activation recomputation", s.recompute, "use torch.utils.checkpoint in your own model"),
-            (f"{s.servers} servers", s.servers > 1, "train with 1, or with exchange sharded, in which every worker serves"),
-            (f"{s.grad_accum_steps} micro steps", s.grad_accum_steps > 1, "train with 1, or with no_sync() in your own script"),
+            (
+                f"sharding {mesh.sharding}",
+                mesh.sharding != "ddp",
+                "train with sharding ddp, or with FSDP in your own script",
+            ),
+            ("activation recomputation", mesh.recompute, "use torch.utils.checkpoint in your own model"),
+            (
+                f"{servers} servers",
+                servers > 1,
+                "train with 1, or with exchange sharded, in which every worker serves",
+            ),
+            (
+                f"{mesh.micro_batches} micro steps",
+                mesh.micro_batches > 1,
+                "train with 1, or with no_sync() in your own script",
+            ),
         ):
             if is_on:
                 raise UserError(f"train cannot run {what}; it can be predicted", instead)
@@ -129,10 +143,10 @@ class Job:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps({**asdict(self), "strategy": self.strategy.to_json()})
 
     @classmethod
     def from_json(cls, text: str) -> Job:
         """The inverse of ``to_json``."""
         data: Mapping[str, Any] = json.loads(text)
-        return cls(**{**data, "strategy": Strategy(**data["strategy"])})
+        return cls(**{**data, "strategy": Strategy.of(**data["strategy"])})

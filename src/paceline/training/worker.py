@@ -20,7 +20,7 @@ from paceline import models
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.probe import join_group, on_gpus, probe_cluster
-from paceline.prediction import Prediction, predict
+from paceline.prediction import Prediction, Predictor
 from paceline.prediction.noise_scale import batch_efficiency
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
@@ -141,13 +141,20 @@ def _run(job: Job, device: torch.device) -> None:
     prediction: Prediction | None = None
     if rank == 0:
         workload = describe(job, data)
-        prediction = predict(workload, cluster, strategy, calibration)
+        prediction = Predictor(calibration=calibration).step(workload, cluster, strategy)
         RunDir(job.out).write_prediction(job.label, prediction)
         progress.say(f"predicted: {prediction.step_time_s * 1e3:.3g} ms a step; written to {job.out}/prediction.json")
 
     ddp = wrap(module, strategy)
-    noise = strategy.compression in MEASURABLE
-    hook = attach(ddp, strategy.compression, exchange=strategy.exchange, seed=job.seed, noise_scale=noise)
+    x = strategy.gradient_exchange
+    noise = x.compression in MEASURABLE
+    hook = attach(
+        ddp,
+        strategy.gradient_exchange.compression,
+        exchange=strategy.gradient_exchange.exchange,
+        seed=job.seed,
+        noise_scale=noise,
+    )
     recipe = job.recipe(len(data.train_y) // strategy.global_batch_size)
     every = min(1000, max(1, recipe.total_steps // _TRANSFERS))
     optimizer = make_optimizer(strategy.optimizer, module.named_parameters(), recipe.lr, every, job.optimizer_options)
@@ -214,7 +221,7 @@ def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: li
 def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:
     """Ask TernGrad for the stages of the largest compressed gradient; the function returned makes the histogram."""
     packed = {n: p for n, p in trainer.model.module.named_parameters() if p.requires_grad and n not in trainer.hook.dense}
-    if trainer.strategy.compression != "terngrad" or not packed or trainer.rank != 0:
+    if trainer.strategy.gradient_exchange.compression != "terngrad" or not packed or trainer.rank != 0:
         return None
     name = max(packed, key=lambda n: packed[n].numel())
     sample = trainer.hook.sample
@@ -249,7 +256,7 @@ def _record(
     chosen = torch.tensor([median_step(times)], device=device)
     dist.broadcast(chosen, 0)
     dist.all_gather_object(timelines, times.events[int(chosen)])
-    dense = replace(strategy, compression="dense").wire_bytes_per_device(trainer.hook.tensors, trainer.hook.tensors)
+    dense = strategy.uncompressed().wire_bytes_per_device(trainer.hook.tensors, trainer.hook.tensors)
     share = {"compute": step - exposed, "network": exposed * comm / (comm + codec) if comm + codec else 0.0}
     share["codec"] = exposed - share["network"]
     return RunRecord(

@@ -10,7 +10,7 @@ from typing import Literal
 from paceline.errors import UserError, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Workload
+from paceline.workload.table import Workload
 
 HoldOut = Literal["device", "model", "scale"]
 Software = Literal["tuned", "eager", "ordinary"]

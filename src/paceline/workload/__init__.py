@@ -1,10 +1,12 @@
 """What is learned, as data: the layer table of a network, by name or traced. Importing this needs no torch."""
 
-from paceline.workload.catalogue import names, workload
+from paceline.workload.catalogue import names
 from paceline.workload.factory import call_factory, load_factory
-from paceline.workload.layers import Coverage, Layer, Operation, Parameter, Workload
-from paceline.workload.trace import trace
-from paceline.workload.transformer import TransformerShape, transformer
+from paceline.workload.layers import Coverage, Layer, Operation, Parameter
+from paceline.workload.table import Workload
+from paceline.workload.transformer import TransformerShape
+
+workload, trace, transformer = Workload.named, Workload.trace, Workload.from_shape
 
 __all__ = [
     "Coverage",

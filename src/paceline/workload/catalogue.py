@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from paceline.errors import UserError, unknown
 from paceline.workload.factory import load_factory
-from paceline.workload.layers import Workload
+from paceline.workload.layers import LayerTable
 from paceline.workload.shapes import SHAPES
 from paceline.workload.trace import trace
 
@@ -38,7 +38,12 @@ def _fold(name: str) -> str:
     return re.sub(r"[\s_-]+", "-", name.strip().casefold())
 
 
-def workload(name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> Workload:
+def canonical(name: str) -> str:
+    """A name as the package has it, whatever its case and separators; others, and ``module:function``, as they are."""
+    return name if ":" in name else _folded().get(_fold(name), name)
+
+
+def layer_table(name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> LayerTable:
     """The layer table of a named network, or of the one that ``module:function`` returns (this needs torch).
 
     Args:
@@ -50,8 +55,7 @@ def workload(name: str, seq_len: int | None = None, *, fused_attention: bool = T
         UserError: an unknown name, with the nearest ones; a length for a network that has none, or more than it can
             take; or what ``load_factory`` and ``trace`` raise.
     """
-    if ":" not in name:
-        name = _folded().get(_fold(name), name)
+    name = canonical(name)
     own = seq_len is None and fused_attention
     if not own and name not in SHAPES and (":" in name or name in names()):
         raise UserError(f"{name} has no sequence length to choose", f"one of {', '.join(SHAPES)} has")
@@ -63,10 +67,10 @@ def workload(name: str, seq_len: int | None = None, *, fused_attention: bool = T
 
 
 @cache
-def _table(name: str) -> Workload:
-    return Workload.from_json(json.loads((_ZOO / f"{name}.json").read_text(encoding="utf-8")))
+def _table(name: str) -> LayerTable:
+    return LayerTable.from_json(json.loads((_ZOO / f"{name}.json").read_text(encoding="utf-8")))
 
 
 @cache
-def _shaped(name: str, seq_len: int | None, fused_attention: bool) -> Workload:
+def _shaped(name: str, seq_len: int | None, fused_attention: bool) -> LayerTable:
     return SHAPES[name].table(name, seq_len, fused_attention)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 Kind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
@@ -158,8 +158,8 @@ class Coverage:
         return self.known / self.ops if self.ops else 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Workload:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LayerTable:
     """A network as data: everything prediction needs and nothing that needs PyTorch.
 
     Attributes:
@@ -196,6 +196,11 @@ class Workload:
         return sum(layer.flops_forward + layer.flops_backward for layer in self.layers)
 
     @cached_property
+    def attends(self) -> bool:
+        """Whether it has attention."""
+        return any(operation.kind == "attention" for layer in self.layers for operation in layer.operations)
+
+    @cached_property
     def activation_bytes(self) -> float:
         """fp32 bytes kept for the backward pass, per sample."""
         return sum(layer.activation_bytes for layer in self.layers)
@@ -205,8 +210,15 @@ class Workload:
         """Parameters in the order in which their gradients become ready."""
         return tuple(sorted(self.parameters, key=lambda p: p.ready))
 
+    def __repr__(self) -> str:
+        """One line: the table itself has thousands of numbers."""
+        return (
+            f"{type(self).__name__}({self.name!r}, {len(self.layers)} layers, {self.num_parameters:,} parameters, "
+            f"{self.flops_per_sample:.3g} FLOPs a sample, {self.sample})"
+        )
+
     def to_json(self) -> dict[str, Any]:
-        """A plain dict, its operations and parameters as rows; ``from_json`` gives an equal Workload back."""
+        """A plain dict, its operations and parameters as rows; ``from_json`` gives an equal one back."""
         return {
             "name": self.name,
             "layers": [[x.name, x.kind, x.activation_bytes, *(o.to_row() for o in x.operations)] for x in self.layers],
@@ -217,7 +229,7 @@ class Workload:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Workload:
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of ``to_json``."""
         return cls(
             **{k: data[k] for k in ("name", "input_bytes", "sample", "source")},
@@ -234,7 +246,7 @@ class Workload:
         )
 
     @classmethod
-    def load(cls, path: Path) -> Workload:
+    def load(cls, path: Path) -> Self:
         """Read a table written by ``save``."""
         return cls.from_json(json.loads(path.read_text()))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from paceline.workload.layers import Workload
+from paceline.workload.layers import LayerTable
 from paceline.workload.transformer import TransformerShape, encoder_decoder, transformer
 
 
@@ -19,7 +19,7 @@ class Named:
     source: str
     pairs: bool = False
 
-    def table(self, name: str, seq_len: int | None, fused_attention: bool) -> Workload:
+    def table(self, name: str, seq_len: int | None, fused_attention: bool) -> LayerTable:
         """Its layer table. Raises UserError as ``transformer`` does."""
         build = encoder_decoder if self.pairs else transformer
         length = self.seq_len if seq_len is None else seq_len

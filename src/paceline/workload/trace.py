@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
 from paceline.workload.factory import describe_error
-from paceline.workload.layers import Coverage, Grows, Kind, Layer, Operation, Parameter, Workload
+from paceline.workload.layers import Coverage, Grows, Kind, Layer, LayerTable, Operation, Parameter
 from paceline.workload.operations import Kernel, Shape, tensors_in
 from paceline.workload.recorder import LOSS, Recorder, Work
 
@@ -33,7 +33,7 @@ def trace(
     sample: str = "",
     source: str = "",
     loss: Loss = "mean",
-) -> Workload:
+) -> LayerTable:
     """The layer table of one training step of ``model``.
 
     FLOPs are those of matrix products, convolutions and attention (a multiply-add is two), so that they compare with
@@ -63,7 +63,7 @@ def trace(
     if set(paths) != set(_paths(large)):
         raise UserError("the modules called depend on the batch size; a layer table has no place for that")
     tensors = list(tensors_in(_batch(inputs, 1)))
-    return Workload(
+    return LayerTable(
         name=name or type(module).__name__,
         layers=tuple(_layer(path, small.kinds[path], small.work[path], large.work[path]) for path in paths),
         parameters=_parameters(module, small, paths),

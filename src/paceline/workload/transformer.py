@@ -26,7 +26,7 @@ from paceline.workload.layer_builders import (
     place,
     positions,
 )
-from paceline.workload.layers import Coverage, Workload
+from paceline.workload.layers import Coverage, LayerTable
 
 MASKED_SHARE = 0.15  # of the tokens are to be found by BERT (Devlin et al. 2018, arXiv:1810.04805, section 3.1)
 
@@ -93,7 +93,7 @@ class TransformerShape:
 
 def transformer(
     shape: TransformerShape, seq_len: int, *, name: str = "", source: str = "", fused_attention: bool = True
-) -> Workload:
+) -> LayerTable:
     """The layer table of one training step on sequences of ``seq_len`` tokens.
 
     Args:
@@ -134,10 +134,10 @@ def _adapted(part: Part, rank: int) -> Part:
     return Part(part.name, part.kind, operations + down.operations + up.operations, down.kept + up.kept, weights)
 
 
-def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: float, frozen: int = 0) -> Workload:
+def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: float, frozen: int = 0) -> LayerTable:
     layers, parameters = place(parts)
     ops = sum(operation.calls for layer in layers for operation in layer.operations)
-    return Workload(
+    return LayerTable(
         name=name,
         layers=layers,
         parameters=parameters,
@@ -247,7 +247,7 @@ def _logits(shape: TransformerShape, rows: float, *, bias: bool) -> Part:
 
 def encoder_decoder(
     shape: TransformerShape, seq_len: int, *, name: str, source: str = "", fused_attention: bool = True
-) -> Workload:
+) -> LayerTable:
     """``shape.layers`` blocks of encoder and of decoder over ``seq_len`` tokens each (Vaswani et al. 2017, arXiv:1706.03762).
 
     Both read one table of tokens, which is the output's too where tied; places are added as fixed waves.

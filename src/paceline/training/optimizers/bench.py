@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -245,12 +244,6 @@ def _spread(times: Sequence[float]) -> tuple[float, float]:
         return times[0], times[0]
     tenths = statistics.quantiles(times, n=10, method="inclusive")
     return tenths[0], tenths[-1]
-
-
-def command(options: Any) -> tuple[list[dict[str, Any]], str]:
-    """``paceline bench optimizer``: one JSON object per optimizer, or a table. Raises UserError for illegal options."""
-    speeds = measure(options.network, options.optimizer, options.variant, options.threads, options.device)
-    return [asdict(speed) for speed in speeds], text(speeds)
 
 
 def text(speeds: Sequence[Speed]) -> str:

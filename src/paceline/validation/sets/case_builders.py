@@ -10,9 +10,8 @@ from paceline.hardware.device import Device, Link
 from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Setting
 from paceline.validation.sets.hardware_aliases import cluster
-from paceline.workload.catalogue import workload
-from paceline.workload.layers import Workload
-from paceline.workload.transformer import TransformerShape, transformer
+from paceline.workload import TransformerShape, transformer, workload
+from paceline.workload.table import Workload
 
 NO_DEVICE = "device not in the catalogue"
 NO_WORKLOAD = "model not among the workloads"
@@ -53,7 +52,7 @@ def setting(
     """``micro_batch`` samples on each device at once. Raises UserError as ``Strategy`` does."""
     n = machines.world_size
     batch = micro_batch * n * int(choices.get("grad_accum_steps", 1))
-    strategy = Strategy(world_size=n, global_batch_size=batch, precision=precision, optimizer=optimizer, **choices)
+    strategy = Strategy.of(world_size=n, global_batch_size=batch, precision=precision, optimizer=optimizer, **choices)
     return Setting(machines, strategy, weight)
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.errors import UserError
-from paceline.hardware.catalogue import cluster as make_cluster
 from paceline.hardware.catalogue import device as find_device
 from paceline.hardware.catalogue import link
 from paceline.hardware.catalogue import network as find_network
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.cluster import cluster as make_cluster
 from paceline.hardware.device import Device, Link
 
 _OWNER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure)[\s_-]+", re.IGNORECASE)
@@ -63,7 +63,7 @@ def cluster(device: Device, per_node: int, nodes: int, between: Link | str | Non
     far = find_network(between) if isinstance(between, str) else between or intra
     if nodes == 1:
         far = intra
-    return Cluster(device=device, devices_per_node=per_node, num_nodes=nodes, intra_link=intra, network=far)
+    return Cluster.of_nodes(device, per_node, nodes, intra, far)
 
 
 def torus(device: Device, devices: int) -> Cluster:
@@ -72,7 +72,7 @@ def torus(device: Device, devices: int) -> Cluster:
     row = devices // rows
     one = cluster(device, row, rows)
     across = replace(one.intra_link.bandwidth, value=row * one.intra_link.bandwidth.value)
-    return replace(one, network=replace(one.intra_link, name=f"{one.intra_link.name} of a row", bandwidth=across))
+    return one.changed(network=replace(one.intra_link, name=f"{one.intra_link.name} of a row", bandwidth=across))
 
 
 @cache

@@ -10,8 +10,8 @@ from paceline.csv_rows import Row
 from paceline.validation.case import Case, Keys, Skip
 from paceline.validation.sets import case_builders as making
 from paceline.validation.sets import hardware_aliases as spelling
-from paceline.workload.layers import Workload
-from paceline.workload.transformer import TransformerShape, transformer
+from paceline.workload import TransformerShape, transformer
+from paceline.workload.table import Workload
 
 TEXTS = ("model", "gpu", "mode", "option")
 NUMBERS = (

@@ -1,0 +1,5 @@
+"""The command line: one file a command, and the groups of arguments that commands share."""
+
+from paceline.cli.command_line import build_parser, main
+
+__all__ = ["build_parser", "main"]

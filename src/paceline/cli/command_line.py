@@ -1,0 +1,117 @@
+"""Run one command. Numbers go to stdout, progress and errors to stderr; a user's mistake is one line and exit code 2."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
+from importlib import import_module
+from typing import Any
+
+from paceline.cli.parser import PREDICT_EXAMPLE, Parser, adder, parse
+from paceline.errors import UserError
+
+COMMANDS: Mapping[str, str] = {
+    "predict": "time, bytes, memory, bottleneck of a training step",
+    "plan": "the best configuration for a goal",
+    "whatif": "what an upgrade gains, in time and in money",
+    "explain": "what holds a training step back",
+    "train": "train on local workers, predicted before and measured after",
+    "hardware": "what is known about devices and links",
+    "workload": "what is known about networks",
+    "bench": "measure Paceline itself on this machine",
+    "report": "write report.html of a run directory",
+    "validate": "error of the predictions on measured data",
+    "lab": "an emulated cluster on this machine",
+}
+"""Every command with its line of help. ``add(parser)`` of the module of that name adds its arguments."""
+
+
+def build_parser(only: str | None = None) -> Parser:
+    """The command line, frozen by a test.
+
+    Args:
+        only: the command that gets its arguments, so that no other command's module is loaded; None: every command.
+    """
+    parser = Parser(
+        prog="paceline",
+        description="Know how fast a training job will run before the hardware is there; then make it run that fast.",
+        epilog=PREDICT_EXAMPLE,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    add = adder(parser, "command", "COMMAND")
+    for name, text in COMMANDS.items():
+        command = add(name, text)
+        if only in (None, name):
+            import_module(f"paceline.cli.{name}").add(command)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Exit code: 0 done, 2 a user's mistake, 1 or a worker's own code when a worker failed."""
+    given = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show µ gets a question mark
+    try:
+        return _run(given)
+    except UserError as error:
+        print(f"paceline: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "sklearn"):
+            raise
+        print(f"paceline: this needs {error.name}; pip install 'paceline[train]'", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        kept = "; a checkpoint of the last whole epoch is kept, go on with --resume" if "train" in given[:1] else ""
+        print(f"paceline: interrupted{kept}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone; the flush at the end finds none either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except RuntimeError as error:
+        from paceline.lab import HostFailed
+        from paceline.training.launcher import WorkerFailed
+
+        if not isinstance(error, WorkerFailed | HostFailed):
+            raise
+        print(f"paceline: {error}", file=sys.stderr)
+        return error.code
+
+
+def _run(given: Sequence[str]) -> int:
+    """Print the answer. Raises what the command raises."""
+    # The first word that is no option is the command: no option before it takes a value.
+    options = parse(build_parser(next((word for word in given if not word.startswith("-")), "")), given)
+    if options.version:
+        from paceline import __version__
+
+        print(f"paceline {__version__}")
+        return 0
+    if not hasattr(options, "run"):
+        options.parser.print_help()
+        return 0
+    streams = getattr(options, "streams", False) and not options.json
+    # The answer holds nothing that a user's network prints, unless the command is there to show it.
+    with nullcontext() if streams else redirect_stdout(sys.stderr):
+        data, text = options.run(options)
+    if not streams:
+        objects = data if isinstance(data, list) else [data]
+        lines = [json.dumps(_strict(o), allow_nan=False) for o in objects] if options.json else [text.rstrip("\n")]
+        print("\n".join(lines), flush=True)
+    return 0 if isinstance(data, list) else int(data.get("exit_code", 0))
+
+
+def _strict(value: Any) -> Any:
+    """The same without what JSON has no number for: NaN and infinity become null."""
+    if isinstance(value, Mapping):
+        return {k: _strict(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

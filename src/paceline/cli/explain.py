@@ -1,0 +1,43 @@
+"""``paceline explain``: what holds a training step back."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from paceline.cli.parser import Answer, Parser
+from paceline.cli.prediction_arguments import add_prediction_arguments
+from paceline.cli.prediction_inputs import prediction_inputs, predictor
+from paceline.cli.report_argument import add_report_argument, with_report
+from paceline.errors import UserError
+from paceline.planning.explain import explain
+from paceline.reporting import answers
+from paceline.reporting.planning import explain_text
+
+EXAMPLE = """example:
+  paceline explain resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024"""
+
+
+def add(parser: Parser) -> None:
+    """Add what ``paceline explain`` takes."""
+    parser.runs(_explain, EXAMPLE)
+    add_prediction_arguments(parser)
+    run = "a run directory; its measured step is shown beside the prediction"
+    parser.add_argument("--run", dest="beside", metavar="DIR", default="", help=run)
+    parser.add_argument(
+        "--trace", metavar="FILE", default="", help="write the timeline as a Chrome trace, which Perfetto opens"
+    )
+    add_report_argument(parser)
+
+
+def _explain(o: argparse.Namespace) -> Answer:
+    explanation = explain(*prediction_inputs(o), o.beside, predictor=predictor(o, o.loader))
+    if o.trace:
+        try:
+            Path(o.trace).parent.mkdir(parents=True, exist_ok=True)
+            Path(o.trace).write_text(json.dumps(explanation.trace()), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot write {o.trace}: {error.strerror or error}", "choose another file with --trace") from error
+    text = explain_text(explanation)
+    return explanation.to_json(), with_report(text, o.report, lambda: answers.explained_page(explanation))

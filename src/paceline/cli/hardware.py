@@ -1,0 +1,42 @@
+"""``paceline hardware``: what is known about devices and links."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from paceline import hardware
+from paceline.cli.parser import Answer, Parser
+from paceline.hardware.prices import listings
+from paceline.reporting.catalogue import device_text, hardware_text, link_text
+
+
+def add(parser: Parser) -> None:
+    """Add the actions of ``paceline hardware``."""
+    action = parser.group("example:\n  paceline hardware list")
+    action("list", "every device and link").runs(_list, "example:\n  paceline hardware list")
+    show = action("show", "one of them, with sources")
+    show.runs(_show, "example:\n  paceline hardware show H100")
+    show.add_argument("name", metavar="NAME")
+    probe = action("probe", "measure this machine")
+    probe.runs(_probe, "example:\n  paceline hardware probe --workers 4")
+    probe.add_argument("--workers", metavar="N", type=int, default=2, help="ranks measured at once (default 2)")
+
+
+def _list(o: argparse.Namespace) -> Answer:
+    data = {"devices": [asdict(d) for d in hardware.devices()], "links": [asdict(x) for x in hardware.links()]}
+    return data, hardware_text(hardware.devices(), hardware.links())
+
+
+def _show(o: argparse.Namespace) -> Answer:
+    entry = hardware.find(o.name)
+    if isinstance(entry, hardware.Link):
+        return asdict(entry), link_text(entry)
+    return {**asdict(entry), "prices": [asdict(price) for price in listings(entry.name)]}, device_text(entry)
+
+
+def _probe(o: argparse.Namespace) -> Answer:
+    from paceline.training.launcher import probe
+
+    machines = probe(o.workers)
+    return asdict(machines), f"{device_text(machines.device)}\n\n{link_text(machines.network)}"

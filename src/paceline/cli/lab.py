@@ -1,0 +1,103 @@
+"""``paceline lab``: an emulated cluster on this machine. Everything after ``--`` belongs to the command that it runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from paceline import lab
+from paceline.cli.parser import Answer, Parser
+from paceline.errors import UserError
+from paceline.lab.topology import link_text
+from paceline.units import format_seconds
+
+EXAMPLE = """example:
+  paceline lab up --hosts 4 --link 1Gb/s
+  paceline lab exec -- python train.py"""
+UP = "example:\n  paceline lab up --hosts 4 --link 1Gb/s"
+EXEC = """example:
+  paceline lab exec -- python train.py --rank {rank} --peers {hosts}
+
+RANK, WORLD_SIZE, MASTER_ADDR and what else torchrun sets are in the environment of each."""
+STATUS = "example:\n  paceline lab status"
+DOWN = "example:\n  paceline lab down"
+
+
+def add(parser: Parser) -> None:
+    """Add the actions of ``paceline lab``."""
+    action = parser.group(EXAMPLE)
+    up = action("up", "make a cluster of network namespaces on this machine")
+    up.runs(_up, UP)
+    up.add_argument("--hosts", metavar="N", type=int, required=True, help="from 1 to 250")
+    up.add_argument("--link", metavar="RATE", help="rate of every host's link, each way: 1Gb/s")
+    up.add_argument("--latency", metavar="TIME", help="added each way: 100us (default none; needs netem in the kernel)")
+    up.add_argument("--loopback", action="store_true", help="no network of its own: 127.0.0.1, unshaped, no privileges")
+
+    run = action("exec", "run a command on every host at once")
+    run.runs(_exec, EXEC)
+    words = "after --; {rank}, {hosts} and {address} are replaced"
+    run.add_argument("words", metavar="COMMAND", nargs="+", help=words)
+    run.add_argument("--per-host", metavar="N", type=int, default=1, help="ranks on each host (default 1)")
+    run.add_argument("--timeout", metavar="SECONDS", type=float, help="end all after this time (default never)")
+    run.set_defaults(streams=True, hint="an option of the command's goes after --")
+
+    status = action("status", "hosts, links, bytes, and whether all is there")
+    status.runs(_status, STATUS)
+    down = action("down", "remove a lab, or what a crash left of it")
+    down.runs(_down, DOWN)
+    for named in (up, run, down):
+        named.add_argument("--name", metavar="NAME", default="lab", help="name of the lab (default lab)")
+    status.add_argument("--name", metavar="NAME", help="name of the lab (default all)")
+
+
+def _up(o: argparse.Namespace) -> Answer:
+    if o.loopback and o.link:
+        raise UserError("--loopback has no --link: it is unshaped", "leave one of them out")
+    if not o.loopback and not o.link:
+        raise UserError("--link is missing", "give a rate such as --link 1Gb/s, or --loopback")
+    cluster = lab.up(o.hosts, None if o.loopback else o.link, o.name, o.latency, say=_say(o.name))
+    text = f"{o.name}: {o.hosts} hosts, {link_text(cluster.plan.link)}"
+    text += "; up" if cluster.fresh else "; was up already, left as it is"
+    if cluster.is_loopback:
+        text += "; all on 127.0.0.1, unshaped"
+    return {**cluster.status().to_json(), "made": cluster.fresh}, text
+
+
+def _exec(o: argparse.Namespace) -> Answer:
+    cluster, began = lab.find(o.name), time.perf_counter()
+    try:
+        results = cluster.run(o.words, timeout=o.timeout, per_host=o.per_host, stream=not o.json)
+    except lab.HostFailed as error:
+        if o.json:
+            return _results(error.results, error.code), ""
+        raise
+    duration = format_seconds(time.perf_counter() - began)
+    print(f"{o.name}: {len(results)} ranks ended with code 0 after {duration}", file=sys.stderr)
+    return _results(results, 0), ""
+
+
+def _results(results: Sequence[lab.HostResult], code: int) -> dict[str, Any]:
+    return {"exit_code": code, "ranks": [asdict(result) for result in results]}
+
+
+def _status(o: argparse.Namespace) -> Answer:
+    names = lab.labs() if o.name is None else [o.name]
+    statuses = [lab.find(name).status() for name in names]
+    text = "\n\n".join(status.to_text() for status in statuses) or "no lab is up; paceline lab up --hosts 4 --link 1Gb/s"
+    return {"labs": [status.to_json() for status in statuses]}, text
+
+
+def _down(o: argparse.Namespace) -> Answer:
+    was_up = o.name in lab.labs()
+    notes = lab.down(o.name)
+    others = f"; up: {', '.join(lab.labs())}" if lab.labs() else ""
+    text = f"{o.name}: down" if was_up else f"{o.name}: there is none, nothing to do{others}"
+    return {"name": o.name, "removed": was_up, "notes": notes}, "\n".join([*notes, text])
+
+
+def _say(name: str) -> Callable[[str], None]:
+    return lambda text: print(f"{name}: {text}", file=sys.stderr, flush=True)

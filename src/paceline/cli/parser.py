@@ -1,0 +1,86 @@
+"""argparse with errors of one line, for commands that run and for groups of actions."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from paceline.errors import UserError, unknown
+
+Answer = tuple[dict[str, Any] | list[dict[str, Any]], str]
+"""A command's answer, as JSON (a list: one object a line) and as text."""
+Run = Callable[[argparse.Namespace], Answer]
+PREDICT_EXAMPLE = """example:
+  paceline predict resnet-50 --device A100 --devices-per-node 8 --nodes 4 --network 100Gb/s --global-batch 2048"""
+"""Of ``paceline predict``, and of the command line as a whole."""
+
+
+class UsageError(UserError):
+    """What argparse refused; ``parser`` is the command's."""
+
+    def __init__(self, message: str, parser: Parser) -> None:
+        self.parser = parser
+        super().__init__(f"{parser.prog}: {message}", f"see {parser.prog} --help")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line and name the nearest legal thing; no option may be shortened."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
+        self.set_defaults(parser=self)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError where argparse would print its usage and exit."""
+        wrong = re.search(r"invalid choice: '([^']*)'.*\(choose from (.*)\)", message)
+        if wrong:
+            raise unknown("command", wrong[1], [name.strip("' ") for name in wrong[2].split(",")], f"{self.prog} --help")
+        raise UsageError(message, self)
+
+    def options(self) -> list[str]:
+        """Every option that this command takes."""
+        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+
+    def runs(self, run: Run, example: str, prints: str = "one JSON object") -> None:
+        """Make this a command that ``run`` answers; ``prints``: what ``--json`` prints."""
+        self.epilog = example
+        self.add_argument("--json", action="store_true", help=f"print {prints} on stdout")
+        self.set_defaults(run=run)
+
+    def group(self, example: str) -> Callable[[str, str], Parser]:
+        """Make this a group of actions. Returns what adds one: by its name and one line of help."""
+        self.epilog = example
+        return adder(self, "action", "ACTION")
+
+
+def adder(parser: Parser, dest: str, metavar: str) -> Callable[[str, str], Parser]:
+    """What adds a command to ``parser``, by its name and one line of help."""
+    commands = parser.add_subparsers(dest=dest, metavar=metavar, parser_class=Parser)
+
+    def add(name: str, text: str) -> Parser:
+        return commands.add_parser(name, help=text, description=text)
+
+    return add
+
+
+def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The options. Raises UserError; a misspelt option is named before what is then missing."""
+    try:
+        options, rest = parser.parse_known_args(arguments)
+        command: Parser = options.parser
+    except UsageError as error:
+        command = error.parser
+        own = arguments[: list(arguments).index("--")] if "--" in arguments else arguments
+        rest = [a for a in own if a.startswith("--") and a.partition("=")[0] not in command.options()]
+        if not rest:
+            raise
+    if not rest:
+        return options
+    option = next((a.partition("=")[0] for a in rest if a.startswith("-")), "")
+    if option:
+        wrong = unknown("option", option, command.options(), f"{command.prog} --help")
+        hint = command.get_default("hint")
+        raise UserError(wrong.message, f"{wrong.fix}; {hint}" if hint else wrong.fix)
+    raise UsageError(f"unexpected argument {rest[0]!r}", command)

@@ -1,0 +1,148 @@
+"""``paceline plan``: the best configuration for a goal."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from paceline import hardware
+from paceline.cli.parser import Answer, Parser
+from paceline.cli.prediction_arguments import (
+    SERVERS,
+    add_optimizer_argument,
+    add_price_argument,
+    add_records_argument,
+    add_software_argument,
+    add_workload_arguments,
+)
+from paceline.cli.prediction_inputs import predictor
+from paceline.cli.report_argument import add_report_argument, with_report
+from paceline.cli.training_target import add_training_target_arguments, training_target
+from paceline.errors import UserError, unknown
+from paceline.hardware import PRECISIONS, Cluster
+from paceline.hardware.prices import parse_prices
+from paceline.planning.choice import Plan
+from paceline.planning.goal import parse_goal
+from paceline.planning.plan import plan
+from paceline.planning.space import MAX_LOSS, Space, worlds
+from paceline.planning.strategy_text import Wanted, parse_wanted
+from paceline.reporting import answers
+from paceline.reporting.planning import plan_text
+from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
+from paceline.workload import workload
+
+EXAMPLE = """example:
+  paceline plan resnet-50 --device A100 --devices-per-node 8 --network 100Gb/s --max-nodes 8 --target mlperf"""
+
+
+def add(parser: Parser) -> None:
+    """Add what ``paceline plan`` takes."""
+    parser.runs(_plan, EXAMPLE)
+    add_workload_arguments(parser)
+    add_optimizer_argument(parser)
+    add_software_argument(parser)
+    add_records_argument(parser)
+    device = "a device that may be used; may be repeated"
+    parser.add_argument("--device", metavar="D", action="append", required=True, help=device)
+    each = "once for all devices, or once for each --device"
+    parser.add_argument("--devices-per-node", metavar="N", type=int, action="append", help=f"{each} (default 1)")
+    parser.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}")
+    parser.add_argument("--max-nodes", metavar="M", type=int, required=True, help="most nodes of one device")
+    goals = "fastest, cheapest, deadline=6h or budget=500 (dollars)"
+    parser.add_argument("--goal", metavar="G", default="fastest", help=goals)
+    add_training_target_arguments(parser)
+    parser.add_argument("--global-batch", metavar="B", type=int, action="append", help="only this one; may be repeated")
+    for name, legal in (
+        ("precision", PRECISIONS),
+        ("compression", COMPRESSIONS),
+        ("exchange", EXCHANGES),
+        ("sharding", SHARDINGS),
+    ):
+        only = f"only this one of {', '.join(legal)}; may be repeated"
+        parser.add_argument(f"--{name}", metavar=name[0].upper(), action="append", help=only)
+    parser.add_argument("--servers", metavar="M", type=int, action="append", help=f"{SERVERS} (default 1); may be repeated")
+    lost = f"points of accuracy that a compression may have lost where it was measured (default {MAX_LOSS})"
+    parser.add_argument("--max-loss", metavar="POINTS", type=float, default=MAX_LOSS, help=lost)
+    penalty = "a compression takes F times the samples to the target"
+    parser.add_argument("--penalty", metavar="C=F", action="append", help=penalty)
+    add_price_argument(parser)
+    why_not = "set a strategy beside the best: compression=terngrad,sharding=zero3"
+    parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
+    add_report_argument(parser)
+
+
+def _plan(o: argparse.Namespace) -> Answer:
+    best = _best(o)
+    return best.to_json(), with_report(plan_text(best), o.report, lambda: answers.plan_page(best))
+
+
+def _best(o: argparse.Namespace) -> Plan:
+    """The plan that the options ask for. Raises UserError."""
+    goal, network = parse_goal(o.goal), workload(o.workload, o.seq_len)
+    wanted = parse_wanted(o.why_not) if o.why_not else {}
+    work = training_target(o, network, goal)
+    space = Space(
+        clusters=_clusters(o),
+        batches=tuple(sorted(set(o.global_batch or ()))),
+        precisions=_only("precision", o.precision, PRECISIONS) if o.precision else (),
+        compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
+        exchanges=_only("exchange", o.exchange, EXCHANGES),
+        servers=_servers(o.servers or [1], wanted),
+        shardings=_only("sharding", o.sharding, SHARDINGS),
+        optimizer=o.optimizer or "",
+        max_loss=o.max_loss,
+    )
+    if o.optimizer and o.optimizer not in OPTIMIZERS:
+        raise unknown("optimizer", o.optimizer, OPTIMIZERS)
+    if not 0 <= o.max_loss < float("inf"):
+        raise UserError(f"--max-loss {o.max_loss:g}", "give points of accuracy from 0 up, such as 0.5")
+    for batch in space.batches:
+        if batch < 1:
+            raise UserError(f"global batch {batch}", "give a whole number from 1 up")
+    return plan(
+        network,
+        space,
+        goal,
+        work,
+        prices=parse_prices(o.price or ()),
+        why_not=wanted or None,
+        predictor=predictor(o),
+    )
+
+
+def _only(kind: str, given: Sequence[str] | None, legal: Iterable[str]) -> tuple[str, ...]:
+    """What was given, or everything."""
+    every = tuple(legal)
+    for name in given or ():
+        if name not in every:
+            raise unknown(kind, name, every)
+    return tuple(dict.fromkeys(given)) if given else every
+
+
+def _servers(given: Sequence[int], wanted: Wanted) -> tuple[int, ...]:
+    """Those that are given, and those of the strategy that is asked about."""
+    for count in given:
+        if count < 1:
+            raise UserError(f"{count} servers", "give a whole number from 1 up")
+    return tuple(sorted({*given, *(int(str(count)) for name, count in wanted.items() if name == "servers")}))
+
+
+def _clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
+    """Every number of nodes of every device."""
+    per_node, networks = _each("devices-per-node", o.devices_per_node or [1], o), _each("network", o.network or [None], o)
+    if o.max_nodes < 1:
+        raise UserError(f"--max-nodes {o.max_nodes}", "give a whole number from 1 up")
+    clusters = []
+    for name, many, link in zip(o.device, per_node, networks, strict=True):
+        hardware.cluster(name, many, o.max_nodes, link)  # an impossible one is named before any is searched
+        clusters += [hardware.cluster(name, local, nodes, link) for local, nodes in worlds(many, o.max_nodes)]
+    return tuple(clusters)
+
+
+def _each(name: str, given: Sequence[Any], o: argparse.Namespace) -> list[Any]:
+    if len(given) not in (1, len(o.device)):
+        raise UserError(
+            f"--{name} is given {len(given)} times for {len(o.device)} devices", "give it once, or once for each --device"
+        )
+    return list(given) * (len(o.device) if len(given) == 1 else 1)

@@ -1,0 +1,56 @@
+"""``paceline predict``: a training step, or an asynchronous job, before the hardware is there."""
+
+from __future__ import annotations
+
+import argparse
+
+from paceline import hardware
+from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
+from paceline.cli.prediction_arguments import add_prediction_arguments
+from paceline.cli.prediction_inputs import prediction_inputs, predictor
+from paceline.cli.report_argument import add_report_argument, with_report
+from paceline.errors import UserError
+from paceline.planning.explain import explain
+from paceline.reporting import answers, prediction_text
+
+
+def add(parser: Parser) -> None:
+    """Add what ``paceline predict`` takes."""
+    parser.runs(_predict, PREDICT_EXAMPLE)
+    add_prediction_arguments(parser)
+    text = "asynchronous SGD: workers do not wait for each other; --servers more nodes hold the parameters"
+    parser.add_argument("--asynchronous", action="store_true", help=text)
+    device = "the device that an asynchronous server updates with (default: a device like the workers')"
+    parser.add_argument("--server-device", metavar="D", help=device)
+    add_report_argument(parser)
+
+
+def _predict(o: argparse.Namespace) -> Answer:
+    if o.asynchronous:
+        return _predict_asynchronous(o)
+    if o.server_device:
+        raise UserError("only asynchronous servers are other nodes than the workers'", "leave --server-device out")
+    inputs, model = prediction_inputs(o), predictor(o, o.loader)
+    prediction = model.step(*inputs)
+    text = prediction_text(prediction)
+    page = with_report(text, o.report, lambda: answers.explained_page(explain(*inputs, predictor=model), "prediction"))
+    return prediction.to_json(), page
+
+
+def _predict_asynchronous(o: argparse.Namespace) -> Answer:
+    from paceline.planning.asynchronous import predict_asynchronous
+    from paceline.reporting.asynchronous import asynchronous_text
+
+    if o.loader:
+        raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
+    server_device = hardware.device(o.server_device) if o.server_device else None
+    among_workers = min(o.servers, o.nodes * o.devices_per_node) if o.exchange == "parameter_server" else 1
+    prediction = predict_asynchronous(
+        *prediction_inputs(o, among_workers),
+        o.servers,
+        server_device=server_device,
+        predictor=predictor(o),
+        drawn_steps=2,
+    )
+    text = asynchronous_text(prediction)
+    return prediction.to_json(), with_report(text, o.report, lambda: answers.asynchronous_page(prediction))

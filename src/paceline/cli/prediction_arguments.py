@@ -1,0 +1,69 @@
+"""What ``predict``, ``plan``, ``whatif`` and ``explain`` ask for, or several of them."""
+
+from __future__ import annotations
+
+import argparse
+
+from paceline.cli.exchange_arguments import add_exchange_arguments
+from paceline.hardware import PRECISIONS
+from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
+
+SERVERS = "workers that hold the parameters, for exchange parameter_server"
+_BUCKET = f"{BUCKET_BYTES >> 20}MiB"
+
+
+def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
+    """One network on one cluster with one strategy."""
+    add_workload_arguments(parser)
+    device = "a device (paceline hardware list; default: the device of the --records)"
+    parser.add_argument("--device", metavar="D", help=device)
+    parser.add_argument("--devices-per-node", metavar="N", type=int, default=1, help="default 1")
+    parser.add_argument("--nodes", metavar="M", type=int, default=1, help="default 1")
+    parser.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
+    parser.add_argument("--global-batch", metavar="B", type=int, required=True, help="samples a step, over all devices")
+    parser.add_argument("--precision", metavar="P", default="fp32", help=f"{', '.join(PRECISIONS)} (default fp32)")
+    add_exchange_arguments(parser)
+    parser.add_argument("--servers", metavar="M", type=int, default=1, help=f"{SERVERS} (default 1)")
+    parser.add_argument("--grad-accum", metavar="A", type=int, default=1, help="micro batches a step (default 1)")
+    bucket = f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {_BUCKET})"
+    parser.add_argument("--bucket", metavar="SIZE", default=_BUCKET, help=bucket)
+    parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
+    parser.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
+    add_optimizer_argument(parser)
+    add_software_argument(parser)
+    loader = "what the input pipeline delivers to all devices together (default: it keeps up)"
+    parser.add_argument("--loader", metavar="SAMPLES_PER_S", type=float, default=0.0, help=loader)
+    add_records_argument(parser)
+
+
+def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
+    """The network, and how long a transformer's samples are."""
+    parser.add_argument("workload", metavar="WORKLOAD", help="a name (paceline workload list) or module:function")
+    parser.add_argument("--seq-len", metavar="S", type=int, help="tokens of a sequence (default the network's own)")
+
+
+def add_optimizer_argument(parser: argparse.ArgumentParser) -> None:
+    """What updates the weights."""
+    usual = "default adam for networks with attention, momentum for others"
+    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({usual})")
+
+
+def add_software_argument(parser: argparse.ArgumentParser) -> None:
+    """How much of the devices and links the software gets."""
+    levels = "ordinary framework code, or tuned as for a benchmark: fused kernels, graphs, layouts (default ordinary)"
+    parser.add_argument("--software", metavar="S", default="ordinary", help=levels)
+
+
+def add_records_argument(parser: argparse.ArgumentParser) -> None:
+    """What was measured before."""
+    records = (
+        "measured steps that correct the prediction: a run directory, or FILE.csv, a table of jobs (docs/planning.md); "
+        "FILE.json of a probe names the device; may be repeated"
+    )
+    parser.add_argument("--records", metavar="DIR|FILE", action="append", help=records)
+
+
+def add_price_argument(parser: argparse.ArgumentParser) -> None:
+    """What devices cost."""
+    price = "dollars per device and hour: 2.50, or H100=2.50; may be repeated (default: the listings)"
+    parser.add_argument("--price", metavar="P", action="append", help=price)

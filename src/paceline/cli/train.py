@@ -1,0 +1,34 @@
+"""``paceline train``: train on local workers, predicted before and measured after."""
+
+from __future__ import annotations
+
+import argparse
+
+from paceline.cli.parser import Answer, Parser
+from paceline.cli.training_arguments import add_training_arguments, training_run
+
+EXAMPLE = """example:
+  paceline train --model lenet5 --data digits --workers 4 --compression terngrad --epochs 10 --out runs/mine"""
+
+
+def add(parser: Parser) -> None:
+    """Add what ``paceline train`` takes."""
+    parser.runs(_train, EXAMPLE)
+    parser.add_argument("--workers", metavar="N", type=int, help="processes on this machine (default 2)")
+    add_training_arguments(parser)
+
+
+def _train(o: argparse.Namespace) -> Answer:
+    from paceline.reporting import learning_text, render, write_report
+    from paceline.rundir import RunDir
+    from paceline.training.train import train_job
+
+    job = training_run(o)
+    record, prediction = train_job(job)
+    write_report(job.out)
+    data = {**record.to_json(), "predicted": prediction.to_json(), "out": job.out}
+    name = record.strategy["compression"]
+    contents = RunDir(job.out).read(partial=True)
+    # The last record is this run's.
+    learning = learning_text(record, contents.trust.get(list(contents.records)[-1]))
+    return data, f"{render({name: prediction}, {name: record})}\n{learning}\nreport: {job.out}/report.html"

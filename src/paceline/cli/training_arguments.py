@@ -1,0 +1,125 @@
+"""What a training run takes: ``paceline train`` and ``torchrun -m paceline.training`` alike. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from paceline.cli.exchange_arguments import add_exchange_arguments
+from paceline.errors import UserError
+from paceline.strategy import OPTIMIZERS, Strategy, parse_options
+from paceline.strategy.recipe import SCALINGS
+from paceline.training.training_run import Job
+
+DEFAULT_OUT = "runs/train"
+OPTIMIZER_OPTIONS = tuple(dict.fromkeys(name for optimizer in OPTIMIZERS.values() for name in optimizer.options))
+DEFAULTS: dict[str, Any] = {
+    "model": "",
+    "data": "",
+    "workers": 2,
+    "compression": "dense",
+    "exchange": "",
+    "options": (),
+    "optimizer": "",
+    **dict.fromkeys(OPTIMIZER_OPTIONS),
+    "lr": 0.0,
+    "warmup": 0.0,
+    "decay": 0.0,
+    "scale_from": 0,
+    "scaling": None,
+    "global_batch": 64,
+    "seed": 0,
+    "epochs": 10,
+}
+
+
+def add_training_arguments(parser: argparse.ArgumentParser) -> None:
+    """Everything but ``--workers``, ``--json`` and ``--help``."""
+    parser.add_argument("--model", metavar="NAME", help="lenet5, another named network, or module:function")
+    parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
+    add_exchange_arguments(parser)
+    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
+    parser.add_argument("--variant", metavar="V", help="published form of lars or lamb, such as mlperf (default paper)")
+    parser.add_argument(
+        "--momentum", metavar="M", type=float, help="momentum of the optimizers momentum and lars (default 0.9)"
+    )
+    parser.add_argument(
+        "--weight-decay", metavar="D", type=float, help="weight decay (default: lars 5e-4, lamb and adamw 0.01, others 0)"
+    )
+    parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate, the peak (default: the optimizer's)")
+    parser.add_argument("--warmup", metavar="EPOCHS", type=float, help="epochs in which the rate rises (default 0)")
+    parser.add_argument("--decay", metavar="POWER", type=float, help="power of the rate's decay to 0 (default 0: no decay)")
+    parser.add_argument("--scale-from", metavar="B", type=int, help="batch that --lr and --warmup are for; both grow from it")
+    parser.add_argument(
+        "--scaling", metavar="RULE", help=f"how the rate grows with the batch: {', '.join(SCALINGS)} (default: the optimizer's)"
+    )
+    parser.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all workers (default 64)")
+    parser.add_argument("--epochs", metavar="E", type=int, help="passes over the data, in all (default 10)")
+    parser.add_argument("--seed", metavar="S", type=int, help="seed of weights, sample order and rounding (default 0)")
+    parser.add_argument(
+        "--out", metavar="DIR", default="", help=f"directory of the results (default {DEFAULT_OUT}; with --resume, that run's)"
+    )
+    parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
+
+
+def training_run(options: argparse.Namespace, workers: int | None = None) -> Job:
+    """The run that parsed options describe; with ``--resume``, what is not given is the checkpoint's.
+
+    Args:
+        workers: their number where torchrun sets it; None takes ``--workers``.
+
+    Raises:
+        UserError: for what cannot be.
+    """
+    values: dict[str, Any] = dict(DEFAULTS)
+    if options.resume:
+        from paceline.training.checkpoint import load
+
+        before = Job.from_json(load(Path(options.resume))["job"])
+        strategy = before.strategy
+        values |= {
+            **before.identity,
+            **dict.fromkeys(OPTIMIZER_OPTIONS),  # of another optimizer they would be in its way
+            **(before.optimizer_options if options.optimizer in (None, strategy.optimizer) else {}),
+            "lr": before.lr,
+            "options": strategy.gradient_exchange.options,
+            "global_batch": strategy.global_batch_size,
+            "workers": strategy.world_size,
+        }
+        values["epochs"] = before.epochs
+    given = {name: getattr(options, name, None) for name in DEFAULTS}
+    values |= {name: value for name, value in given.items() if value is not None}
+    if options.option is not None:
+        values["options"] = parse_options(options.option)
+    elif given["compression"] is not None and options.resume:
+        values["options"] = ()  # those of the checkpoint are another compression's; the check of the run says so
+    for name in ("model", "data"):
+        if not values[name]:
+            raise UserError(f"--{name} is missing", "paceline train --help shows an example")
+    if given["lr"] is not None and not 0 < given["lr"] < float("inf"):
+        raise UserError(f"learning rate {given['lr']}", "give a positive number")
+    if given["scale_from"] == 0:
+        raise UserError("rates of a batch of 0", "give a whole number from 1 up")
+    return Job(
+        model=values["model"],
+        data=values["data"],
+        strategy=Strategy.of(
+            world_size=values["workers"] if workers is None else workers,
+            global_batch_size=values["global_batch"],
+            compression=values["compression"],
+            exchange=values["exchange"],
+            options=values["options"],
+            optimizer=values["optimizer"],
+        ),
+        epochs=values["epochs"],
+        lr=values["lr"],
+        warmup=values["warmup"],
+        decay=values["decay"],
+        scale_from=values["scale_from"],
+        scaling=values["scaling"],
+        optimizer_options={name: values[name] for name in OPTIMIZER_OPTIONS if values[name] is not None},
+        seed=values["seed"],
+        out=str(Path(options.out or options.resume or DEFAULT_OUT)),
+        resume=options.resume,
+    )

@@ -1,0 +1,102 @@
+"""How much ``plan`` is to train: a target, epochs or samples, and the learning rates that go with it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paceline.calibration.records import run_records
+from paceline.errors import UserError
+from paceline.planning.goal import Goal
+from paceline.planning.learning_rates import Recipes, of_records
+from paceline.planning.training_target import Work, parse_penalties
+from paceline.prediction import convergence
+from paceline.prediction.convergence import Convergence
+from paceline.record import RunRecord
+from paceline.workload import Workload
+
+ACCURACY = "accuracy="
+TARGETS = "give mlperf, a CSV file of global_batch,samples_to_target, or accuracy=0.97 with --records"
+_TARGET = (
+    "train to a quality: mlperf (default where it is known and neither a batch nor samples are given), a CSV of "
+    "global_batch,samples_to_target, or accuracy=0.97, with --records of runs that reach it (at several batches, or of one run "
+    "with its noise scale)"
+)
+
+
+def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
+    """A target, epochs or samples."""
+    parser.add_argument("--target", metavar="T", help=_TARGET)
+    parser.add_argument("--epochs", metavar="E", type=float, help="train this many epochs")
+    parser.add_argument("--samples", metavar="S", type=float, help="train this many samples (default one million)")
+
+
+def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
+    """How much is to be trained, with what rates. Raises UserError."""
+    given = [name for name in ("target", "epochs", "samples") if getattr(o, name) is not None]
+    if len(given) > 1:
+        raise UserError(f"--{given[0]} and --{given[1]} both say how much is trained", "give one of them")
+    by_default = not given and not o.global_batch and network.name in convergence.networks()
+    target = "mlperf" if by_default else o.target
+    runs = [record for record in run_records(o.records or ()) if record.workload == network.name]
+    work = _to_target(target, network, runs, by_default) if target is not None else _amount(o, network, goal)
+    if work.curve and work.curve.tokens and o.seq_len is None:
+        padding = f"its sequences have {work.curve.tokens} tokens, half of them padding: --seq-len {work.curve.tokens // 2}"
+        work = replace(work, title=f"{work.title}; {padding}")
+    work = replace(work, penalties=parse_penalties(o.penalty or []))
+    own = None if target == "mlperf" else of_records(network.name, runs)
+    recipes = own or Recipes(network.name, target="mlperf" if target == "mlperf" else "")
+    return replace(work, recipes=recipes) if given or by_default else work
+
+
+def _to_target(target: str, network: Workload, runs: Sequence[RunRecord], by_default: bool) -> Work:
+    """A quality, and the curve of samples to it."""
+    if target.startswith(ACCURACY):
+        curve = _of_runs(target.removeprefix(ACCURACY), network, runs)
+    elif Path(target).suffix == ".csv" or (not by_default and Path(target).exists()):
+        curve = convergence.read_points(target)
+    elif target == "mlperf":
+        curve = convergence.mlperf(network.name)
+    else:
+        raise UserError(f"target {target!r}", TARGETS)
+    why = "; taken since neither a batch nor samples are given" if by_default else ""
+    return Work(title=f"to {curve.target}{why}", curve=curve, epoch_samples=curve.epoch_samples)
+
+
+def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Convergence:
+    """A sweep where three runs at several batches reach it, else the last run that does and has a noise scale."""
+    try:
+        accuracy = float(text)
+    except ValueError:
+        accuracy = 0.0
+    if not 0 < accuracy <= 1:
+        raise UserError(f"accuracy {text!r}", "give a share from 0 to 1, such as accuracy=0.97")
+    dense = [run for run in runs if run.strategy.get("compression") == "dense"]
+    if not dense:
+        raise UserError(f"no run of {network.name} without compression is among --records", "give its directory")
+    reaching = [run for run in dense if convergence.reached(run, accuracy)]
+    with_noise = next((run for run in reversed(reaching) if any(entry.get("noise_scale") for entry in run.curve)), None)
+    sweep = len(reaching) > 2 and len({run.strategy["global_batch_size"] for run in reaching}) > 1
+    if sweep or (with_noise is None and len({run.strategy["global_batch_size"] for run in dense}) > 1):
+        return convergence.from_records(dense, accuracy)
+    return convergence.from_run(with_noise or dense[-1], accuracy)
+
+
+def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
+    """Epochs or samples, whatever the batch."""
+    epoch = convergence.epoch_samples(network.name)
+    for name in ("epochs", "samples"):
+        value = getattr(o, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"--{name} {value:g}", "give a positive number")
+    if o.epochs is not None:
+        if not epoch:
+            raise UserError(f"how many samples an epoch of {network.name} has is unknown", "give --samples instead of --epochs")
+        return Work(title=f"{o.epochs:g} epochs of {epoch:,} samples", total=o.epochs * epoch, epoch_samples=epoch)
+    if o.samples is not None:
+        return Work(title=f"{o.samples:,.0f} samples", total=o.samples, epoch_samples=epoch)
+    if goal.kind in ("deadline", "budget"):
+        raise UserError(f"goal {goal} needs an amount of training", "give --target, --epochs or --samples")
+    return Work(epoch_samples=epoch)

@@ -1,0 +1,41 @@
+"""``paceline whatif``: what an upgrade gains."""
+
+from __future__ import annotations
+
+import argparse
+
+from paceline.cli.parser import Answer, Parser
+from paceline.cli.prediction_arguments import add_prediction_arguments, add_price_argument
+from paceline.cli.prediction_inputs import prediction_inputs, predictor
+from paceline.cli.report_argument import add_report_argument, with_report
+from paceline.errors import unknown
+from paceline.hardware.prices import parse_prices
+from paceline.planning.whatif import parse_change, whatif
+from paceline.reporting import answers
+from paceline.reporting.planning import whatif_text
+
+EXAMPLE = """example:
+  paceline whatif resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024 --change network=100Gb/s"""
+
+
+def add(parser: Parser) -> None:
+    """Add what ``paceline whatif`` takes."""
+    parser.runs(_whatif, EXAMPLE)
+    add_prediction_arguments(parser)
+    change = (
+        "nodes+1, nodesx2, devices-per-node=8, network=100Gb/s, device=H100-SXM, or any choice as NAME=VALUE; may be repeated"
+    )
+    parser.add_argument("--change", metavar="CHANGE", action="append", required=True, help=change)
+    scaling = "with more devices the global batch stays (strong, default) or grows with them (weak)"
+    parser.add_argument("--scaling", metavar="S", default="strong", help=scaling)
+    add_price_argument(parser)
+    add_report_argument(parser)
+
+
+def _whatif(o: argparse.Namespace) -> Answer:
+    if o.scaling not in ("strong", "weak"):
+        raise unknown("scaling", o.scaling, ["strong", "weak"])
+    changes = [parse_change(text) for text in o.change]
+    prices = parse_prices(o.price or ())
+    gains = whatif(*prediction_inputs(o), changes, scaling=o.scaling, prices=prices, predictor=predictor(o, o.loader))
+    return gains.to_json(), with_report(whatif_text(gains), o.report, lambda: answers.whatif_page(gains))

@@ -1,0 +1,31 @@
+"""``paceline workload``: what is known about networks."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from paceline.cli.parser import Answer, Parser
+from paceline.reporting.catalogue import workload_text, workloads_text
+from paceline.workload import names, workload
+
+_KEYS = ("name", "sample", "source", "num_parameters", "flops_forward", "flops_per_sample", "activation_bytes")
+
+
+def add(parser: Parser) -> None:
+    """Add the actions of ``paceline workload``."""
+    action = parser.group("example:\n  paceline workload show alexnet")
+    action("list", "every named network").runs(_list, "example:\n  paceline workload list")
+    show = action("show", "a layer table")
+    show.runs(_show, "example:\n  paceline workload show alexnet")
+    show.add_argument("name", metavar="NAME|module:function")
+
+
+def _list(o: argparse.Namespace) -> Answer:
+    tables = [workload(name) for name in names()]
+    return {"workloads": [{key: getattr(table, key) for key in _KEYS} for table in tables]}, workloads_text(tables)
+
+
+def _show(o: argparse.Namespace) -> Answer:
+    table = workload(o.name)
+    return asdict(table), workload_text(table)

@@ -1,0 +1,218 @@
+"""TernGrad's codec: stochastic ternary values, and the exact integer sum of several workers' (Wen et al. 2017).
+
+    g~ = s * sign(g) o b,   P(b_k = 1) = |g_k| / s,   s = max |g|                                (equations 1 and 2)
+
+The draw compares integers below 2**24 with ``|g| * (2**24 / s)`` in fp32: one correctly rounded division per tensor, one
+correctly rounded product per element, no fused operation. Therefore every implementation makes the same choice.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.codecs import counter
+from paceline.codecs.codec import F32, NON_FINITE, Bytes, Codec, Scaling, legal
+from paceline.codecs.container import PayloadError
+from paceline.codecs.moments import Moments, Statistics, moments
+from paceline.codecs.reference import bit_planes
+
+TINY_SCALE = np.float32(2.0**-100)  # below it 2**24 / s overflows: such a tensor is sent as zeros
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def clip_bound(m: Moments, clip: float | None) -> np.float32:
+    """The scaler of one tensor: ``min(max |x|, clip * sigma)``, TernGrad's equation 11 with c = 2.5; max |x| without clip."""
+    if clip is None or m.sigma == 0:  # a constant tensor has no outliers
+        return m.peak
+    bound: np.float32 = np.minimum(m.peak, np.float32(clip) * m.sigma)
+    return bound
+
+
+def ternarize(
+    x: F32, bound: np.float32, scale: np.float32, stream: counter.Key, start: int
+) -> tuple[bit_planes.Plane, bit_planes.Plane]:
+    """The two bit planes (nonzero, negative) of the ternary form of ``x`` clipped to ``+-bound``.
+
+    Args:
+        bound: own clipping bound; magnitudes beyond it count as it.
+        scale: the scaler shared by all workers, at least ``bound``.
+        stream, start: which draws to use: element k of ``x`` uses draw ``start + k``.
+    """
+    if scale < TINY_SCALE:
+        none = np.zeros(x.size, np.bool_)
+        return none, none
+    magnitude = np.abs(x)
+    np.minimum(magnitude, bound, out=magnitude)
+    magnitude *= np.float32(2.0**24) / scale
+    nonzero = counter.uniform24(stream, start, x.size).astype(np.float32) < magnitude
+    return nonzero, nonzero & (x < 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ternary(Codec):
+    """Two bits an element: -scale, 0 or +scale, right on average.
+
+    Args:
+        clip: clip at this many standard deviations first (TernGrad uses 2.5); None does not clip.
+        scale: the scaler; None means max |x| of what is encoded, after clipping. Larger magnitudes count as it.
+    """
+
+    name: ClassVar[str] = "ternary"
+    code: ClassVar[int] = 3
+    exact_sums: ClassVar[bool] = True
+    agrees: ClassVar[bool] = True
+
+    clip: float | None = None
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        for what, value in (("clip", self.clip), ("scale", self.scale)):
+            legal(value is None or 0 <= value <= _LARGEST, f"{what} is {value}", "give a number of fp32 from 0 up, or None")
+
+    def body_range(self, count: int) -> tuple[int, int]:
+        """Two bit planes."""
+        return (bit_planes.packed_bytes(count, 2),) * 2
+
+    def parameters(self) -> bytes:
+        """The scaler."""
+        return struct.pack("<f", self.scale)
+
+    @classmethod
+    def of(cls, parameters: bytes) -> Ternary:
+        """Raises PayloadError for a scaler that is negative or no number."""
+        return cls(scale=_scale(parameters))
+
+    def resolved(self, x: F32, statistics: Statistics) -> Ternary:
+        """With the scaler and the clipping bound of ``x``."""
+        if self.scale is not None and self.clip is None:
+            return self
+        m = Moments(np.float32(0), np.float32(statistics.peak(x))) if self.clip is None else moments(x, statistics)
+        if not m.finite:
+            raise ValueError(NON_FINITE)
+        bound = float(clip_bound(m, self.clip))
+        if self.scale is None:
+            return replace(self, scale=bound, clip=None)
+        return self if bound >= self.scale else _Bounded(scale=self.scale, bound=bound)
+
+    @property
+    def largest(self) -> np.float32:
+        """Magnitudes beyond it count as it."""
+        return np.float32(self.scale)
+
+    def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
+        """Equations 1 and 2. Raises ValueError for NaN and infinity."""
+        if not np.isfinite(x).all():
+            raise ValueError(NON_FINITE)
+        body[:] = bit_planes.pack_planes(ternarize(x, self.largest, np.float32(self.scale), key, start))
+        return body.size
+
+    def decode_body(self, body: Bytes, count: int) -> F32:
+        """``scale * code``."""
+        nonzero, negative = bit_planes.unpack_planes(body, count, 2)
+        codes: NDArray[np.int8] = nonzero.view(np.int8) - (negative.view(np.int8) << 1)
+        if codes.min(initial=0) < -1:
+            raise PayloadError("a negative zero: no encoder writes this code")
+        return codes * np.float32(self.scale)
+
+    def prepare(self, m: Moments) -> float:
+        """The clipping bound. The workers share the largest as their scaler (section 3.2, "scaler sharing")."""
+        return float(clip_bound(m, self.clip))
+
+    def finish(self, own: float, agreed: float) -> Scaling:
+        """Clipped at the own bound, divided by the shared scaler.
+
+        The product with the reciprocal is one fp32 rounding; the codec's factor of 2**24 is exact, so its choice is that of
+        ``ternarize`` with the shared scaler.
+        """
+        factor = 0.0 if agreed < TINY_SCALE else float(np.float32(1.0) / np.float32(agreed))
+        return Scaling(own, factor, agreed)
+
+    def summing(self, workers: int) -> Codec:
+        """Two bits for one worker's ternary, the exact integer sum for several: nothing is quantised twice."""
+        return Ternary(scale=1.0) if workers == 1 else TernarySum(workers=workers, scale=float(workers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bounded(Ternary):
+    """A shared scaler above this worker's own clipping bound."""
+
+    bound: float = 0.0
+
+    @property
+    def largest(self) -> np.float32:
+        return np.float32(self.bound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TernarySum(Codec):
+    """The exact sum of ``workers`` ternaries with one shared scaler; decodes to their mean.
+
+    The sum of N has 2N+1 levels (section 3.2), so an element takes ceil(log2(2N+1)) bits. ``encode`` takes the integer sums
+    as fp32, each from -workers to +workers.
+
+    Args:
+        workers: 1 to 32,767.
+        scale: the scaler.
+    """
+
+    name: ClassVar[str] = "ternary-sum"
+    code: ClassVar[int] = 4
+
+    workers: int
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        legal(1 <= self.workers <= 32767, f"a sum of {self.workers} workers has no payload", "give 1 to 32767")
+
+    @property
+    def width(self) -> int:
+        """Bits of an element."""
+        return (2 * self.workers).bit_length()
+
+    @property
+    def unit(self) -> np.float32:
+        """What a sum of 1 decodes to."""
+        return np.float32(self.scale) / np.float32(self.workers)
+
+    def body_range(self, count: int) -> tuple[int, int]:
+        """``width`` bit planes."""
+        return (bit_planes.packed_bytes(count, self.width),) * 2
+
+    def parameters(self) -> bytes:
+        """Scaler and workers."""
+        return struct.pack("<fH", self.scale, self.workers)
+
+    @classmethod
+    def of(cls, parameters: bytes) -> TernarySum:
+        """Raises PayloadError for a scaler that is negative or no number, and for no workers."""
+        (workers,) = struct.unpack_from("<H", parameters, 4)
+        if not 1 <= workers <= 32767:
+            raise PayloadError(f"a sum of {workers} workers")
+        return cls(workers=workers, scale=_scale(parameters))
+
+    def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
+        """Sums are shifted by ``workers``, so that none is negative. Raises ValueError for one out of range."""
+        if x.size and not np.abs(x).max() <= self.workers:
+            raise ValueError(f"a sum beyond {self.workers} workers' ternaries")
+        body[:] = bit_planes.pack((x.astype(np.int32) + self.workers).astype(np.uint32), self.width)
+        return body.size
+
+    def decode_body(self, body: Bytes, count: int) -> F32:
+        """``scale / workers * sum``."""
+        total = bit_planes.unpack(body, count, self.width).view(np.int32) - np.int32(self.workers)
+        if total.max(initial=0) > self.workers:
+            raise PayloadError(f"a sum of more than {self.workers} workers' ternaries")
+        return total.astype(np.float32) * self.unit
+
+
+def _scale(parameters: bytes) -> float:
+    (scale,) = struct.unpack_from("<f", parameters)
+    if not 0 <= scale < float("inf"):
+        raise PayloadError(f"a scale of {scale}")
+    return float(scale)

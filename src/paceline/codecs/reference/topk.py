@@ -1,0 +1,183 @@
+"""The largest elements of a tensor, exactly, and where they are (Aji & Heafield 2017; Lin et al. 2018, "Deep Gradient
+Compression"). What is left out is not sent: the caller feeds it back.
+
+The k elements of largest magnitude are sent, of equal ones those of lowest index. k follows from the number of elements and the
+density, and positions take a size that follows from both: either one bit an element, or Elias-Fano's code (Elias 1974; Fano
+1971), where element j at index i_j sends the low 8 or 16 bits of i_j and a one at bit ``j + (i_j >> low bits)``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.codecs import counter
+from paceline.codecs.codec import F32, NON_FINITE, SET, Bytes, Codec, apply, legal
+from paceline.codecs.container import PayloadError
+
+Indices = NDArray[np.int64]
+
+PARTS = 1_000_000  # density counts in millionths, so that k needs no floating point
+LEAST_PARTS = 100  # a payload of b bytes never claims more than 10**4 / 5 * b elements
+_INFINITY = np.uint32(0x7F800000)
+_MAGNITUDE = np.uint32(0x7FFFFFFF)
+
+
+class Layout(NamedTuple):
+    """Where the three parts of a body are.
+
+    Attributes:
+        kept: elements sent.
+        low_bits: bits of an index that are sent as they are: 8 or 16; 0 when the marks are one bit an element instead.
+        mark_bits: bits of the marks without their padding.
+        marks: bytes of the marks, a multiple of 8. They are followed by the values, then by the low bits.
+        values: bytes of the values.
+    """
+
+    kept: int
+    low_bits: int
+    mark_bits: int
+    marks: int
+    values: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of the body."""
+        return self.marks + self.values + self.kept * self.low_bits // 8
+
+
+def layout(count: int, kept: int, value_bits: int) -> Layout:
+    """The shortest of the three; of equal ones the first of 0, 8, 16 low bits."""
+    layouts = []
+    for low_bits in (0, 8, 16):
+        bits = kept + (max(count - 1, 0) >> low_bits) if low_bits else count
+        layouts.append(Layout(kept, low_bits, bits, -(-bits // 64) * 8, kept * value_bits // 8))
+    return min(layouts, key=lambda candidate: candidate.total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopK(Codec):
+    """The ``ceil(density * n)`` elements of largest magnitude; all others decode to 0.
+
+    Args:
+        density: share of the elements that is sent, 0.0001 to 1, taken to the nearest millionth.
+        value_bits: 32 sends fp32; 16 sends bfloat16, rounded to nearest even and never up to infinity.
+    """
+
+    name: ClassVar[str] = "topk"
+    code: ClassVar[int] = 10
+
+    density: float = 0.01
+    value_bits: int = 32
+
+    def __post_init__(self) -> None:
+        legal(LEAST_PARTS / PARTS <= self.density <= 1, f"a density of {self.density}", "give 0.0001 to 1")
+        legal(self.value_bits in (16, 32), f"values of {self.value_bits} bits", "give 16 or 32")
+
+    @property
+    def parts(self) -> int:
+        """The density in millionths."""
+        return round(self.density * PARTS)
+
+    def kept(self, count: int) -> int:
+        """k: how many of ``count`` elements are sent; at least one of one."""
+        return -(-count * self.parts // PARTS)
+
+    def layout(self, count: int) -> Layout:
+        """Of the body of ``count`` elements."""
+        return layout(count, self.kept(count), self.value_bits)
+
+    def parameters(self) -> bytes:
+        """Density in millionths, bits of a value."""
+        return struct.pack("<IB", self.parts, self.value_bits)
+
+    @classmethod
+    def of(cls, parameters: bytes) -> TopK:
+        """Raises PayloadError for a density or a width that no encoder uses."""
+        parts, value_bits = struct.unpack_from("<IB", parameters)
+        if not LEAST_PARTS <= parts <= PARTS or value_bits not in (16, 32) or any(parameters[5:]):
+            raise PayloadError(f"topk has no parameters {parameters.hex()}")
+        return cls(density=parts / PARTS, value_bits=value_bits)
+
+    def body_range(self, count: int) -> tuple[int, int]:
+        """Marks, values, low bits of the indices."""
+        return (self.layout(count).total,) * 2
+
+    def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
+        """Raises ValueError for NaN and infinity, anywhere in ``x``."""
+        at = self.layout(x.size)
+        index = largest(x, at.kept)
+        marks, values, low = _parts(body, at)
+        places = np.arange(at.kept) + (index >> at.low_bits) if at.low_bits else index
+        bits = np.zeros(8 * marks.size, np.bool_)
+        bits[places] = True
+        marks[:] = np.packbits(bits, bitorder="little")
+        if self.value_bits == 16:
+            values.view("<u2")[:] = _bf16(x[index])
+        else:
+            values.view("<f4")[:] = x[index]
+        if at.low_bits:
+            low.view(f"<u{at.low_bits // 8}")[:] = index & (1 << at.low_bits) - 1
+        return body.size
+
+    def decode_body(self, body: Bytes, count: int) -> F32:
+        """Zeros, and the elements sent at their places."""
+        out = np.zeros(count, np.float32)
+        index, values = self._sent(body, count)
+        out[index] = values
+        return out
+
+    def decode_onto(self, body: Bytes, out: F32, mode: int) -> None:
+        """Adding touches what was sent and nothing else, not even a -0."""
+        index, values = self._sent(body, out.shape[0])
+        if mode == SET:
+            out[:] = 0
+        part = out[index]
+        apply(part, values, mode)
+        out[index] = part
+
+    def _sent(self, body: Bytes, count: int) -> tuple[Indices, F32]:
+        at = self.layout(count)
+        marks, packed, low = _parts(body, at)
+        places = np.flatnonzero(np.unpackbits(marks, bitorder="little"))
+        if places.size != at.kept or (at.kept and places[-1] >= at.mark_bits):
+            raise PayloadError(f"the marks are not {at.kept} ones within {at.mark_bits} bits")
+        index = places
+        if at.low_bits:
+            index = (places - np.arange(at.kept) << at.low_bits) + low.view(f"<u{at.low_bits // 8}")
+            if (np.diff(index) <= 0).any() or (at.kept and index[-1] >= count):
+                raise PayloadError("an index is out of order or beyond the last element")
+        values = packed.view("<u4") if self.value_bits == 32 else packed.view("<u2").astype(np.uint32) << 16
+        if ((values & _MAGNITUDE) >= _INFINITY).any():
+            raise PayloadError("NaN or infinity among the values")
+        return index, values.view(np.float32)
+
+
+def largest(x: F32, kept: int) -> Indices:
+    """Indices, ascending, of the ``kept`` elements of largest magnitude, of equal ones the first. Raises ValueError for NaN."""
+    magnitude = x.view(np.uint32) & _MAGNITUDE
+    if magnitude.max(initial=0) >= _INFINITY:
+        raise ValueError(NON_FINITE)
+    if kept == 0:
+        return np.empty(0, np.int64)
+    threshold = np.partition(magnitude, x.size - kept)[x.size - kept]
+    chosen = magnitude > threshold
+    equal = np.flatnonzero(magnitude == threshold)
+    chosen[equal[: kept - np.count_nonzero(chosen)]] = True
+    return np.flatnonzero(chosen)
+
+
+def _bf16(x: F32) -> NDArray[np.uint32]:
+    """The upper halves of finite values, rounded to nearest even; what would round to infinity stays finite."""
+    magnitude = x.view(np.uint32) & _MAGNITUDE
+    rounded: NDArray[np.uint32] = np.minimum(magnitude + np.uint32(0x7FFF) + (magnitude >> 16 & 1) >> 16, np.uint32(0x7F7F))
+    return rounded | np.signbit(x).astype(np.uint32) << np.uint32(15)
+
+
+def _parts(body: Bytes, at: Layout) -> tuple[Bytes, Bytes, Bytes]:
+    """Marks, values and low bits of a body, as views."""
+    return body[: at.marks], body[at.marks : at.marks + at.values], body[at.marks + at.values :]

@@ -1,0 +1,119 @@
+"""Header and checksums on the GPU, without waiting for it: ``container.checksum`` in two kernels (docs/wire-format.md)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from paceline.codecs import container
+from paceline.codecs.container import HEADER_BYTES
+from paceline.codecs.triton.launch import WRITTEN, aligned, run, signed, tiles
+
+_WORDS = 4096  # of one program; its weighted sum stays below 2**32 * 4096**2 / 2, in 64 bits
+_LANES = 1024
+_HEAD = struct.Struct("<6i")
+
+
+@triton.jit
+def _partial(body, most, length, partials, DEVICE_LENGTH: tl.constexpr, WORDS: tl.constexpr):
+    """Both sums of one program's words, modulo 2**32. The body's first word has position 7, behind the header's six."""
+    n = tl.load(length) if DEVICE_LENGTH else most
+    first = tl.program_id(0).to(tl.int64) * WORDS
+    k = tl.arange(0, WORDS)
+    here = (body + 4 * first).to(tl.pointer_type(tl.uint32))
+    words = tl.load(here + k, mask=k < n // 4 - first, other=0).to(tl.int64)
+    b = tl.arange(0, 4)
+    last = n // 4
+    rest = tl.load(body + 4 * last + b, mask=b < n % 4, other=0).to(tl.int64) << (8 * b)
+    word = tl.sum(rest, axis=0)  # of the bytes behind the last whole word
+    mine = (first <= last) & (last < first + WORDS)
+    words += tl.where(mine & (k == last - first), word, 0)
+    plain = tl.sum(words, axis=0)
+    weighted = tl.sum(words * k, axis=0) + ((first + 7) & 0xFFFFFFFF) * (plain & 0xFFFFFFFF)
+    tl.store(partials + 2 * tl.program_id(0), plain & 0xFFFFFFFF)
+    tl.store(partials + 2 * tl.program_id(0) + 1, weighted & 0xFFFFFFFF)
+
+
+@triton.jit
+def _total(partials, count, LANES: tl.constexpr):
+    k = tl.arange(0, LANES)
+    plain = tl.zeros((LANES,), tl.int64)
+    weighted = tl.zeros((LANES,), tl.int64)
+    for at in range(0, count, LANES):
+        plain += tl.load(partials + 2 * (at + k), mask=at + k < count, other=0)
+        weighted += tl.load(partials + 2 * (at + k) + 1, mask=at + k < count, other=0)
+    return tl.sum(plain, axis=0), tl.sum(weighted, axis=0)
+
+
+@triton.jit(do_not_specialize=["count", "plain", "weighted", "a", "b", "c", "d", "e", "f"])
+def _seal(partials, count, plain, weighted, a, b, c, d, e, f, header, LANES: tl.constexpr):
+    """The 32 bytes of a header: six words, and the sums of them (``plain``, ``weighted``) and of the body."""
+    plain_sum, weighted_sum = _total(partials, count, LANES)
+    word = header.to(tl.pointer_type(tl.int32))
+    tl.store(word, a)
+    tl.store(word + 1, b)
+    tl.store(word + 2, c)
+    tl.store(word + 3, d)
+    tl.store(word + 4, e)
+    tl.store(word + 5, f)
+    tl.store(word + 6, ((plain_sum + plain) & 0xFFFFFFFF).to(tl.int32))
+    tl.store(word + 7, ((weighted_sum + weighted) & 0xFFFFFFFF).to(tl.int32))
+
+
+@triton.jit(do_not_specialize=["count", "plain", "weighted"])
+def _judge(partials, count, plain, weighted, state, LANES: tl.constexpr):
+    """Close the gate where the body's sums are not these."""
+    plain_sum, weighted_sum = _total(partials, count, LANES)
+    wrong = (((plain_sum - plain) & 0xFFFFFFFF) != 0) | (((weighted_sum - weighted) & 0xFFFFFFFF) != 0)
+    tl.store(state, wrong.to(tl.int64))
+
+
+def seal(payload: torch.Tensor, head: bytes, body: torch.Tensor, written: int | None, state: torch.Tensor) -> None:
+    """Write the header of ``payload``, whose body is in ``body`` (aligned): ``written`` bytes, or what the state says."""
+    most = body.shape[0] if written is None else written
+    partials = _partials(body, most, None if written is not None else state[WRITTEN:])
+    plain, weighted = (signed(s) for s in container.checksum(head, np.empty(0, np.uint8)))
+    header = aligned(payload[:HEADER_BYTES])
+    run(_seal, 1, partials, partials.shape[0], plain, weighted, *_HEAD.unpack(head), header, LANES=_LANES)
+    if header.data_ptr() != payload.data_ptr():
+        payload[:HEADER_BYTES].copy_(header)
+
+
+def judge(head: bytes, body: torch.Tensor, sums: tuple[int, int], state: torch.Tensor) -> None:
+    """Close the state's gate unless header and ``body`` (aligned) have these sums."""
+    own = container.checksum(head, np.empty(0, np.uint8))
+    plain, weighted = (signed(wanted - mine) for wanted, mine in zip(sums, own, strict=True))
+    partials = _partials(body, body.shape[0], None)
+    run(_judge, 1, partials, partials.shape[0], plain, weighted, state, LANES=_LANES)
+
+
+def checksum(head: bytes, body: torch.Tensor) -> tuple[int, int]:
+    """``container.checksum`` of a body on the GPU; waits for 32 bytes."""
+    header = torch.empty(HEADER_BYTES, dtype=torch.uint8, device=body.device)
+    room = aligned(body)
+    if room is not body:
+        room.copy_(body)
+    seal(header, head, room, body.shape[0], header)
+    first, second = struct.unpack_from("<II", header.cpu().numpy().tobytes(), 24)
+    return first, second
+
+
+def _partials(body: torch.Tensor, most: int, length: Any) -> torch.Tensor:
+    programs = tiles(tiles(most, 4), _WORDS)
+    partials = torch.empty((programs, 2), dtype=torch.int64, device=body.device)
+    run(
+        _partial,
+        programs,
+        body,
+        most,
+        body if length is None else length,
+        partials,
+        DEVICE_LENGTH=length is not None,
+        WORDS=_WORDS,
+    )
+    return partials

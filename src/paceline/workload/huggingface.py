@@ -1,0 +1,122 @@
+"""Hugging Face configurations of transformers as dimensions. The keys are those of ``transformers`` 4 and 5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline.errors import UserError, unknown
+from paceline.workload.transformer import TransformerShape
+
+Config = Mapping[str, Any]
+
+
+def shape_of(config: Config) -> tuple[TransformerShape, int]:
+    """The dimensions of a configuration, and the longest sequence that it is for.
+
+    Raises:
+        UserError: a kind of model that is not known here, or a dimension that is missing or that the layer table cannot say.
+    """
+    kind = str(config.get("model_type", ""))
+    if kind not in _KINDS:
+        raise unknown("model_type", kind, sorted(_KINDS), "for another network, Workload.trace its module")
+    return _KINDS[kind](config)
+
+
+def _number(config: Config, *names: str) -> int:
+    """The first of ``names`` that is there, a whole number from 1 up."""
+    for name in names:
+        value = config.get(name)
+        if value is not None:
+            if type(value) is not int or value < 1:
+                raise UserError(f"{name} {value!r} in the configuration", "it is a whole number from 1 up")
+            return value
+    raise UserError(f"the configuration has no {names[0]}", "give a whole config.json")
+
+
+def _refuse(config: Config, plain: Mapping[str, Any]) -> None:
+    """Refuse what would make another layer table than the one of this kind of model."""
+    for name, usual in plain.items():
+        if config.get(name, usual) not in (usual, None):
+            raise UserError(f"{name} {config[name]!r} in the configuration is not known here", "Workload.trace the module")
+
+
+def _llama(config: Config) -> tuple[TransformerShape, int]:
+    _refuse(config, {"attention_bias": False, "mlp_bias": False})
+    hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
+    _refuse(config, {"head_dim": hidden // heads})
+    shape = TransformerShape(
+        layers=_number(config, "num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_number(config, "num_key_value_heads", "num_attention_heads"),
+        ffn=_number(config, "intermediate_size"),
+        vocabulary=_number(config, "vocab_size"),
+        gated=True,
+        norm="rms",
+        bias=False,
+        tied=bool(config.get("tie_word_embeddings", False)),
+        fused_qkv=False,
+        positions="rotary",
+        dropout=False,
+    )
+    return shape, _number(config, "max_position_embeddings")
+
+
+def _gpt2(config: Config) -> tuple[TransformerShape, int]:
+    _refuse(config, {"tie_word_embeddings": True, "add_cross_attention": False})
+    hidden, context = _number(config, "n_embd"), _number(config, "n_positions", "n_ctx")
+    shape = TransformerShape(
+        layers=_number(config, "n_layer"),
+        hidden=hidden,
+        heads=_number(config, "n_head"),
+        ffn=config.get("n_inner") or 4 * hidden,
+        vocabulary=_number(config, "vocab_size"),
+        context=context,
+    )
+    return shape, context
+
+
+def _opt(config: Config) -> tuple[TransformerShape, int]:
+    hidden = _number(config, "hidden_size")
+    plain = {"word_embed_proj_dim": hidden, "do_layer_norm_before": True, "tie_word_embeddings": True, "enable_bias": True}
+    _refuse(config, plain)
+    longest = _number(config, "max_position_embeddings")
+    shape = TransformerShape(
+        layers=_number(config, "num_hidden_layers"),
+        hidden=hidden,
+        heads=_number(config, "num_attention_heads"),
+        ffn=_number(config, "ffn_dim"),
+        vocabulary=_number(config, "vocab_size"),
+        context=longest + 2,  # an offset that the released weights have
+        fused_qkv=False,
+    )
+    return shape, longest
+
+
+def _bert(config: Config) -> tuple[TransformerShape, int]:
+    _refuse(config, {"position_embedding_type": "absolute", "is_decoder": False})
+    longest = _number(config, "max_position_embeddings")
+    shape = TransformerShape(
+        layers=_number(config, "num_hidden_layers"),
+        hidden=_number(config, "hidden_size"),
+        heads=_number(config, "num_attention_heads"),
+        ffn=_number(config, "intermediate_size"),
+        vocabulary=_number(config, "vocab_size"),
+        context=longest,
+        segments=_number(config, "type_vocab_size"),
+        causal=False,
+        post_norm=True,
+        fused_qkv=False,
+        head="dense",
+    )
+    return shape, longest
+
+
+_KINDS: Mapping[str, Callable[[Config], tuple[TransformerShape, int]]] = {
+    "bert": _bert,
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "mistral": _llama,
+    "opt": _opt,
+}

@@ -1,0 +1,111 @@
+"""What is learned, as a value: a layer table by name, by tracing a module, or from dimensions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import UserError
+from paceline.workload import catalogue
+from paceline.workload import trace as tracing
+from paceline.workload.huggingface import shape_of
+from paceline.workload.layers import LayerTable
+from paceline.workload.transformer import TransformerShape, transformer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Workload(LayerTable):
+    """A network, as everything that prediction needs; its attributes are those of ``LayerTable``."""
+
+    @classmethod
+    def of(cls, table: LayerTable) -> Workload:
+        """The workload of a layer table."""
+        return cls(**{field.name: getattr(table, field.name) for field in fields(LayerTable)})
+
+    @classmethod
+    def named(cls, name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> Workload:
+        """A network that comes with the package, or the one that ``module:function`` returns (this needs torch).
+
+        Args:
+            name: case does not matter, nor whether a space, a dash or an underscore separates: ``Llama-2-7B``, ``llama_2_7b``.
+            seq_len: tokens of one sample, for a transformer; its own length when None.
+            fused_attention: of a transformer: scores are not written to memory. Else as eager PyTorch without FlashAttention.
+
+        Raises:
+            UserError: an unknown name, with the nearest ones; a length for a network that has none, or more than it can
+                take; or what tracing raises.
+        """
+        if not isinstance(name, str):
+            raise UserError(f"workload {name!r}", "give a name (paceline workload list), or a paceline.Workload")
+        if ":" in name:
+            return cls.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention))
+        return _named(catalogue.canonical(name), seq_len, fused_attention)
+
+    @classmethod
+    def trace(
+        cls,
+        model: nn.Module | Callable[[], Any],
+        inputs: Any = None,
+        *,
+        name: str = "",
+        sample: str = "",
+        source: str = "",
+        loss: tracing.Loss = "mean",
+    ) -> Workload:
+        """The layer table of one training step of ``model``; arguments and errors as ``paceline.workload.trace.trace``."""
+        return cls.of(tracing.trace(model, inputs, name=name, sample=sample, source=source, loss=loss))
+
+    @classmethod
+    def from_shape(
+        cls, shape: TransformerShape, seq_len: int, *, name: str = "", source: str = "", fused_attention: bool = True
+    ) -> Workload:
+        """A transformer of these dimensions; arguments and errors as ``paceline.workload.transformer.transformer``."""
+        return cls.of(transformer(shape, seq_len, name=name, source=source, fused_attention=fused_attention))
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any] | str | Path | Any, seq_len: int | None = None, *, name: str = ""
+    ) -> Workload:
+        """A transformer from its Hugging Face configuration, without its weights.
+
+        Args:
+            config: a ``config.json`` or its folder, its contents as a mapping, or an object with ``to_dict()``.
+            seq_len: tokens of one sample; by default the longest that the configuration says.
+            name: of the workload; by default what the configuration says.
+
+        Raises:
+            UserError: a file that cannot be read, a kind of model that is not known here, a missing dimension.
+        """
+        settings, source = _settings(config)
+        shape, longest = shape_of(settings)
+        given = name or str(settings.get("_name_or_path") or settings["model_type"])
+        return cls.from_shape(shape, seq_len or longest, name=given, source=source)
+
+
+@cache
+def _named(name: str, seq_len: int | None, fused_attention: bool) -> Workload:
+    """One object a name: what is worked out of a workload is kept with it."""
+    return Workload.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention))
+
+
+def _settings(config: Any) -> tuple[Mapping[str, Any], str]:
+    """The configuration as a mapping, and where it is from."""
+    if isinstance(config, str | Path):
+        path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)
+        try:
+            loaded = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError(f"cannot read {path}: {error}", "give a config.json or its folder") from None
+        config, source = loaded, str(path)
+    else:
+        source = "Hugging Face configuration"
+        config = config.to_dict() if hasattr(config, "to_dict") else config
+    if not isinstance(config, Mapping):
+        raise UserError(f"a configuration that is a {type(config).__name__}", "give a mapping, a config.json or its folder")
+    return config, source

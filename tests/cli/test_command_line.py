@@ -1,0 +1,199 @@
+"""The command line as a whole: its words are frozen, ``--json`` is one object on stdout, and what a shell sees of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import paceline
+from command import answer, run
+from paceline.cli import build_parser, main
+from paceline.cli.parser import Parser
+from paceline.errors import UserError
+from paceline.rundir import RunDir
+from paceline.strategy import COMPRESSIONS, EXCHANGES
+
+TRAIN = (
+    "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
+    " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume"
+)
+PREDICT = (
+    "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --servers --option"
+    " --grad-accum --bucket --sharding --recompute --optimizer --software --loader --records --seq-len"
+)
+PLAN = (
+    "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
+    " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --records"
+    " --seq-len"
+)
+COMMANDS = {
+    "": "--version --help",
+    "predict": f"WORKLOAD {PREDICT} --asynchronous --server-device --report --json --help",
+    "plan": f"WORKLOAD {PLAN} --json --help",
+    "explain": f"WORKLOAD {PREDICT} --run --trace --report --json --help",
+    "whatif": f"WORKLOAD {PREDICT} --change --scaling --price --report --json --help",
+    "train": f"{TRAIN} --json --help",
+    "validate": "NAME FILE.csv --info --hold-out --json --help",
+    "hardware": "--help",
+    "hardware list": "--json --help",
+    "hardware show": "NAME --json --help",
+    "hardware probe": "--workers --json --help",
+    "workload": "--help",
+    "workload list": "--json --help",
+    "workload show": "NAME|module:function --json --help",
+    "report": "DIR --json --help",
+    "bench": "--help",
+    "bench codec": "--size --codec --backend --threads --json --help",
+    "bench optimizer": "--network --optimizer --variant --device --threads --json --help",
+    "lab": "--help",
+    "lab up": "--hosts --link --latency --loopback --name --json --help",
+    "lab exec": "COMMAND --per-host --timeout --name --json --help",
+    "lab status": "--name --json --help",
+    "lab down": "--name --json --help",
+}
+"""Every command with everything it takes. A script relies on these words: add, never rename."""
+
+
+def parsers(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, sub in action.choices.items():
+                yield from parsers(sub, f"{name} {word}".strip())
+
+
+def test_the_command_line_is_frozen() -> None:
+    found = {}
+    for name, parser in parsers(build_parser()):
+        words = set()
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                continue
+            words |= {o for o in action.option_strings if o.startswith("--")} or {str(action.metavar)}
+        found[name] = words
+    assert found == {name: set(words.split()) for name, words in COMMANDS.items()}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_that_parses(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([*command.split(), "--help"])
+    assert left.value.code == 0
+    out = capsys.readouterr().out
+    assert all(len(line) <= 120 for line in out.splitlines())
+    lines = out.partition("example:")[2].splitlines()
+    examples = [line.strip() for line in lines if line.strip().startswith("paceline ")]
+    assert examples, f"{command} --help shows no example"
+    for example in examples:
+        options, rest = build_parser().parse_known_args(shlex.split(example)[1:])
+        assert hasattr(options, "run") and rest == []
+        assert command in example
+
+
+@pytest.mark.parametrize("command", ["", "hardware", "workload", "lab"])
+def test_without_a_command_the_help_is_shown(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, command)
+    assert (code, err) == (0, "") and out.startswith("usage: paceline")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, "paceline 0.1.0\n", "")
+
+
+ON_FOUR = "predict lenet5 --device A100 --nodes 4 --network 10Gb/s --global-batch 64"
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        ("hardware list", "devices links"),
+        ("hardware show A100", "name kind peak_flops memory memory_bandwidth link"),
+        ("hardware show NVLink3", "name kind bandwidth latency"),
+        ("workload list", "workloads"),
+        ("workload show lenet5", "name layers parameters input_bytes sample source coverage"),
+    ],
+)
+def test_json_is_one_object(command: str, keys: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(keys.split()) <= set(answer(capsys, command))
+    text = run(capsys, command)
+    assert text[0] == 0 and text[1].count("\n") > 1 and text[2] == ""
+
+
+@pytest.mark.parametrize("command", ["predict", "train"])
+def test_help_names_every_compression_exchange_and_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    words = capsys.readouterr().out.replace(",", " ").replace("(", " ").split()
+    options = {o.name for c in COMPRESSIONS.values() for o in c.options}
+    assert set(COMPRESSIONS) | set(EXCHANGES) | options <= set(words)
+
+
+def test_report(run_dir: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, f"report {run_dir.path}") == {"report": str(run_dir.report_path)}
+    assert "<html" in run_dir.report_path.read_text()
+    assert run(capsys, f"report {run_dir.path}") == (0, f"report: {run_dir.report_path}\n", "")
+
+
+def test_a_name_of_several_lines_is_still_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["predict", "le\nnet", *ON_FOUR.split()[2:]],
+        ["predict", "lenet5", "--no\npe"],
+        ["report", "a\nb"],
+        ["a\nb"],
+    ):
+        code, (out, err) = main(words), capsys.readouterr()
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+
+
+def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paceline.hardware.cluster", stop)
+    assert run(capsys, ON_FOUR) == (130, "", "paceline: interrupted\n")
+    monkeypatch.setattr("paceline.cli.train.training_run", stop)
+    code, _, err = run(capsys, "train")
+    assert code == 130 and "go on with --resume" in err
+
+
+def test_a_parser_raises_and_never_exits() -> None:
+    with pytest.raises(UserError, match="paceline: what; see paceline --help"):
+        Parser(prog="paceline").error("what")
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(paceline.__file__).parents[1])}
+PACELINE = (sys.executable, "-m", "paceline")
+
+
+def test_a_mistake_seen_from_the_shell() -> None:
+    done = subprocess.run(
+        [*PACELINE, "workload", "show", "lenet6"], capture_output=True, text=True, timeout=60, env=ENVIRONMENT
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("paceline: unknown workload 'lenet6'; nearest: lenet5") and done.stderr.count("\n") == 1
+
+
+def test_a_terminal_without_the_letters_gets_the_numbers() -> None:
+    done = subprocess.run(
+        [*PACELINE, *ON_FOUR.split()], capture_output=True, timeout=60, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"step time" in done.stdout and b"?" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("--json",), ()])
+def test_a_reader_that_leaves_is_no_error(words: tuple[str, ...]) -> None:
+    """As in ``paceline hardware list | head -1``."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [*PACELINE, "hardware", "list", *words]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60, env=ENVIRONMENT)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,52 @@
+"""``paceline predict``: every number of a compression, an exchange and its options, as JSON and as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import samples
+from command import answer, run
+from paceline.strategy import COMPRESSIONS, EXCHANGES
+
+ON_FOUR = "predict lenet5 --device A100 --nodes 4 --network 10Gb/s --global-batch 64"
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_predict_json_has_every_number(compression: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, f"{ON_FOUR} --compression {compression}")
+    names = "step_time_s samples_per_s compute_s comm_s exposed_comm_s wire_bytes_per_device memory_bytes low_s high_s"
+    for name in names.split():
+        assert isinstance(data[name], int | float) and data[name] > 0, name
+    assert data["low_s"] <= data["step_time_s"] <= data["high_s"]
+    assert data["step_time_s"] == pytest.approx(data["compute_s"] + data["exposed_comm_s"])
+    assert data["samples_per_s"] == pytest.approx(64 / data["step_time_s"])
+    assert isinstance(data["bottleneck"], str) and data["bottleneck"]
+    assert isinstance(data["assumptions"], list) and all(isinstance(a, str) and a for a in data["assumptions"])
+    assert data["strategy"]["compression"] == compression and data["strategy"]["world_size"] == 4
+
+
+def test_predict_takes_options_and_every_exchange(capsys: pytest.CaptureFixture[str]) -> None:
+    for exchange in EXCHANGES:
+        assert answer(capsys, f"{ON_FOUR} --exchange {exchange}")["strategy"]["exchange"] == exchange
+    scaled = f"{ON_FOUR} --compression inceptionn-scaled --exchange ring --option bound=2^-8 --option ratio=4"
+    assert answer(capsys, scaled)["strategy"]["options"] == {"bound": 2**-8, "ratio": 4}
+    text = " ".join(run(capsys, scaled)[1].split())
+    assert "exchange ring, bound 0.00390625, ratio 4" in text and "depends on the gradients" in text
+
+
+def test_predict_text_says_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, ON_FOUR)
+    text = run(capsys, ON_FOUR)[1]
+    assert (
+        data["bottleneck"] in text and "step time" in text and "first bucket 1.05 MB, bucket 26.2 MB" in " ".join(text.split())
+    )
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_numbers_that_json_lacks_become_null(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    prediction = replace(samples.metrics("dense"), samples_per_s=float("nan"), high_s=float("inf"))
+    monkeypatch.setattr("paceline.prediction.predictor.Predictor.step", lambda *given: prediction)
+    data = answer(capsys, ON_FOUR)
+    assert (data["samples_per_s"], data["high_s"]) == (None, None)

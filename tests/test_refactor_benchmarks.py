@@ -1,0 +1,65 @@
+"""A short form of the benchmarks that compare two checkouts: this one with itself, and with a made-up one."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+
+def test_speed_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    import refactor_speed
+
+    out = tmp_path / "s.csv"
+    few = ["--rounds", "1", "--pairs", "1", "--size", "4kB", "--only", "predict", "codec"]
+    monkeypatch.setattr(sys, "argv", ["refactor_speed.py", "--before", str(ROOT), *few, "--out", str(out)])
+    refactor_speed.main()
+    with out.open() as file:
+        rows = {row["what"]: row for row in csv.DictReader(file)}
+    assert {"predict resnet-50, a call", "predict llama-2-7b, a command line", "ternary, encode", "topk, decode"} <= rows.keys()
+    assert all(float(row["before_ms"]) > 0 and row["commit_before"] == row["commit_after"] for row in rows.values())
+    assert "ternary, encode" in capfd.readouterr().out
+
+
+def test_neighbours_are_compared() -> None:
+    import refactor_speed
+
+    rounds = [{"x": {"before": [1.0, 2.0, 9.0], "after": [3.0, 3.0, 9.0]}}, {"x": {"before": [2.0], "after": [1.0]}}]
+    (row,) = refactor_speed.compare(rounds)
+    assert (row["before_ms"], row["after_ms"]) == ("2000", "3000")
+    assert (row["ratio"], row["lowest_ratio"], row["highest_ratio"]) == ("1.250", "0.500", "1.500")
+
+
+MADE_UP = '''
+class A:
+    @property
+    def p(self, *, b, **k):
+        """Two
+        lines."""
+        def inner(x, /, y, *z):
+            pass
+
+        return 1
+
+if True:
+    async def f(): ...
+'''
+
+
+def test_function_sizes(tmp_path: Path) -> None:
+    from function_sizes import Function, functions, table
+
+    package = tmp_path / "src" / "paceline"
+    package.mkdir(parents=True)
+    (package / "a.py").write_text(MADE_UP)
+    made_up = [Function("a.py: A.p", 7, 2, 2), Function("a.py: A.p.inner", 2, 0, 3), Function("a.py: f", 1, 0, 0)]
+    assert functions(tmp_path) == made_up
+    lines = table([tmp_path, tmp_path], "most arguments", lambda f: (f.arguments,), 2).splitlines()
+    assert lines[0] == "most arguments" and lines[2].count("   3  a.py: A.p.inner") == 2 and len(lines) == 4
+    with pytest.raises(SystemExit, match="give a checkout"):
+        functions(tmp_path / "nowhere")

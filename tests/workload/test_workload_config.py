@@ -1,0 +1,98 @@
+"""Workloads from Hugging Face configurations: those of published models give the tables of their names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.workload import Workload
+from paceline.workload.catalogue import traced
+
+# From the config.json that was released with each model.
+LLAMA_3 = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+}
+GPT2_XL = {"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024, "vocab_size": 50257}
+OPT = {
+    "model_type": "opt",
+    "hidden_size": 2048,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 32,
+    "ffn_dim": 8192,
+    "vocab_size": 50272,
+    "max_position_embeddings": 2048,
+    "word_embed_proj_dim": 2048,
+    "do_layer_norm_before": True,
+}
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "seq_len"),
+    [(LLAMA_3, "llama-3-8b", None), (GPT2_XL, "gpt2-xl", None), (OPT, "opt-1.3b", None), (BERT, "bert-large", 128)],
+)
+def test_a_published_configuration_is_the_named_workload(config: dict[str, Any], name: str, seq_len: int | None) -> None:
+    table, named = Workload.from_config(config, seq_len, name=name), Workload.named(name)
+    assert table.num_parameters == named.num_parameters and table.flops_per_sample == named.flops_per_sample
+    if name not in traced():  # a traced module joins some layers
+        assert table.layers == named.layers and table.parameters == named.parameters
+
+
+def test_a_file_a_folder_and_an_object(tmp_path: Path) -> None:
+    class Config:
+        def to_dict(self) -> dict[str, Any]:
+            return GPT2_XL
+
+    (tmp_path / "config.json").write_text(json.dumps(GPT2_XL))
+    tables = [Workload.from_config(given) for given in (tmp_path, str(tmp_path / "config.json"), Config())]
+    assert len({table.num_parameters for table in tables}) == 1 and tables[0].name == "gpt2"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "lama"}, "unknown model_type 'lama'.*llama"),
+        ({**LLAMA_3, "head_dim": 64}, "head_dim 64"),
+        ({**LLAMA_3, "attention_bias": True}, "attention_bias True"),
+        ({**LLAMA_3, "hidden_size": "big"}, "hidden_size 'big'"),
+        ({k: v for k, v in LLAMA_3.items() if k != "vocab_size"}, "no vocab_size"),
+        ([1, 2], "a configuration that is a list"),
+        ("nowhere.json", "cannot read nowhere.json"),
+    ],
+)
+def test_what_is_not_known_is_refused(config: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Workload.from_config(config)
+
+
+def test_the_repr_is_one_line() -> None:
+    text = repr(Workload.named("llama-3-8b"))
+    assert (
+        text == "Workload('llama-3-8b', 484 layers, 8,030,261,248 parameters, 4.92e+14 FLOPs a sample, sequence of 8192 tokens)"
+    )
+
+
+def test_one_name_is_one_object() -> None:
+    assert Workload.named("Llama_3_8B") is not None and Workload.named("llama-3-8b") is Workload.named("llama-3-8b")

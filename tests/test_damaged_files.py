@@ -41,14 +41,12 @@ def one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("file", JSON_FILES)
-@pytest.mark.xfail(strict=True, reason="RecursionError")
 def test_nested_json_is_one_line(directory, capsys, file):
     (directory / file).write_text(DEEP + "\n")
     assert f"{directory / file} cannot be read" in one_line(["report", str(directory)], capsys)
 
 
 @pytest.mark.parametrize("file", [*JSON_FILES, "trust.csv"])
-@pytest.mark.xfail(strict=True, reason="waits for somebody to write")
 def test_a_pipe_is_one_line(directory, capsys, file):
     (directory / file).unlink()
     os.mkfifo(directory / file)
@@ -57,21 +55,20 @@ def test_a_pipe_is_one_line(directory, capsys, file):
     try:
         assert f"{directory / file} cannot be read: it is no file" in one_line(["report", str(directory)], capsys)
     finally:
-        os.close(os.open(directory / file, os.O_RDONLY | os.O_NONBLOCK))
+        reader = os.open(directory / file, os.O_RDONLY | os.O_NONBLOCK)
         writer.join()
+        os.close(reader)
 
 
 @pytest.mark.parametrize("name", ["step_time_s", "wire_bytes_per_device", "accuracy", "steps", "epochs", "curve"])
-@pytest.mark.xfail(strict=True, reason="OverflowError, or a report of it")
 def test_a_number_of_400_digits_is_one_line(directory, capsys, name):
     data = json.loads((directory / "record.jsonl").read_text())
     data[name] = [{"epoch": "HUGE", "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}] if name == "curve" else "HUGE"
     (directory / "record.jsonl").write_text(json.dumps(data).replace('"HUGE"', HUGE) + "\n")
     said = one_line(["report", str(directory)], capsys)
-    assert f"{directory}/record.jsonl cannot be read: line 1: " in said and name in said
+    assert f"{directory}/record.jsonl cannot be read: line 1: a number of 401 digits" in said
 
 
-@pytest.mark.xfail(strict=True, reason="TypeError")
 def test_a_record_without_a_strategy_teaches_nothing_and_says_so(directory, capsys):
     data = json.loads((directory / "record.jsonl").read_text())
     (directory / "record.jsonl").write_text(json.dumps({**data, "workload": "lenet5", "strategy": {}}) + "\n")
@@ -79,7 +76,6 @@ def test_a_record_without_a_strategy_teaches_nothing_and_says_so(directory, caps
     assert "strategy" in one_line(words, capsys)
 
 
-@pytest.mark.xfail(strict=True, reason="one torn line, and no record is read")
 def test_a_torn_last_line_is_read_past(directory, caplog):
     path = directory / "record.jsonl"
     whole = path.read_text()
@@ -101,7 +97,6 @@ def test_a_broken_line_elsewhere_is_an_error(directory):
         RunDir(directory).read()
 
 
-@pytest.mark.xfail(strict=True, reason="half a line is left")
 def test_a_full_disk_leaves_the_records_of_before(directory):
     path = directory / "record.jsonl"
     before = path.read_bytes()
@@ -117,24 +112,9 @@ def test_a_full_disk_leaves_the_records_of_before(directory):
         samples.record("dense").append(directory)  # and what is no file stays what it is
 
 
-@pytest.mark.xfail(strict=True, reason="a traceback of NumPy's")
-def test_more_than_the_memory_is_one_line(capsys):
-    said = one_line(["bench", "codec", "--size", "10PB", "--codec", "bf16"], capsys)
-    assert "--size 10PB" in said and "memory" in said
-
-
-@pytest.mark.parametrize(
-    "how", ["command", pytest.param("python", marks=pytest.mark.xfail(strict=True, reason="ModuleNotFoundError"))]
-)
-def test_without_torch_train_says_what_to_install(how):
-    calls = {
-        "command": "from paceline.cli import main; sys.exit(main(['train', '--model', 'lenet5', '--data', 'digits']))",
-        "python": "import paceline; paceline.train('lenet5', 'digits', paceline.Strategy(world_size=2, global_batch_size=8))",
-    }
-    script = f"import sys; sys.modules['torch'] = None; {calls[how]}"
+def test_the_command_without_torch_says_what_to_install():
+    """``tests/test_verbs.py`` asks the same of ``paceline.train``."""
+    call = "from paceline.cli import main; sys.exit(main(['train', '--model', 'lenet5', '--data', 'digits']))"
+    script = f"import sys; sys.modules['torch'] = None; {call}"
     done = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
-    said = "this needs torch; pip install 'paceline[train]'"
-    if how == "command":
-        assert (done.returncode, done.stderr) == (2, f"paceline: {said}\n")
-    else:
-        assert done.stderr.splitlines()[-1] == f"paceline.errors.UserError: {said}"
+    assert (done.returncode, done.stderr) == (2, "paceline: this needs torch; pip install 'paceline[train]'\n")

@@ -22,15 +22,15 @@ from paceline.hardware import probe
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.training import calibrate, checkpoint, train, worker
-from paceline.training.training_run import Job
+from paceline.training.training_run import TrainingRun
 
 OLD = TESTS / "data" / "old_runs"
 MODEL, DATA = "user_module:small", "user_module:few"
 
 
-def run_in(out: Path, **changes: Any) -> Job:
-    strategy = Strategy(world_size=2, global_batch_size=8)
-    return Job(**{"model": MODEL, "data": DATA, "strategy": strategy, "epochs": 2, "out": str(out), **changes})
+def run_in(out: Path, **changes: Any) -> TrainingRun:
+    strategy = Strategy.of(world_size=2, global_batch_size=8)
+    return TrainingRun(**{"model": MODEL, "data": DATA, "strategy": strategy, "epochs": 2, "out": str(out), **changes})
 
 
 @contextmanager
@@ -44,9 +44,8 @@ def disk_full_after(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.xfail(strict=True, reason="a temporary a try is left, and the error names no disk")
 def test_a_full_disk_leaves_the_checkpoint_and_nothing_else(tmp_path):
-    checkpoint.save(tmp_path, run_in(tmp_path), 1, {"model": {"a": torch.zeros(10)}})
+    checkpoint.save(tmp_path, run_in(tmp_path), 1, {"model": {"a": torch.zeros(10)}, "curve": []})
     for _ in range(2):
         with (
             disk_full_after(1 << 16),
@@ -57,7 +56,6 @@ def test_a_full_disk_leaves_the_checkpoint_and_nothing_else(tmp_path):
     assert checkpoint.load(tmp_path)["epoch"] == 1
 
 
-@pytest.mark.xfail(strict=True, reason="nothing compares a checksum")
 def test_a_flipped_byte_is_one_line(tmp_path):
     """Wherever it is: it is named, or it changes nothing, as between two records of the archive."""
     whole = (OLD / "int8_topk" / checkpoint.FILE).read_bytes()
@@ -102,7 +100,6 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return started
 
 
-@pytest.mark.xfail(strict=True, reason="what the checkpoint names is called")
 def test_code_that_only_the_checkpoint_names_is_not_run(tmp_path, capsys, workers, monkeypatch):
     monkeypatch.syspath_prepend(str(TESTS))
     folder = str(resumable(tmp_path / "run"))
@@ -131,7 +128,7 @@ def _edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]
 HUGE = 10**400
 DAMAGED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no strategy": _edited(lambda run: run.update(strategy={})),
-    "no run": _edited(lambda run: []),
+    "no run": _edited(lambda run: ["x"]),
     "no json": lambda state: {**state, "job": "x"},
     "deep": lambda state: {**state, "job": "[" * 100_000 + "]" * 100_000},
     "no model": _edited(lambda run: run.pop("model") and None),
@@ -147,7 +144,6 @@ DAMAGED: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-@pytest.mark.xfail(strict=True, reason="tracebacks, or a run of 10^400 epochs")
 def test_a_damaged_checkpoint_is_one_line(tmp_path, capsys, workers, damage):
     state = torch.load(OLD / "int8_topk" / checkpoint.FILE, weights_only=True)
     torch.save(DAMAGED[damage](state), tmp_path / checkpoint.FILE)
@@ -162,15 +158,15 @@ def go_on(rank: int, workers: int, old: str, out: str) -> None:
     """One epoch more of a run that the version before these tests has begun."""
     calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 8, 1 << 9)
     probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
-    before = Job.from_json(checkpoint.load(Path(old))["job"])
+    before = checkpoint.load(Path(old))["run"]
     strategy = before.strategy
-    run = Job(model=MODEL, data=DATA, strategy=strategy, epochs=3, seed=before.seed, out=out, resume=old)
-    worker._run(worker.prepare(run, first=rank == 0), torch.device("cpu"))
+    run = TrainingRun(model=MODEL, data=DATA, strategy=strategy, epochs=3, seed=before.seed, out=out, resume=old)
+    worker.train(worker.prepare(run, first=rank == 0), torch.device("cpu"))
 
 
 def test_a_run_of_before_goes_on(tmp_path):
     """To the figures that the version which began it comes to: residuals, position in the data and weights are its own."""
-    launch(go_on, 2, old=str(OLD / "int8_topk"), out=str(tmp_path / "out"))
+    launch(go_on, 2, timeout=60, old=str(OLD / "int8_topk"), out=str(tmp_path / "out"))
     record = RunDir(tmp_path / "out").read().records["topk"]
     losses = [entry["loss"] for entry in record.curve]
     assert losses == pytest.approx([1.114462435245514, 1.0592467784881592, 1.0078390836715698], rel=1e-5)
@@ -189,6 +185,6 @@ def test_a_run_directory_of_before_is_read(tmp_path, capsys):
 
 
 def test_a_checkpoint_of_before_is_of_the_same_run():
-    before = Job.from_json(checkpoint.load(OLD / "terngrad_lars")["job"])
-    assert (before.strategy.compression, before.strategy.optimizer, before.warmup) == ("terngrad", "lars", 1)
-    assert Job.from_json(before.to_json()) == before
+    before = checkpoint.load(OLD / "terngrad_lars")["run"]
+    assert (before.strategy.gradient_exchange.compression, before.strategy.optimizer, before.warmup) == ("terngrad", "lars", 1)
+    assert TrainingRun.from_json(before.to_json()) == before

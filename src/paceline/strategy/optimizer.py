@@ -42,5 +42,4 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 def usual_optimizer(workload: Workload) -> str:
     """What such a network is commonly trained with: ``adam`` where it has attention, else ``momentum``."""
-    attends = any(one.kind == "attention" for layer in workload.layers for one in layer.operations)
-    return "adam" if attends else "momentum"
+    return "adam" if workload.attends else "momentum"

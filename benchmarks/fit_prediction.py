@@ -403,6 +403,8 @@ def _key(name: str) -> str:
     return name if name.replace("_", "").isalnum() else f'"{name}"'
 
 
+ABOUT = "[about.matmul_share]"
+"""From here on the file says where constants come from, and has the assumed ones: the fit keeps it."""
 HEAD_HELD_OUT = """\
 # What differs from constants.toml where the fit did not see a chip, a model or a scale; written beside it by fit_prediction.py.
 """
@@ -429,7 +431,8 @@ def main(folder: Path) -> None:
     kept = tomllib.loads(TARGET.read_text(encoding="utf-8"))
     found = {part: {**kept[part], **entries} for part, entries in parts(points, held_out, "", all_rows).items()}
     seen = {"seen": {"names": sorted(held_out)}}
-    TARGET.write_text(head + "\n" + to_toml({"sigmas": kept["sigmas"], **seen, **found}), encoding="utf-8")
+    about = ABOUT + TARGET.read_text(encoding="utf-8").partition(ABOUT)[2]
+    TARGET.write_text(head + "\n" + to_toml({"sigmas": kept["sigmas"], **seen, **found}) + "\n" + about, encoding="utf-8")
     apart = {_key(name): parts(points, held_out, name, values) for name, values in held_out.items()}
     HELD_OUT.write_text(HEAD_HELD_OUT + "\n" + to_toml(apart), encoding="utf-8")
     print(table(points, held_out, all_rows))

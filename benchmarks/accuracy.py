@@ -32,12 +32,10 @@ from replica import Replica, accuracy, quick
 from rows import append
 
 from paceline import codecs
-from paceline.strategy import COMPRESSIONS
-from paceline.training.attach import CLIP
+from paceline.strategy import COMPRESSIONS, GradientExchange
 from paceline.training.data import Dataset, load
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.loop import make_optimizer, mixed_seed
-from paceline.training.ways import choose
 from paceline.training.worker import build_model
 
 RATES = {"lenet5": 0.015, "cifar10-terngrad": 0.02}
@@ -168,8 +166,8 @@ def work(wire: LocalWire, case: Case, data: Dataset, start: Any) -> dict[str, An
     torch.set_num_threads(1)
     compression = COMPRESSIONS[case.compression]
     given = OPTIONS.get(case.compression, {})
-    way = choose(case.compression, "", given, CLIP if case.compression == "terngrad" else None, case.workers, {})
-    replica = Replica(quick(copy.deepcopy(start)), way, wire, case.seed)
+    exchange = GradientExchange(case.compression, options=given)
+    replica = Replica(quick(copy.deepcopy(start)), exchange, wire, case.seed)
     optimizer = make_optimizer("momentum", replica.model.parameters(), case.lr)
     micro_batch, per_epoch = case.batch // case.workers, case.samples // case.batch
     steps = case.epochs * per_epoch
@@ -194,7 +192,7 @@ def work(wire: LocalWire, case: Case, data: Dataset, start: Any) -> dict[str, An
         "loss": loss / per_epoch,
         "steps": steps,
         "nonfinite_steps": replica.nonfinite_steps,
-        "exchange": way.exchange,
+        "exchange": exchange.exchange,
         "options": json.dumps(described),
         "sent_bytes": sent,
         "digest": replica.digest(),

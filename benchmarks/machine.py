@@ -27,8 +27,8 @@ from speedup_lab import COMPUTE_S
 from torch import nn
 
 from paceline import lab
+from paceline.strategy import GradientExchange
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
-from paceline.training.ways import choose
 
 MEBIBYTE = 1 << 20
 
@@ -76,7 +76,7 @@ def alone_s(net: str) -> float:
     run = partial(lab_cases.run, lab.loopback(1), spec, [{"compression": "torch:dense"}])
     with ThreadPoolExecutor() as pool:
         started = [pool.submit(run) for _ in range(os.cpu_count() or 1)]
-        return statistics.fmean(one.result()[0]["step_s"] for one in started)
+        return statistics.fmean(future.result()[0]["step_s"] for future in started)
 
 
 @cache
@@ -121,11 +121,10 @@ def _cast(hosts: int) -> float:
 
 def _exchange(compression: str, exchange: str, hosts: int) -> float:
     shapes = [(1024, 2048)] * 4
-    clip = 2.5 if compression == "terngrad" else None
 
     def work(wire: LocalWire) -> float:
-        way = choose(compression, exchange, {}, clip, wire.world_size, {})
-        rank = Replica(nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in shapes]), way, wire, 0)
+        network = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in shapes])
+        rank = Replica(network, GradientExchange(compression, exchange), wire, 0)
         values = np.random.default_rng(wire.rank).standard_t(4, rank.bucket.numel()) * 1e-3
         gradient, times = torch.from_numpy(values.astype(np.float32)), []
         for _ in range(5):

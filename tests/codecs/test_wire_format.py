@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import oracle
 from every_backend import drawn, kernels, labels
 from paceline.codecs import ADD, PayloadError, arrays, container, counter, decode, encode, get, names, payload_bytes
-from paceline.codecs.reference import bits
+from paceline.codecs.reference import bit_planes
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.ternary import TernarySum
 from paceline.codecs.registry import BY_NAME
@@ -31,7 +31,7 @@ CASES = [(name, item) for name in ("ternary", "ternary-sum", "fp32", "bf16") for
 BACKENDS = labels()
 
 
-def array(payload: bytes | str) -> bits.Bytes:
+def array(payload: bytes | str) -> bit_planes.Bytes:
     return np.frombuffer(bytes.fromhex(payload) if isinstance(payload, str) else payload, np.uint8).copy()
 
 
@@ -149,10 +149,10 @@ def test_the_sum_comes_back_exactly_in_the_described_bits(workers, count, random
 @given(st.integers(1, 32), st.integers(0, 300), st.randoms(use_true_random=False))
 def test_integers_of_any_width_come_back(width, count, random):
     values = np.array([random.getrandbits(width) for _ in range(count)], np.uint32)
-    message = bits.pack(values, width)
+    message = bit_planes.pack(values, width)
     assert message.tobytes() == oracle.pack(values.tolist(), width)
-    assert message.size == bits.packed_bytes(count, width)
-    assert bits.unpack(message, count, width).tolist() == values.tolist()
+    assert message.size == bit_planes.packed_bytes(count, width)
+    assert bit_planes.unpack(message, count, width).tolist() == values.tolist()
 
 
 SAMPLE = encode(get("ternary"), np.linspace(-1, 1, 77, dtype=np.float32))

@@ -20,7 +20,7 @@ from paceline.codecs import triton as gpu
 from paceline.codecs.reference.integer import Int4
 from paceline.codecs.reference.sign import Sign
 from paceline.codecs.reference.ternary import TernarySum
-from paceline.codecs.triton import envelope, launch
+from paceline.codecs.triton import headers, launch
 from paceline.training.optimizers import gpu as optimizer_kernels
 from paceline.training.optimizers.bundle import Bundle
 
@@ -73,7 +73,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> set[Launch]:
             payload = torch.zeros(codecs.max_payload_bytes(kind, n), dtype=torch.uint8)
             gpu.write(kind, x, payload, counter.key(1, 2, 3), 2**32 - n)
             gpu.decode(kind, payload[32:], out, SUBTRACT)
-        envelope.judge(bytes(24), payload[32:], (0, 0), launch.state(x))
+        headers.judge(bytes(24), payload[32:], (0, 0), launch.state(x))
         gpu.checksum(bytes(24), payload[32:33])
         gpu.peak(x), gpu.sums(x)
     return found

@@ -32,6 +32,7 @@ ORDER = (
     "models",
     "training",
     "planning",
+    "verbs",
     "validation",
     "reporting",
     "cli",

@@ -222,6 +222,20 @@ def test_a_bad_number_on_one_rank_goes_dense_and_leaves_every_residual(way, bad)
     assert np.allclose(means[0][others], np.mean(gradients, axis=0)[others], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["fp32", "bf16", "ternary", "int8"])
+@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
+def test_every_rank_learns_whether_a_gradient_of_any_was_no_number(name, bad):
+    def rank(wire: Any) -> bool:
+        values = torch.ones(300)
+        values[7] = bad if wire.rank == 1 else 1
+        setup = ExchangeSetup(codec=codecs.get(name), exchange="sharded", world=wire, outer=wire)
+        layout = Layout([Tensor("w", (300,), 0)], ())
+        workspace = torch.empty(room(setup, layout))
+        return exchange_group(setup, Gradients(layout=layout, parts={"w": values}, workspace=workspace, seed=0, step=0))
+
+    assert LocalGroup(3).run(rank) == [bad != 0] * 3
+
+
 @pytest.mark.parametrize("way", ["sharded", "parameter_server"])
 @pytest.mark.parametrize("count", [1, 70, 1000])
 def test_sums_may_be_pulled_dense(way, count):
@@ -314,6 +328,28 @@ def test_error_feedback_with_a_codec_of_another_scale_in_each_step_is_refused():
         send("ternary", "sharded", normal(1, 9, 0), states=[Feedback()])
 
 
+def test_a_stream_takes_messages_of_its_own_kinds_only():
+    """Ternaries are added as they are or as sums of several; as fp32 only a finished sum may come."""
+    key, ones = counter.Key(1, 2), torch.ones(64)
+    messages = {
+        "ternary": codecs.encode(codecs.get("ternary", scale=1), ones),
+        "sum": codecs.encode(codecs.get("ternary").summing(3), 3 * ones),
+        "fp32": codecs.encode(codecs.get("fp32"), ones),
+        "int8": codecs.encode(codecs.get("int8"), ones),
+    }
+    legal = {"ternary": {"set": ("ternary", "sum", "fp32"), "add": ("ternary", "sum")}}
+    legal["int8"] = {"set": ("int8", "fp32"), "add": ("int8", "fp32")}
+    for name, kinds in legal.items():
+        for way, takes in kinds.items():
+            for kind, message in messages.items():
+                put = getattr(CodecStream(codecs.get(name), ones.clone(), key, 0), way)
+                if kind in takes:
+                    put(torch.from_numpy(message), 0, 64)
+                else:
+                    with pytest.raises(codecs.PayloadError, match="another rank: a payload of codec"):
+                        put(torch.from_numpy(message), 0, 64)
+
+
 def test_a_stream_says_how_long_its_messages_are():
     for name in EVERY:
         for count in (0, 1, 2, 64, 65, 1000, 70_000):
@@ -321,9 +357,10 @@ def test_a_stream_says_how_long_its_messages_are():
             if name == "ternary":
                 values = values / (values.abs().max() if count else 1)
             stream = CodecStream(codecs.get(name), values, counter.Key(1, 2), 0)
-            said = stream.length(0, count, 1)
-            assert said in (None, stream.encode(0, count, 1).numel()), (name, count)
-            assert (said is None) == name.startswith("inceptionn")
+            for workers, exact in ((1, False), (3, False), (40, False), (40, True)):
+                length = stream.length(0, count, workers, exact)
+                assert length in (None, stream.encode(0, count, workers, exact).numel()), (name, count, workers)
+                assert (length is None) == (name.startswith("inceptionn") and not exact)
 
 
 @given(st.integers(0, 5000), st.integers(1, 40), st.sampled_from(EXCHANGES[1:]))

@@ -222,7 +222,7 @@ def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, los
         return _Agreement(fit, moments, own, own)
     names = [piece.tensor.name for piece, _ in parts]
     every = [piece.tensor.name for piece in layout.packed(0, layout.compressed)] if codec.agrees else []
-    brought = dict(zip(names, own, strict=True)) if fit else {}
+    brought = dict(zip(names, own, strict=True))
     numbers = [float(not fit), *(brought.get(name, 0.0) for name in every)]
     shared = torch.tensor(numbers, dtype=torch.float32, device=wire.device)
     unfit, *largest = setup.world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()

@@ -19,7 +19,7 @@ from paceline.codecs import counter
 from paceline.codecs.codec import F32, NON_FINITE, Bytes, Codec, Scaling, legal
 from paceline.codecs.container import PayloadError
 from paceline.codecs.moments import Moments, Statistics, moments
-from paceline.codecs.reference import bits
+from paceline.codecs.reference import bit_planes
 
 TINY_SCALE = np.float32(2.0**-100)  # below it 2**24 / s overflows: such a tensor is sent as zeros
 
@@ -34,7 +34,9 @@ def clip_bound(m: Moments, clip: float | None) -> np.float32:
     return bound
 
 
-def ternarize(x: F32, bound: np.float32, scale: np.float32, stream: counter.Key, start: int) -> tuple[bits.Plane, bits.Plane]:
+def ternarize(
+    x: F32, bound: np.float32, scale: np.float32, stream: counter.Key, start: int
+) -> tuple[bit_planes.Plane, bit_planes.Plane]:
     """The two bit planes (nonzero, negative) of the ternary form of ``x`` clipped to ``+-bound``.
 
     Args:
@@ -75,7 +77,7 @@ class Ternary(Codec):
 
     def body_range(self, count: int) -> tuple[int, int]:
         """Two bit planes."""
-        return (bits.packed_bytes(count, 2),) * 2
+        return (bit_planes.packed_bytes(count, 2),) * 2
 
     def parameters(self) -> bytes:
         """The scaler."""
@@ -107,12 +109,12 @@ class Ternary(Codec):
         """Equations 1 and 2. Raises ValueError for NaN and infinity."""
         if not np.isfinite(x).all():
             raise ValueError(NON_FINITE)
-        body[:] = bits.pack_planes(ternarize(x, self.largest, np.float32(self.scale), key, start))
+        body[:] = bit_planes.pack_planes(ternarize(x, self.largest, np.float32(self.scale), key, start))
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
         """``scale * code``."""
-        nonzero, negative = bits.unpack_planes(body, count, 2)
+        nonzero, negative = bit_planes.unpack_planes(body, count, 2)
         codes: NDArray[np.int8] = nonzero.view(np.int8) - (negative.view(np.int8) << 1)
         if codes.min(initial=0) < -1:
             raise PayloadError("a negative zero: no encoder writes this code")
@@ -180,7 +182,7 @@ class TernarySum(Codec):
 
     def body_range(self, count: int) -> tuple[int, int]:
         """``width`` bit planes."""
-        return (bits.packed_bytes(count, self.width),) * 2
+        return (bit_planes.packed_bytes(count, self.width),) * 2
 
     def parameters(self) -> bytes:
         """Scaler and workers."""
@@ -198,12 +200,12 @@ class TernarySum(Codec):
         """Sums are shifted by ``workers``, so that none is negative. Raises ValueError for one out of range."""
         if x.size and not np.abs(x).max() <= self.workers:
             raise ValueError(f"a sum beyond {self.workers} workers' ternaries")
-        body[:] = bits.pack((x.astype(np.int32) + self.workers).astype(np.uint32), self.width)
+        body[:] = bit_planes.pack((x.astype(np.int32) + self.workers).astype(np.uint32), self.width)
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
         """``scale / workers * sum``."""
-        total = bits.unpack(body, count, self.width).view(np.int32) - np.int32(self.workers)
+        total = bit_planes.unpack(body, count, self.width).view(np.int32) - np.int32(self.workers)
         if total.max(initial=0) > self.workers:
             raise PayloadError(f"a sum of more than {self.workers} workers' ternaries")
         return total.astype(np.float32) * self.unit

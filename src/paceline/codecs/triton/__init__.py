@@ -20,7 +20,7 @@ import torch
 from paceline.codecs import container, counter
 from paceline.codecs.codec import ADD, NON_FINITE, SET, Codec
 from paceline.codecs.container import HEADER_BYTES, Header, PayloadError
-from paceline.codecs.triton import blocks, bursts, dense, envelope, launch, moments, ternary, topk
+from paceline.codecs.triton import blocks, bursts, dense, headers, launch, moments, ternary, topk
 from paceline.codecs.triton.launch import REFUSED, WRITTEN
 
 name = "triton"
@@ -69,7 +69,7 @@ def write(codec: Codec, x: torch.Tensor, out: torch.Tensor, key: counter.Key, st
         state, room = launch.state(x), launch.aligned(body)
         written = _KERNELS[codec.name].encode(codec, x, room, key, start, state)
         head = container.header_bytes(Header(codec.code, x.shape[0], codec.parameters()))
-        envelope.seal(out, head, room, written, state)
+        headers.seal(out, head, room, written, state)
         if room is not body:
             body.copy_(room)
         return HEADER_BYTES + _accepted(codec, written, state)
@@ -92,7 +92,7 @@ def read(codec: Codec, head: bytes, sums: tuple[int, int], body: torch.Tensor, o
 def checksum(head: bytes, body: torch.Tensor) -> tuple[int, int]:
     """See ``backends.Backend``."""
     with _device(body):
-        return envelope.checksum(head, body)
+        return headers.checksum(head, body)
 
 
 def peak(x: torch.Tensor) -> float:
@@ -115,7 +115,7 @@ def _decode(
         if room is not body:
             room.copy_(body)
         if expected:
-            envelope.judge(expected[0], room, expected[1], state)
+            headers.judge(expected[0], room, expected[1], state)
         plain = out.is_contiguous() and out.dtype == torch.float32
         target = out if plain else torch.empty(out.shape, dtype=torch.float32, device=out.device)
         _KERNELS[codec.name].decode(codec, room, target, mode if plain else SET, state)

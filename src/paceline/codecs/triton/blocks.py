@@ -10,7 +10,7 @@ import triton.language as tl
 from paceline.codecs import counter
 from paceline.codecs.reference.integer import Int4, Integer
 from paceline.codecs.reference.sign import Sign
-from paceline.codecs.triton.draw import load_plane, put, refuse, store_plane, uniform24
+from paceline.codecs.triton.device_functions import load_plane, put, refuse, store_plane, uniform24
 from paceline.codecs.triton.launch import TILE, draws, run, tiles
 
 

@@ -12,7 +12,7 @@ from paceline.codecs import counter
 from paceline.codecs.reference import bursts
 from paceline.codecs.reference.inceptionn import PowerBound
 from paceline.codecs.reference.inceptionn_scaled import BLOCK, InceptionnScaled
-from paceline.codecs.triton.draw import put, refuse
+from paceline.codecs.triton.device_functions import put, refuse
 from paceline.codecs.triton.inceptionn import coded, power, published, scaled
 from paceline.codecs.triton.launch import TILE, run, tiles
 

@@ -435,9 +435,7 @@ def main(folder: Path) -> None:
     seen = {"seen": {"names": sorted(held_out)}}
     about = ABOUT + TARGET.read_text(encoding="utf-8").partition(ABOUT)[2]
     written_parts = to_toml({"sigmas": kept["sigmas"], **seen, **constants_now})
-    TARGET.write_text(f"{head}
-{written_parts}
-{about}", encoding="utf-8")
+    TARGET.write_text(f"{head}\n{written_parts}\n{about}", encoding="utf-8")
     apart = {_key(name): parts(points, held_out, name, values) for name, values in held_out.items()}
     HELD_OUT.write_text(HEAD_HELD_OUT + "\n" + to_toml(apart), encoding="utf-8")
     print(table(points, held_out, all_rows))

@@ -130,7 +130,7 @@ def devices_table(plan: Plan) -> str:
 def _row(head: str, one: Choice, reason: bool = True) -> Iterator[str]:
     start = f"{head:<3}{seconds(one.time_s):>14}{money(one.usd) if one.usd == one.usd else '-':>10}  "
     yield from wrap(one.title, WIDTH, initial_indent=start, subsequent_indent=" " * 29)
-    if reason and one.reason and not one.reason.startswith("waits"):
+    if reason and one.difference:
         yield from wrap(one.reason, WIDTH, initial_indent=" " * 29, subsequent_indent=" " * 29)
 
 

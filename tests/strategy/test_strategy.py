@@ -10,6 +10,7 @@ from paceline.errors import UserError
 from paceline.strategy import COMPRESSIONS, Strategy, parse_options
 from paceline.strategy.sharding import block, units
 from paceline.workload import workload
+from wrong_types import wrong_types
 
 
 @pytest.mark.parametrize(
@@ -140,3 +141,39 @@ def test_fsdp_gathers_whole_blocks(name):
     groups = plan.groups(net.parameters, net.ready_order)
     assert [t for group in reversed(groups) for t in group.tensors] == list(net.parameters)
     assert [p.name for p in groups[0].gathers] == ["gather_forward", "gather_backward"]
+
+
+WRONG: list[tuple[str, tuple[type, ...], str]] = [
+    ("global_batch_size", (int,), "global batch .*; give a whole number of samples a step"),
+    ("parallelism", (), "parallelism=.*; give a paceline.Parallelism"),
+    ("precision", (str,), "the precision is a name, .* was given; legal: fp32, tf32, bf16, fp16"),
+    ("gradient_exchange", (str,), "gradient_exchange=.*; give a paceline.GradientExchange"),
+    ("optimizer", (str,), "the optimizer is a name, .* was given; legal: sgd, "),
+    ("first_bucket_bytes", (int,), "bytes in the first bucket; give a whole number from 1 "),
+    ("bucket_bytes", (int,), "bytes in a bucket; give a whole number from 1 "),
+]
+
+
+@pytest.mark.xfail(strict=True, reason="a value of a wrong type is a TypeError, an AttributeError or accepted")
+def test_a_value_of_the_wrong_type_is_the_users_mistake():
+    for name, legal, words in WRONG:
+        for value in (10**5000, *wrong_types(*legal)):
+            with pytest.raises(UserError, match=words):
+                Strategy(**{"global_batch_size": 64, name: value})
+            if name not in ("parallelism", "gradient_exchange"):
+                with pytest.raises(UserError, match=words):
+                    Strategy.of(**{"world_size": 4, "global_batch_size": 64, name: value})
+
+
+@pytest.mark.xfail(strict=True, reason="a value of a wrong type is a TypeError, an AttributeError or accepted")
+def test_every_choice_can_be_read_by_its_name():
+    plan = Strategy.of(world_size=4, global_batch_size=64, compression="topk", options={"density": 0.5}, sharding="ddp")
+    as_json = plan.to_json()
+    plain = {name: plan.choice(name) for name in as_json}
+    assert {**plain, "options": {"density": 0.5}, "dense_rule": as_json["dense_rule"]} == as_json
+    with pytest.raises(UserError, match="unknown choice of a strategy 'bach'"):
+        plan.choice("bach")
+    with pytest.raises(UserError, match="unknown choice of a strategy 'compresion'.*did you mean compression"):
+        plan.changed(compresion="int8")
+    with pytest.raises(UserError, match="has no global batch; give global_batch_size"):
+        Strategy.of(world_size=4)

@@ -140,7 +140,6 @@ WRONG: list[tuple[str, dict[str, Any], tuple[type, ...], str]] = [
 ]
 
 
-@pytest.mark.xfail(strict=True, reason="a value of a wrong type is a TypeError, an AttributeError or accepted")
 def test_a_value_of_the_wrong_type_is_the_users_mistake() -> None:
     for name, others, legal, words in WRONG:
         for value in (10**5000, *wrong_types(*legal)):
@@ -150,21 +149,19 @@ def test_a_value_of_the_wrong_type_is_the_users_mistake() -> None:
                 Strategy.of(global_batch_size=8, **{**others, name: value})
 
 
-@pytest.mark.xfail(strict=True, reason="a value of a wrong type is a TypeError, an AttributeError or accepted")
 def test_options_are_pairs_of_a_name_and_a_number() -> None:
     for options in ([("block",)], [("block", 64, 3)], [[]], {3: 64}, [(["block"], 64)]):
         with pytest.raises(UserError, match="int8"):
             GradientExchange("int8", options=options)  # type: ignore[arg-type]
     for value in (True, *wrong_types(int)):
-        with pytest.raises(UserError, match="block .* of int8; give a power of two from 64 to 65536"):
+        with pytest.raises(UserError, match=r"block .* of int8; give a power of two from 64 to 65536"):
             GradientExchange("int8", options={"block": value})
     assert GradientExchange("int8", options=[("block", 64)]) == GradientExchange("int8", options={"block": 64})
 
 
-@pytest.mark.xfail(strict=True, reason="a value of a wrong type is a TypeError, an AttributeError or accepted")
 def test_the_fields_of_a_rule_have_their_types() -> None:
     for field, legal, words in (
-        ("min_elements", (int,), "min_elements=.*; give a whole number from 0 "),
+        ("min_elements", (int,), "elements as min_elements; give a whole number from 0 "),
         ("last_layer", (), "last_layer=.*; give True or False"),
         ("names", (list, tuple), "names=.*; give patterns such as"),
     ):
@@ -172,20 +169,18 @@ def test_the_fields_of_a_rule_have_their_types() -> None:
             with pytest.raises(UserError, match=words):
                 DenseRule(**{field: value})
     for names in ([1], (1,), [["a"]]):
-        with pytest.raises(UserError, match="names=.*; give patterns such as"):
+        with pytest.raises(UserError, match=r"names=.*; give patterns such as"):
             DenseRule(names=names)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="min_elements=-1"):
+    with pytest.raises(UserError, match="-1 elements as min_elements"):
         DenseRule(min_elements=-1)
 
 
-@pytest.mark.xfail(strict=True, reason="a value of a wrong type is a TypeError, an AttributeError or accepted")
 def test_a_rule_that_is_read_has_its_own_fields_only() -> None:
     for rule in ({"least": 3}, {"min_elements": "many"}, {"names": 3}, {3: 4}):
-        with pytest.raises(UserError, match="least|min_elements|names"):
+        with pytest.raises(UserError, match=r"least|min_elements|names"):
             GradientExchange.from_json({"compression": "int8", "dense_rule": rule})
 
 
-@pytest.mark.xfail(strict=True, reason="a value of a wrong type is a TypeError, an AttributeError or accepted")
 def test_numbers_may_be_numpys_and_are_kept_as_plain_ones() -> None:
     """A checkpoint or a record with a NumPy number in it could not be read back."""
     exchange = GradientExchange(
@@ -201,9 +196,8 @@ def test_numbers_may_be_numpys_and_are_kept_as_plain_ones() -> None:
     assert [(name, type(value)) for name, value in topk.options] == [("density", float), ("value_bits", int)]
 
 
-@pytest.mark.xfail(strict=True, reason="a value of a wrong type is a TypeError, an AttributeError or accepted")
 def test_an_unknown_choice_names_the_nearest() -> None:
-    with pytest.raises(UserError, match="unknown choice of a gradient exchange 'compresion'; .*did you mean compression"):
+    with pytest.raises(UserError, match=r"unknown choice of a gradient exchange 'compresion'; .*did you mean compression"):
         GradientExchange.from_json({"compresion": "int8"})
     for data in wrong_types(dict):
         with pytest.raises(UserError, match="a gradient exchange is written as a dict of its choices"):

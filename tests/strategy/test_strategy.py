@@ -144,7 +144,7 @@ def test_fsdp_gathers_whole_blocks(name):
 
 
 WRONG: list[tuple[str, tuple[type, ...], str]] = [
-    ("global_batch_size", (int,), "global batch .*; give a whole number of samples a step"),
+    ("global_batch_size", (int,), "samples in a global batch; give a whole number from 1 "),
     ("parallelism", (), "parallelism=.*; give a paceline.Parallelism"),
     ("precision", (str,), "the precision is a name, .* was given; legal: fp32, tf32, bf16, fp16"),
     ("gradient_exchange", (str,), "gradient_exchange=.*; give a paceline.GradientExchange"),
@@ -154,7 +154,6 @@ WRONG: list[tuple[str, tuple[type, ...], str]] = [
 ]
 
 
-@pytest.mark.xfail(strict=True, reason="a value of a wrong type is a TypeError, an AttributeError or accepted")
 def test_a_value_of_the_wrong_type_is_the_users_mistake():
     for name, legal, words in WRONG:
         for value in (10**5000, *wrong_types(*legal)):
@@ -165,7 +164,6 @@ def test_a_value_of_the_wrong_type_is_the_users_mistake():
                     Strategy.of(**{"world_size": 4, "global_batch_size": 64, name: value})
 
 
-@pytest.mark.xfail(strict=True, reason="a value of a wrong type is a TypeError, an AttributeError or accepted")
 def test_every_choice_can_be_read_by_its_name():
     plan = Strategy.of(world_size=4, global_batch_size=64, compression="topk", options={"density": 0.5}, sharding="ddp")
     as_json = plan.to_json()
@@ -173,7 +171,7 @@ def test_every_choice_can_be_read_by_its_name():
     assert {**plain, "options": {"density": 0.5}, "dense_rule": as_json["dense_rule"]} == as_json
     with pytest.raises(UserError, match="unknown choice of a strategy 'bach'"):
         plan.choice("bach")
-    with pytest.raises(UserError, match="unknown choice of a strategy 'compresion'.*did you mean compression"):
+    with pytest.raises(UserError, match=r"unknown choice of a strategy 'compresion'.*did you mean compression"):
         plan.changed(compresion="int8")
     with pytest.raises(UserError, match="has no global batch; give global_batch_size"):
         Strategy.of(world_size=4)

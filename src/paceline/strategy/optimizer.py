@@ -42,5 +42,5 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 def usual_optimizer(workload: Workload) -> str:
     """What such a network is commonly trained with: ``adam`` where it has attention, else ``momentum``."""
-    attends = any(one.kind == "attention" for layer in workload.layers for one in layer.operations)
+    attends = any(operation.kind == "attention" for layer in workload.layers for operation in layer.operations)
     return "adam" if attends else "momentum"

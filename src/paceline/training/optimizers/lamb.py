@@ -164,8 +164,8 @@ def _corrections(bundle: Bundle) -> tuple[Tensor, Tensor]:
     """What the first moment and the root of the second are multiplied with at the coming step, shape (n,) each."""
     dtype = scalar_dtype(bundle.weights[0])
     if not LAMB_VARIANTS[bundle.group["variant"]].bias_correction:
-        one = torch.ones(len(bundle.steps), dtype=dtype, device=bundle.device)
-        return one, one
+        ones = torch.ones(len(bundle.steps), dtype=dtype, device=bundle.device)
+        return ones, ones
     steps = torch.stack(bundle.steps).to(dtype) + 1
     # 1 - beta ** step by expm1: at the first steps the difference itself would lose five digits in fp32
     first, second = (-torch.expm1(steps * (math.log(beta) if beta else -math.inf)) for beta in bundle.group["betas"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from paceline import Strategy, predict
 from paceline.hardware import cluster
 from paceline.units import format_bytes, format_seconds
-from paceline.workload import workload
+from paceline.workload import Workload
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
             machines = cluster("V100", 4, 8, network)
             for compression in ("dense", "terngrad"):
                 strategy = Strategy.of(world_size=machines.world_size, global_batch_size=1024, compression=compression)
-                p = predict(workload(name), machines, strategy)
+                p = predict(Workload.named(name), machines, strategy)
                 times = f"{format_seconds(p.step_time_s):>8} ({format_seconds(p.low_s)} to {format_seconds(p.high_s)})"
                 sent = format_bytes(p.wire_bytes_per_device)
                 print(f"{name:<10}{network:>8}  {compression:<9}{times}  {sent:>8} sent  waits for {p.bottleneck}")

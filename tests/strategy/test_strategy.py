@@ -9,7 +9,7 @@ import pytest
 from paceline.errors import UserError
 from paceline.strategy import COMPRESSIONS, Strategy, parse_options
 from paceline.strategy.sharding import block, units
-from paceline.workload import workload
+from paceline.workload import Workload
 from wrong_types import wrong_types
 
 
@@ -84,13 +84,13 @@ def test_options_as_text():
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_one_worker_sends_nothing(compression):
-    net = workload("lenet5")
+    net = Workload.named("lenet5")
     plan = Strategy.of(world_size=1, global_batch_size=64, compression=compression)
     assert plan.wire_bytes_per_device(net.parameters, net.ready_order) == 0
 
 
 def test_wire_bytes_of_a_ring_are_those_of_the_formula():
-    net = workload("lenet5")
+    net = Workload.named("lenet5")
     plan = Strategy.of(world_size=4, global_batch_size=64)
     exact = 2 * 3 / 4 * 4 * net.num_parameters
     sent = plan.wire_bytes_per_device(net.parameters, net.ready_order)
@@ -98,7 +98,7 @@ def test_wire_bytes_of_a_ring_are_those_of_the_formula():
 
 
 def test_terngrad_sends_less_and_the_parameter_server_most():
-    net = workload("alexnet")
+    net = Workload.named("alexnet")
 
     def sent(**choice: str) -> int:
         return Strategy.of(world_size=8, global_batch_size=64, **choice).wire_bytes_per_device(net.parameters, net.ready_order)
@@ -116,7 +116,7 @@ def test_micro_steps_divide_the_batch():
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_wire_bytes_of_shares_are_those_of_the_zero_paper(precision):
     """Rajbhandari et al. 2020, section 7: in units of (N-1)/N of the weights, two for gradients and one for every gather."""
-    net, n = workload("resnet-50"), 8
+    net, n = Workload.named("resnet-50"), 8
 
     def sent(sharding: str, times: int = 1) -> float:
         plan = Strategy.of(world_size=n, global_batch_size=64, precision=precision, sharding=sharding, grad_accum_steps=times)
@@ -130,7 +130,7 @@ def test_wire_bytes_of_shares_are_those_of_the_zero_paper(precision):
 
 @pytest.mark.parametrize("name", ["resnet-50", "bert-base"])
 def test_fsdp_gathers_whole_blocks(name):
-    net = workload(name)
+    net = Workload.named(name)
     for least in (1, 1 << 20, 1 << 40):
         made = units(net.parameters, least)
         assert [t for unit in made for t in unit] == list(net.parameters)

@@ -1,14 +1,14 @@
 """Accuracy in equal epochs, every compression beside dense: momentum SGD, 16 samples a worker, 4 and 8 workers.
 
     python benchmarks/accuracy.py --network lenet5 --data fashion-mnist:DIR --out FILE.csv
-    python benchmarks/accuracy.py --network cifar10-terngrad --data cifar10:DIR --train 10000 --out FILE.csv
+    python benchmarks/accuracy.py --network cifar10-terngrad --data cifar10:DIR --train 20000 --out FILE.csv
 
-The workers are threads of one process and run in turns; what they send each other is what real workers would send, by the same
-code. Weights start alike for a seed, whatever the compression, and all see the same samples in the same order. The rate
-grows with the number of workers, after a warm-up over a tenth of the steps (Goyal et al. 2017, section 2), and falls linearly
-to zero; it was chosen for dense alone.
+The default is one epoch. The workers are threads of one process and take turns; what they send each other is what worker
+processes would send, by the same code. For one seed all compressions start from the same weights and see the same samples in
+the same order. The rate was chosen for dense alone. It grows with the number of workers, after a warm-up over a tenth of the
+steps (Goyal et al. 2017, section 2), and falls linearly to zero.
 
-One row a run, added at once; rows that the file has are not run again, so that a run that was cut goes on. Seed by seed.
+One row a run, added at once, seed by seed. Rows that the file has are not run again, so an interrupted series goes on.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ from replica import Replica, accuracy, quick
 from rows import append
 
 from paceline import codecs
-from paceline.strategy import COMPRESSIONS
-from paceline.training.attach import CLIP
+from paceline.strategy import COMPRESSIONS, GradientExchange
 from paceline.training.data import Dataset, load
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.loop import make_optimizer, mixed_seed
-from paceline.training.ways import choose
 from paceline.training.worker import build_model
 
 RATES = {"lenet5": 0.015, "cifar10-terngrad": 0.02}
@@ -168,8 +166,8 @@ def work(wire: LocalWire, case: Case, data: Dataset, start: Any) -> dict[str, An
     torch.set_num_threads(1)
     compression = COMPRESSIONS[case.compression]
     given = OPTIONS.get(case.compression, {})
-    way = choose(case.compression, "", given, CLIP if case.compression == "terngrad" else None, case.workers, {})
-    replica = Replica(quick(copy.deepcopy(start)), way, wire, case.seed)
+    exchange = GradientExchange(case.compression, options=given)
+    replica = Replica(quick(copy.deepcopy(start)), exchange, wire, case.seed)
     optimizer = make_optimizer("momentum", replica.model.parameters(), case.lr)
     micro_batch, per_epoch = case.batch // case.workers, case.samples // case.batch
     steps = case.epochs * per_epoch
@@ -194,7 +192,7 @@ def work(wire: LocalWire, case: Case, data: Dataset, start: Any) -> dict[str, An
         "loss": loss / per_epoch,
         "steps": steps,
         "nonfinite_steps": replica.nonfinite_steps,
-        "exchange": way.exchange,
+        "exchange": exchange.exchange,
         "options": json.dumps(described),
         "sent_bytes": sent,
         "digest": replica.digest(),

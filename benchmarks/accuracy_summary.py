@@ -2,8 +2,8 @@
 
     python benchmarks/accuracy_summary.py RESULTS/accuracy_*.csv --picture RESULTS/accuracy.svg
 
-RESULTS is benchmarks/results. Differences to dense are of runs with the same seed, which start from the same weights and see
-the same samples; their standard error is over the seeds. A target is met or missed by the mean difference alone; where that is
+RESULTS is benchmarks/results. A difference to dense is between runs of the same seed, which start from the same weights and see
+the same samples. Its standard error is over the seeds. The mean difference alone decides whether a target is met. Where it is
 nearer to the target than two standard errors, the table says that these seeds do not settle it.
 """
 

@@ -1,13 +1,13 @@
-"""Against what a user would pick instead: PyTorch's hooks and Paceline's compressions, same cluster, same run.
+"""Paceline's compressions beside what a user would take instead, PyTorch's hooks: same cluster, same run.
 
     python benchmarks/against_hooks.py --out RESULTS/against_hooks.csv --picture RESULTS/against_hooks.svg
     python benchmarks/against_hooks.py --out RESULTS/against_hooks.csv --draw RESULTS/against_hooks.svg
 
-RESULTS is benchmarks/results; --draw measures nothing. Gradients have AlexNet's sizes; their values are Student-t noise (4
+RESULTS is benchmarks/results; --draw measures nothing. Gradients have AlexNet's sizes. Their values are Student-t noise (4
 degrees of freedom), half of it common to all workers. What inceptionn-scaled sends depends on the values; what the others send
-does not. Compute is a sleep of one GPU's published step. PyTorch's bf16 hook
-refuses CPUs, so its three lines are repeated in ``paced.py``; its PowerSGD hook hangs on gloo with more than one bucket, so it
-runs behind ``attach()``, which passes it the buckets one after another.
+does not. Compute is a sleep of one GPU's published step. PyTorch's bf16 hook refuses CPUs, so ``paced.py`` repeats its three
+lines. PyTorch's PowerSGD hook hangs on gloo with more than one bucket, so it runs behind ``attach()``, which passes it the
+buckets one after another.
 """
 
 from __future__ import annotations

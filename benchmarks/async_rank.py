@@ -1,11 +1,11 @@
 """One rank of an asynchronous job: a parameter server or a worker over gloo's send and recv. ``async_lab.py`` starts it.
 
 Compute is a sleep that differs from step to step. The gradients are those of ``|w - target|^2 / 2``, with noise of each
-worker's own. The messages, the updates and the versions are real. A server has a thread for every
-worker: it receives the gradients of its tensors in backward order, applies each as it comes, and answers with what its
-parameters then are. Rank 0 prints one JSON line a case.
+worker's own. The messages, the updates and the versions are real. A server has a thread for every worker. It receives the
+gradients of its tensors in backward order, applies each as it arrives, and answers with what its parameters then are. Rank 0
+prints one JSON line a case.
 
-The first ``servers`` ranks of the specification are servers, the others workers; a case uses the first of each.
+The first ``servers`` ranks of the specification are servers, the others workers. A case uses the first of each.
 """
 
 from __future__ import annotations

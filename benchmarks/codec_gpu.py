@@ -68,14 +68,14 @@ def measure(name: str, elements: int, repetitions: int) -> list[dict[str, object
     """
     codec = codecs.get(name)
     x = torch.from_numpy(gradient(elements)).cuda()
-    out, room = torch.zeros_like(x), torch.empty(codec.max_payload_bytes(elements), dtype=torch.uint8, device="cuda")
-    payload: Any = codec.encode(x, out=room)
+    out, room = torch.zeros_like(x), torch.empty(codecs.max_payload_bytes(codec, elements), dtype=torch.uint8, device="cuda")
+    payload: Any = codecs.encode(codec, x, out=room)
     sent, values = payload.shape[0], 4 * elements
     calls: dict[str, tuple[int, Callable[[], object]]] = {
         "copy": (2 * values, lambda: out.copy_(x)),
-        "encode": (values + sent, lambda: codec.encode(x, out=room)),
-        "decode": (values + sent, lambda: codec.decode(payload, out=out)),
-        "decode_add": (2 * values + sent, lambda: codec.decode_add(payload, out)),
+        "encode": (values + sent, lambda: codecs.encode(codec, x, out=room)),
+        "decode": (values + sent, lambda: codecs.decode(payload, out)),
+        "decode_add": (2 * values + sent, lambda: codecs.decode(payload, out, codecs.ADD)),
     }
     taken: dict[str, list[float]] = {direction: [] for direction in calls}
     for repetition in range(repetitions + 3):  # three warm up: the first compiles

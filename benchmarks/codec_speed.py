@@ -3,8 +3,8 @@
     python benchmarks/codec_speed.py --out RESULTS/codec_speed.csv
     python benchmarks/codec_speed.py --out RESULTS/codec_speed.csv --draw RESULTS/codec_speed.png
 
-RESULTS is benchmarks/results. Every row is the median of several public calls (header and checksum included) on one tensor of
-heavy-tailed values; memcpy was measured between the same calls. --draw measures nothing: it draws the newest rows.
+RESULTS is benchmarks/results. A row is the median of several public calls (header and checksum included) on one tensor of
+heavy-tailed values. memcpy is measured between the same calls. --draw measures nothing: it draws the newest rows.
 """
 
 from __future__ import annotations

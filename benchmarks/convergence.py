@@ -2,14 +2,14 @@
 
     python benchmarks/convergence.py mlperf_training.csv [--out src/paceline/prediction/convergence.toml]
 
-The CSV holds one row for each system of MLPerf Training v0.6 to v1.1; its columns ``round``, ``division``, ``benchmark``,
-``global_batch`` and ``samples_to_target_median`` are used. Closed division from v0.7 on, whose rules and targets agree. The
-transformer is left out: some submitters log its batch in tokens, others in sentences. Accuracies are those of
+The CSV holds one row for each system of MLPerf Training v0.6 to v1.1. Its columns ``round``, ``division``, ``benchmark``,
+``global_batch`` and ``samples_to_target_median`` are used: closed division from v0.7 on, where rules and targets agree. The
+transformer is left out, because some submitters log its batch in tokens and others in sentences. Accuracies are those of
 ``results/accuracy_*.csv``. The file holds constants that were derived from these, not the rows.
 
-ResNet-50 and BERT have reference convergence points, which MLCommons publishes with their recipes: their curves are fitted to
-those, and the logs say only how far runs lie from them. ``time_to_train.py`` compares both: the points, which no submission
-enters, predict submissions no worse than a fit to other submissions does, and reach further (BERT: 256 to 16,384).
+MLCommons publishes reference convergence points for ResNet-50 and BERT with their recipes. The curves of these two are fitted
+to the points, and the logs only say how far runs lie from them. ``time_to_train.py`` compares both. No submission enters the
+points. They predict submissions as well as a fit to other submissions does, and cover more batches (BERT: 256 to 16,384).
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/critical_batch.py --task lenet --data DIR --out FILE.csv
 
-At each batch the learning rate is searched in factors of two until both neighbours of the best take more samples; a run
-ends where the held-out loss first comes below the target, or once it has taken a quarter more samples than the best at its
-batch. The rate is constant. Runs whose batch is split into parts also take the squared norms of the parts' gradients and of
-their mean, which is what data-parallel workers hold. One row a run, added at once; rows that the file has are not run
+At each batch the learning rate is searched in factors of two, until both neighbours of the best rate take more samples. The
+rate is constant. A run ends when the held-out loss first falls below the target, or when it has taken a quarter more samples
+than the best run at its batch. Where the batch is split into parts, the run also takes the squared norms of the parts'
+gradients and of their mean: what data-parallel workers have. One row a run, added at once. Rows that the file has are not run
 again.
 """
 

@@ -1,11 +1,10 @@
-"""The files of ``critical_batch.py`` as a Markdown table and a picture: steps to the target against the batch, fitted and
-predicted.
+"""The files of ``critical_batch.py`` as a Markdown table and a picture: steps to the target against the batch.
 
     python benchmarks/critical_batch_summary.py RESULTS/critical_batch_*.csv --picture RESULTS/critical_batch.svg
 
-RESULTS is benchmarks/results. At each batch the run that took the fewest samples counts, over the rates; seeds are points
-of their own. The critical batch of the sweep is that of the fitted curve E(B) = Emin (1 + B / Bcrit). The predicted one is
-of single runs: at one batch and its best rate, the noise scale over the run, in windows that are taken as progress.
+RESULTS is benchmarks/results. At each batch, of all rates the run with the fewest samples counts; every seed is a point. The
+critical batch of the sweep is that of the fitted curve E(B) = Emin (1 + B / Bcrit). The predicted one comes from a single run,
+at one batch and its best rate: the noise scale over the run, in windows of equal progress.
 """
 
 from __future__ import annotations

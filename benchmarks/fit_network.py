@@ -1,10 +1,10 @@
-"""Fit what an engine's collectives get of a link over the size of the message, and say the error where nothing was fitted.
+"""Fit the share of a link that an engine's collectives get, by size of the message; print the error where nothing was fitted.
 
     python benchmarks/fit_network.py nccl_allreduce.csv
 
-Of the file (columns nodes, bytes, time_us) only the rows of one node of 8 H100 are fitted: three shares of bandwidth and what
-the switch needs to begin (``calibration/protocols.py``); other latencies are NVIDIA's. The rows of four nodes are held out, and
-since their fabric is not stated, its bandwidth is taken from the rows of 1 GiB and more, which are not scored. Data:
+The file has the columns nodes, bytes, time_us. Only the rows of one node of 8 H100 are fitted: three shares of bandwidth, and
+the time that the switch needs to begin (``calibration/protocols.py``). Other latencies are NVIDIA's. The rows of four nodes are
+held out. Their fabric is not stated, so its bandwidth is taken from the rows of 1 GiB and more, and those are not scored. Data:
 NVIDIA/dgxc-benchmarking @841f546 (MIT) and stas00/ml-engineering @744d01e (CC BY-SA 4.0).
 """
 

@@ -2,13 +2,14 @@
 
     python benchmarks/fit_prediction.py FOLDER
 
-FOLDER holds the CSV files that ``paceline validate`` reads. Each constant has a value from physics or from a datasheet, the
-prior, which the measurements move; the logarithms of predicted to measured seconds are fitted with a loss that an outlier
-cannot rule (soft L1), every group of rows (set, model, device, precision) counting as much as any other. Beside the constants
-of all rows the file holds those that were fitted without each chip (all boards of an architecture), each model and each scale
-(one device, several), for predictions that must not have seen it:
-``paceline.calibration.constants.efficiency(level, without=NAME)``. No row on several nodes, or on more than
-``efficiency.MOST_DEVICES`` devices, is read at all.
+FOLDER holds the CSV files that ``paceline validate`` reads. Each constant has a prior, a value from physics or from a
+datasheet, and the measurements move it. The loss is of the logarithms of predicted to measured seconds, and an outlier cannot
+rule it (soft L1). Every group of rows (set, model, device, precision) counts as much as any other.
+
+Beside the constants of all rows the file holds those fitted without each chip (all boards of an architecture), each model and
+each scale (one device, several), for predictions that must not have seen it:
+``paceline.calibration.constants.efficiency(level, without=NAME)``. Rows on several nodes, or on more than ``MOST_DEVICES``
+devices, are not read at all.
 """
 
 from __future__ import annotations

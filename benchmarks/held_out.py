@@ -2,7 +2,7 @@
 
     python benchmarks/held_out.py FOLDER
 
-FOLDER holds the CSV files, by the names of ``validation_table.py``.
+FOLDER holds the CSV files, with the names that ``validation_table.py`` gives them.
 """
 
 from __future__ import annotations

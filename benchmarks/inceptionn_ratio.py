@@ -1,10 +1,10 @@
-"""What INCEPTIONN and its scaled variant send, and what they lose, bound by bound, as rows of a CSV file.
+"""What INCEPTIONN and its scaled variant send and lose, bound by bound, as rows of a CSV file.
 
     python benchmarks/inceptionn_ratio.py --out RESULTS/inceptionn_ratio.csv
 
-RESULTS is benchmarks/results. Gradients of real networks on real data (momentum SGD, batch 64) after some epochs, and three
-distributions; the paper's table III beside them. ``lost`` is the share of the gradient's energy that does not arrive in one
-exchange, without error feedback; the shares are those of the paper's table III, of ``inceptionn`` only.
+RESULTS is benchmarks/results. The gradients are those of real networks on real data (momentum SGD, batch 64) after some epochs,
+and of three distributions. The paper's table III stands beside them. ``lost`` is the share of the gradient's energy that does
+not arrive in one exchange, without error feedback. The shares are those of the paper's table III, of ``inceptionn`` only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from rows import append
 
-from paceline.codecs import get
-from paceline.codecs.inceptionn import tag_shares
+from paceline.codecs import decode, encode, get
+from paceline.codecs.reference.inceptionn import tag_shares
 
 PUBLISHED = Path(__file__).parents[1] / "validation" / "inceptionn" / "published.toml"
 COLUMNS = ("gradient", "rms", "codec", "bound", "ratio", "lost", "bits2", "bits10", "bits18", "bits34")
@@ -44,8 +44,8 @@ def main() -> None:
         for name, ks in KS.items():
             for k in ks:
                 codec = get(name, bound=2.0**-k)
-                payload = codec.encode(x)
-                lost = float(np.sum(np.square(x - codec.decode(payload), dtype=np.float64))) / energy
+                payload = encode(codec, x)
+                lost = float(np.sum(np.square(x - decode(payload), dtype=np.float64))) / energy
                 shares = tag_shares(x, 2.0**-k) if name == "inceptionn" else ("",) * 4
                 figures = (f"{np.sqrt(energy / x.size):.3g}", name, f"2^-{k}", f"{x.nbytes / payload.size:.2f}", f"{lost:.2e}")
                 told = (f"{s:.4f}" if isinstance(s, float) else s for s in shares)

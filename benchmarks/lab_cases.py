@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline import lab
+from paceline.calibration.constants import CATALOGUE
 from paceline.hardware import cluster as make_cluster
-from paceline.prediction import Prediction, predict
-from paceline.prediction.predict import CATALOGUE
+from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 
@@ -140,12 +140,12 @@ def predicted(
         compress_pull=pull,
     )
     share = codec_cores or cores_worth() / hosts
-    levels = tuple(replace(level, codec_cores=share) for level in CATALOGUE)
+    low, typical, high = (replace(level, codec_cores=share) for level in CATALOGUE)
     alone = Strategy.of(world_size=1, global_batch_size=1)
-    plain = predict(table, make_cluster(CPU, 1, 1, link), alone, efficiencies=levels)
+    plain = Predictor(constants=(low, typical, high)).step(table, make_cluster(CPU, 1, 1, link), alone)
     factor = (compute_s + update_s) / plain.step_time_s
-    timed = tuple(level.timed(factor) for level in levels)
-    return predict(table, where, strategy, overlap=overlap, efficiencies=timed)  # type: ignore[arg-type]
+    timed = low.timed(factor), typical.timed(factor), high.timed(factor)
+    return Predictor(overlap=overlap, constants=timed).step(table, where, strategy)
 
 
 __all__ = [

@@ -2,12 +2,13 @@
 
     python benchmarks/large_batch.py --task lenet --data DIR --out FILE.csv
 
-Every optimizer gets the same number of trials at each batch: learning rates in factors of two, from a guess uphill on
-samples that are neither trained on nor tested on; then the best rate with more seeds, whose first is the trial's own run.
-A search whose runs all diverged goes down. All rates warm up over a tenth of the steps and fall linearly to zero; decay is
-5e-4 for SGD and LARS, 0.01 for AdamW and LAMB. At the large batch and with the rates found, eight workers also compress
-their gradients; they are threads of one process that run in turns, by the code of real workers. The image networks multiply
-in bf16. One row a run, added at once; rows that the file has are not run again, so that a run that was cut goes on.
+Every optimizer gets the same number of trials at each batch. Trials are learning rates in factors of two. They begin at a guess
+and go to better ones, judged on samples that are neither trained nor tested on; if all runs diverge, they go down. The best
+rate then runs with more seeds; the first of these is the trial itself. All rates warm up over a tenth of the steps and fall
+linearly to zero. Decay is 5e-4 for SGD and LARS, 0.01 for AdamW and LAMB. At the large batch, with the rates chosen, eight
+workers also compress their gradients. They are threads of one process that take turns, by the code of worker processes. The
+image networks multiply in bf16. One row a run, added at once. Rows that the file has are not run again, so an interrupted
+series goes on.
 """
 
 from __future__ import annotations
@@ -33,11 +34,10 @@ from rows import append
 from torch import Tensor, nn
 
 from paceline import LAMB, LARS, codecs
+from paceline.strategy import GradientExchange
 from paceline.strategy.recipe import Recipe
-from paceline.training.attach import CLIP
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.schedules import scheduler
-from paceline.training.ways import choose
 
 SMALL, LARGE = 128, 4096
 WORKERS = 8
@@ -212,9 +212,8 @@ def work(case: Case, task: Task, data: Data, start: nn.Module, wire: LocalWire |
     model, replica = start, None
     if wire is not None:
         given = OPTIONS.get(case.compression, {})
-        clip = CLIP if case.compression == "terngrad" else None
-        way = choose(case.compression, "", given, clip, case.workers, {})
-        replica = Replica(copy.deepcopy(start), way, wire, case.seed)
+        exchange = GradientExchange(case.compression, options=given)
+        replica = Replica(copy.deepcopy(start), exchange, wire, case.seed)
         model = replica.model
     steps = case.epochs * (len(data.train) // case.batch)
     optimizer = MAKE[case.optimizer](model.named_parameters(), case.lr)

@@ -1,12 +1,11 @@
-"""The files of ``large_batch.py`` as a Markdown table and a picture: each optimizer at the large batch beside the small
-one.
+"""The files of ``large_batch.py`` as a Markdown table and a picture: each optimizer at the large batch beside the small one.
 
     python benchmarks/large_batch_summary.py RESULTS/large_batch_*.csv --picture RESULTS/large_batch.svg
 
-RESULTS is benchmarks/results. Compared is with the better of the small batch's optimizers, by the samples to tune on, seed
-by seed: runs of one seed start from the same weights. The bar is 0.3 points of accuracy; of characters 1 % of the loss. It
-is met or missed by the mean alone; where the bar lies within the mean's 95 % interval (Student's, over the seeds), the
-table says that these seeds do not settle it.
+RESULTS is benchmarks/results. The comparison is with the better of the small batch's optimizers, as chosen on the samples to
+tune on, seed by seed: runs of one seed start from the same weights. The bar is 0.3 points of accuracy; for characters it is 1 %
+of the loss. The mean alone decides whether it is met. Where the bar lies within the mean's 95 % interval (Student's, over the
+seeds), the table says that these seeds do not settle it.
 """
 
 from __future__ import annotations

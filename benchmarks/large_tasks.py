@@ -1,7 +1,7 @@
 """The tasks of the large-batch studies: a network, its data in three parts, and how it is trained and judged.
 
-The part to tune on is taken from the end of the training samples; the test part is looked at once a run. A sample of the
-character model is a character with what stands before it, as batches of language models are counted in tokens.
+The part to tune on is the end of the training samples. The test part is looked at once a run. A sample of the character model
+is a character with the characters before it; batches of language models are counted in tokens in the same way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What one device says about an emulated cluster on this machine, whose processors do the work of every host.
 
-Measured without links: an exchange with ranks that take turns in one process (``LocalWire``), a byte through a socket, and
-the paced step alone. Each on all processors at once, as in the cluster: those that share a core are slower then.
+Three things are measured without links: an exchange of ranks that take turns in one process, a byte through a socket, and the
+paced step alone. Each runs on all processors at once, as in the cluster: those that share a core are slower then.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from speedup_lab import COMPUTE_S
 from torch import nn
 
 from paceline import lab
+from paceline.strategy import GradientExchange
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
-from paceline.training.ways import choose
 
 MEBIBYTE = 1 << 20
 
@@ -121,11 +121,10 @@ def _cast(hosts: int) -> float:
 
 def _exchange(compression: str, exchange: str, hosts: int) -> float:
     shapes = [(1024, 2048)] * 4
-    clip = 2.5 if compression == "terngrad" else None
 
     def work(wire: LocalWire) -> float:
-        way = choose(compression, exchange, {}, clip, wire.world_size, {})
-        rank = Replica(nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in shapes]), way, wire, 0)
+        network = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in shapes])
+        rank = Replica(network, GradientExchange(compression, exchange), wire, 0)
         values = np.random.default_rng(wire.rank).standard_t(4, rank.bucket.numel()) * 1e-3
         gradient, times = torch.from_numpy(values.astype(np.float32)), []
         for _ in range(5):

@@ -1,9 +1,9 @@
-"""A step of LARS and LAMB beside other people's and beside what must be moved at least, as rows of a CSV file; their picture.
+"""A step of LARS and LAMB beside other implementations and the least traffic of memory, as rows of a CSV file; their picture.
 
     python benchmarks/optimizer_speed.py --threads 1 2 --out RESULTS/optimizer_speed.csv
     python benchmarks/optimizer_speed.py --out RESULTS/optimizer_speed.csv --draw RESULTS/optimizer_speed.svg
 
-RESULTS is benchmarks/results. One row a contender; those of one optimizer and number of threads are of one run, in which the
+RESULTS is benchmarks/results. One row a contender. The rows of one optimizer and number of threads are of one run, in which the
 contenders took turns (`paceline bench optimizer`). --draw measures nothing: it draws the newest rows.
 """
 

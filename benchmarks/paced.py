@@ -154,7 +154,7 @@ def run(case: dict[str, Any], spec: dict[str, Any], tile: torch.Tensor) -> dict[
         "step_high_s": max(steps),
         "exchange_s": statistics.median(exposed),
         "codec_s": statistics.median(codec),
-        "way": f"{hook.way.compression.name} over {hook.way.exchange}" if hook is not None else "",
+        "way": str(hook.gradient_exchange) if hook is not None else "",
         "steps": len(steps),
         "socket_bytes": int(busiest[0]),
         "metered_bytes": int(busiest[1]),

@@ -2,9 +2,10 @@
 
     python benchmarks/predict_speed.py --out RESULTS/predict_speed.csv
 
-RESULTS is benchmarks/results. One process, one thread. ``predict``: the median of whole calls with another batch each time, the
-workload loaded before. ``rank``: ``step_seconds`` of random legal strategies on random clusters, nothing prepared before:
-workers, batch, micro steps, precision, compression, exchange, bucket size, sharding, recomputation, optimizer and device vary.
+RESULTS is benchmarks/results. One process, one thread. ``predict`` is the median of whole calls, each with another batch; the
+workload is loaded before. ``rank`` is ``Predictor.many`` of random legal strategies on random clusters, with nothing prepared
+before. Workers, batch, micro steps, precision, compression, exchange, bucket size, sharding, recomputation, optimizer and
+device vary.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from rows import append
 
 from paceline.hardware import cluster
 from paceline.hardware.cluster import Cluster
-from paceline.prediction import predict
-from paceline.prediction.batch import step_seconds
+from paceline.prediction import ORDINARY, predict
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.workload import Workload
 
@@ -76,7 +76,7 @@ def ranked(name: str, count: int) -> float:
     """Seconds in which so many candidates are ranked."""
     net, some = Workload.named(name), strategies(count)
     start = time.perf_counter()
-    found = step_seconds(net, some)
+    found = ORDINARY.many(net, some)
     found.step_s.argsort()
     taken = time.perf_counter() - start
     assert not found.refused

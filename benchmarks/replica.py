@@ -13,22 +13,23 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import _orthogonalize
 from torch.nn import functional
 
+from paceline.strategy import GradientExchange
 from paceline.strategy.compression import low_rank_factors
-from paceline.training.exchange_group import exchange_group, room
+from paceline.training.exchange_group import Gradients, exchange_group, room
+from paceline.training.exchange_setup import make_setup
 from paceline.training.exchanges import allreduce
 from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.powersgd import START
 from paceline.training.in_process_collectives import LocalWire
 from paceline.training.tensor_layout import Layout
 from paceline.training.tensor_layout import Tensor as Named
-from paceline.training.ways import Way, make_plan
 
 
 class Replica:
-    """A model, its gradients in one bucket, and the way that they travel."""
+    """A model, its gradients in one bucket, and their exchange."""
 
-    def __init__(self, model: nn.Module, way: Way, wire: LocalWire, seed: int) -> None:
-        self.model, self.way, self.wire, self.seed = model, way, wire, seed
+    def __init__(self, model: nn.Module, exchange: GradientExchange, wire: LocalWire, seed: int) -> None:
+        self.model, self.description, self.wire, self.seed = model, exchange.description, wire, seed
         self.step = self.nonfinite_steps = 0
         tensors: list[Named] = []
         offset = 0
@@ -41,10 +42,10 @@ class Replica:
         self.parts = {t.name: part for t, part in zip(self.tensors, parts, strict=True)}
         for name, p in model.named_parameters():
             p.grad = self.parts[name].as_strided(p.shape, p.stride())  # memory in the weight's order, as DDP's buckets
-        low_rank = way.compression.low_rank
-        self.low_rank = LowRank(int(way.compression.option("rank")), wire, seed) if low_rank else None
-        self.plan = None if low_rank else make_plan(way, wire, Sample())
-        self.layout = Layout(self.tensors, way.compression.dense(tensors))
+        low_rank = self.description.low_rank
+        self.low_rank = LowRank(int(self.description.option("rank")), wire, seed) if low_rank else None
+        self.plan = None if low_rank else make_setup(exchange, wire, Sample())
+        self.layout = Layout(self.tensors, self.description.dense(tensors))
         self.flat = torch.empty(room(self.plan, self.layout) if self.plan else 0)
 
     def gradients(self, x: Tensor, y: Tensor) -> float:
@@ -59,11 +60,10 @@ class Replica:
         if self.low_rank is not None:
             self.low_rank.exchange([self.parts[t.name].view(t.shape) for t in self.tensors])
         elif self.plan is None:
-            allreduce(self.bucket, self.way.compression.format, self.wire)
+            allreduce(self.bucket, self.description.format, self.wire)
         else:
-            self.nonfinite_steps += exchange_group(
-                self.plan, self.layout, self.parts, self.flat, self.seed, self.step, dense=False
-            )
+            gradients = Gradients(layout=self.layout, parts=self.parts, workspace=self.flat, seed=self.seed, step=self.step)
+            self.nonfinite_steps += exchange_group(self.plan, gradients)
         self.step += 1
 
     def digest(self) -> str:

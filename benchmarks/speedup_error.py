@@ -1,11 +1,11 @@
-"""Error of predicted speed-ups on measured pairs, and how far the errors of two predictions go together.
+"""Error of predicted speed-ups on measured pairs, and how much the errors of two predictions have in common.
 
     python benchmarks/speedup_error.py mlperf=mlperf_training.csv pollux_sia=pollux_sia_dataparallel.csv
 
-The files are those of ``paceline validate``. Rows are predicted without having seen any (constants fitted without the
-device), and paired within a network: on one device at two scales, and on two devices at one scale. The speed-up's error is
-that of the ratio of two predicted samples/s. ``r`` is ``mean(e1 e2) / mean(e^2)`` of the logarithms of predicted / measured;
-``planning/whatif.py`` takes it for its ranges, and the last column says how many of the pairs these hold.
+The files are those of ``paceline validate``. Rows are predicted with no row visible and constants fitted without the device.
+They are paired within a network: one device at two scales, and two devices at one scale. The error is that of the ratio of two
+predicted samples/s. ``r`` is ``mean(e1 e2) / mean(e^2)`` of the logarithms of predicted / measured. ``planning/whatif.py`` uses
+it for its ranges; the last column says how many of the pairs these hold.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import combinations
 from statistics import fmean, median
 
-from paceline.calibration.uncertainty import Z80
+from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.csv_rows import read
 from paceline.errors import UserError
-from paceline.planning.evaluate import log_spread
 from paceline.planning.whatif import SHARED, ratio_spread
 from paceline.validation.case import Case, Info
 from paceline.validation.informed_predictor import Model

@@ -5,13 +5,13 @@
 The CSV holds MLPerf Training v0.7 to v1.1 (closed division; ``convergence.py`` says which columns). A submission is predicted
 
 - from its batch and its measured samples a second alone: minutes = E(B) / rate. E(B) goes through MLPerf's reference points,
-  into which no submission enters; beside it through the submissions with other batches.
+  and no submission enters those. Beside it stands E(B) through the submissions with other batches.
 - from its hardware alone: E(B) / B steps as ``predict`` has them, by constants that never saw a board of its chip.
 
 LAMB's table (You et al. 2020, LAMB, ICLR, table 1: steps and hours for 512M sequences on TPU v3, nine tenths of them with 128
-tokens and one with 512) is predicted from the hardware, no TPU v3 having been fitted on; and again with its first row in sight.
-Without a CSV only that is done. The file holds means over submissions, by doublings of the devices; of a single one not
-what it published.
+tokens and one with 512) is predicted from the hardware, where no TPU v3 was fitted on, and again with its first row visible.
+Without a CSV only that is done. The file holds means over submissions, by doublings of the devices. It holds no figure of a
+single submission.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rows import append
 from paceline.calibration.constants import efficiency
 from paceline.csv_rows import Row, read
 from paceline.hardware import device
-from paceline.prediction import predict
+from paceline.prediction import Predictor
 from paceline.prediction.convergence import Convergence, Point, fit, mlperf
 from paceline.strategy import Strategy
 from paceline.validation import Info
@@ -174,7 +174,7 @@ def lamb() -> list[Result]:
         ends = [0.0, 0.0, 0.0]
         for network, batch, share in zip(networks, (short, long), (1 - LONG, LONG), strict=True):
             way = Strategy.of(world_size=devices, global_batch_size=batch, precision="bf16", optimizer="lamb")
-            p = predict(network, torus(chip, devices), way, efficiency=software)
+            p = Predictor(constants=software).step(network, torus(chip, devices), way)
             steps = share * SEQUENCES / batch
             ends = [x + steps * s / MIN for x, s in zip(ends, (p.step_time_s, p.low_s, p.high_s), strict=True)]
         found.append(Result("lamb", WAYS[2], devices, short, hours * 60, *ends))
@@ -244,7 +244,7 @@ def _mean(some: Sequence[Result]) -> str:
 
 def lamb_table(results: Sequence[Result]) -> str:
     """Markdown: each row of LAMB's table."""
-    head = ("batch", "TPU v3", "published, h", "from the hardware, h (80 %)", "error", "first row in sight, h", "error")
+    head = ("batch", "TPU v3", "published, h", "from the hardware, h (80 %)", "error", "first row visible, h", "error")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     scaled = {(r.batch, r.devices): r for r in results if r.way == "first row"}
     for r in (r for r in results if r.way == WAYS[2]):

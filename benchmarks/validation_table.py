@@ -1,8 +1,8 @@
-"""The tables of ``docs/validation.md``: every set, what may be seen of it, and the errors beside those of the baselines.
+"""The tables of ``docs/validation.md``: for every set, what is visible of it, and the errors beside those of the baselines.
 
     python benchmarks/validation_table.py FOLDER
 
-FOLDER holds the CSV files, by the names below.
+FOLDER holds the CSV files, with the names below.
 """
 
 from __future__ import annotations

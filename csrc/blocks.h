@@ -1,4 +1,4 @@
-// What codecs with a scale for each block share (src/paceline/codecs/blocks.py is the specification).
+// What codecs with a scale for each block share (src/paceline/codecs/reference/blocks.py is the specification).
 #pragma once
 
 #include <atomic>

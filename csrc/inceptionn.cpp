@@ -1,5 +1,5 @@
-// inceptionn and inceptionn-scaled (docs/wire-format.md): a directory of chunk lengths, then each chunk's groups of eight values.
-// src/paceline/codecs/inceptionn.py, inceptionn_scaled.py and groups.py are the specification.
+// inceptionn and inceptionn-scaled (docs/wire-format.md): a directory of chunk lengths, then each chunk's bursts of eight values.
+// src/paceline/codecs/reference/inceptionn.py, inceptionn_scaled.py and bursts.py are the specification.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -12,8 +12,8 @@
 namespace paceline {
 namespace {
 
-constexpr int kGroupMost = 34;  // bytes: a tag vector and eight whole values
-constexpr size_t kGroupChunk = 16384, kBlock = 1024, kBlocks = kGroupChunk / kBlock;  // values, values, blocks of a chunk
+constexpr int kBurstMost = 34;  // bytes: a tag vector and eight whole values
+constexpr size_t kBurstChunk = 16384, kBlock = 1024, kBlocks = kBurstChunk / kBlock;  // values, values, blocks of a chunk
 constexpr int32_t kOne = 127 << 23, kMost = 0x7f7fffff;                              // bits of 1.0 and of the largest number
 constexpr int kEmpty = -32768, kLeastExponent = -148, kMostExponent = 128;
 constexpr size_t kRuns = 256;  // parts that a body is decoded in: their offsets fit on the stack
@@ -80,7 +80,7 @@ struct ScaledParameters {
 #define PACELINE_KERNELS "inceptionn_kernels.h"
 #include "foreach_isa.h"
 
-size_t chunks_of(size_t n) { return (n + kGroupChunk - 1) / kGroupChunk; }
+size_t chunks_of(size_t n) { return (n + kBurstChunk - 1) / kBurstChunk; }
 size_t blocks_of(size_t n) { return (n + kBlock - 1) / kBlock; }
 
 // One chunk of a format: its values, and where its blocks' exponents lie (inceptionn-scaled).
@@ -135,21 +135,21 @@ struct ScaledFormat {
     }
 };
 
-thread_local uint8_t t_chunk[kGroupChunk / 8 * kGroupMost + kGroupMost];
+thread_local uint8_t t_chunk[kBurstChunk / 8 * kBurstMost + kBurstMost];
 
 // Bytes written, or -1 where a value has no form or `body` is too small.
 template <class Format>
 int64_t encode(const Format& format, const float* x, size_t n, uint8_t* body, size_t room, int threads) {
-    const size_t chunks = chunks_of(n), exponents = 4 * chunks, groups = exponents + Format::kExponentBytes * blocks_of(n);
-    if (room < groups) return -1;
-    uint8_t *at = body + groups, *const end = body + room;
+    const size_t chunks = chunks_of(n), exponents = 4 * chunks, bursts = exponents + Format::kExponentBytes * blocks_of(n);
+    if (room < bursts) return -1;
+    uint8_t *at = body + bursts, *const end = body + room;
     const bool alone = threads < 2 || chunks < 2;
     std::atomic<size_t> turn{0};
     std::atomic<bool> good{true};
     // A chunk's place is known when all before it are done. A thread therefore writes to a buffer of its own and copies, out of
     // its cache, when its turn has come: chunks are handed out in order, so whoever is waited for is at work.
     parallel_for(chunks, threads, [&](size_t chunk) {
-        const size_t first = chunk * kGroupChunk, size = std::min(kGroupChunk, n - first);
+        const size_t first = chunk * kBurstChunk, size = std::min(kBurstChunk, n - first);
         uint8_t* const scales = body + exponents + Format::kExponentBytes * (first / kBlock);
         uint8_t* const to = alone ? at : t_chunk;
         uint8_t* const stop = !good.load(std::memory_order_relaxed)
@@ -173,15 +173,15 @@ int64_t encode(const Format& format, const float* x, size_t n, uint8_t* body, si
 
 template <class Format>
 int decode(const Format& format, const uint8_t* body, size_t bytes, float* out, size_t n, int mode, int threads) {
-    const size_t chunks = chunks_of(n), exponents = 4 * chunks, groups = exponents + Format::kExponentBytes * blocks_of(n);
-    if (bytes < groups) return kWrongSize;
+    const size_t chunks = chunks_of(n), exponents = 4 * chunks, bursts = exponents + Format::kExponentBytes * blocks_of(n);
+    if (bytes < bursts) return kWrongSize;
     const size_t runs = std::min(chunks, kRuns);
     const auto length = [&](size_t chunk) {
         uint32_t value;
         std::memcpy(&value, body + 4 * chunk, 4);
         return size_t(value);
     };
-    size_t starts[kRuns], at = groups;
+    size_t starts[kRuns], at = bursts;
     for (size_t run = 0; run < runs; run++) {
         starts[run] = at;
         for (size_t chunk = run * chunks / runs; chunk < (run + 1) * chunks / runs; chunk++) {
@@ -194,7 +194,7 @@ int decode(const Format& format, const uint8_t* body, size_t bytes, float* out, 
     parallel_for(runs, threads, [&](size_t run) {
         const uint8_t* from = body + starts[run];
         for (size_t chunk = run * chunks / runs; chunk < (run + 1) * chunks / runs; chunk++) {
-            const size_t first = chunk * kGroupChunk, size = std::min(kGroupChunk, n - first);
+            const size_t first = chunk * kBurstChunk, size = std::min(kBurstChunk, n - first);
             const uint8_t* const scales = body + exponents + Format::kExponentBytes * (first / kBlock);
             const uint8_t* const next = from + length(chunk);
             if (format.decode(from, body + bytes, scales, out + first, size, mode) != next)

@@ -1,4 +1,4 @@
-// The kernels of inceptionn.cpp for one instruction set (foreach_isa.h): a chunk of groups each way. A group of eight is one
+// The kernels of inceptionn.cpp for one instruction set (foreach_isa.h): a chunk of bursts each way. A burst of eight is one
 // register of eight lanes, or two of four.
 constexpr int kWidth = PACELINE_LEVEL > 0 ? 8 : 4, kParts = 8 / kWidth;
 typedef float F __attribute__((vector_size(4 * kWidth)));
@@ -23,13 +23,13 @@ PACELINE_INLINE bool any(I v) {
     return bits != 0;
 }
 
-// Values as lanes (groups.py), and their tags as two masks: bit 0, bit 1.
+// Values as lanes (bursts.py), and their tags as two masks: bit 0, bit 1.
 struct Coded {
     I lanes, bit0, bit1;
 };
 
-// One group.
-struct Group {
+// One burst.
+struct Burst {
     Coded part[kParts];
 };
 
@@ -109,7 +109,7 @@ PACELINE_INLINE __m128i half(const I* parts, int which) {  // lanes 0 to 3, or 4
 }
 #endif
 
-PACELINE_INLINE uint32_t tag_vector(const Group& g) {
+PACELINE_INLINE uint32_t tag_vector(const Burst& g) {
 #if PACELINE_X86
     I pairs[kParts];  // 16 bits each: bit 0, bit 1, lane after lane
     for (int i = 0; i < kParts; i++) {
@@ -127,8 +127,8 @@ PACELINE_INLINE uint32_t tag_vector(const Group& g) {
 #endif
 }
 
-// Writes one group, 2 to 34 bytes, and whatever up to kGroupMost. Returns its bytes.
-PACELINE_INLINE size_t put(uint8_t* to, const Group& g) {
+// Writes one burst, 2 to 34 bytes, and whatever up to kBurstMost. Returns its bytes.
+PACELINE_INLINE size_t put(uint8_t* to, const Burst& g) {
     const uint32_t tags = tag_vector(g);
     I lanes[kParts];
     for (int i = 0; i < kParts; i++) lanes[i] = g.part[i].lanes;
@@ -151,7 +151,7 @@ PACELINE_INLINE size_t put(uint8_t* to, const Group& g) {
 #endif
 }
 
-// Reads one group from kGroupMost readable bytes. Returns its bytes.
+// Reads one burst from kBurstMost readable bytes. Returns its bytes.
 PACELINE_INLINE size_t get(const uint8_t* from, I* lanes, I* tag) {
     uint16_t tags;
     std::memcpy(&tags, from, 2);
@@ -182,13 +182,13 @@ PACELINE_INLINE size_t get(const uint8_t* from, I* lanes, I* tag) {
 }
 
 template <class Format>
-PACELINE_INLINE Group coded(const Format& format, const float* x) {
-    Group g;
+PACELINE_INLINE Burst coded(const Format& format, const float* x) {
+    Burst g;
     for (int i = 0; i < kParts; i++) g.part[i] = format.encode(load<F>(x + i * kWidth));
     return g;
 }
 
-// Sets, adds or subtracts (mode 0, 1, 2) the values of one group.
+// Sets, adds or subtracts (mode 0, 1, 2) the values of one burst.
 template <int Mode, class Format>
 PACELINE_INLINE void deliver(Format& format, const I* lanes, const I* tag, float* out) {
     for (int i = 0; i < kParts; i++, out += kWidth) {
@@ -197,40 +197,40 @@ PACELINE_INLINE void deliver(Format& format, const I* lanes, const I* tag, float
     }
 }
 
-// Writes the groups of n values at `to`; nothing from `end` on. Returns where they end, or nullptr if they do not fit.
+// Writes the bursts of n values at `to`; nothing from `end` on. Returns where they end, or nullptr if they do not fit.
 template <class Format>
-PACELINE_INLINE uint8_t* encode_groups(const typename Format::Parameters& p, const float* x, size_t n, uint8_t* to, uint8_t* end) {
+PACELINE_INLINE uint8_t* encode_bursts(const typename Format::Parameters& p, const float* x, size_t n, uint8_t* to, uint8_t* end) {
     const Format format(p);
     size_t i = 0;
-    for (; i + 8 <= n && end - to >= kGroupMost; i += 8) to += put(to, coded(format, x + i));
+    for (; i + 8 <= n && end - to >= kBurstMost; i += 8) to += put(to, coded(format, x + i));
     for (; i < n; i += 8) {  // the last values, or too little room to write carelessly
         float rest[8] = {};
-        uint8_t group[kGroupMost];
+        uint8_t burst[kBurstMost];
         std::memcpy(rest, x + i, 4 * (n - i < 8 ? n - i : 8));
-        const size_t bytes = put(group, coded(format, rest));
+        const size_t bytes = put(burst, coded(format, rest));
         if (size_t(end - to) < bytes) return nullptr;
-        std::memcpy(to, group, bytes);
+        std::memcpy(to, burst, bytes);
         to += bytes;
     }
     return to;
 }
 
-// Reads the groups of n values at `from`; nothing from `end` on. Returns where they end, or nullptr if no encoder wrote them.
+// Reads the bursts of n values at `from`; nothing from `end` on. Returns where they end, or nullptr if no encoder wrote them.
 template <class Format, int Mode>
-PACELINE_INLINE const uint8_t* decode_groups(const typename Format::Parameters& p, const uint8_t* from, const uint8_t* end, float* out,
+PACELINE_INLINE const uint8_t* decode_bursts(const typename Format::Parameters& p, const uint8_t* from, const uint8_t* end, float* out,
                                              size_t n) {
     Format format(p);
     I lanes[kParts], tag[kParts];
     size_t i = 0;
-    for (; i + 8 <= n && end - from >= kGroupMost; i += 8) {
+    for (; i + 8 <= n && end - from >= kBurstMost; i += 8) {
         from += get(from, lanes, tag);
         deliver<Mode>(format, lanes, tag, out + i);
     }
     for (; i < n; i += 8) {
-        uint8_t group[kGroupMost] = {};
+        uint8_t burst[kBurstMost] = {};
         const size_t there = size_t(end - from), values = n - i < 8 ? n - i : 8;
-        std::memcpy(group, from, there < size_t(kGroupMost) ? there : size_t(kGroupMost));
-        const size_t bytes = get(group, lanes, tag);
+        std::memcpy(burst, from, there < size_t(kBurstMost) ? there : size_t(kBurstMost));
+        const size_t bytes = get(burst, lanes, tag);
         if (there < bytes) return nullptr;
         from += bytes;
         for (size_t j = values; j < 8; j++)
@@ -251,24 +251,24 @@ uint32_t peak_bits(const float* x, size_t n) {
 }
 
 uint8_t* encode_faithful(const FaithfulParameters& p, const float* x, size_t n, uint8_t* to, uint8_t* end) {
-    return encode_groups<Faithful>(p, x, n, to, end);
+    return encode_bursts<Faithful>(p, x, n, to, end);
 }
 
 const uint8_t* decode_faithful(const FaithfulParameters& p, const uint8_t* from, const uint8_t* end, float* out, size_t n, int mode) {
-    if (mode == 0) return decode_groups<Faithful, 0>(p, from, end, out, n);
-    if (mode == 1) return decode_groups<Faithful, 1>(p, from, end, out, n);
-    return decode_groups<Faithful, 2>(p, from, end, out, n);
+    if (mode == 0) return decode_bursts<Faithful, 0>(p, from, end, out, n);
+    if (mode == 1) return decode_bursts<Faithful, 1>(p, from, end, out, n);
+    return decode_bursts<Faithful, 2>(p, from, end, out, n);
 }
 
 uint8_t* encode_scaled(const ScaledParameters& p, const float* x, size_t n, uint8_t* to, uint8_t* end) {
-    return p.wide ? encode_groups<Scaled<true>>(p, x, n, to, end) : encode_groups<Scaled<false>>(p, x, n, to, end);
+    return p.wide ? encode_bursts<Scaled<true>>(p, x, n, to, end) : encode_bursts<Scaled<false>>(p, x, n, to, end);
 }
 
 template <bool Wide>
 const uint8_t* decode_scaled_as(const ScaledParameters& p, const uint8_t* from, const uint8_t* end, float* out, size_t n, int mode) {
-    if (mode == 0) return decode_groups<Scaled<Wide>, 0>(p, from, end, out, n);
-    if (mode == 1) return decode_groups<Scaled<Wide>, 1>(p, from, end, out, n);
-    return decode_groups<Scaled<Wide>, 2>(p, from, end, out, n);
+    if (mode == 0) return decode_bursts<Scaled<Wide>, 0>(p, from, end, out, n);
+    if (mode == 1) return decode_bursts<Scaled<Wide>, 1>(p, from, end, out, n);
+    return decode_bursts<Scaled<Wide>, 2>(p, from, end, out, n);
 }
 
 const uint8_t* decode_scaled(const ScaledParameters& p, const uint8_t* from, const uint8_t* end, float* out, size_t n, int mode) {

@@ -1,4 +1,4 @@
-// int8 and int4 with a scale for each block and stochastic rounding (src/paceline/codecs/integer.py is the specification).
+// int8 and int4 with a scale for each block and stochastic rounding (src/paceline/codecs/reference/integer.py is the specification).
 #include "blocks.h"
 #include "counter.h"
 #include "pool.h"

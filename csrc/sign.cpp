@@ -1,4 +1,4 @@
-// One bit an element and a mean magnitude for each block (src/paceline/codecs/sign.py is the specification).
+// One bit an element and a mean magnitude for each block (src/paceline/codecs/reference/sign.py is the specification).
 #include "blocks.h"
 #include "pool.h"
 

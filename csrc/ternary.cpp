@@ -1,4 +1,4 @@
-// TernGrad's codes: ternaries, and sums of several workers' (src/paceline/codecs/ternary.py is the specification).
+// TernGrad's codes: ternaries, and sums of several workers' (src/paceline/codecs/reference/ternary.py is the specification).
 #include <atomic>
 #include <stdexcept>
 

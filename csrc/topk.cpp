@@ -1,4 +1,4 @@
-// The k elements of largest magnitude, exactly, and where they are (src/paceline/codecs/topk.py is the specification).
+// The k elements of largest magnitude, exactly, and where they are (src/paceline/codecs/reference/topk.py is the specification).
 //
 // Encoding reads x once. A threshold that about a quarter more than k elements reach is guessed from a sample; that pass marks
 // them, one bit each, keeps their values and counts the upper halves of their magnitudes. The rest looks at the marked ones only:

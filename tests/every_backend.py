@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from paceline.codecs import SET, counter, native
-from paceline.codecs.backends import REFERENCE
+from paceline.codecs import SET, counter, native, reference
 
 ISAS = ("baseline", "avx2", "avx512")
 
@@ -25,11 +24,17 @@ def labels() -> list[str]:
     return ["reference", *(f"native-{isa}" for isa in ISAS[: ISAS.index(_native.machine_isa()) + 1])]
 
 
+def drawn(draws: Mapping[str, int]) -> dict[str, Any]:
+    """The arguments of ``encode`` for seed, step, rank and start, as the golden vectors name them."""
+    key = counter.key(draws.get("seed", 0), draws.get("step", 0), draws.get("rank", 0))
+    return {"key": key, "start": draws.get("start", 0)}
+
+
 @contextmanager
 def kernels(label: str) -> Iterator[Any]:
     """The backend of that label; its instruction set stays in use inside the block."""
     if label == "reference":
-        yield REFERENCE
+        yield reference
         return
     from paceline import _native
 

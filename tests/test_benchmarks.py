@@ -222,7 +222,7 @@ MISSING = {
     "optimizer_speed.csv": 28,
     "time_to_train.csv": 72,
 }
-"""Rows that name a commit which is not in the history: measured on branches that were rebased. Only fewer may follow."""
+"""Rows that name a commit which is not in the history: probably of branches that were rebased. Only fewer may follow."""
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,6 @@ def test_predict_text_says_the_same_as_json(capsys: pytest.CaptureFixture[str]) 
 
 def test_numbers_that_json_lacks_become_null(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     prediction = replace(samples.metrics("dense"), samples_per_s=float("nan"), high_s=float("inf"))
-    monkeypatch.setattr("paceline.cli.prediction_inputs.predict", lambda *given, **more: prediction)
+    monkeypatch.setattr("paceline.prediction.predictor.Predictor.step", lambda *given: prediction)
     data = answer(capsys, ON_FOUR)
     assert (data["samples_per_s"], data["high_s"]) == (None, None)

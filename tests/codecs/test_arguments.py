@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from every_backend import labels
-from paceline.codecs import Codec, decode_into, get
+from paceline.codecs import ADD, SET, Codec, decode, encode, get, max_payload_bytes, native, reference
 from paceline.errors import UserError
 
 N = 1000
@@ -19,38 +19,42 @@ CODECS = ["fp32", "ternary", "int8", "inceptionn", "topk"]
 X = np.linspace(-1, 1, N, dtype=np.float32)
 
 
-@pytest.fixture(params=[(name, backend) for name in CODECS for backend in BACKENDS], ids="-".join)
+@pytest.fixture(params=CODECS)
 def codec(request: pytest.FixtureRequest) -> Codec:
-    name, backend = request.param
-    return get(name, backend=backend)
+    return get(request.param)
 
 
-def test_a_tensor_of_torch_is_written_in_place_and_given_back(codec):
-    wanted = codec.encode(X)
-    room = torch.zeros(codec.max_payload_bytes(N) + 5, dtype=torch.uint8)
-    payload = codec.encode(torch.from_numpy(X), out=room)
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_tensor_of_torch_is_written_in_place_and_given_back(codec, backend):
+    wanted = encode(codec, X, backend=backend)
+    room = torch.zeros(max_payload_bytes(codec, N) + 5, dtype=torch.uint8)
+    payload = encode(codec, torch.from_numpy(X), out=room, backend=backend)
     assert torch.is_tensor(payload) and payload.data_ptr() == room.data_ptr() and not room[-5:].any()
     assert np.array_equal(payload.numpy(), wanted)
-    values = codec.decode(wanted)
+    values = decode(wanted, backend=backend)
     out = torch.ones(N)
-    assert codec.decode(payload, out=out) is out and np.array_equal(out.numpy(), values)
-    codec.decode_add(payload, out)
+    assert decode(payload, out, backend=backend) is out and np.array_equal(out.numpy(), values)
+    decode(payload, out, ADD, backend=backend)
     assert np.array_equal(out.numpy(), values + values)
     parameter = torch.nn.Parameter(torch.zeros(N))
-    codec.decode_add(wanted, parameter)
+    decode(wanted, parameter, ADD, backend=backend)
     assert np.array_equal(parameter.detach().numpy(), values)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("step", [1, 2, -1])
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
-def test_values_go_into_any_float_type_and_strides(codec, dtype, step, kind):
+def test_values_go_into_any_float_type_and_strides(codec, backend, dtype, step, kind):
     if kind is torch.as_tensor and step < 0:
         pytest.skip("torch has no negative strides")
     out = kind(np.zeros(N * abs(step), dtype))[::step]
-    payload = codec.encode(X)
-    codec.decode_add(payload, out)
-    assert np.array_equal(np.asarray(out), codec.decode(payload).astype(dtype))
+    payload = encode(codec, X, backend=backend)
+    decode(payload, out, ADD, backend=backend)
+    assert np.array_equal(np.asarray(out), decode(payload, backend=backend).astype(dtype))
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -77,12 +81,11 @@ WRONG_FLOATS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("out", WRONG_FLOATS.values(), ids=WRONG_FLOATS)
-def test_an_out_that_cannot_hold_the_values_is_refused(codec, out):
-    payload = codec.encode(X)
-    into = partial(decode_into, payload, out)
-    for call in (into, lambda: codec.decode(payload, out=out), lambda: codec.decode_add(payload, out)):
+def test_an_out_that_cannot_hold_the_values_is_refused(codec, backend, out):
+    payload = encode(codec, X, backend=backend)
+    for mode in (SET, ADD):
         with pytest.raises(ValueError, match=r"float32 or float64|the payload 1000 elements"):
-            call()
+            decode(payload, out, mode, backend=backend)
 
 
 WRONG_BYTES: dict[str, Any] = {
@@ -101,9 +104,9 @@ WRONG_BYTES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("out", WRONG_BYTES.values(), ids=WRONG_BYTES)
-def test_an_out_that_cannot_hold_the_payload_is_refused(codec, out):
+def test_an_out_that_cannot_hold_the_payload_is_refused(codec, backend, out):
     with pytest.raises(ValueError, match=r"contiguous, uint8|out has 40 bytes"):
-        codec.encode(X, out=out)
+        encode(codec, X, out=out, backend=backend)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +122,9 @@ def test_an_out_that_cannot_hold_the_payload_is_refused(codec, out):
     ],
     ids=["complex", "complex tensor", "sparse tensor", "complex list", "dates", "objects", "text"],
 )
-def test_what_are_no_real_numbers_is_not_encoded(codec, x):
+def test_what_are_no_real_numbers_is_not_encoded(codec, backend, x):
     with pytest.raises(ValueError):
-        codec.encode(x)
+        encode(codec, x, backend=backend)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_what_are_no_real_numbers_is_not_encoded(codec, x):
         ("ternary", {"clip": 1j}, "give a number or None"),
         ("topk", {"density": "1 %"}, "option density of topk is '1 %'; give a number"),
         ("topk", {"value_bits": 16.0}, "give a whole number"),
-        ("fp32", {"backend": 3}, "option backend of fp32 is 3; give a name"),
+        ("fp32", {"backend": 3}, "unknown option of fp32 'backend'"),
     ],
 )
 def test_options_of_a_wrong_type_or_size_are_named(name, options, said):
@@ -149,6 +152,36 @@ def test_options_of_a_wrong_type_or_size_are_named(name, options, said):
 
 
 def test_numbers_of_numpy_are_numbers():
-    assert get("int8", block=np.int64(256)).encode(X).tobytes() == get("int8", block=256).encode(X).tobytes()
-    assert get("topk", density=np.float64(0.5)).encode(X).tobytes() == get("topk", density=0.5).encode(X).tobytes()
-    assert get("ternary", scale=np.float32(2)).encode(X).tobytes() == get("ternary", scale=2).encode(X).tobytes()
+    assert encode(get("int8", block=np.int64(256)), X).tobytes() == encode(get("int8", block=256), X).tobytes()
+    assert encode(get("topk", density=np.float64(0.5)), X).tobytes() == encode(get("topk", density=0.5), X).tobytes()
+    assert encode(get("ternary", scale=np.float32(2)), X).tobytes() == encode(get("ternary", scale=2), X).tobytes()
+
+
+def test_a_backend_that_is_none_or_not_here_is_named():
+    payload = encode(get("int8"), X)
+    for call in (partial(encode, get("int8"), X), partial(decode, payload)):
+        with pytest.raises(UserError, match=r"unknown backend 'nativ'.*native"):
+            call(backend="nativ")
+        if not torch.cuda.is_available():
+            with pytest.raises(UserError, match=r"'triton': no CUDA device with Triton; leave backend out"):
+                call(backend="triton")
+
+
+def test_the_backend_that_is_named_does_the_work(backend, monkeypatch):
+    """Else every test that compares two backends would compare one with itself."""
+    calls = []
+
+    def spy(kernels: Any, name: str) -> None:
+        call = getattr(kernels, name)
+        monkeypatch.setattr(kernels, name, lambda *given: (calls.append((kernels.name, name)), call(*given))[1])
+
+    for kernels in (reference, native):
+        for name in ("encode", "decode", "checksum"):
+            spy(kernels, name)
+    decode(encode(get("int8"), X, backend=backend), backend=backend)
+    assert calls == [(backend, name) for name in ("encode", "checksum", "checksum", "decode")]
+
+
+def test_there_must_be_something_to_add_to():
+    with pytest.raises(ValueError, match="no out to add to"):
+        decode(encode(get("int8"), X), mode=ADD)

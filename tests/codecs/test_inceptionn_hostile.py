@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from every_backend import decoded, encoded, labels
-from paceline.codecs import PayloadError, get
+from paceline.codecs import PayloadError, decode, encode, get
 
 BACKENDS = labels()
 NAMES = ["inceptionn", "inceptionn-scaled"]
@@ -27,7 +27,7 @@ def outcome(backend: str, codec, body: bytes, count: int) -> bytes | None:
 
 def agreed(codec, body: bytes, count: int) -> bytes | None:
     least, most = codec.body_range(count)
-    if not least <= len(body) <= most:  # decode_into refuses these before any kernel sees them
+    if not least <= len(body) <= most:  # decode refuses these before any kernel sees them
         return None
     results = {backend: outcome(backend, codec, body, count) for backend in BACKENDS}
     assert len(set(results.values())) == 1, {b: r and r.hex() for b, r in results.items()}
@@ -42,7 +42,7 @@ def test_reference_and_native_agree_on_random_bytes(codec, count, data):
 
 @settings(max_examples=400, deadline=None)
 @given(CODECS, st.integers(1, 70), st.integers(-150, 130), st.binary(max_size=200))
-def test_reference_and_native_agree_on_random_groups_behind_a_directory_that_fits(codec, count, exponent, data):
+def test_reference_and_native_agree_on_random_bursts_behind_a_directory_that_fits(codec, count, exponent, data):
     head = struct.pack("<I", len(data))
     agreed(codec, head + (b"" if codec.name == "inceptionn" else struct.pack("<h", exponent)) + data, count)
 
@@ -76,20 +76,20 @@ def test_reference_and_native_agree_on_damaged_bodies(codec, count, seed, data):
 @given(CODECS, st.binary(max_size=120), st.integers(0, 2**64 - 1))
 @example(get("inceptionn"), b"", 2**63)
 def test_native_refuses_whole_payloads_with_any_count(codec, data, count):
-    payload = codec.encode(np.ones(2, np.float32))[:32].copy()
+    payload = encode(codec, np.ones(2, np.float32))[:32].copy()
     payload[8:16] = np.frombuffer(struct.pack("<Q", count), np.uint8)
     with pytest.raises(PayloadError):
-        codec.decode(np.concatenate([payload, np.frombuffer(data, np.uint8)]))
+        decode(np.concatenate([payload, np.frombuffer(data, np.uint8)]))
 
 
 def faithful(text: str) -> bytes:
-    groups = bytes.fromhex(text)
-    return struct.pack("<I", len(groups)) + groups
+    bursts = bytes.fromhex(text)
+    return struct.pack("<I", len(bursts)) + bursts
 
 
 def scaled(exponent: int, text: str) -> bytes:
-    groups = bytes.fromhex(text)
-    return struct.pack("<Ih", len(groups), exponent) + groups
+    bursts = bytes.fromhex(text)
+    return struct.pack("<Ih", len(bursts), exponent) + bursts
 
 
 # One value each, unless said otherwise.
@@ -101,7 +101,7 @@ FAITHFUL = [
     ("one byte below the bound", 5, 1, faithful("0100 03")),
     ("a tag behind the last value", 10, 1, faithful("0400 00")),
     ("a payload cut off", 10, 1, faithful("0300 000080")),
-    ("bytes behind the last group", 10, 1, faithful("0100 01 00")),
+    ("bytes behind the last burst", 10, 1, faithful("0100 01 00")),
     ("the directory too small", 10, 1, struct.pack("<I", 2) + bytes.fromhex("010001")),
     ("the directory too large", 10, 1, struct.pack("<I", 2**32 - 1) + bytes.fromhex("010001")),
 ]
@@ -115,7 +115,7 @@ SCALED = [
     ("a block that is sent though all zero", 6, 1, scaled(1, "0000")),
     ("an exponent below the least", 6, 1, scaled(-149, "0100 20")),
     ("an exponent above the most", 6, 1, scaled(129, "0100 20")),
-    ("groups of an empty block", 6, 1, scaled(-32768, "0100 20")),
+    ("bursts of an empty block", 6, 1, scaled(-32768, "0100 20")),
 ]
 
 

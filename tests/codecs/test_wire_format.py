@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from every_backend import kernels, labels
-from paceline.codecs import PayloadError, bits, container, counter, decode_into, get, names
+from every_backend import drawn, kernels, labels
+from paceline.codecs import ADD, PayloadError, arrays, container, counter, decode, encode, get, names, payload_bytes
+from paceline.codecs.reference import bit_planes
+from paceline.codecs.reference.dense import Fp32
+from paceline.codecs.reference.ternary import TernarySum
 from paceline.codecs.registry import BY_NAME
-from paceline.codecs.ternary import TernarySum
 from paceline.errors import UserError
 from paceline.strategy import TERNARY
 
@@ -29,7 +31,7 @@ CASES = [(name, item) for name in ("ternary", "ternary-sum", "fp32", "bf16") for
 BACKENDS = labels()
 
 
-def array(payload: bytes | str) -> bits.Bytes:
+def array(payload: bytes | str) -> bit_planes.Bytes:
     return np.frombuffer(bytes.fromhex(payload) if isinstance(payload, str) else payload, np.uint8).copy()
 
 
@@ -37,8 +39,8 @@ def floats(words: list[str]) -> np.ndarray:
     return np.array([int(word, 16) for word in words], np.uint32).view(np.float32)
 
 
-def codec(name: str, options: dict[str, Any], backend: str) -> Any:
-    return (TernarySum if name == "ternary-sum" else BY_NAME[name])(**options, backend=backend)
+def codec(name: str, options: dict[str, Any]) -> Any:
+    return (TernarySum if name == "ternary-sum" else BY_NAME[name])(**options)
 
 
 def push(body: bytes, count: int, scale: float) -> bytes:
@@ -69,9 +71,9 @@ def test_ten_elements_by_hand():
     plain, weighted = sum(words), sum(k * word for k, word in enumerate(words, 1)) % 2**32
     before = bytes.fromhex("50414345 02 03 0000 0a00000000000000 0000803f 00000000")
     expected = before + struct.pack("<II", plain, weighted) + bytes.fromhex("cb03 4202")
-    assert get("ternary").encode(values).tobytes() == expected
+    assert encode(get("ternary"), values).tobytes() == expected
     assert expected.hex() == GOLDEN["ternary"][0]["payload"]
-    assert get("ternary").decode(array(expected)).tolist() == values.tolist()
+    assert decode(array(expected)).tolist() == values.tolist()
 
 
 def test_a_sum_by_hand():
@@ -82,17 +84,17 @@ def test_a_sum_by_hand():
     #   bit 1         0  0  1  1  0  0  1  1    1  0       4 + 8 + 64 + 128 = cc, 01
     #   bit 2         0  0  0  0  1  1  1  0    1  0       16 + 32 + 64 = 70, 01
     total = np.array([-3, -2, -1, 0, 1, 2, 3, 0, 3, -3], np.float32)
-    assert TernarySum(workers=3).encode(total)[32:].tobytes().hex() == "aa00cc017001"
+    assert encode(TernarySum(workers=3), total)[32:].tobytes().hex() == "aa00cc017001"
     assert GOLDEN["ternary-sum"][0]["payload"].endswith("aa00cc017001")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("name", "item"), CASES, ids=lambda value: value if isinstance(value, str) else value["name"])
 def test_golden_payloads(name, item, backend):
-    made = codec(name, item["options"], backend.partition("-")[0])
+    label = backend.partition("-")[0]
     with kernels(backend):
-        payload = made.encode(floats(item["input"]), **item.get("draws", {}))
-        decoded = made.decode(array(item["payload"]))
+        payload = encode(codec(name, item["options"]), floats(item["input"]), **drawn(item.get("draws", {})), backend=label)
+        decoded = decode(array(item["payload"]), backend=label)
     assert payload.tobytes().hex() == item["payload"]
     assert [f"{word:08x}" for word in decoded.view(np.uint32).tolist()] == item["decoded"]
 
@@ -128,35 +130,35 @@ def test_golden_draws(item):
 @given(st.lists(st.integers(-1, 1), max_size=300))
 def test_the_push_is_two_bits_an_element_in_the_described_order(codes):
     x = np.array(codes, np.float32)
-    payload = get("ternary", scale=1.0).encode(x)
+    payload = encode(get("ternary", scale=1.0), x)
     assert payload.tobytes() == push(oracle.push_body(codes), len(codes), 1.0)
-    assert payload.size == get("ternary").payload_bytes(len(codes)) == 32 + TERNARY.push_bytes(len(codes))
-    assert get("ternary").decode(payload).tolist() == codes
+    assert payload.size == payload_bytes(get("ternary"), len(codes)) == 32 + TERNARY.push_bytes(len(codes))
+    assert decode(payload).tolist() == codes
 
 
 @given(st.integers(1, 600), st.integers(0, 200), st.randoms(use_true_random=False))
 def test_the_sum_comes_back_exactly_in_the_described_bits(workers, count, random):
     total = [random.randint(-workers, workers) for _ in range(count)]
     codec = TernarySum(workers=workers, scale=float(workers))
-    payload = codec.encode(total)
+    payload = encode(codec, total)
     assert payload[32:].tobytes() == oracle.sum_body(total, workers)
     assert payload.size - 32 == TERNARY.pull_bytes(count, workers) == -(-count // 8) * ceil(log2(2 * workers + 1))
-    assert codec.decode(payload).tolist() == total
+    assert decode(payload).tolist() == total
 
 
 @given(st.integers(1, 32), st.integers(0, 300), st.randoms(use_true_random=False))
 def test_integers_of_any_width_come_back(width, count, random):
     values = np.array([random.getrandbits(width) for _ in range(count)], np.uint32)
-    message = bits.pack(values, width)
+    message = bit_planes.pack(values, width)
     assert message.tobytes() == oracle.pack(values.tolist(), width)
-    assert message.size == bits.packed_bytes(count, width)
-    assert bits.unpack(message, count, width).tolist() == values.tolist()
+    assert message.size == bit_planes.packed_bytes(count, width)
+    assert bit_planes.unpack(message, count, width).tolist() == values.tolist()
 
 
-SAMPLE = get("ternary").encode(np.linspace(-1, 1, 77, dtype=np.float32))
-SUM = TernarySum(workers=2, scale=0.5).encode(np.arange(-2, 3, dtype=np.float32))
-WHOLE = get("fp32").encode(np.linspace(-1, 1, 9, dtype=np.float32))
-HALF = get("bf16").encode(np.linspace(-1, 1, 9, dtype=np.float32))
+SAMPLE = encode(get("ternary"), np.linspace(-1, 1, 77, dtype=np.float32))
+SUM = encode(TernarySum(workers=2, scale=0.5), np.arange(-2, 3, dtype=np.float32))
+WHOLE = encode(get("fp32"), np.linspace(-1, 1, 9, dtype=np.float32))
+HALF = encode(get("bf16"), np.linspace(-1, 1, 9, dtype=np.float32))
 
 
 @pytest.mark.parametrize("payload", [SAMPLE, SUM, WHOLE, HALF], ids=["push", "sum", "fp32", "bf16"])
@@ -165,16 +167,16 @@ def test_any_flipped_bit_is_noticed(payload):
         broken = payload.copy()
         broken[bit // 8] ^= 1 << bit % 8
         with pytest.raises(PayloadError):
-            decode_into(broken, None)
+            decode(broken)
 
 
 @pytest.mark.parametrize("payload", [SAMPLE, SUM, WHOLE, HALF], ids=["push", "sum", "fp32", "bf16"])
 def test_any_truncation_is_noticed(payload):
     for size in range(payload.size):
         with pytest.raises(PayloadError):
-            decode_into(payload[:size], None)
+            decode(payload[:size])
     with pytest.raises(PayloadError):
-        decode_into(np.append(payload, np.uint8(0)), None)
+        decode(np.append(payload, np.uint8(0)))
 
 
 def test_words_that_change_places_are_noticed():
@@ -182,7 +184,7 @@ def test_words_that_change_places_are_noticed():
     swapped = WHOLE.copy()
     swapped[32:36], swapped[36:40] = WHOLE[36:40], WHOLE[32:36]
     with pytest.raises(PayloadError, match="checksum"):
-        decode_into(swapped, None)
+        decode(swapped)
 
 
 @pytest.mark.parametrize(
@@ -194,12 +196,12 @@ def test_a_payload_of_something_else_is_named(at, value, said):
     other = SAMPLE.copy()
     other[at] = value
     with pytest.raises(PayloadError, match=said):
-        get("ternary").decode(other)
+        decode(other)
 
 
 def test_a_codec_reads_no_other_codecs_payload():
     with pytest.raises(PayloadError, match="of codec 'bf16', not 'fp32'"):
-        get("fp32").decode(HALF)
+        decode(HALF, only=(Fp32,))
 
 
 @given(st.binary(max_size=400))
@@ -212,7 +214,7 @@ def test_the_checksum_is_the_two_described_sums(body):
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_nothing_but_payload_error(data):
     with pytest.raises(PayloadError):
-        get("ternary").decode(array(data))
+        decode(array(data))
 
 
 @settings(max_examples=300)
@@ -225,7 +227,7 @@ def test_a_plausible_header_with_random_content_raises_nothing_but_payload_error
     for given_out in (None, out):
         try:
             with np.errstate(all="ignore"):
-                decode_into(payload, given_out)
+                decode(payload, given_out)
         except PayloadError:
             pass
         except ValueError as error:
@@ -234,44 +236,61 @@ def test_a_plausible_header_with_random_content_raises_nothing_but_payload_error
 
 def test_a_code_that_no_encoder_writes_is_refused():
     with pytest.raises(PayloadError, match="negative zero"):
-        decode_into(array(push(bytes([0b01, 0b11]), 8, 1.0)), None)
+        decode(array(push(bytes([0b01, 0b11]), 8, 1.0)))
     with pytest.raises(PayloadError, match="more than 2 workers"):
-        decode_into(array(summed(bytes([1, 1, 1]), 2, 1, 1.0)), None)
+        decode(array(summed(bytes([1, 1, 1]), 2, 1, 1.0)))
     for workers in (0, 40_000):
         with pytest.raises(PayloadError, match=f"a sum of {workers} workers"):
-            decode_into(array(summed(b"", workers, 0, 1.0)), None)
+            decode(array(summed(b"", workers, 0, 1.0)))
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -1.0])
 def test_a_scaler_that_no_encoder_writes_is_refused(scale):
     for payload in (push(b"\x01\x00", 8, scale), summed(b"\x01\x00", 1, 8, scale)):
         with pytest.raises(PayloadError, match="scale"):
-            decode_into(array(payload), None)
+            decode(array(payload))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_nan_and_infinity_are_not_encoded(bad):
     with pytest.raises(ValueError, match="send this tensor dense"):
-        get("ternary").encode(np.array([0.0, bad, 1.0], np.float32))
+        encode(get("ternary"), np.array([0.0, bad, 1.0], np.float32))
 
 
 def test_encode_takes_one_axis_and_torch_tensors():
     torch = pytest.importorskip("torch")
     x = torch.linspace(-1, 1, 9)
-    assert get("ternary").encode(x).tobytes() == get("ternary").encode(x.numpy()).tobytes()
+    assert encode(get("ternary"), x).tobytes() == encode(get("ternary"), x.numpy()).tobytes()
     with pytest.raises(ValueError, match="flatten"):
-        get("ternary").encode(x.reshape(3, 3))
+        encode(get("ternary"), x.reshape(3, 3))
 
 
 def test_decode_add_adds_and_checks_the_length():
     out = np.ones(77, np.float32)
-    get("ternary").decode_add(SAMPLE, out)
-    assert np.array_equal(out, 1 + get("ternary").decode(SAMPLE))
+    decode(SAMPLE, out, ADD)
+    assert np.array_equal(out, 1 + decode(SAMPLE))
     with pytest.raises(ValueError, match="77 elements"):
-        get("ternary").decode_add(SAMPLE, out[:5])
+        decode(SAMPLE, out[:5], ADD)
 
 
 def test_an_unknown_codec_names_the_nearest():
     assert {"ternary", "fp32", "bf16"} <= set(names()) and "ternary-sum" not in names()
     with pytest.raises(UserError, match="ternary"):
         get("ternery")
+
+
+@pytest.mark.parametrize("claimed", [0, 2**20, 2**40, 2**64 - 1])
+@pytest.mark.parametrize("name", names())
+def test_a_forged_length_is_refused_before_anything_is_allocated(name, claimed, monkeypatch):
+    """With a right checksum, and with an ``out`` of the length that is claimed or without one."""
+    forged = encode(get(name), np.linspace(-1, 1, 1000, dtype=np.float32)).copy()
+    header, _ = container.read_header(forged[:32].tobytes())
+    head = container.header_bytes(header._replace(elements=claimed))
+    container.write_header(forged, head, container.checksum(head, forged[32:]))
+    monkeypatch.setattr(arrays, "empty_floats", lambda like, count: pytest.fail(f"{count} values were allocated"))
+    monkeypatch.setattr(container, "checksum", lambda head, body: pytest.fail("the body was read"))
+    with pytest.raises(PayloadError, match=f"{claimed} elements take .* bytes, the payload holds {forged.size - 32}"):
+        decode(forged)
+    if claimed <= 2**20:
+        with pytest.raises(PayloadError, match=f"{claimed} elements take"):
+            decode(forged, np.zeros(claimed, np.float32))

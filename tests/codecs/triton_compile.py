@@ -17,10 +17,10 @@ from triton.compiler import ASTSource, compile
 from paceline import codecs
 from paceline.codecs import SUBTRACT, counter
 from paceline.codecs import triton as gpu
-from paceline.codecs.integer import Int4
-from paceline.codecs.sign import Sign
-from paceline.codecs.ternary import TernarySum
-from paceline.codecs.triton import envelope, launch
+from paceline.codecs.reference.integer import Int4
+from paceline.codecs.reference.sign import Sign
+from paceline.codecs.reference.ternary import TernarySum
+from paceline.codecs.triton import headers, launch
 from paceline.training.optimizers import gpu as optimizer_kernels
 from paceline.training.optimizers.bundle import Bundle
 
@@ -70,10 +70,10 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> set[Launch]:
     for n in (1, 2**15):
         x, out = torch.ones(n), torch.ones(n)
         for kind in kinds:
-            payload = torch.zeros(kind.max_payload_bytes(n), dtype=torch.uint8)
+            payload = torch.zeros(codecs.max_payload_bytes(kind, n), dtype=torch.uint8)
             gpu.write(kind, x, payload, counter.key(1, 2, 3), 2**32 - n)
             gpu.decode(kind, payload[32:], out, SUBTRACT)
-        envelope.judge(bytes(24), payload[32:], (0, 0), launch.state(x))
+        headers.judge(bytes(24), payload[32:], (0, 0), launch.state(x))
         gpu.checksum(bytes(24), payload[32:33])
         gpu.peak(x), gpu.sums(x)
     return found

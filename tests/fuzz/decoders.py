@@ -3,7 +3,7 @@
     PYTHONPATH=src:tests python tests/fuzz/decoders.py -max_total_time=300 -rss_limit_mb=4000
 
 Byte 0 chooses the codec, byte 1 the number of values, bytes 2-9 are the parameters, the rest is the body. Each backend decodes
-it before memory that traps, and ``decode_into`` the whole payload; the process ends at the first crash, at any exception but
+it before memory that traps, and ``decode`` the whole payload; the process ends at the first crash, at any exception but
 PayloadError, and where native and NumPy do not agree.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 with atheris.instrument_imports(include=["paceline.codecs"]):
     from every_backend import decoded, labels
-    from paceline.codecs import PayloadError, container, decode_into, set_threads
+    from paceline.codecs import PayloadError, container, decode, set_threads
     from paceline.codecs.registry import BY_CODE
 
 BACKENDS = labels()
@@ -32,7 +32,7 @@ def one(data: bytes) -> None:
     payload = bytearray(container.HEADER_BYTES) + body
     container.write_header(np.frombuffer(payload, np.uint8), head, container.checksum(head, np.frombuffer(body, np.uint8)))
     try:
-        whole = decode_into(bytes(payload), None).tobytes()
+        whole = decode(bytes(payload)).tobytes()
     except PayloadError:
         whole = None
     try:

@@ -15,7 +15,7 @@ from paceline.calibration.constants import TYPICAL
 from paceline.errors import UserError
 from paceline.hardware import Cluster, device
 from paceline.planning.asynchronous import LAB, MOST_PARTS, AsyncPrediction, parts, predict_asynchronous
-from paceline.prediction import Observation, fit, predict
+from paceline.prediction import ORDINARY, Observation, Predictor, fit, predict
 from paceline.strategy import Strategy
 from paceline.workload import workload
 from prediction_toys import make_cluster, make_workload
@@ -89,7 +89,7 @@ def test_observed_steps_correct_the_worker() -> None:
     one, place = make_cluster(1, 1, network=1e13), make_cluster(1, 4, network=1e13)
     alone = job(1)
     seen = Observation(workload=TOY, cluster=one, strategy=alone, step_s=2 * predict(TOY, one, alone).step_time_s)
-    plain, learnt = run(place=place), run(place=place, correction=fit([seen]))
+    plain, learnt = run(place=place), run(place=place, predictor=Predictor(correction=fit([seen])))
     assert learnt.result.samples_per_s == pytest.approx(plain.result.samples_per_s / 2, rel=0.15)
     width = [x.result.high_samples_per_s / x.result.low_samples_per_s for x in (plain, learnt)]
     assert width[1] < width[0]
@@ -99,10 +99,10 @@ def test_observed_steps_correct_the_worker() -> None:
 def test_parts_keep_the_bytes_and_the_seconds(name: str) -> None:
     net = workload(name)
     alone = Strategy.of(world_size=1, global_batch_size=8, recompute=True)
-    made = parts(net, alone, device("V100"), TYPICAL, 2.0)
+    made = parts(ORDINARY.model(net), alone, device("V100"), 2.0)
     assert len(made) <= max(MOST_PARTS, 1) or len(net.layers) <= MOST_PARTS
     assert sum(part.size for part in made) == pytest.approx(4 * net.num_parameters)
-    plain = parts(net, alone.changed(recompute=False), device("V100"), TYPICAL, 1.0)
+    plain = parts(ORDINARY.model(net), alone.changed(recompute=False), device("V100"), 1.0)
     forward, doubled = (sum(sum(p.forward_s) for p in some) for some in (plain, made))
     assert doubled == pytest.approx(2 * forward)
     if name == "bert-base":

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import samples
+from command import answer
 from paceline.chrome_trace import read_chrome_trace
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import explain
-from paceline.prediction import predict
+from paceline.prediction import ORDINARY, predict
 from paceline.prediction.bottleneck import reliefs
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
@@ -34,7 +35,7 @@ WAYS = [
 def test_relief(way: Strategy, link: str) -> None:
     machines = cluster("V100", 8, 2, link)
     p = predict(RESNET, machines, way)
-    found = reliefs(RESNET, machines, way)
+    found = reliefs(ORDINARY, RESNET, machines, way)
     assert {r.resource for r in found} == {name for name, seconds in p.exposed.items() if seconds > 0}
     assert found[0].resource == p.bottleneck
     for r in found:
@@ -52,7 +53,7 @@ def test_without_the_network_a_step_is_that_of_an_endless_one() -> None:
     """The closed form: a link of no latency and no end of bandwidth."""
     way = WAYS[0]
     machines = cluster("V100", 8, 2, "1Gb/s")
-    gone = next(r for r in reliefs(RESNET, machines, way) if r.resource == "network")
+    gone = next(r for r in reliefs(ORDINARY, RESNET, machines, way) if r.resource == "network")
     endless = replace(
         machines.network,
         bandwidth=replace(machines.network.bandwidth, value=1e30),
@@ -92,3 +93,19 @@ def test_the_critical_path_says_what_waits_within_and_behind_the_passes() -> Non
     assert "of it waiting for the exchange" in shared.path
     plain = explain(RESNET, machines, way.changed(sharding="ddp"), scale=False)
     assert "of it waiting" not in plain.path and "that nothing hides" in plain.path
+
+
+@pytest.mark.parametrize("more", ["", "--loader 900", "--software tuned"])
+def test_step_and_relief_are_of_one_model(capsys: pytest.CaptureFixture[str], tmp_path: Path, more: str) -> None:
+    """Records say that steps take three times as long as the catalogue has it."""
+    table = tmp_path / "jobs.csv"
+    columns = "workload,device,devices_per_node,nodes,network,global_batch,step_s,sync_s"
+    rows = [f"resnet-50,V100,8,2,1Gb/s,{64 * 16 * n},{1.5 * n + 2.0},{2.0}" for n in (1, 2)]
+    table.write_text("\n".join([columns, *rows]) + "\n")
+    job = "resnet-50 --device V100 --devices-per-node 8 --nodes 2 --network 1Gb/s --global-batch 1024"
+    found = answer(capsys, f"explain {job} --records {table} {more}")
+    waits = {name: seconds for name, seconds in found["exposed"].items() if seconds > 0}
+    assert [one["resource"] for one in found["if_gone"]] == sorted(waits, key=lambda name: -waits[name])
+    for one in found["if_gone"]:
+        assert one["speedup"] == pytest.approx(found["step_time_s"] / one["step_time_s"], rel=1e-12)
+        assert one["step_time_s"] <= found["step_time_s"] * (1 + 1e-9)

@@ -17,7 +17,7 @@ from paceline.planning import Goal, Space, Work, parse_goal, plan
 from paceline.planning.ranking import PLAIN, TIE
 from paceline.planning.space import Tally, candidates, worlds
 from paceline.planning.strategy_text import matches, parse_wanted
-from paceline.prediction import Observation, predict
+from paceline.prediction import Observation, Predictor, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.convergence import Point, accuracies, fit, mlperf
 from paceline.reporting.planning import plan_text
@@ -430,8 +430,8 @@ def test_what_was_measured_changes_what_is_best(toy: Workload, space: Space) -> 
     p = before.prediction
     seen = [Observation(workload=toy, cluster=before.cluster, strategy=before.strategy, step_s=20 * p.step_time_s)] * 8
     learnt = learn(seen)
-    after = plan(toy, space, goal, work, prices=PRICES, correction=learnt)
+    after = plan(toy, space, goal, work, prices=PRICES, predictor=Predictor(correction=learnt))
     assert any("observed steps" in sentence for sentence in after.assumptions)
-    assert after.best.prediction == predict(toy, after.best.cluster, after.best.strategy, correction=learnt)
-    same = predict(toy, before.cluster, before.strategy, correction=learnt)
+    assert after.best.prediction == Predictor(correction=learnt).step(toy, after.best.cluster, after.best.strategy)
+    same = Predictor(correction=learnt).step(toy, before.cluster, before.strategy)
     assert after.best.time_s < before.time_s * same.step_time_s / p.step_time_s

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.hardware import cluster as named_cluster
-from paceline.prediction import predict
-from paceline.prediction.batch import step_seconds
+from paceline.prediction import Predictor, predict
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.workload import workload
 
@@ -51,9 +50,9 @@ def candidates(draw):
 )
 def test_the_numbers_are_those_of_predict(some, name, overlap, loader):
     net = workload(name)
-    found = step_seconds(net, some, overlap=overlap, loader_samples_per_s=loader)
+    found = Predictor(overlap=overlap, loader=loader).many(net, some)
     for index, (place, strategy) in enumerate(some):
-        p = predict(net, place, strategy, overlap=overlap, loader_samples_per_s=loader)
+        p = Predictor(overlap=overlap, loader=loader).step(net, place, strategy)
         assert found.step_s[index] == pytest.approx(p.step_time_s, rel=1e-9)
         assert found.memory_bytes[index] == pytest.approx(p.memory_bytes, rel=1e-12)
         assert found.fits[index] == p.fits
@@ -64,11 +63,11 @@ def test_what_cannot_be_predicted_says_why_and_spoils_nothing():
     net, place = workload("lenet5"), named_cluster("V100", 2, 1)
     good = Strategy.of(world_size=2, global_batch_size=8)
     wrong = [Strategy.of(world_size=2, global_batch_size=8, precision="bf16"), Strategy.of(world_size=4, global_batch_size=8)]
-    found = step_seconds(net, [(place, s) for s in (good, *wrong)])
+    found = Predictor().many(net, [(place, s) for s in (good, *wrong)])
     assert found.step_s[0] == pytest.approx(predict(net, place, good).step_time_s)
     assert [math.isnan(x) for x in found.step_s] == [False, True, True]
     assert "precision for V100" in found.refused[1] and "4 workers and the cluster 2" in found.refused[2]
-    assert len(step_seconds(net, []).step_s) == 0
+    assert len(Predictor().many(net, []).step_s) == 0
 
 
 def test_ten_thousand_take_a_fraction_of_as_many_calls():
@@ -81,7 +80,7 @@ def test_ten_thousand_take_a_fraction_of_as_many_calls():
         for z in SHARDINGS
     ]
     start = time.process_time()
-    found = step_seconds(net, some)
+    found = Predictor().many(net, some)
     at_once = (time.process_time() - start) / len(some)
     start = time.process_time()
     for _, one in some[::200]:

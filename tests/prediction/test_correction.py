@@ -13,7 +13,7 @@ import samples
 from paceline.calibration.link_fit import ObservedLinks, slower
 from paceline.errors import UserError
 from paceline.hardware import Cluster, cluster
-from paceline.prediction import Observation, Prediction, fit, predict
+from paceline.prediction import Observation, Prediction, Predictor, fit, predict
 from paceline.prediction.correction import MOST
 from paceline.strategy import Strategy
 from paceline.workload import workload
@@ -28,7 +28,7 @@ def setting(nodes: int = 1, per_node: int = 8, micro: int = 64, device: str = "V
 
 
 def predicted(*given: object, **changes: object) -> Prediction:
-    return predict(*given, **changes)  # type: ignore[arg-type]
+    return Predictor(**changes).step(*given)  # type: ignore[arg-type]
 
 
 def observed(factor: float, sync: float | None = None, **where: object) -> Observation:
@@ -62,7 +62,7 @@ def test_what_was_not_observed_is_said_and_no_observation_widens_a_range(change:
     place = cluster(where["device"], 8, 1)
     plan = Strategy.of(world_size=8, global_batch_size=512, precision="fp16")
     net = workload(where["network"])
-    plain, said = predict(net, place, plan), predict(net, place, plan, correction=fit([observed(1.0)]))
+    plain, said = predict(net, place, plan), Predictor(correction=fit([observed(1.0)])).step(net, place, plan)
     assert said.high_s / said.step_time_s <= plain.high_s / plain.step_time_s * (1 + 1e-9)
     assert said.step_time_s / said.low_s <= plain.step_time_s / plain.low_s * (1 + 1e-9)
     assert lacking in said.assumptions[0] and ("was not observed" in said.assumptions[0]) == bool(lacking)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from paceline.calibration.constants import TYPICAL
 from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
-from paceline.prediction import Calibration, Line, Prediction, predict
+from paceline.prediction import Calibration, Line, Prediction, Predictor, predict
 from paceline.prediction.costs import RESOURCES, ExchangeCost, Stage, codec_seconds, slowest
-from paceline.prediction.timeline import Pieces, _placed_stages, place
+from paceline.prediction.timeline import Pieces, _placed_stages, schedule_step
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Coverage, workload
 from prediction_toys import IDEAL, fact, make_cluster, make_workload
@@ -44,10 +44,9 @@ STEPS = st.tuples(
 UNEVEN = replace(TYPICAL, overlap_penalty=0.2, straggler_spread=0.02)
 
 
-def step_of(drawn, efficiency=None, **changes) -> Prediction:
+def step_of(drawn, constants=None, **knowledge) -> Prediction:
     per_node, nodes, (compression, exchange, sharding), network, layers, times, recompute = drawn
-    how = {"efficiencies": (efficiency,) * 3} if efficiency else {}
-    return predict(
+    return Predictor(constants=(constants,) * 3 if constants else None, **knowledge).step(
         make_workload(layers, blocks=2),
         make_cluster(per_node, nodes, network=network),
         strategy(
@@ -60,15 +59,13 @@ def step_of(drawn, efficiency=None, **changes) -> Prediction:
             recompute=recompute,
             bucket_bytes=4_000_000,
         ),
-        **how,
-        **changes,
     )
 
 
 @given(STEPS)
 def test_identities(drawn):
     hold_together(step_of(drawn))
-    hold_together(step_of(drawn, UNEVEN, loader_samples_per_s=1000))
+    hold_together(step_of(drawn, UNEVEN, loader=1000))
 
 
 def hold_together(p: Prediction) -> None:
@@ -146,7 +143,7 @@ def durations(draw):
 def end_of(d, overlap) -> float:
     forward, backward = sum(d["forward_units"]), sum(d["backward_units"])
     ready = list(itertools.accumulate(reversed(d["backward_units"])))
-    return place(Pieces(forward=forward, backward=backward, ready=ready, **d), overlap, bool(d["gather_forward"])).step
+    return schedule_step(Pieces(forward=forward, backward=backward, ready=ready, **d), overlap, bool(d["gather_forward"])).step
 
 
 @settings(max_examples=300)
@@ -219,22 +216,22 @@ def test_stragglers_grow_with_the_number_of_workers():
     uneven = replace(IDEAL, straggler_spread=0.01)
     for workers, largest in ((2, 0.564), (10, 1.539), (100, 2.508)):
         assert slowest(workers, uneven) - 1 == pytest.approx(0.01 * largest, rel=0.05)
-    p = predict(make_workload(), make_cluster(1, 4), strategy(4), efficiencies=(uneven,) * 3)
-    even = predict(make_workload(), make_cluster(1, 4), strategy(4), efficiencies=(IDEAL,) * 3)
+    p = Predictor(constants=(uneven,) * 3).step(make_workload(), make_cluster(1, 4), strategy(4))
+    even = Predictor(constants=(IDEAL,) * 3).step(make_workload(), make_cluster(1, 4), strategy(4))
     assert p.exposed["stragglers"] > 0 == even.exposed["stragglers"]
     assert p.step_time_s > even.step_time_s
 
 
 def test_a_slow_loader_sets_the_step():
     free = predict(make_workload(), make_cluster(1, 1), strategy(1, micro=8))
-    p = predict(make_workload(), make_cluster(1, 1), strategy(1, micro=8), loader_samples_per_s=8)
+    p = Predictor(loader=8).step(make_workload(), make_cluster(1, 1), strategy(1, micro=8))
     assert p.step_time_s == 1 and p.bottleneck == "input pipeline"
     assert p.exposed["input pipeline"] == pytest.approx(1 - free.step_time_s)
-    assert any("8 samples/s" in a for a in p.assumptions) and any("taken to keep up" in a for a in free.assumptions)
-    fast = predict(make_workload(), make_cluster(1, 1), strategy(1, micro=8), loader_samples_per_s=1e9)
+    assert any("8 samples/s" in a for a in p.assumptions) and any("its speed is not known" in a for a in free.assumptions)
+    fast = Predictor(loader=1e9).step(make_workload(), make_cluster(1, 1), strategy(1, micro=8))
     assert fast.step_time_s == free.step_time_s
     with pytest.raises(UserError, match="a loader of -1 samples/s"):
-        predict(make_workload(), make_cluster(1, 1), strategy(1), loader_samples_per_s=-1)
+        Predictor(loader=-1).step(make_workload(), make_cluster(1, 1), strategy(1))
 
 
 def test_one_worker_exchanges_nothing():
@@ -247,7 +244,7 @@ def test_one_worker_exchanges_nothing():
 
 
 def test_without_overlap_the_exchange_starts_after_the_backward_pass():
-    serial = predict(make_workload(), make_cluster(1, 4), strategy(4), overlap=False)
+    serial = Predictor(overlap=False).step(make_workload(), make_cluster(1, 4), strategy(4))
     overlapped = predict(make_workload(), make_cluster(1, 4), strategy(4))
     assert serial.exposed_comm_s == pytest.approx(serial.comm_s)
     assert overlapped.step_time_s < serial.step_time_s
@@ -294,7 +291,7 @@ def test_error_feedback_keeps_a_residual():
 def test_codecs_run_at_memory_bandwidth():
     # bf16 moves 6 bytes an element to encode and 6 to decode, at 500 GB/s.
     levels = (IDEAL, IDEAL, IDEAL)
-    p = predict(make_workload(1), make_cluster(1, 2), strategy(2, compression="bf16"), efficiencies=levels)
+    p = Predictor(constants=levels).step(make_workload(1), make_cluster(1, 2), strategy(2, compression="bf16"))
     assert p.codec_s == pytest.approx(12e6 / 5e11)
 
 
@@ -356,8 +353,8 @@ def test_the_range_covers_what_the_gradients_decide():
     for ratio in (5.6, 8, 11.6):
         assert p.low_s <= predict(net, place, plan.changed(options={"ratio": ratio})).step_time_s <= p.high_s
     levels = (IDEAL, IDEAL, IDEAL)
-    p = predict(net, place, plan, efficiencies=levels)
-    ends = [predict(net, place, plan.changed(options={"ratio": r}), efficiencies=levels).step_time_s for r in (11.6, 5.6)]
+    p = Predictor(constants=levels).step(net, place, plan)
+    ends = [Predictor(constants=levels).step(net, place, plan.changed(options={"ratio": r})).step_time_s for r in (11.6, 5.6)]
     assert (p.low_s, p.high_s) == (pytest.approx(ends[0]), pytest.approx(ends[1]))
 
 
@@ -374,7 +371,7 @@ def test_a_dense_pull_is_slower_and_said():
     plan = strategy(4, compression="int8", exchange="parameter_server")
     both, one = (predict(make_workload(), make_cluster(1, 4), plan.changed(compress_pull=x)) for x in (True, False))
     assert both.comm_s < one.comm_s
-    assert any("only the push is compressed" in a for a in one.assumptions)
+    assert any("Only the push is compressed" in a for a in one.assumptions)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -434,7 +431,7 @@ def make_calibration(**changes) -> Calibration:
 def test_calibration_reproduces_what_was_measured():
     calibration = make_calibration()
     plan = strategy(4, compression="terngrad")
-    p = predict(make_workload(), make_cluster(4, 1), plan, calibration)
+    p = Predictor(calibration=calibration).step(make_workload(), make_cluster(4, 1), plan)
     assert p.compute_s == pytest.approx(0.038)
     assert sum(e.duration_s for e in p.timeline if e.name.startswith("forward")) == pytest.approx(0.010)
     assert p.exposed_comm_s == pytest.approx(p.comm_s + p.codec_s)
@@ -449,18 +446,20 @@ def test_calibration_reproduces_what_was_measured():
 
 def test_calibrated_codec_follows_elements():
     calibration = make_calibration(encode=Line(0, 1e-9), reduce=Line(0, 0), decode=Line(0, 0))
-    p = predict(make_workload(), make_cluster(4, 1), strategy(4, compression="terngrad"), calibration)
+    p = Predictor(calibration=calibration).step(make_workload(), make_cluster(4, 1), strategy(4, compression="terngrad"))
     assert p.codec_s == pytest.approx(4e6 * 1e-9)
 
 
 def test_calibrated_sum_follows_the_own_shard_of_every_worker():
     calibration = make_calibration(compression="dense", encode=Line(0, 0), reduce=Line(0, 1e-9), decode=Line(0, 0))
-    p = predict(make_workload(1), make_cluster(4, 1), strategy(4, exchange="sharded"), calibration)
+    p = Predictor(calibration=calibration).step(make_workload(1), make_cluster(4, 1), strategy(4, exchange="sharded"))
     assert p.codec_s == pytest.approx(4 * 250_048 * 1e-9)  # a quarter of 1e6 elements in blocks of 64
 
 
 def test_calibration_scales_with_the_micro_batch_and_says_so():
-    p = predict(make_workload(), make_cluster(4, 1), strategy(4, micro=8, compression="terngrad"), make_calibration())
+    p = Predictor(calibration=make_calibration()).step(
+        make_workload(), make_cluster(4, 1), strategy(4, micro=8, compression="terngrad")
+    )
     assert p.compute_s == pytest.approx(2 * 0.035 + 0.003)
     assert any("measured at 4, predicted at 8" in a for a in p.assumptions)
 
@@ -468,14 +467,21 @@ def test_calibration_scales_with_the_micro_batch_and_says_so():
 @pytest.mark.parametrize(("changes", "word"), [({"workload": "other"}, "workload"), ({"compression": "dense"}, "compression")])
 def test_a_calibration_of_something_else_is_an_error(changes, word):
     with pytest.raises(UserError, match=f"calibration is of {word}"):
-        predict(make_workload(), make_cluster(4, 1), strategy(4, compression="terngrad"), make_calibration(**changes))
+        Predictor(calibration=make_calibration(**changes)).step(
+            make_workload(), make_cluster(4, 1), strategy(4, compression="terngrad")
+        )
 
 
 def test_a_calibrated_pipeline_needs_resources_of_its_own():
     plan = strategy(4, compression="terngrad")
-    apart, shared = (predict(make_workload(), make_cluster(4, 1), plan, make_calibration(overlap=x)) for x in (True, False))
+    apart, shared = (
+        Predictor(calibration=make_calibration(overlap=x)).step(make_workload(), make_cluster(4, 1), plan)
+        for x in (True, False)
+    )
     assert shared.exposed_comm_s == pytest.approx(shared.comm_s + shared.codec_s)
-    serial = predict(make_workload(), make_cluster(4, 1), plan, make_calibration(overlap=True), overlap=False)
+    serial = Predictor(calibration=make_calibration(overlap=True), overlap=False).step(
+        make_workload(), make_cluster(4, 1), plan
+    )
     assert serial.exposed_comm_s < serial.comm_s + serial.codec_s
     assert apart.step_time_s <= serial.step_time_s + TIGHT < shared.step_time_s
 
@@ -483,7 +489,9 @@ def test_a_calibrated_pipeline_needs_resources_of_its_own():
 def test_a_measured_ratio_narrows_the_range():
     plan = strategy(4, compression="inceptionn")
     wide, known = (
-        predict(make_workload(), make_cluster(1, 4), plan, make_calibration(compression="inceptionn", ratio=r))
+        Predictor(calibration=make_calibration(compression="inceptionn", ratio=r)).step(
+            make_workload(), make_cluster(1, 4), plan
+        )
         for r in (0.0, 8.0)
     )
     assert known.high_s == pytest.approx(1.1 * known.step_time_s) and wide.high_s > 1.1 * wide.step_time_s
@@ -555,8 +563,8 @@ def test_layers_are_worked_out_anew_where_an_end_of_the_range_has_other_kernels(
         value = getattr(TYPICAL, changed.name)
         other = {k: v * 0.9 for k, v in value.items()} if isinstance(value, Mapping) else value * 0.9
         end = replace(TYPICAL, **{changed.name: other})
-        apart = predict(net, place, plan, efficiencies=(end, TYPICAL, TYPICAL)).high_s
-        assert apart == pytest.approx(predict(net, place, plan, efficiencies=(end,) * 3).high_s, rel=1e-12), changed.name
+        apart = Predictor(constants=(end, TYPICAL, TYPICAL)).step(net, place, plan).high_s
+        assert apart == pytest.approx(Predictor(constants=(end,) * 3).step(net, place, plan).high_s, rel=1e-12), changed.name
 
 
 @pytest.mark.parametrize("sharding", ["ddp", "zero3"])
@@ -573,3 +581,10 @@ def test_fp8_takes_the_memory_of_bf16_and_copies_of_the_weights(sharding: str) -
         assert more == {"gathered": half.memory["gathered"] / 2}
     assert 0.5 < eighth.step_time_s / half.step_time_s < 1
     assert any("No measurement in fp8" in text for text in eighth.assumptions)
+
+
+def test_an_assumption_names_only_numbers_that_are_used():
+    p = predict(workload("lenet5"), named_cluster("Xeon", 4, 2, "1Gb/s"), strategy(8, compression="int8"))
+    cores = [text for text in p.assumptions if "cores a rank" in text]
+    assert len(cores) == 1 and "4 cores a rank" in cores[0]
+    assert "range" not in cores[0] and "16" not in cores[0]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paceline import hardware
 from paceline.calibration.constants import TYPICAL, efficiency
 from paceline.calibration.uncertainty import Z80, Sigmas, interval, spread
-from paceline.prediction import Calibration, Line, predict
+from paceline.prediction import Calibration, Line, Predictor, predict
 from paceline.strategy import Strategy
 from paceline.workload import workload
 
@@ -54,7 +54,7 @@ def test_nothing_has_no_spread():
 def alone(device: str, name: str = "resnet-50", precision: str = "fp32", **given) -> float:
     """Upper by lower end of one device's step."""
     plan = Strategy.of(world_size=1, global_batch_size=64, precision=precision)
-    made = predict(workload(name), hardware.cluster(device, 1, 1), plan, **given)
+    made = Predictor(**given).step(workload(name), hardware.cluster(device, 1, 1), plan)
     return made.high_s / made.low_s
 
 
@@ -63,7 +63,7 @@ def test_a_device_that_was_never_fitted_has_a_wider_range():
     assert alone("B200", precision="fp16") > alone("A100", precision="fp16") * 1.05
     unseen = efficiency(without="Ampere GA100")
     assert unseen.seen == TYPICAL.seen - {"Ampere GA100"}
-    half = {"precision": "fp16", "efficiency": unseen}
+    half = {"precision": "fp16", "constants": unseen}
     assert alone("A100", **half) == pytest.approx(alone("B200", **half))
 
 
@@ -109,7 +109,7 @@ def test_ordinary_software_is_less_certain_than_tuned() -> None:
 def several(network: str, level: str = "ordinary", nodes: int = 2, batch: int = 64):
     place = hardware.cluster("V100", 8, nodes, network)
     plan = Strategy.of(world_size=8 * nodes, global_batch_size=8 * nodes * batch, precision="fp16")
-    return predict(workload("vgg-16"), place, plan, efficiency=efficiency(level))  # type: ignore[arg-type]
+    return Predictor(constants=efficiency(level)).step(workload("vgg-16"), place, plan)  # type: ignore[arg-type]
 
 
 def test_tcp_may_get_all_of_a_fast_ethernet_or_one_flow_of_it():

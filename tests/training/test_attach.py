@@ -14,8 +14,9 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import oracle
 from distributed import launch_once
 from paceline.errors import UserError
+from paceline.strategy import CLIP
 from paceline.training import bucketing as groups_module
-from paceline.training.attach import CLIP, attach
+from paceline.training.attach import attach
 
 Grads = dict[str, np.ndarray]
 
@@ -337,8 +338,11 @@ def test_the_rule_can_be_printed(ranks):
         ("not DDP", "got Net; wrap it first"),
         ("compression", "unknown compression 'terngard'; nearest: terngrad"),
         ("exchange", "did you mean sharded?"),
-        ("nobody pulls", "compress_pull=False over ring; only for "),
-        ("cannot carry", "exchange 'allreduce' cannot carry terngrad; legal: sharded, parameter_server"),
+        ("nobody pulls", "exchange 'ring' has no pull to send as fp32; legal: sharded"),
+        (
+            "cannot carry",
+            "exchange 'allreduce' cannot carry terngrad: packed codes cannot be added; legal for terngrad: sharded",
+        ),
     ],
 )
 def test_attach_says_what_is_wrong(ranks, mistake, said):

@@ -15,9 +15,9 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import oracle
 from distributed import launch_once
-from paceline.strategy import COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
+from paceline.strategy import CLIP, COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
 from paceline.training import exchange_group as group
-from paceline.training.attach import CLIP, attach, wrap
+from paceline.training.attach import attach, wrap
 from paceline.training.consistency import ReplicasDiverged
 from paceline.training.data import Dataset
 from paceline.training.loop import Trainer, make_optimizer
@@ -114,7 +114,7 @@ def one_step_each(rank: int, workers: int) -> dict[str, Any]:
     for compression, way, chunk, clip in CASES:
         group.CHUNK_ELEMENTS = chunk
         model = wrap(odd_model(), strategy(workers, compression, way))
-        hook = attach(model, compression, exchange=way, seed=SEED, clip=clip, ranks_per_node=PER_NODE[workers])
+        hook = attach(model, compression, exchange=way, seed=SEED, clip=clip, ranks_per_node=nodes(way, workers))
         seen, sent, metered = [], [], []
         for step in range(STEPS):
             model.zero_grad()
@@ -125,6 +125,10 @@ def one_step_each(rank: int, workers: int) -> dict[str, Any]:
             metered.append(hook.meter.sent_bytes)
         results[compression, way, chunk, clip] = {"seen": seen, "sent": sent, "metered": metered}
     return {"local": local, "cases": results}
+
+
+def nodes(way: str, workers: int) -> int | None:
+    return PER_NODE[workers] if way == "hierarchical" else None
 
 
 def several_epochs_each(rank: int, workers: int) -> dict[str, Any]:
@@ -138,7 +142,7 @@ def several_epochs_each(rank: int, workers: int) -> dict[str, Any]:
         for optimizer in OPTIMIZERS if compression == "terngrad" else ["momentum"]:
             s = strategy(workers, compression, way, optimizer)
             model = wrap(odd_model(), s)
-            hook = attach(model, compression, exchange=way, seed=1, ranks_per_node=PER_NODE[workers])
+            hook = attach(model, compression, exchange=way, seed=1, ranks_per_node=nodes(way, workers))
             trainer = Trainer(model, hook, make_optimizer(optimizer, model.parameters(), 0.01), data, s, 1, torch.device("cpu"))
             trainer.settle_buckets()
             after = []

@@ -16,7 +16,8 @@ from distributed import launch_and_let_fail, launch_once
 from paceline import codecs
 from paceline.codecs import PayloadError, container, counter
 from paceline.errors import UserError
-from paceline.training import auto, ways
+from paceline.strategy import GradientExchange
+from paceline.training import auto
 from paceline.training import bucketing as groups_module
 from paceline.training import collectives as wire
 from paceline.training import encoded_streams as streams
@@ -55,7 +56,7 @@ def train(model: DDP, steps: int = 1, rank: int = 0) -> str:
         for _ in range(steps):
             model(torch.randn(5, 40, generator=generator)).square().mean().backward()
     except RuntimeError as error:
-        return str(error)
+        return f"{type(error).__name__}: {error}"
     return "no error"
 
 
@@ -330,19 +331,19 @@ def automatic(rank: int, workers: int, slow: str) -> dict[str, Any]:
     else:
         CodecStream.encode = slow_encode  # type: ignore[method-assign]
     if slow == "codec in real steps":  # the trials say that a codec takes no time at all
-        auto._trial = lambda way, plan, hook, gradient: 1.0 if plan is None else 0.0
+        auto._trial = lambda exchange, plan, wire, gradient: 1.0 if plan is None else 0.0
         auto.choose = lambda step, exposed, seconds, real=auto.choose: real(step, step, seconds)  # type: ignore[misc]
     torch.manual_seed(1)
     model = DDP(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256), nn.Linear(256, 4)))
     hook = attach(model, "auto", candidates=["int8", "sign"])
-    before = hook.way.compression.name
+    before = hook.gradient_exchange.compression
     trials = []
     for _ in range((auto.TRIALS + 1) * (auto.WARM + auto.TIMED + 1) + 2):
         model.zero_grad()
         model(torch.randn(4, 256)).square().mean().backward()
-        trials.append(hook.way.compression.name)
+        trials.append(hook.gradient_exchange.compression)
     grads = [p.grad.numpy().copy() for p in model.parameters() if p.grad is not None]
-    return {"before": before, "after": hook.way.compression.name, "said": said, "grads": grads, "trials": trials}
+    return {"before": before, "after": hook.gradient_exchange.compression, "said": said, "grads": grads, "trials": trials}
 
 
 @pytest.mark.parametrize(
@@ -383,18 +384,6 @@ def test_auto_takes_what_saves_more_than_three_percent(step, exposed, seconds, w
     assert auto.choose(step, exposed, seconds) == worth
 
 
-class Alone:
-    """A hook whose steps take the seconds that it is given for its way."""
-
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self.seconds, self.way, self.tensors = seconds, made("dense", ""), [Tensor("w", (1000,), 0)]
-        self.wire, self.used = LocalGroup(1).run(lambda wire: wire)[0], []
-
-    def use(self, way: Any) -> None:
-        self.way = way
-        self.used.append(way.compression.name)
-
-
 @pytest.mark.parametrize(
     ("seconds", "used"),
     [
@@ -408,21 +397,23 @@ def test_auto_keeps_only_what_made_real_steps_faster(seconds, used, monkeypatch)
     now = [0.0]
     monkeypatch.setattr(auto.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(auto, "choose", lambda step, exposed, seconds: list(range(1, len(seconds))))
-    monkeypatch.setattr(auto.Auto, "_seconds", lambda self, way, hook, total: 1.0)
-    chooser = auto.Auto([made(name, "") for name in seconds])
-    hook: Any = Alone(seconds)
-    steps = 0
-    chooser.backward_ended()
-    while not chooser.decided(hook):
-        now[0] += hook.seconds[hook.way.compression.name]
-        chooser.backward_ended()
+    monkeypatch.setattr(auto.Auto, "_seconds", lambda self, exchange: 1.0)
+    (wire,) = LocalGroup(1).run(lambda wire: wire)
+    chooser = auto.Auto([described(name, "") for name in seconds], wire, 1000)
+    in_use, tried, steps, reason = "dense", [], 0, ""
+    while not reason:
+        decision = chooser.end_step(now[0])
         steps += 1
+        if decision is not None:
+            in_use, reason = decision.exchange.compression, decision.reason
+            tried += [in_use] * (tried[-1:] != [in_use])
+        now[0] += seconds[in_use]
         assert steps < 40
-    assert hook.used == used and steps + 1 == (len([u for u in used if u != "dense"]) + 1) * (auto.WARM + auto.TIMED + 1)
+    assert tried == used and steps == (len([u for u in used if u != "dense"]) + 1) * (auto.WARM + auto.TIMED + 1)
 
 
-def made(name: str, exchange: str) -> Any:
-    return ways.choose(name, exchange, {}, None, 2, {})
+def described(name: str, exchange: str) -> GradientExchange:
+    return GradientExchange(name, exchange)
 
 
 @pytest.mark.parametrize(
@@ -438,8 +429,8 @@ def made(name: str, exchange: str) -> Any:
     ],
 )
 def test_auto_tries_candidates_over_their_exchanges(candidates, workers, per_node, tried):
-    found = auto.ways_to_try(candidates, made, workers, per_node)
-    assert [f"{w.compression.name}:{w.exchange}" for w in found] == ["dense:allreduce", *tried]
+    to_try = auto.exchanges_to_try(candidates, described, workers, per_node)
+    assert [f"{e.compression}:{e.exchange}" for e in to_try] == ["dense:allreduce", *tried]
 
 
 @pytest.mark.parametrize(
@@ -454,4 +445,4 @@ def test_auto_tries_candidates_over_their_exchanges(candidates, workers, per_nod
 )
 def test_auto_refuses_candidates_that_it_cannot_time(candidate, said):
     with pytest.raises(UserError, match=said):
-        auto.ways_to_try([candidate], made, 4, 4)
+        auto.exchanges_to_try([candidate], described, 4, 4)

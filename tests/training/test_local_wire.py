@@ -13,13 +13,14 @@ from torch import nn
 
 from distributed import launch
 from paceline.models.cifar import cifar10_terngrad
+from paceline.strategy import GradientExchange
 from paceline.training.collectives import Wire
-from paceline.training.exchange_group import exchange_group, room
+from paceline.training.exchange_group import Gradients, exchange_group, room
+from paceline.training.exchange_setup import make_setup
 from paceline.training.gradient_sample import Sample
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.meter import Meter
 from paceline.training.tensor_layout import Layout, Tensor
-from paceline.training.ways import choose, make_plan
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -29,23 +30,24 @@ STEPS = 3
 
 
 def exchanged(wire: Wire) -> dict[str, Any]:
-    """Every way's means after some steps of seeded gradients, different on every rank, and the bytes sent."""
+    """Each exchange's means after some steps of seeded gradients, different on every rank, and the bytes sent."""
     tensors, offset = [], 0
     for number, shape in enumerate(SHAPES):
         tensors.append(Tensor(f"layer{number}.weight", shape, offset))
         offset += tensors[-1].elements
     results: dict[str, Any] = {}
     for name, exchange in WAYS:
-        way = choose(name, exchange, {}, 2.5 if name == "terngrad" else None, 1, {})
-        plan = make_plan(way, wire, Sample())
-        assert plan is not None
-        layout = Layout(tensors[::-1], way.compression.dense(tensors))
-        flat = torch.empty(room(plan, layout))
+        described = GradientExchange(name, exchange)
+        setup = make_setup(described, wire, Sample())
+        assert setup is not None
+        layout = Layout(tensors[::-1], described.description.dense(tensors))
+        flat = torch.empty(room(setup, layout))
         wire.meter.begin_step()
         for step in range(STEPS):
             generator = torch.Generator().manual_seed(1000 * step + wire.rank)
             parts = {t.name: 1e-3 * torch.randn(t.elements, generator=generator) for t in tensors}
-            assert not exchange_group(plan, layout, parts, flat, seed=7, step=step, dense=False)
+            gradients = Gradients(layout=layout, parts=parts, workspace=flat, seed=7, step=step)
+            assert not exchange_group(setup, gradients)
             results[f"{name} {step}"] = torch.cat(list(parts.values()))
         results[f"{name} bytes"] = wire.meter.sent_bytes
     return results
@@ -144,7 +146,7 @@ def test_low_rank_of_the_studies_is_pytorchs() -> None:
     from replica import Replica
 
     def work(wire: LocalWire) -> list[torch.Tensor]:
-        replica = Replica(_network(), choose("powersgd", "", {"rank": 2}, None, 1, {}), wire, seed=5)
+        replica = Replica(_network(), GradientExchange("powersgd", options={"rank": 2}), wire, seed=5)
         found = []
         for step in range(6):
             replica.gradients(*_batch(wire.rank, step))

@@ -24,7 +24,7 @@ def vanish(rank: int, workers: int, way: str, compression: str, how: int, lost: 
     """Train; in one step a rank gets the signal ``how`` after its first messages have left, before the exchange is done."""
     torch.manual_seed(0)
     model = DDP(nn.Sequential(nn.Linear(100, 100), nn.Tanh(), nn.Linear(100, 8)))
-    hook = attach(model, compression, exchange=way, timeout_s=timeout_s, ranks_per_node=2)
+    hook = attach(model, compression, exchange=way, timeout_s=timeout_s)
     encode = streams.CodecStream.encode
     calls = 0
 

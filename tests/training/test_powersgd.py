@@ -97,7 +97,7 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
             backward(model, rank, step)
             seen["drift"].append("no error")
         except RuntimeError as error:
-            seen["drift"].append(str(error))
+            seen["drift"].append(f"{type(error).__name__}: {error}")
     return seen
 
 

@@ -45,7 +45,7 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
         hook = attach(model, "auto", seed=5, **options)
         early = hook.state_dict()
         train(model, rank, range(MEASURED + 2))
-        on_trial, owed = hook.way.compression.name, hook.state_dict()
+        on_trial, owed = hook.gradient_exchange.compression, hook.state_dict()
         train(model, rank, range(MEASURED + 2, DECIDED + 2))
         state, weights = hook.state_dict(), {k: v.clone() for k, v in model.module.state_dict().items()}
         whole = train(model, rank, range(DECIDED + 2, DECIDED + 5))
@@ -58,11 +58,13 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
         # The engine's all-reduce adds in an order that depends on DDP's buckets, which are others in a first step.
         near = 1e-5 if name == "dense" else 0.0
         same = all(np.allclose(a, b, rtol=near, atol=near) for a, b in zip(whole, rest, strict=True))
-        found = {"same": same, "way": hook.state_dict()["way"], "measuring": [early["measuring"], state["measuring"]]}
+        found = {"same": same, "measuring": [early["measuring"], state["measuring"]]}
+        found["exchange"] = hook.state_dict()["gradient_exchange"]
 
         hook.load_state_dict(early)  # back to before the choice: dense
-        found["early"] = hook.way.compression.name
-        found["trial"] = (on_trial, owed["way"]["compression"], owed["measuring"], len(owed["feedback"]["residual"]))
+        found["early"] = hook.gradient_exchange.compression
+        kept = owed["gradient_exchange"]["compression"], owed["measuring"], len(owed["feedback"]["residual"])
+        found["trial"] = (on_trial, *kept)
         model = net()
         hook = attach(model, "auto", **options)
         hook.load_state_dict(owed)
@@ -86,7 +88,7 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
         "none": None,
         "number": 5,
         "bare": {"step": 1},
-        "old": {k: v for k, v in good.items() if k != "way"},
+        "old": {k: v for k, v in good.items() if k != "gradient_exchange"},
         "text": "state",
         "mixed": [good, other],
         "no tensors": {**good, "feedback": {"residual": {"w": 1}, "velocity": {}}},
@@ -94,9 +96,9 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
     seen["refused"] = {}
     for name, state in wrong.items():
         seen["refused"][name] = refused(hook, state)
-    seen["refused"]["damaged way"] = refused(chooser, {**good, "way": {"compression": "int8"}})
+    seen["refused"]["damaged exchange"] = refused(chooser, {**good, "gradient_exchange": {"compression": "int8", "options": 3}})
     seen["refused"]["powersgd"] = refused(chooser, {"compression": "powersgd", "workers": 4, "rank": 0})
-    seen["still"] = (chooser.way.compression.name, chooser.state_dict()["measuring"], refused(hook, good))
+    seen["still"] = (chooser.gradient_exchange.compression, chooser.state_dict()["measuring"], refused(hook, good))
     return seen
 
 
@@ -113,7 +115,7 @@ def test_a_fresh_auto_adopts_what_was_chosen_and_goes_on_with_the_same_bits(name
     compression, _, exchange = (CHOICES[name] or "dense:allreduce").partition(":")
     for r in launch_once(resumed, 4):
         found = r[name]
-        assert found["same"] and (found["way"]["compression"], found["way"]["exchange"]) == (compression, exchange)
+        assert found["same"] and (found["exchange"]["compression"], found["exchange"]["exchange"]) == (compression, exchange)
         assert found["measuring"] == [True, False] and found["goes on measuring"] and found["early"] == "dense"
         # What is on trial may not stay: until it is decided a state is that of a dense run, and what is owed is sent by it.
         assert found["trial"] == (compression, "dense", name != "dense", 2 if compression == "sign" else 0)
@@ -127,7 +129,7 @@ def test_a_state_that_does_not_fit_is_refused_in_words():
         assert "'block': 1024" in said["other settings"] and "'block': 256" in said["other settings"]
         assert "the state is of sign, the model sends int8" in said["other compression"]
         assert all("this is no state of a hook" in said[name] for name in ("empty", "none", "number", "bare", "text"))
-        assert "damaged: way" in said["old"] and "damaged: feedback" in said["no tensors"]
-        assert "several runs" in said["mixed"] and "way is damaged" in said["damaged way"]
+        assert "damaged: gradient_exchange" in said["old"] and "damaged: feedback" in said["no tensors"]
+        assert "several runs" in said["mixed"] and "gradient exchange is damaged" in said["damaged exchange"]
         assert "the state is of powersgd" in said["powersgd"]
         assert r["still"] == ("dense", True, "no error")

@@ -13,9 +13,9 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
 from paceline.errors import UserError
+from paceline.strategy import GradientExchange
 from paceline.training import bucketing as groups
 from paceline.training.attach import attach
-from paceline.training.ways import choose
 
 CASES: dict[str, dict[str, Any]] = {
     "topk with momentum": {"compression": "topk", "momentum": 0.9},
@@ -211,14 +211,14 @@ def test_a_real_gradient_scaler_with_autocast_and_clipping():
 
 
 def owed_and_scaled(rank: int, workers: int) -> dict[str, Any]:
-    """A residual taken over by a way without feedback, which pays it after the scaler has changed its factor."""
+    """A residual taken over by an exchange without feedback, which pays it after the scaler has changed its factor."""
     scaler = Scaler()
     model = DDP(nn.Linear(2000, 1, bias=False))
     hook = attach(model, "topk", grad_scaler=scaler, min_elements=0)
     hook.dense.clear()
     model(torch.randn(1, 2000, generator=torch.Generator().manual_seed(rank))).sum().backward()
     left = hook.state_dict()["feedback"]["residual"]["weight"]
-    hook.use(choose("dense", "", {}, None, 1, {}))
+    hook.use(GradientExchange("dense"))
     scaler.scale = 4.0
     model.zero_grad()
     model(torch.zeros(1, 2000)).sum().backward()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 import oracle
 from paceline import codecs
 from paceline.codecs import counter
+from paceline.codecs.codec import Scaling
+from paceline.codecs.registry import BY_CODE, BY_NAME
 from paceline.strategy import EXCHANGES, FP32, TERNARY, shard_bounds
 from paceline.training import exchange_group as group
-from paceline.training.encoded_streams import CodecStream, TernaryStream
+from paceline.training.encoded_streams import CodecStream
 from paceline.training.error_feedback import Feedback
-from paceline.training.exchange_group import Plan, exchange_group, room
+from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges import CHUNKED, exchange_streams
 from paceline.training.in_process_collectives import LocalGroup
 from paceline.training.tensor_layout import Layout, Tensor
@@ -42,7 +45,6 @@ def send(
     step: int = 0,
     states: Any = None,
     chunk: int = 1 << 20,
-    clip: Any = None,
     dense: bool = False,
     pull: bool = True,
     **options: Any,
@@ -55,8 +57,10 @@ def send(
         values = torch.from_numpy(gradients[wire.rank].copy())
         layout = Layout([Tensor("w", (count,), 0)], ())
         codec, feedback = codecs.get(name, **options), feedbacks[wire.rank]
-        plan = Plan(codec=codec, exchange=way, world=wire, outer=wire, feedback=feedback, clip=clip, compress_pull=pull)
-        exchange_group(plan, layout, {"w": values}, torch.empty(room(plan, layout)), 7, step, dense)
+        setup = ExchangeSetup(codec=codec, exchange=way, world=wire, outer=wire, feedback=feedback, compress_pull=pull)
+        workspace = torch.empty(room(setup, layout))
+        gradients_ = Gradients(layout=layout, parts={"w": values}, workspace=workspace, seed=7, step=step)
+        exchange_group(setup, gradients_, dense)
         return values.numpy()
 
     before, group.CHUNK_ELEMENTS = group.CHUNK_ELEMENTS, chunk
@@ -218,6 +222,20 @@ def test_a_bad_number_on_one_rank_goes_dense_and_leaves_every_residual(way, bad)
     assert np.allclose(means[0][others], np.mean(gradients, axis=0)[others], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["fp32", "bf16", "ternary", "int8"])
+@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
+def test_every_rank_learns_whether_a_gradient_of_any_was_no_number(name, bad):
+    def rank(wire: Any) -> bool:
+        values = torch.ones(300)
+        values[7] = bad if wire.rank == 1 else 1
+        setup = ExchangeSetup(codec=codecs.get(name), exchange="sharded", world=wire, outer=wire)
+        layout = Layout([Tensor("w", (300,), 0)], ())
+        workspace = torch.empty(room(setup, layout))
+        return exchange_group(setup, Gradients(layout=layout, parts={"w": values}, workspace=workspace, seed=0, step=0))
+
+    assert LocalGroup(3).run(rank) == [bad != 0] * 3
+
+
 @pytest.mark.parametrize("way", ["sharded", "parameter_server"])
 @pytest.mark.parametrize("count", [1, 70, 1000])
 def test_sums_may_be_pulled_dense(way, count):
@@ -264,18 +282,85 @@ def test_a_payload_larger_than_dense_goes_dense():
         assert np.allclose(total, np.sum(gradients, axis=0), atol=1e-5)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FixedPoint(codecs.Codec):
+    """Multiples of 2**-16 of a scale that the ranks share: a second codec that agrees, of which nothing else knows."""
+
+    name: ClassVar[str] = "fixed-point"
+    code: ClassVar[int] = 251
+    agrees: ClassVar[bool] = True
+    seen: ClassVar[list[tuple[float, float]]] = []
+
+    def body_range(self, count):
+        return 4 * count, 4 * count
+
+    def encode_body(self, x, body, key, start):
+        body.view("<i4")[:] = np.rint(x * np.float32(2**16))
+        return body.size
+
+    def decode_body(self, body, count):
+        return body.view("<i4") / np.float32(2**16)
+
+    def prepare(self, m):
+        return float(m.peak)
+
+    def finish(self, own, agreed):
+        self.seen.append((own, agreed))
+        return Scaling(own, 1 / agreed if agreed else 0.0, agreed)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_any_codec_may_have_numbers_that_the_ranks_agree_on(way, monkeypatch):
+    monkeypatch.setitem(BY_CODE, FixedPoint.code, FixedPoint)
+    monkeypatch.setitem(BY_NAME, FixedPoint.name, FixedPoint)
+    FixedPoint.seen.clear()
+    gradients = [scale * g for scale, g in zip((1e-6, 0, 40), normal(3, 300, 4, 0), strict=True)]
+    means, _ = send("fixed-point", way, gradients)
+    peaks = [float(np.abs(g).max()) for g in gradients]
+    assert sorted(FixedPoint.seen) == sorted((peak, max(peaks)) for peak in peaks)
+    assert all(m.tobytes() == means[0].tobytes() for m in means)
+    exact = np.mean(gradients, axis=0, dtype=np.float64)
+    assert np.abs(means[0] - exact).max() <= max(peaks) * 2.0**-16 and means[0].any()
+
+
+def test_error_feedback_with_a_codec_of_another_scale_in_each_step_is_refused():
+    with pytest.raises(ValueError, match="ternary with error feedback"):
+        send("ternary", "sharded", normal(1, 9, 0), states=[Feedback()])
+
+
+def test_a_stream_takes_messages_of_its_own_kinds_only():
+    """Ternaries are added as they are or as sums of several; as fp32 only a finished sum may come."""
+    key, ones = counter.Key(1, 2), torch.ones(64)
+    messages = {
+        "ternary": codecs.encode(codecs.get("ternary", scale=1), ones),
+        "sum": codecs.encode(codecs.get("ternary").summing(3), 3 * ones),
+        "fp32": codecs.encode(codecs.get("fp32"), ones),
+        "int8": codecs.encode(codecs.get("int8"), ones),
+    }
+    legal = {"ternary": {"set": ("ternary", "sum", "fp32"), "add": ("ternary", "sum")}}
+    legal["int8"] = {"set": ("int8", "fp32"), "add": ("int8", "fp32")}
+    for name, kinds in legal.items():
+        for way, takes in kinds.items():
+            for kind, message in messages.items():
+                put = getattr(CodecStream(codecs.get(name), ones.clone(), key, 0), way)
+                if kind in takes:
+                    put(torch.from_numpy(message), 0, 64)
+                else:
+                    with pytest.raises(codecs.PayloadError, match="another rank: a payload of codec"):
+                        put(torch.from_numpy(message), 0, 64)
+
+
 def test_a_stream_says_how_long_its_messages_are():
     for name in EVERY:
         for count in (0, 1, 2, 64, 65, 1000, 70_000):
             values = torch.from_numpy(normal(1, count, 1, 0)[0])
             if name == "ternary":
                 values = values / (values.abs().max() if count else 1)
-                stream: Any = TernaryStream(values, counter.Key(1, 2), 0)
-            else:
-                stream = CodecStream(codecs.get(name), values, counter.Key(1, 2), 0)
-            said = stream.length(0, count, 1)
-            assert said in (None, stream.encode(0, count, 1).numel()), (name, count)
-            assert (said is None) == name.startswith("inceptionn")
+            stream = CodecStream(codecs.get(name), values, counter.Key(1, 2), 0)
+            for workers, exact in ((1, False), (3, False), (40, False), (40, True)):
+                length = stream.length(0, count, workers, exact)
+                assert length in (None, stream.encode(0, count, workers, exact).numel()), (name, count, workers)
+                assert (length is None) == (name.startswith("inceptionn") and not exact)
 
 
 @given(st.integers(0, 5000), st.integers(1, 40), st.sampled_from(EXCHANGES[1:]))

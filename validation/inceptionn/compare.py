@@ -19,7 +19,7 @@ from typing import Any
 
 from paceline.calibration.constants import HIGH, LOW, TYPICAL
 from paceline.hardware import cluster as make_cluster
-from paceline.prediction import Prediction, predict
+from paceline.prediction import Prediction, Predictor
 from paceline.record import environment
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -65,7 +65,7 @@ def one_step(data: dict[str, Any], net: str, system: str, nodes: int, factor: fl
     levels = (LOW.timed(factor), TYPICAL.timed(factor), HIGH.timed(factor))
     where = make_cluster(data["device"], 1, nodes, data["network"])
     # The paper adds its parts up: nothing overlaps.
-    return predict(Workload.named(net), where, strategy, overlap=False, efficiencies=levels)
+    return Predictor(overlap=False, constants=levels).step(Workload.named(net), where, strategy)
 
 
 def compute_factor(data: dict[str, Any], net: str) -> float:
@@ -144,8 +144,8 @@ def report(data: dict[str, Any], rows: list[Row]) -> Iterator[str]:
     """The tables, the orderings and the errors as lines of at most 100 columns."""
     yield f"Published: {data['source']}."
     yield f"  {data['caveat'].partition(':')[0]}"
-    yield f"{data['workers']} workers, {data['network']}; step times in seconds. WA and WA+C have an aggregator of its own;"
-    yield "column 'rank 0': the first worker aggregates, as here"
+    yield f"{data['workers']} workers, {data['network']}; step times in seconds. WA and WA+C have a separate aggregator."
+    yield "In column 'rank 0' the first worker aggregates, as in Paceline."
     yield ""
     yield f"{'':<18}{'---- published ----':>19}  {'-------------------- predicted --------------------':>51}"
     yield (

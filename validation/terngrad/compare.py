@@ -19,7 +19,7 @@ from typing import Any
 
 from paceline.calibration.constants import HIGH, LOW, TYPICAL
 from paceline.hardware import cluster as make_cluster
-from paceline.prediction import Prediction, predict
+from paceline.prediction import Prediction, Predictor
 from paceline.record import environment
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -95,7 +95,7 @@ def one_step(
     batch = gpus * data["nets"][net]["local_batch"]
     strategy = Strategy.of(world_size=gpus, global_batch_size=batch, compression=how[0], exchange=how[1])
     levels = (LOW.timed(factor), TYPICAL.timed(factor), HIGH.timed(factor))
-    return predict(Workload.named(net), where, strategy, efficiencies=levels, overlap=overlap)
+    return Predictor(constants=levels, overlap=overlap).step(Workload.named(net), where, strategy)
 
 
 def compute_factor(data: dict[str, Any], net: str) -> float:

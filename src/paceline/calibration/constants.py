@@ -228,3 +228,5 @@ HIGH = replace(
     latency_factor=0.6,
     codec_cores=16,
 )
+CATALOGUE = (LOW, TYPICAL, HIGH)
+"""The range that users see, where no interval was fitted: paced compute, another's software."""

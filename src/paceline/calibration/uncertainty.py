@@ -75,3 +75,8 @@ def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[floa
         return 1.0, 1.0
     fast, slow = (math.hypot(Z80 * own, math.log(end / step_s)) for end in ends)
     return math.exp(-fast), math.exp(slow)
+
+
+def log_spread(low: float, high: float) -> float:
+    """Standard deviation of the logarithm of what lies between ``low`` and ``high`` with 80 %."""
+    return math.log(high / low) / (2 * Z80) if 0 < low < high else 0.0

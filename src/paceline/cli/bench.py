@@ -6,16 +6,12 @@ import argparse
 from dataclasses import asdict
 
 from paceline.cli.parser import Answer, Parser
-from paceline.errors import UserError
-from paceline.hardware.probe import memory_bytes
-from paceline.units import format_bytes, parse_bytes
+from paceline.units import parse_bytes
 
 CODEC_EXAMPLE = """example:
   paceline bench codec --codec ternary bf16 --size 100MB --threads 1"""
 OPTIMIZER_EXAMPLE = """example:
   paceline bench optimizer --network resnet-50 --threads 2"""
-BUFFERS = 4
-"""As large as the tensor, at once: it, its copy, a payload, and what making it takes."""
 
 
 def add(parser: Parser) -> None:
@@ -42,19 +38,8 @@ def add(parser: Parser) -> None:
 def _codec(o: argparse.Namespace) -> Answer:
     from paceline.codecs.bench import measure, text
 
-    speeds = measure(_elements(o.size), o.codec, o.threads, o.backend)
+    speeds = measure(max(1, int(parse_bytes(o.size)) // 4), o.codec, o.threads, o.backend)
     return [asdict(speed) for speed in speeds], text(speeds)
-
-
-def _elements(size: str) -> int:
-    """fp32 values of a tensor of that many bytes, at least one. Raises UserError for more than this machine can hold."""
-    needed, has = BUFFERS * parse_bytes(size), memory_bytes()
-    if needed > has:
-        raise UserError(
-            f"--size {size} does not fit: the benchmark needs {BUFFERS} times that, this machine has {format_bytes(has)}",
-            f"give at most {format_bytes(has / BUFFERS).replace(' ', '')}",
-        )
-    return max(1, int(parse_bytes(size)) // 4)
 
 
 def _optimizer(o: argparse.Namespace) -> Answer:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import explained, prediction_inputs, predictor
+from paceline.cli.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
+from paceline.planning.explain import explain
 from paceline.reporting import answers
 from paceline.reporting.planning import explain_text
 
@@ -31,7 +32,7 @@ def add(parser: Parser) -> None:
 
 
 def _explain(o: argparse.Namespace) -> Answer:
-    explanation = explained(o, prediction_inputs(o), predictor(o), o.beside)
+    explanation = explain(*prediction_inputs(o), o.beside, predictor=predictor(o, o.loader))
     if o.trace:
         try:
             Path(o.trace).parent.mkdir(parents=True, exist_ok=True)

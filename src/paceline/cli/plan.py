@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline import hardware
-from paceline.calibration.constants import efficiency
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.prediction_arguments import (
     SERVERS,
@@ -17,7 +16,7 @@ from paceline.cli.prediction_arguments import (
     add_software_argument,
     add_workload_arguments,
 )
-from paceline.cli.prediction_inputs import correction
+from paceline.cli.prediction_inputs import predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.cli.training_target import add_training_target_arguments, training_target
 from paceline.errors import UserError, unknown
@@ -108,8 +107,7 @@ def _best(o: argparse.Namespace) -> Plan:
         work,
         prices=parse_prices(o.price or ()),
         why_not=wanted or None,
-        correction=correction(o),
-        software=efficiency(o.software),
+        predictor=predictor(o),
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 
 from paceline import hardware
-from paceline.calibration.constants import efficiency
 from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import correction, explained, prediction_inputs, predictor
+from paceline.cli.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
+from paceline.planning.explain import explain
 from paceline.reporting import answers, prediction_text
 
 
@@ -30,10 +30,10 @@ def _predict(o: argparse.Namespace) -> Answer:
         return _predict_asynchronous(o)
     if o.server_device:
         raise UserError("only asynchronous servers are other nodes than the workers'", "leave --server-device out")
-    inputs, predict = prediction_inputs(o), predictor(o)
-    prediction = predict(*inputs)
+    inputs, model = prediction_inputs(o), predictor(o, o.loader)
+    prediction = model.step(*inputs)
     text = prediction_text(prediction)
-    page = with_report(text, o.report, lambda: answers.explained_page(explained(o, inputs, predict), "prediction"))
+    page = with_report(text, o.report, lambda: answers.explained_page(explain(*inputs, predictor=model), "prediction"))
     return prediction.to_json(), page
 
 
@@ -49,8 +49,7 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
         *prediction_inputs(o, among_workers),
         o.servers,
         server_device=server_device,
-        correction=correction(o),
-        efficiency=efficiency(o.software),
+        predictor=predictor(o),
         drawn_steps=2,
     )
     text = asynchronous_text(prediction)

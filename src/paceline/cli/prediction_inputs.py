@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 
 from paceline import hardware
-from paceline.calibration.constants import efficiency
 from paceline.calibration.records import is_probe, machine, observations
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning.explain import Explained, explain
-from paceline.prediction import Prediction, predict
-from paceline.prediction.correction import Correction, fit
+from paceline.prediction import Correction, Predictor, fit
 from paceline.strategy import Strategy, parse_options
 from paceline.units import parse_bytes
 from paceline.workload import Workload, workload
@@ -44,24 +40,20 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     return network, machines, strategy
 
 
-def predictor(o: argparse.Namespace) -> Callable[..., Prediction]:
-    """``predict`` with the options' software level, loader and records. Raises UserError."""
-    return partial(predict, correction=correction(o), loader_samples_per_s=o.loader, efficiency=efficiency(o.software))
+def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
+    """With the options' software level and records, fed by ``loader`` samples/s. Raises UserError."""
+    plain = Predictor(software=o.software, loader=loader)
+    return replace(plain, correction=correction(o, plain))
 
 
-def correction(o: argparse.Namespace) -> Correction | None:
-    """What the records teach about software of that level; None without records. Raises UserError."""
+def correction(o: argparse.Namespace, plain: Predictor) -> Correction | None:
+    """What the records teach about the predictor without them; None without records. Raises UserError."""
     if not o.records:
         return None
     measured, probe = observations(o.records), next(filter(is_probe, o.records), None)
     if o.device and probe:
         raise UserError(f"--device and {probe}, a probe, both name the device", "leave one of them out; plan needs --device")
-    return fit(measured, partial(predict, efficiency=efficiency(o.software))) if measured else None
-
-
-def explained(o: argparse.Namespace, inputs: Inputs, predict: Callable[..., Prediction], run: str = "") -> Explained:
-    """``prediction_inputs(o)`` explained by ``predictor(o)``, with the ``run`` beside it. Raises UserError."""
-    return explain(*inputs, run, predictor=predict, loader_samples_per_s=o.loader, efficiency=efficiency(o.software))
+    return fit(measured, plain) if measured else None
 
 
 def _cluster(o: argparse.Namespace) -> Cluster:

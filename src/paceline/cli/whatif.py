@@ -37,5 +37,5 @@ def _whatif(o: argparse.Namespace) -> Answer:
         raise unknown("scaling", o.scaling, ["strong", "weak"])
     changes = [parse_change(text) for text in o.change]
     prices = parse_prices(o.price or ())
-    gains = whatif(*prediction_inputs(o), changes, scaling=o.scaling, prices=prices, predictor=predictor(o))
+    gains = whatif(*prediction_inputs(o), changes, scaling=o.scaling, prices=prices, predictor=predictor(o, o.loader))
     return gains.to_json(), with_report(whatif_text(gains), o.report, lambda: answers.whatif_page(gains))

@@ -10,15 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from paceline.codecs import backends, counter, get, names, native, set_threads, threads
-from paceline.codecs.codec import F32, Codec, is_tensor
-from paceline.codecs.threads import chosen
+from paceline.codecs import arrays, backends, counter, native
+from paceline.codecs.api import decode, encode, get, max_payload_bytes, names
+from paceline.codecs.codec import ADD, F32, Codec
+from paceline.codecs.threads import chosen, set_threads, threads
+from paceline.errors import UserError
+from paceline.hardware.probe import memory_bytes
 from paceline.units import digits3, format_bytes
 
 DIRECTIONS = ("encode", "decode", "decode_add")
 REPETITIONS, LEAST_REPETITIONS = 15, 3
 BUDGET_S = 4.0
 """A codec whose repetitions would take longer gets fewer, not below the least."""
+COPIES = 4
+"""Arrays of the tensor's size, at least: values, decoded values, payload, and the copy beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +71,21 @@ def measure(
     Args:
         elements: fp32 values in the tensor.
         count: threads; None is ``codecs.threads()``.
-        backend: as in ``codecs.get``.
+        backend: as for ``api.encode``.
 
     Raises:
-        UserError: an unknown codec or backend, fewer than one thread.
+        UserError: an unknown codec or backend, fewer than one thread, more elements than the machine's memory holds.
     """
-    todo = [get(name, backend=backend) for name in (names() if which is None else which)]
+    todo = [get(name) for name in (names() if which is None else which)]
+    for codec in todo:
+        backends.check(codec, backend)
+    needed, has = 4 * COPIES * elements, memory_bytes()
+    if needed > has:
+        size = format_bytes(4 * elements) if elements < 2**60 else f"{elements:.2g} values"
+        raise UserError(
+            f"a tensor of {size} does not fit: the benchmark needs {COPIES} times that, this machine has {format_bytes(has)}",
+            f"give at most {format_bytes(has / COPIES).replace(' ', '')}",
+        )
     before = chosen()
     try:
         set_threads(count if count is not None else threads())
@@ -81,7 +95,7 @@ def measure(
             import torch
 
             x, out = torch.from_numpy(x).cuda(), torch.from_numpy(out).cuda()
-        return [speed for codec in todo for speed in _codec(codec, x, out, repetitions)]
+        return [speed for codec in todo for speed in _codec(codec, x, out, backend, repetitions)]
     finally:
         set_threads(before)
 
@@ -97,15 +111,15 @@ def gradient(elements: int, seed: int = 0) -> F32:
     return x
 
 
-def _codec(codec: Codec, x: Any, out: Any, repetitions: int) -> list[Speed]:
+def _codec(codec: Codec, x: Any, out: Any, backend: str, repetitions: int) -> list[Speed]:
     elements = len(x)
-    room = backends.empty_bytes(x, codec.max_payload_bytes(elements))
-    payload = codec.encode(x, out=room)
+    room = arrays.empty_bytes(x, max_payload_bytes(codec, elements))
+    payload = encode(codec, x, out=room, backend=backend)
     calls: dict[str, Callable[[], Any]] = {
         "memcpy": _copier(x, out),
-        "encode": lambda: codec.encode(x, out=room),
-        "decode": lambda: codec.decode(payload, out=out),
-        "decode_add": lambda: codec.decode_add(payload, out),
+        "encode": lambda: encode(codec, x, out=room, backend=backend),
+        "decode": lambda: decode(payload, out, backend=backend),
+        "decode_add": lambda: decode(payload, out, ADD, backend=backend),
     }
     taken: dict[str, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
@@ -119,7 +133,7 @@ def _codec(codec: Codec, x: Any, out: Any, repetitions: int) -> list[Speed]:
                 taken[name].append(time.perf_counter() - start)
         if repetition >= LEAST_REPETITIONS and time.perf_counter() - began > BUDGET_S:
             break
-    chosen_backend = backends.pick(codec, x).name
+    chosen_backend = backends.pick(codec, x, backend).name
     used = threads() if chosen_backend == "native" else 1
     label = f"native {native.isa()}" if chosen_backend == "native" else chosen_backend
     copiers = threads() if native.available() and chosen_backend != "triton" else 1
@@ -149,7 +163,7 @@ def _codec(codec: Codec, x: Any, out: Any, repetitions: int) -> list[Speed]:
 
 def _finish(x: Any) -> None:
     """Wait for what is queued on a GPU."""
-    if is_tensor(x):
+    if arrays.is_tensor(x):
         import torch
 
         torch.cuda.synchronize(x.device)
@@ -157,11 +171,11 @@ def _finish(x: Any) -> None:
 
 def _copier(x: Any, out: Any) -> Callable[[], Any]:
     """A copy of ``x`` into ``out`` by as many threads as the codec uses, or by the GPU."""
-    if is_tensor(x):
+    if arrays.is_tensor(x):
         return lambda: out.copy_(x)
     if not native.available():
         return lambda: np.copyto(out, x)
-    copy, to = get("fp32", backend="native"), out.view(np.uint8)
+    copy, to = get("fp32"), out.view(np.uint8)
     key = counter.key(0, 0)
     return lambda: native.encode(copy, x, to, key, 0)
 

@@ -15,13 +15,13 @@ from paceline.codecs.container import PayloadError
 from paceline.codecs.threads import threads
 
 if TYPE_CHECKING:
-    from paceline.codecs.dense import Bf16, Fp32
-    from paceline.codecs.inceptionn import Inceptionn
-    from paceline.codecs.inceptionn_scaled import InceptionnScaled
-    from paceline.codecs.integer import Int4, Int8
-    from paceline.codecs.sign import Sign
-    from paceline.codecs.ternary import Ternary, TernarySum
-    from paceline.codecs.topk import TopK
+    from paceline.codecs.reference.dense import Bf16, Fp32
+    from paceline.codecs.reference.inceptionn import Inceptionn
+    from paceline.codecs.reference.inceptionn_scaled import InceptionnScaled
+    from paceline.codecs.reference.integer import Int4, Int8
+    from paceline.codecs.reference.sign import Sign
+    from paceline.codecs.reference.ternary import Ternary, TernarySum
+    from paceline.codecs.reference.topk import TopK
 
 try:
     from paceline import _native
@@ -56,12 +56,12 @@ def serves(codec: Codec) -> bool:
 
 
 def encode(codec: Codec, x: F32, body: Any, key: counter.Key, start: int) -> int:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     return _KERNELS[codec.name].encode(codec, x, body, key, start)
 
 
 def decode(codec: Codec, body: Any, out: F32, mode: int) -> None:
-    """See ``codec.Backend``. The kernels take plain fp32 memory; any other ``out`` gets the reference's values."""
+    """See ``backends.Backend``. The kernels take plain fp32 memory; any other ``out`` gets the reference's values."""
     if out.flags.c_contiguous and out.dtype == np.float32:
         _KERNELS[codec.name].decode(codec, body, out, mode)
     else:
@@ -69,17 +69,17 @@ def decode(codec: Codec, body: Any, out: F32, mode: int) -> None:
 
 
 def checksum(head: bytes, body: Any) -> tuple[int, int]:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     return _native.checksum(head, body, threads())
 
 
 def peak(x: F32) -> float:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     return _native.peak(x, threads())
 
 
 def sums(x: F32) -> tuple[float, float, float]:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     return _native.moments(x, threads())
 
 
@@ -133,7 +133,7 @@ def _encode_inceptionn(codec: Inceptionn, x: F32, body: Any, key: counter.Key, s
 
 
 def _decode_inceptionn(codec: Inceptionn, body: Any, out: F32, mode: int) -> None:
-    _sized(_native.inceptionn_decode(body, out, codec.k, mode, threads()), "groups of values that no encoder writes")
+    _sized(_native.inceptionn_decode(body, out, codec.k, mode, threads()), "bursts of values that no encoder writes")
 
 
 def _encode_inceptionn_scaled(codec: InceptionnScaled, x: F32, body: Any, key: counter.Key, start: int) -> int:
@@ -144,7 +144,7 @@ def _encode_inceptionn_scaled(codec: InceptionnScaled, x: F32, body: Any, key: c
 
 
 def _decode_inceptionn_scaled(codec: InceptionnScaled, body: Any, out: F32, mode: int) -> None:
-    _sized(_native.inceptionn_scaled_decode(body, out, codec.k, mode, threads()), "groups of values that no encoder writes")
+    _sized(_native.inceptionn_scaled_decode(body, out, codec.k, mode, threads()), "bursts of values that no encoder writes")
 
 
 def _encode_int8(codec: Int8, x: F32, body: Any, key: counter.Key, start: int) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paceline.codecs.codec import Codec
-from paceline.codecs.dense import Bf16, Fp32
-from paceline.codecs.inceptionn import Inceptionn
-from paceline.codecs.inceptionn_scaled import InceptionnScaled
-from paceline.codecs.integer import Int4, Int8
-from paceline.codecs.sign import Sign
-from paceline.codecs.ternary import Ternary, TernarySum
-from paceline.codecs.topk import TopK
+from paceline.codecs.reference.dense import Bf16, Fp32
+from paceline.codecs.reference.inceptionn import Inceptionn
+from paceline.codecs.reference.inceptionn_scaled import InceptionnScaled
+from paceline.codecs.reference.integer import Int4, Int8
+from paceline.codecs.reference.sign import Sign
+from paceline.codecs.reference.ternary import Ternary, TernarySum
+from paceline.codecs.reference.topk import TopK
 
 _ALL: tuple[type[Codec], ...] = (
     Fp32,

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
@@ -22,11 +21,12 @@ from paceline.hardware.device import Device
 from paceline.prediction.asynchronous.profile import LayerProfile, Profile, place
 from paceline.prediction.asynchronous.result import AsyncResult
 from paceline.prediction.asynchronous.simulate import simulate
-from paceline.prediction.compute import layer_seconds, optimizer_seconds
-from paceline.prediction.correction import Correction
+from paceline.prediction.compute import optimizer_seconds
 from paceline.prediction.costs import run_again
 from paceline.prediction.lazy_tuple import lazy
-from paceline.prediction.predict import Prediction, predict
+from paceline.prediction.predictor import ORDINARY, Predictor
+from paceline.prediction.result import Assumption, Prediction
+from paceline.prediction.step_model import StepModel
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
 from paceline.units import format_bandwidth, format_seconds
@@ -105,8 +105,7 @@ def predict_asynchronous(
     servers: int = 1,
     *,
     server_device: Device | None = None,
-    correction: Correction | None = None,
-    efficiency: Efficiency = TYPICAL,
+    predictor: Predictor = ORDINARY,
     drawn_steps: int = 0,
 ) -> AsyncPrediction:
     """Predict ``workload`` under asynchronous SGD: every device of ``cluster`` a worker, and ``servers`` more nodes that serve.
@@ -114,23 +113,24 @@ def predict_asynchronous(
     Args:
         strategy: of the synchronous job that is set beside it; each worker's mini-batch is its micro batch.
         server_device: what a server updates parameters with; by default a device like the workers'.
-        correction: what observed steps taught; it corrects a worker's step, the link and the synchronous job.
+        predictor: of a worker's step, the link and the synchronous job, without an input pipeline.
         drawn_steps: steps of every worker that the timeline shows.
 
     Raises:
         UserError: what the simulation does not know (compression, sharding, micro steps, several workers on one network
-            link), no network, too many workers, more servers than parts of the network; or as ``predict``.
+            link), no network, too many workers, more servers than parts of the network, a loader; or as ``Predictor.step``.
     """
-    _check(cluster, strategy)
+    _check(cluster, strategy, predictor)
     strategy = strategy.settled(workload, cluster)
     one = strategy.changed(  # a worker keeps no state of an optimizer: that lies on the servers
         world_size=1, servers=1, exchange="", global_batch_size=strategy.micro_batch_size, optimizer="sgd"
     )
     single = cluster.changed(num_nodes=1, network=cluster.intra_link)
-    worker = predict(workload, single, one, correction=correction, efficiency=efficiency)
-    factor = worker.step_time_s / predict(workload, single, one, efficiency=efficiency).step_time_s if correction else 1.0
+    worker = predictor.step(workload, single, one)
+    model, efficiency, correction = predictor.model(workload), predictor.typical, predictor.correction
+    factor = worker.step_time_s / model.step(single, one).seconds
     network = (correction.cluster(cluster) if correction else cluster).network
-    made = parts(workload, one, cluster.device, efficiency, factor)
+    made = parts(model, one, cluster.device, factor)
     sized = sum(part.size > 0 for part in made)
     if servers > sized:
         raise UserError(
@@ -164,7 +164,7 @@ def predict_asynchronous(
         steps=min(MOST_STEPS, max(LEAST_STEPS, STEPS // cluster.num_nodes)),
         drawn_steps=drawn_steps,
     )
-    beside = predict(workload, cluster, strategy, correction=correction, efficiency=efficiency)
+    beside = predictor.step(workload, cluster, strategy)
     many = "server is one more node" if servers == 1 else f"{servers} servers are more nodes"
     said = (
         f"The {many} on {network.name}, {format_bandwidth(network.bandwidth.value)} each way, of which "
@@ -188,16 +188,20 @@ def predict_asynchronous(
     )
 
 
-def _of_worker(worker: Prediction) -> Iterator[str]:
+def _of_worker(worker: Prediction) -> Iterator[Assumption]:
     """What a worker's step rests on; the optimizer is the servers', and the simulation has errors of its own."""
-    for said in worker.assumptions:
-        if said.startswith("On held-out"):
-            yield f"A worker's step: {said[0].lower()}{said[1:]}"
-        elif not said.startswith("Optimizer:"):
-            yield said
+    for assumption in worker.assumptions:
+        if assumption.kind == "held-out error":
+            yield Assumption(assumption.kind, f"A worker's step: {assumption[0].lower()}{assumption[1:]}", assumption.source)
+        elif assumption.kind != "optimizer":
+            yield assumption
 
 
-def _check(cluster: Cluster, strategy: Strategy) -> None:
+def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
+    if predictor.loader:
+        raise UserError("asynchronous workers are simulated without an input pipeline", "leave the loader out")
+    if predictor.calibration is not None:
+        raise UserError("asynchronous workers are simulated from the catalogue", "leave the calibration out")
     x, mesh = strategy.gradient_exchange, strategy.parallelism
     for what, is_on in (
         (f"compression {x.compression}", x.compression != "dense"),
@@ -221,14 +225,10 @@ def _check(cluster: Cluster, strategy: Strategy) -> None:
         raise UserError(f"{cluster.num_nodes} asynchronous workers take too long to simulate", f"give at most {MOST_WORKERS}")
 
 
-def parts(
-    workload: Workload, strategy: Strategy, device: Device, efficiency: Efficiency, factor: float
-) -> tuple[LayerProfile, ...]:
+def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -> tuple[LayerProfile, ...]:
     """The layers of one worker, neighbours joined where there are many: by where their middle lies in layers and in bytes."""
-    forward, backward = (
-        some.total * factor
-        for some in layer_seconds(workload, strategy.micro_batch_size, strategy.precision, device, efficiency)
-    )
+    workload = model.workload
+    forward, backward = (seconds.total * factor for seconds in model.passes(device, strategy))
     backward = backward + run_again(workload, strategy.parallelism.recompute, forward)[0]
     owners, elements = [p.layer for p in workload.parameters], [4.0 * p.size for p in workload.parameters]
     sizes = np.bincount(owners, weights=elements, minlength=len(forward))
@@ -236,7 +236,7 @@ def parts(
     if len(sizes) > MOST_PARTS:
         middle = (np.cumsum(sizes) - sizes / 2) / sizes.sum() + (part + 0.5) / len(part)
         part = np.unique((middle / 2 * MOST_PARTS).astype(np.int64), return_inverse=True)[1]
-    every = NormalDist(0.0, efficiency.straggler_spread or 1e-9)
+    every = NormalDist(0.0, model.constants.straggler_spread or 1e-9)
     factors = [math.exp(every.inv_cdf((i + 0.5) / PROFILED)) for i in range(PROFILED)]
     return tuple(
         LayerProfile(

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.chrome_trace import chrome_trace
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.scaling import curves, scaling
-from paceline.prediction import Prediction, predict
+from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.bottleneck import Relief, reliefs
-from paceline.prediction.explanation import critical_path
 from paceline.record import Event, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
@@ -48,7 +46,7 @@ class Explained:
     @property
     def path(self) -> str:
         """The critical path in words."""
-        return critical_path(self.prediction)
+        return self.prediction.critical_path
 
     @property
     def sentence(self) -> str:
@@ -91,24 +89,22 @@ def explain(
     run: str = "",
     *,
     scale: bool = True,
-    predictor: Any = predict,
-    loader_samples_per_s: float = 0.0,
-    efficiency: Efficiency = TYPICAL,
+    predictor: Predictor = ORDINARY,
 ) -> Explained:
     """Predict, and find what it waits for.
 
     Args:
         run: a run directory whose measured step is set beside the predicted one.
-        loader_samples_per_s, efficiency: those of ``predictor``.
         scale: whether other numbers of devices are predicted too.
 
     Raises:
-        UserError: as ``predict``; no such run, or none of this network.
+        UserError: as ``Predictor.step``; no such run, or none of this network.
     """
     measured, timeline = _measured(run, workload, strategy) if run else (None, ())
+    prediction = predictor.step(workload, cluster, strategy)
     return Explained(
-        prediction=predictor(workload, cluster, strategy),
-        reliefs=reliefs(workload, cluster, strategy, loader_samples_per_s=loader_samples_per_s, efficiency=efficiency),
+        prediction=prediction,
+        reliefs=reliefs(predictor, workload, cluster, strategy, prediction),
         scaling=scaling(workload, cluster, strategy, predictor) if scale else {},
         available=cluster.device.memory.value,
         measured=measured,

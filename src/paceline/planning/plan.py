@@ -5,23 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.errors import UserError
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
-from paceline.planning.evaluate import evaluate
 from paceline.planning.goal import Goal, money
 from paceline.planning.ranking import PLAIN, TIE, Table, by_devices, distinct, front, preferred, ranked, table_of
 from paceline.planning.scaling import scaling
 from paceline.planning.space import Candidate, Space, Tally, candidates
 from paceline.planning.strategy_text import POINTLESS, Wanted, describe, illegal, matches, saves_memory
 from paceline.planning.training_target import Work
-from paceline.prediction import Correction, predict
+from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Steps
 from paceline.prediction.convergence import accuracies, accuracy_notes, networks
 from paceline.strategy.optimizer import usual_optimizer
@@ -44,16 +41,13 @@ def plan(
     *,
     prices: Mapping[str, float] | None = None,
     why_not: Wanted | None = None,
-    correction: Correction | None = None,
-    software: Efficiency = TYPICAL,
+    predictor: Predictor = ORDINARY,
 ) -> Plan:
     """The best way to train ``work`` of ``workload`` within ``space``.
 
     Args:
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
         why_not: choices of a strategy that is to be set beside the best.
-        correction: what observed steps taught (``prediction.fit``).
-        software: what the devices and links get of their best (``prediction.efficiency``).
 
     Raises:
         UserError: nothing legal; nothing fits, with the least number of GiB that are missing; no price where the goal needs
@@ -74,13 +68,14 @@ def plan(
         left_out.add(POINTLESS, len(made))
     if not made:
         raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
-    found = evaluate(workload, made, left_out, correction, software)
-    fitting = _fitting(workload, made, found, left_out)
+    steps = predictor.many(workload, made)
+    for why in steps.refused.values():
+        left_out.add(why)
+    fitting = _fitting(workload, made, steps, left_out)
     if not space.batches and work.curve is None:
         fitting = _at_once(made, fitting, left_out)
     notice = _notice(workload, space, work)
-    one = partial(predict, correction=correction, efficiency=software)
-    table = table_of(workload, work, goal, listed, [made[i] for i in fitting], found.step_s[fitting], one)
+    table = table_of(workload, work, goal, listed, [made[i] for i in fitting], steps.step_s[fitting], predictor)
     order = ranked(goal, table, left_out)
     best = table.choice(order[0])
     best = replace(best, reason="; ".join(filter(None, (best.reason, preferred(table, order)))))
@@ -106,17 +101,17 @@ def plan(
         assumptions=(*((notice, TRIED) if notice else ()), *work.notes(best.strategy), *best.prediction.assumptions, *others),
         why_not=said,
         asked=asked,
-        scaling=scaling(workload, best.cluster, best.strategy, one),
+        scaling=scaling(workload, best.cluster, best.strategy, predictor),
         by_devices=counts,
         critical_batch=work.curve.critical_batch if work.curve and math.isfinite(work.curve.critical_batch) else None,
         learning_rates=_learning_rates(work, best),
     )
 
 
-def _fitting(workload: Workload, made: Sequence[Candidate], found: Steps, left_out: Tally) -> NDArray[np.intp]:
+def _fitting(workload: Workload, made: Sequence[Candidate], steps: Steps, left_out: Tally) -> NDArray[np.intp]:
     """Indices of the candidates that fit their device."""
-    too_large = ~found.fits
-    lacking = found.memory_bytes - found.available_bytes
+    too_large = ~steps.fits
+    lacking = steps.memory_bytes - steps.available_bytes
     if too_large.any():
         where = np.flatnonzero(too_large)
         least = int(where[lacking[where].argmin()])
@@ -127,7 +122,7 @@ def _fitting(workload: Workload, made: Sequence[Candidate], found: Steps, left_o
                 "give a device with more memory, more nodes or a smaller --global-batch",
             )
         left_out.add("does not fit the device's memory", len(where), f"least missing {missing}, with {title}")
-    return np.flatnonzero(~too_large & np.isfinite(found.step_s))
+    return np.flatnonzero(~too_large & np.isfinite(steps.step_s))
 
 
 def _at_once(made: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Tally) -> NDArray[np.intp]:
@@ -199,7 +194,7 @@ def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
 
 
 def _network_share(table: Table, index: int) -> float:
-    p = table.predict(table.workload, *table.made[index])
+    p = table.predictor.step(table.workload, *table.made[index])
     return sum(p.exposed.get(name, 0.0) for name in ("network", "intra-node link")) / p.step_time_s
 
 
@@ -211,7 +206,7 @@ def _why_not(
         return "", None
     there = [i for i, one in enumerate(table.made) if matches(one, wanted)]
     if not there:
-        return illegal(wanted, best, table.workload, space.clusters, left_out, space.barred(work)), None
+        return illegal(wanted, best, table.workload, space.clusters, left_out, space.barred(work), table.predictor), None
     scores = goal.score(table.time_s, table.usd)
     asked = table.choice(min(there, key=lambda i: scores[i]), best)
     said = f"{asked.title}: {asked.reason}."

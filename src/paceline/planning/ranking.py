@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.calibration.uncertainty import Z80
+from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.errors import UserError
 from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
-from paceline.planning.evaluate import log_spread
 from paceline.planning.goal import Array, Goal
 from paceline.planning.space import Candidate, Tally
 from paceline.planning.strategy_text import describe, difference
 from paceline.planning.training_target import Work
-from paceline.prediction import Prediction
+from paceline.prediction import Predictor
 from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.workload.table import Workload
 
@@ -50,12 +49,12 @@ class Table:
     time_s: Array
     usd: Array
     known: NDArray[np.bool_]
-    predict: Callable[..., Prediction]
+    predictor: Predictor
 
     def choice(self, index: int, best: Choice | None = None) -> Choice:
         """The whole prediction of one; ``best``: what its reason is told against."""
         cluster, strategy = self.made[index]
-        p = self.predict(self.workload, cluster, strategy)
+        p = self.predictor.step(self.workload, cluster, strategy)
         samples = self.work.samples(strategy)
         time = p.step_time_s * samples / strategy.global_batch_size
         of_samples = self.work.spread(strategy.global_batch_size)
@@ -91,7 +90,7 @@ def table_of(
     prices: Mapping[str, Price | None],
     made: Sequence[Candidate],
     step_s: Array,
-    predictor: Callable[..., Prediction],
+    predictor: Predictor,
 ) -> Table:
     """Seconds and dollars of the whole work with each of ``made``, whose steps take ``step_s`` seconds."""
     steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])

@@ -8,14 +8,14 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.space import worlds
-from paceline.prediction import Prediction, predict
+from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload
 
 LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 
 
-def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Any = predict) -> dict[str, list[Prediction]]:
+def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Predictor) -> dict[str, list[Prediction]]:
     """Predictions from one device to twice those of ``cluster``: with the micro batch kept, and with the global batch kept.
 
     A line of fewer than two points is left out, as where the global batch does not divide.
@@ -31,7 +31,7 @@ def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor:
 
 
 def _at(
-    workload: Workload, cluster: Cluster, strategy: Strategy, local: int, nodes: int, kind: str, predictor: Any
+    workload: Workload, cluster: Cluster, strategy: Strategy, local: int, nodes: int, kind: str, predictor: Predictor
 ) -> Prediction | None:
     """The same strategy there; on one device nothing is exchanged. None where it is not legal."""
     n = local * nodes
@@ -40,10 +40,9 @@ def _at(
     for way in _ways(strategy, local, nodes):
         try:
             here = way.changed(world_size=n, global_batch_size=batch, servers=min(way.gradient_exchange.servers, n))
-            p: Prediction = predictor(workload, some, here)
+            return predictor.step(workload, some, here)
         except UserError:
             continue
-        return p
     return None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster, device
 from paceline.planning.space import Candidate, Tally
-from paceline.prediction import predict
+from paceline.prediction import Predictor
 from paceline.prediction.exchange_plan import blocks
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.units import format_bytes, format_gib, format_seconds, parse_bytes
@@ -158,7 +158,13 @@ def _more(ratio: float, more: str, less: str) -> str:
 
 
 def illegal(
-    wanted: Wanted, best: Choice, workload: Workload, clusters: Sequence[Cluster], left_out: Tally, barred: Mapping[str, str]
+    wanted: Wanted,
+    best: Choice,
+    workload: Workload,
+    clusters: Sequence[Cluster],
+    left_out: Tally,
+    barred: Mapping[str, str],
+    predictor: Predictor,
 ) -> str:
     """Why no candidate has these choices: the best with them is not legal, does not fit, was ``barred`` for its compression's
     accuracy (reason by compression), or was not asked to be tried. ``clusters``: those that were."""
@@ -188,7 +194,7 @@ def illegal(
         fields["world_size"] = cluster.world_size
     try:
         strategy = best.strategy.changed(**fields)
-        p = predict(workload, cluster, strategy)
+        p = predictor.step(workload, cluster, strategy)
     except UserError as error:
         return f"{title} does not exist: {str(error).rstrip('.?')}."
     if not p.fits:

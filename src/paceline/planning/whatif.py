@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paceline import hardware
-from paceline.calibration.uncertainty import Z80
+from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.errors import UserError, unknown
 from paceline.hardware import Cluster, Link
 from paceline.hardware.prices import price
-from paceline.planning.evaluate import log_spread
 from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
 from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
 from paceline.planning.training_target import MILLION
-from paceline.prediction import Prediction, predict
+from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.units import parse_bytes
@@ -245,7 +244,7 @@ def whatif(
     *,
     scaling: Scaling = "strong",
     prices: Mapping[str, float] | None = None,
-    predictor: Any = predict,
+    predictor: Predictor = ORDINARY,
 ) -> WhatIf:
     """Predict the base, each change by itself, and all together.
 
@@ -260,11 +259,11 @@ def whatif(
         raise UserError("nothing is changed", "give --change nodes+1 or --change network=100Gb/s")
     epoch = epoch_samples(workload.name)
     amount = epoch or MILLION
-    base = predictor(workload, cluster, strategy)
+    base = predictor.step(workload, cluster, strategy)
 
     def outcome(title: str, some: Sequence[Change]) -> Outcome:
         c, s, scaled = apply(some, cluster, strategy, scaling)
-        p = predictor(workload, c, s) if some else base
+        p = predictor.step(workload, c, s) if some else base
         one = price(c.device.name, prices)
         hourly = one.usd_per_device_hour * c.world_size if one else math.nan
         ratio = p.samples_per_s / base.samples_per_s

@@ -2,7 +2,19 @@
 
 from paceline.calibration.calibration import Calibration, Line
 from paceline.calibration.observation import Observation
-from paceline.prediction.correction import Correction, fit
-from paceline.prediction.predict import Prediction, predict
+from paceline.prediction.correction import Correction
+from paceline.prediction.predictor import ORDINARY, Predictor, fit, predict
+from paceline.prediction.result import Assumption, Prediction
 
-__all__ = ["Calibration", "Correction", "Line", "Observation", "Prediction", "fit", "predict"]
+__all__ = [
+    "ORDINARY",
+    "Assumption",
+    "Calibration",
+    "Correction",
+    "Line",
+    "Observation",
+    "Prediction",
+    "Predictor",
+    "fit",
+    "predict",
+]

@@ -1,30 +1,37 @@
 """Step time and memory of very many strategies at once: what ``plan`` ranks by.
 
-Strategies that exchange the same way on the same machines are priced once and placed together, as arrays; the passes of equal
-micro batches are worked out once. The numbers are those of ``predict`` to rounding; a test holds them equal.
+Strategies that exchange the same way on the same machines are priced once and scheduled together, as arrays; the passes of
+equal micro batches are worked out once. The numbers are those of one step at a time to rounding; a test holds them equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.compute import layer_seconds
-from paceline.prediction.costs import ExchangeSeconds, exchange_seconds, run_again, slowest, update_seconds
-from paceline.prediction.exchange_plan import Array, Ints, exchange_plan, plan_key
+from paceline.prediction.costs import ExchangeSeconds, run_again, slowest, update_seconds
+from paceline.prediction.exchange_plan import Array, Ints, plan_key
 from paceline.prediction.memory import fixed_bytes, reserve_bytes, sample_bytes
-from paceline.prediction.predict import check_fits_together
-from paceline.prediction.timeline import Pieces, place, sums, unit_bounds
+from paceline.prediction.result import Prediction
+from paceline.prediction.step_model import StepModel
+from paceline.prediction.timeline import columns, pieces, schedule_step, sums
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 Candidate = tuple[Cluster, Strategy]
+
+
+class OneStep(Protocol):
+    """What predicts one step: a ``Predictor``."""
+
+    def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
+        """The prediction of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,41 +54,73 @@ class Steps:
         return self.memory_bytes <= self.available_bytes
 
 
-def step_seconds(
-    workload: Workload,
-    candidates: Sequence[Candidate],
-    *,
-    overlap: bool = True,
-    loader_samples_per_s: float = 0.0,
-    efficiency: Efficiency = TYPICAL,
+def model_steps(model: StepModel, candidates: Sequence[Candidate]) -> Steps:
+    """The steps of every candidate by a model without a calibration and without free resources."""
+    workload = model.workload
+    candidates = [(c, s if s.optimizer else s.settled(workload, c)) for c, s in candidates]
+    steps, refused = _empty(candidates), dict[int, str]()
+    passes = _PassTable(model)
+    for members in _alike(candidates, refused):
+        group = _SameExchange.of(candidates, members, passes, refused)
+        if len(group.members):
+            steps.step_s[group.members] = group.seconds(passes)
+            steps.memory_bytes[group.members] = group.memory(workload)
+    return replace(steps, refused=refused)
+
+
+def steps_one_by_one(predictor: OneStep, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
+    """The steps of every candidate, each predicted by itself."""
+    steps, refused = _empty(candidates), dict[int, str]()
+    for index, (cluster, strategy) in enumerate(candidates):
+        try:
+            prediction = predictor.step(workload, cluster, strategy)
+        except UserError as error:
+            refused[index] = error.message
+            continue
+        steps.step_s[index], steps.memory_bytes[index] = prediction.step_time_s, prediction.memory_bytes
+    return replace(steps, refused=refused)
+
+
+def corrected_steps(
+    predictor: OneStep, workload: Workload, candidates: Sequence[Candidate], steps: Steps, loader: float = 0.0
 ) -> Steps:
-    """What ``predict`` says of every candidate's ``step_time_s`` and ``memory_bytes``, without a calibration.
+    """The steps as a correction has them. Candidates that it cannot tell apart share the factor of the fastest.
 
     Args:
-        overlap, loader_samples_per_s: as for ``predict``.
-        efficiency: its typical one.
+        predictor: the corrected one, without a loader.
+        steps: those of its model, uncorrected.
+        loader: samples/s that no step is faster than; 0: none.
     """
-    candidates = [(c, s if s.optimizer else s.settled(workload, c)) for c, s in candidates]
+    alike: dict[Hashable, list[int]] = {}
+    for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
+        cluster, s = candidates[index]
+        x, mesh = s.gradient_exchange, s.parallelism
+        division = (s.precision, x.compression, x.exchange, x.servers, mesh.sharding, mesh.recompute)
+        where = (cluster.device.name, cluster.devices_per_node, cluster.num_nodes, s.micro_batch_size, *division)
+        alike.setdefault(where, []).append(index)
+    step_s = steps.step_s.copy()
+    for members in alike.values():
+        fastest = min(members, key=lambda i: float(steps.step_s[i]))
+        corrected_s = predictor.step(workload, *candidates[fastest]).step_time_s
+        step_s[members] *= corrected_s / steps.step_s[fastest]
+    if loader:
+        step_s = np.maximum(step_s, np.array([s.global_batch_size / loader for _, s in candidates]))
+    return replace(steps, step_s=step_s)
+
+
+def _empty(candidates: Sequence[Candidate]) -> Steps:
+    """Nothing predicted yet."""
     count = len(candidates)
-    step, memory = np.full(count, np.nan), np.zeros(count)
     available = np.array([cluster.device.memory.value for cluster, _ in candidates], dtype=np.float64)
-    refused: dict[int, str] = {}
-    passes = _Passes(workload, efficiency)
-    for members in _groups(candidates, loader_samples_per_s, refused):
-        found = _Group.of(workload, candidates, members, passes, refused)
-        if not len(found.members):
-            continue
-        step[found.members] = _place(workload, found, passes, overlap, loader_samples_per_s)
-        memory[found.members] = _memory(workload, found)
-    return Steps(step, memory, available, refused)
+    return Steps(np.full(count, np.nan), np.zeros(count), available, {})
 
 
-def _groups(candidates: Sequence[Candidate], loader: float, refused: dict[int, str]) -> list[list[int]]:
+def _alike(candidates: Sequence[Candidate], refused: dict[int, str]) -> list[list[int]]:
     """Indices of the candidates with the same exchange on the same machines."""
     groups: dict[Hashable, list[int]] = {}
     for index, (c, strategy) in enumerate(candidates):
         try:
-            check_fits_together(c, strategy, loader)
+            strategy.parallelism.check_covers(c.world_size)
         except UserError as error:
             refused[index] = error.message
             continue
@@ -91,11 +130,10 @@ def _groups(candidates: Sequence[Candidate], loader: float, refused: dict[int, s
 
 
 @dataclass(slots=True)
-class _Passes:
+class _PassTable:
     """Sums of the layers' seconds over both passes, a row for each micro batch, precision and device."""
 
-    workload: Workload
-    efficiency: Efficiency
+    model: StepModel
     rows: dict[Hashable, int | UserError] = field(default_factory=dict)
     forward: list[Array] = field(default_factory=list)
     backward: list[Array] = field(default_factory=list)
@@ -103,43 +141,38 @@ class _Passes:
     def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
         """Its row; the reason where the device cannot run it."""
         key = id(cluster.device), strategy.precision, micro, strategy.parallelism.recompute
-        found = self.rows.get(key)
-        if found is None:
-            found = self.rows[key] = self._made(cluster, strategy, micro)
-        return found
+        row = self.rows.get(key)
+        if row is None:
+            row = self.rows[key] = self._add(cluster, strategy)
+        return row
 
-    def _made(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
+    def _add(self, cluster: Cluster, strategy: Strategy) -> int | UserError:
         try:
-            forward, backward = layer_seconds(self.workload, micro, strategy.precision, cluster.device, self.efficiency)
+            forward, backward = self.model.passes(cluster.device, strategy)
         except UserError as error:
             return error
-        again, _ = run_again(self.workload, strategy.parallelism.recompute, forward.total)
+        again, _ = run_again(self.model.workload, strategy.parallelism.recompute, forward.total)
         self.forward.append(sums(forward.total))
         self.backward.append(sums(backward.total + again))
         return len(self.forward) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """Candidates with one plan; arrays have one entry for each."""
+class _SameExchange:
+    """Candidates with one exchange plan on the same machines; arrays have one entry for each."""
 
     cluster: Cluster
     strategies: list[Strategy]
     members: Ints
     rows: Ints
     micro: Ints
-    times: Ints
     exchange: ExchangeSeconds
 
     @classmethod
     def of(
-        cls,
-        workload: Workload,
-        candidates: Sequence[Candidate],
-        members: list[int],
-        passes: _Passes,
-        refused: dict[int, str],
-    ) -> _Group:
+        cls, candidates: Sequence[Candidate], members: list[int], passes: _PassTable, refused: dict[int, str]
+    ) -> _SameExchange:
+        """Those of ``members`` that the device can run; the others are put into ``refused``."""
         cluster, first = candidates[members[0]]
         kept, rows, strategies, micro = [], [], [], []
         for index in members:
@@ -153,77 +186,52 @@ class _Group:
             rows.append(row)
             micro.append(size)
             strategies.append(strategy)
-        plan = exchange_plan(workload, first.settled(workload, cluster), cluster.devices_per_node)
         return cls(
             cluster,
             strategies,
             np.array(kept, dtype=np.int64),
             np.array(rows, dtype=np.int64),
             np.array(micro, dtype=np.int64),
-            np.array([s.parallelism.micro_batches for s in strategies], dtype=np.int64),
-            exchange_seconds(plan, cluster, passes.efficiency),
+            passes.model.exchange(cluster, first.settled(passes.model.workload, cluster)),
         )
 
+    def seconds(self, passes: _PassTable) -> Array:
+        """Of a step of each (see ``StepModel.step``)."""
+        model, first, plan = passes.model, self.strategies[0], self.exchange.plan
+        workload, constants = model.workload, model.constants
+        slow, shared = slowest(first.world_size, constants), first.parallelism.shares.weights
+        at = columns(plan, len(workload.layers), shared)
+        forward, backward = (
+            np.array([rows[row][at] for row in self.rows]) * slow for rows in (passes.forward, passes.backward)
+        )
+        updates: dict[str, float] = {}
+        for s in self.strategies:
+            if s.optimizer not in updates:
+                updates[s.optimizer] = sum(update_seconds(workload, s, plan, self.cluster.device, constants))
+        times = np.array([s.parallelism.micro_batches for s in self.strategies], dtype=np.int64)
+        durations = pieces(
+            forward,
+            backward,
+            self.exchange,
+            shared,
+            times,
+            np.array([updates[s.optimizer] for s in self.strategies]),
+            self.micro * times * first.world_size / model.loader if model.loader else 0.0,
+            constants.overlap_penalty,
+        )
+        step_s: Array = schedule_step(durations, model.overlap, shared, np.maximum).step
+        return step_s
 
-def _place(workload: Workload, group: _Group, passes: _Passes, overlap: bool, loader_samples_per_s: float) -> Array:
-    """Seconds of a step of each candidate (see ``timeline.pieces``)."""
-    first, x, e = group.strategies[0], group.exchange, passes.efficiency
-    plan, slow = x.plan, slowest(first.world_size, e)
-    shared = first.parallelism.shares.weights
-    layers = len(workload.layers)
-    columns = unit_bounds(plan, layers) if shared else np.array([*plan.first, layers], dtype=np.int64)
-    forward, backward = (
-        np.array([some[row][columns] for row in group.rows]) * slow for some in (passes.forward, passes.backward)
-    )
-    by_unit = [np.diff(some).T if shared else () for some in (forward, backward)]
-    ready, exchange = ((), x.buckets.tolist()) if shared else _as_one(backward[:, -1:] - backward[:, :-1], x.buckets)
-    updates: dict[str, float] = {}
-    for s in group.strategies:
-        if s.optimizer not in updates:
-            updates[s.optimizer] = sum(update_seconds(workload, s, plan, group.cluster.device, e))
-    gathers = dict(zip(plan.gathers, x.gathers.tolist(), strict=True))
-    batch = group.micro * group.times * first.world_size
-    parts = Pieces(
-        group.times,
-        forward[:, -1],
-        backward[:, -1],
-        list(by_unit[0]),
-        list(by_unit[1]),
-        ready,
-        exchange,
-        gathers.get("gather_forward", ()),
-        gathers.get("gather_backward", ()),
-        sum(gathers.get("gather_update", ())),
-        np.array([updates[s.optimizer] for s in group.strategies]),
-        batch / loader_samples_per_s if loader_samples_per_s else 0.0,
-        e.overlap_penalty,
-    )
-    found: Array = place(parts, overlap, shared, np.maximum).step
-    return found
-
-
-def _as_one(ready: Array, seconds: Array) -> tuple[list[Array], list[float]]:
-    """Buckets that follow each other as one that ends when they do: at the latest of ``ready`` (candidates, buckets) and all
-    that is exchanged from there on.
-    """
-    if not len(seconds):
-        return [], []
-    total = float(seconds.sum())
-    rest = np.cumsum(seconds[::-1])[::-1]
-    return [(ready + rest).max(axis=1) - total], [total]
-
-
-def _memory(workload: Workload, group: _Group) -> Array:
-    """Bytes on one device of each candidate (see ``memory_breakdown``)."""
-    made: dict[Hashable, tuple[float, float]] = {}
-    plan = group.exchange.plan
-    rows = []
-    for s in group.strategies:
-        key = s.precision, s.optimizer, s.parallelism.recompute
-        if key not in made:
-            fixed = sum(fixed_bytes(workload, s, plan).values()) + reserve_bytes(group.cluster.device)
-            made[key] = fixed, sum(sample_bytes(workload, s.precision, s.parallelism.recompute).values())
-        rows.append(made[key])
-    table = np.array(rows)
-    found: Array = table[:, 0] + table[:, 1] * group.micro
-    return found
+    def memory(self, workload: Workload) -> Array:
+        """Bytes on one device of each (see ``memory_breakdown``)."""
+        bytes_of: dict[Hashable, tuple[float, float]] = {}
+        rows = []
+        for s in self.strategies:
+            key = s.precision, s.optimizer, s.parallelism.recompute
+            if key not in bytes_of:
+                fixed = sum(fixed_bytes(workload, s, self.exchange.plan).values()) + reserve_bytes(self.cluster.device)
+                bytes_of[key] = fixed, sum(sample_bytes(workload, s.precision, s.parallelism.recompute).values())
+            rows.append(bytes_of[key])
+        table = np.array(rows)
+        needed: Array = table[:, 0] + table[:, 1] * self.micro
+        return needed

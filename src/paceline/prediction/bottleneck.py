@@ -5,22 +5,14 @@ The schedule is made anew, so what was hidden behind the resource comes to light
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-import numpy as np
-
-from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.compute import Seconds
-from paceline.prediction.costs import Resource, StepCosts, catalogue_costs, priced, run_again
-from paceline.prediction.exchange_plan import exchange_plan
-from paceline.prediction.predict import check_fits_together
-from paceline.prediction.timeline import exposed_seconds, pieces, place
+from paceline.prediction.costs import RESOURCES
+from paceline.prediction.predictor import Predictor
+from paceline.prediction.result import Prediction
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
-
-LEVELS = {"network": True, "intra-node link": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,58 +31,17 @@ class Relief:
 
 
 def reliefs(
-    workload: Workload,
-    cluster: Cluster,
-    strategy: Strategy,
-    *,
-    loader_samples_per_s: float = 0.0,
-    efficiency: Efficiency = TYPICAL,
+    predictor: Predictor, workload: Workload, cluster: Cluster, strategy: Strategy, prediction: Prediction | None = None
 ) -> tuple[Relief, ...]:
-    """One for each resource that the step waits for, the one that it waits for most first. Raises UserError as ``predict``."""
-    check_fits_together(cluster, strategy, loader_samples_per_s)
-    strategy = strategy.settled(workload, cluster)
-    plan = exchange_plan(workload, strategy, cluster.devices_per_node)
-    costs = catalogue_costs(workload, cluster, strategy, plan, efficiency)
-    shared = strategy.parallelism.shares.weights
-    feed = strategy.global_batch_size / loader_samples_per_s if loader_samples_per_s else 0.0
+    """One for each resource that the step waits for, the one that it waits for most first.
 
-    def step(some: StepCosts, wait: float) -> tuple[float, dict[Resource, float]]:
-        parts = pieces(some, strategy.parallelism.micro_batches, shared, wait)
-        placed = place(parts, True, shared)
-        return float(placed.step), exposed_seconds(some, parts, placed)
+    Args:
+        prediction: that of the step by ``predictor``, where it is known.
 
-    before, waits = step(costs, feed)
-    found = []
-    for resource in sorted(waits, key=lambda name: -waits[name]):
-        if waits[resource] > 0:
-            gone = _without(costs, resource, workload, strategy)
-            after, left = step(gone, 0.0 if resource == "input pipeline" else feed)
-            found.append(Relief(resource, after, before, max(left, key=lambda name: left[name])))
-    return tuple(found)
-
-
-def _without(costs: StepCosts, resource: Resource, workload: Workload, strategy: Strategy) -> StepCosts:
-    """The costs with one resource at no time."""
-    x = costs.exchange
-    memory, launches = costs.optimizer
-    if resource == "stragglers":
-        return replace(costs, slowest=1.0)
-    if resource in LEVELS:
-        here = x.network == LEVELS[resource]
-        pieces = np.where(~x.plan.codec & here, 0.0, x.pieces)
-        gathers = np.where(x.gathers_network == LEVELS[resource], 0.0, x.gathers)
-        return replace(costs, exchange=priced(x.plan, pieces, x.network, gathers, x.gathers_network))
-    if resource == "codec":
-        pieces = np.where(x.plan.codec, 0.0, x.pieces)
-        return replace(costs, exchange=priced(x.plan, pieces, x.network, x.gathers, x.gathers_network))
-    forward, backward = (_less(part, resource) for part in (costs.forward, costs.backward))
-    again, _ = run_again(workload, strategy.parallelism.recompute, forward.total)
-    optimizer = (0.0 if resource == "memory bandwidth" else memory, 0.0 if resource == "launch overhead" else launches)
-    return replace(costs, forward=forward, backward=backward, again=again, optimizer=optimizer)
-
-
-def _less(part: Seconds, resource: Resource) -> Seconds:
-    """A pass without one of the three that its kernels wait for."""
-    names = {"compute": "flops", "memory bandwidth": "bytes", "launch overhead": "launch"}
-    nothing: dict[str, Any] = {name: np.zeros_like(part.flops) for key, name in names.items() if key == resource}
-    return replace(part, **nothing)
+    Raises:
+        UserError: as ``Predictor.step``.
+    """
+    whole = prediction or predictor.step(workload, cluster, strategy)
+    waited = sorted((name for name in RESOURCES if whole.exposed[name] > 0), key=lambda name: -whole.exposed[name])
+    steps = {resource: predictor.without(resource).step(workload, cluster, strategy) for resource in waited}
+    return tuple(Relief(name, step.step_time_s, whole.step_time_s, step.bottleneck) for name, step in steps.items())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +80,16 @@ class Seconds:
     def scaled(self, factor: float) -> Seconds:
         """All of it times ``factor``."""
         return Seconds(self.flops * factor, self.bytes * factor, self.launch * factor, self.plain_conv * factor)
+
+    def without(self, resources: Collection[str]) -> Seconds:
+        """The same where ``compute``, ``memory bandwidth`` or ``launch overhead`` cost no time."""
+        nothing = np.zeros_like(self.flops)
+        return Seconds(
+            nothing if "compute" in resources else self.flops,
+            nothing if "memory bandwidth" in resources else self.bytes,
+            nothing if "launch overhead" in resources else self.launch,
+            0.0 if "compute" in resources else self.plain_conv,
+        )
 
 
 _TABLES: dict[int, tuple[weakref.ref[Workload], Table]] = {}

@@ -10,26 +10,23 @@ the observations allow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from paceline.calibration.constants import Efficiency
 from paceline.calibration.gaussian_process import TASK, Kernel, Place, Process, coordinates
 from paceline.calibration.link_fit import HIDDEN, ObservedLinks
 from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.lazy_tuple import lazy
+from paceline.prediction.result import Assumption, Prediction
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
-
-if TYPE_CHECKING:
-    from paceline.prediction.predict import Prediction
-
-Predict = Callable[[Workload, Cluster, Strategy], "Prediction"]
 
 MOST = 320
 """Observations used at once; of more, those nearest to the workload and the device that are asked for, evenly thinned."""
@@ -43,31 +40,56 @@ WORK = Kernel(every=0.1, task=0.2, near=0.25, noise=0.04)
 WAIT = Kernel(every=0.2, task=0.6, near=0.6, noise=0.2)
 
 
-class Correction:
-    """What observations teach; ``fit`` makes one, ``predict`` takes it."""
+class Model(Protocol):
+    """What is corrected: a ``Predictor``."""
 
-    def __init__(self, observations: Sequence[Observation], predict: Predict) -> None:
-        self._seen, self._predict = tuple(observations), predict
+    @property
+    def typical(self) -> Efficiency:
+        """The constants that its step times come from."""
+
+    def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
+        """The prediction of a step."""
+
+
+class Correction:
+    """What observations teach about a model; ``fit`` makes one, ``Predictor`` takes it."""
+
+    def __init__(self, observations: Sequence[Observation], model: Model) -> None:
+        self._seen, self._model = tuple(observations), model
         self._places = [Place.of(one.workload, one.cluster, one.strategy) for one in observations]
         self._ratios: dict[int, tuple[float, float]] = {}
-        self._links = ObservedLinks(self._seen, predict)
+        self._links = ObservedLinks(self._seen, model.step)
         self._local: dict[tuple[tuple[str, ...], float], tuple[Process, Process, int]] = {}
 
     def cluster(self, given: Cluster) -> Cluster:
         """The cluster with links as fast as the observations of the same links say."""
         return self._links.of(given)
 
-    def applied(self, made: Prediction, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
-        """A prediction with its times corrected, its range from what the observations leave open, and a sentence on them."""
+    def is_of(self, constants: Efficiency) -> bool:
+        """Whether it corrects a model with these constants."""
+        return self._model.typical == constants
+
+    def applied(
+        self, made: Prediction, workload: Workload, cluster: Cluster, strategy: Strategy, whole: Prediction
+    ) -> Prediction:
+        """A prediction with its times corrected, its range from what the observations leave open, and a sentence on them.
+
+        Args:
+            whole: the same with every resource. Where ``made`` has free ones, waits come to light that their work hid; those
+                are as long as that work was, so no free resource makes a step longer.
+        """
         place = Place.of(workload, cluster, strategy)
         work, wait, largest = self._processes(place)
         here = coordinates([place], place.names)[0]
         (work_log, work_sigma), (wait_log, wait_sigma) = work.at(here), wait.at(here)
-        exposed = made.exposed_comm_s
-        floor = HIDDEN * made.step_time_s if cluster.world_size > 1 else 0.0
-        working = (made.step_time_s - exposed) * math.exp(work_log)
+        exposed = min(made.exposed_comm_s, whole.exposed_comm_s)
+        exchanges = made.comm_s + made.codec_s > 0
+        floor = HIDDEN * whole.step_time_s if exchanges else 0.0
+        working = (made.step_time_s - made.exposed_comm_s) * math.exp(work_log)
         waiting = max(0.0, (exposed + floor) * math.exp(wait_log) - floor)
-        sigma = math.hypot(working * work_sigma, waiting * wait_sigma) / (working + waiting)
+        waiting += (made.exposed_comm_s - exposed) * math.exp(work_log)
+        total = working + waiting
+        sigma = math.hypot(working * work_sigma, waiting * wait_sigma) / total if total else 0.0
         # Where a whole step was observed, the whole is known, even if nobody measured which part of it was waiting.
         distance = ((work.places - here) ** 2).sum(-1).min(initial=math.inf)
         sigma = min(sigma, math.hypot(sigma * math.sqrt(-math.expm1(-distance / WHOLE**2)), WORK.noise))
@@ -80,7 +102,7 @@ class Correction:
             networks, devices_seen = ({one.names[k] for one in self._places} for k in (0, 1))
             lacking = [name for name, seen in ((place.names[0], networks), (place.names[1], devices_seen)) if name not in seen]
             said += f"; {' and '.join(lacking) if lacking else 'this network on this device'} was not observed"
-        return _scaled(made, working, waiting, math.exp(Z80 * sigma), f"{said}.")
+        return _scaled(made, working, waiting, math.exp(Z80 * sigma), Assumption("corrected", f"{said}."))
 
     def knows(self, workload: Workload, cluster: Cluster) -> bool:
         """Whether a step of this network on this device was observed."""
@@ -115,7 +137,7 @@ class Correction:
         """Logarithms of measured to predicted work and wait; no number where the wait was not measured."""
         if index not in self._ratios:
             seen = self._seen[index]
-            made = self._predict(seen.workload, self.cluster(seen.cluster), seen.strategy)
+            made = self._model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
             exposed, floor = made.exposed_comm_s, HIDDEN * made.step_time_s
             if seen.sync_s is None:
                 worked, wait = max(seen.step_s - exposed, LEAST_WORK * seen.step_s), math.nan
@@ -126,21 +148,7 @@ class Correction:
         return self._ratios[index]
 
 
-def fit(observations: Sequence[Observation], predict: Predict | None = None) -> Correction:
-    """What the observations teach.
-
-    Args:
-        predict: what they are compared with, and what will be corrected; by default ``paceline.prediction.predict``. An
-            observation is predicted when it is first needed, and what ``predict`` raises is raised then.
-    """
-    if predict is None:
-        from paceline.prediction.predict import predict as model
-
-        predict = model
-    return Correction(observations, predict)
-
-
-def _scaled(made: Prediction, working: float, waiting: float, spread: float, said: str) -> Prediction:
+def _scaled(made: Prediction, working: float, waiting: float, spread: float, said: Assumption) -> Prediction:
     """The prediction with other seconds of work and of waiting."""
     step, before = working + waiting, made.step_time_s
     worked = sum(seconds for name, seconds in made.exposed.items() if name in WORKING)
@@ -152,15 +160,15 @@ def _scaled(made: Prediction, working: float, waiting: float, spread: float, sai
     return replace(
         made,
         step_time_s=step,
-        low_s=step / min(spread, before / made.low_s),  # an observation takes away no knowledge
-        high_s=step * min(spread, made.high_s / before),
-        samples_per_s=made.samples_per_s * before / step,
+        low_s=step / min(spread, before / made.low_s) if made.low_s else 0.0,  # an observation takes away no knowledge
+        high_s=step * min(spread, made.high_s / before) if before else 0.0,
+        samples_per_s=made.samples_per_s * before / step if step else math.inf,
         compute_s=working,
         exposed_comm_s=waiting,
         comm_s=max(made.comm_s, waiting),
         exposed=exposed,
-        timeline=lazy(lambda: tuple(_stretched(event, step / before) for event in made.timeline)),
-        assumptions=lazy(lambda: (said, *(a.removeprefix("Not calibrated. ") for a in made.assumptions))),
+        timeline=lazy(lambda: tuple(_stretched(event, step / before if before else 0.0) for event in made.timeline)),
+        assumptions=lazy(lambda: (said, *(a for a in made.assumptions if a.kind != "uncalibrated"))),
     )
 
 

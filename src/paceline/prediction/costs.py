@@ -5,6 +5,7 @@ Costs come from the catalogue by roofline and alpha-beta, or from a calibration 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import NormalDist
@@ -18,7 +19,7 @@ from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.compute import Seconds, layer_seconds, memory_rate, optimizer_seconds
+from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
 from paceline.prediction.exchange_plan import Array, ExchangePlan, Job, Work, blocks
 from paceline.prediction.network import phase_seconds
 from paceline.strategy.compression import COMPRESSIONS, Compression
@@ -118,6 +119,21 @@ class ExchangeSeconds:
         gathers = self.gathers * np.where(self.gathers_network, between, inside)
         return priced(self.plan, pieces, self.network, gathers, self.gathers_network)
 
+    def without(self, resources: Collection[Resource]) -> ExchangeSeconds:
+        """The same where ``network``, ``intra-node link`` or ``codec`` cost no time."""
+        if not {"network", "intra-node link", "codec"} & set(resources):
+            return self
+        near, far = ("intra-node link" in resources, "network" in resources)
+        pieces = np.where(self.plan.codec, "codec" in resources, np.where(self.network, far, near))
+        gathers = np.where(self.gathers_network, far, near)
+        return priced(
+            self.plan,
+            np.where(pieces, 0.0, self.pieces),
+            self.network,
+            np.where(gathers, 0.0, self.gathers),
+            self.gathers_network,
+        )
+
     def busy(self, lane: Literal["network", "codec"]) -> float:
         """Seconds that a lane works in one step."""
         times = self.plan.strategy.exchanges_per_step
@@ -157,35 +173,6 @@ class StepCosts:
     optimizer: tuple[float, float]
     exchange: ExchangeSeconds
     overlap_penalty: float = 0.0
-
-
-def catalogue_costs(
-    workload: Workload,
-    cluster: Cluster,
-    strategy: Strategy,
-    plan: ExchangePlan,
-    efficiency: Efficiency,
-    passes: tuple[Seconds, Seconds] | None = None,
-) -> StepCosts:
-    """Costs from datasheet numbers. Raises UserError for a precision that the device does not have.
-
-    Args:
-        passes: forward and backward, where they are known already.
-    """
-    if passes is None:
-        passes = layer_seconds(workload, strategy.micro_batch_size, strategy.precision, cluster.device, efficiency)
-    forward, backward = passes
-    again, share = run_again(workload, strategy.parallelism.recompute, forward.total)
-    return StepCosts(
-        forward,
-        backward,
-        again,
-        share,
-        slowest(strategy.world_size, efficiency),
-        update_seconds(workload, strategy, plan, cluster.device, efficiency),
-        exchange_seconds(plan, cluster, efficiency),
-        efficiency.overlap_penalty,
-    )
 
 
 def run_again(workload: Workload, recompute: bool, forward: Array) -> tuple[Array, Array]:

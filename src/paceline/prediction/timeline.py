@@ -26,6 +26,8 @@ Number = Any
 """A float, or an array of them with one entry for each candidate."""
 
 Maximum = Callable[[Number, Number], Number]
+Starts = tuple[tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], tuple[Number, ...]]
+"""Of the forward and backward units, of their gathers, of the exchange (see ``Schedule``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,8 @@ class Schedule:
     penalty: Number
 
 
-def place(p: Pieces, overlap: bool, shared: bool, top: Maximum = max) -> Schedule:
-    """Place the pieces of a step. Without ``overlap`` nothing is exchanged while the device computes.
+def schedule_step(p: Pieces, overlap: bool, shared: bool, top: Maximum = max) -> Schedule:
+    """When the pieces of a step happen. Without ``overlap`` nothing is exchanged while the device computes.
 
     Args:
         shared: whether weights are shared out.
@@ -94,9 +96,8 @@ def place(p: Pieces, overlap: bool, shared: bool, top: Maximum = max) -> Schedul
     """
     compute = p.micro_steps * (p.forward + p.backward)
     if shared:
-        found = _units(p, overlap, top)
-        micro, end = found[5], (p.micro_steps - 1) * found[5] + found[6]
-        free, starts = p.micro_steps * found[5], found[:5]
+        starts, micro, last = _units(p, overlap, top)
+        end, free = (p.micro_steps - 1) * micro + last, p.micro_steps * micro
         moved = p.micro_steps * (sum(p.exchange) + sum(p.gather_forward) + sum(p.gather_backward))
     else:
         micro, end = p.forward + p.backward, compute
@@ -111,9 +112,7 @@ def place(p: Pieces, overlap: bool, shared: bool, top: Maximum = max) -> Schedul
     return Schedule(*starts, micro, end, update, gather, top(gather + p.after, p.feed), penalty)
 
 
-def _units(
-    p: Pieces, overlap: bool, top: Maximum
-) -> tuple[tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], Number, Number]:
+def _units(p: Pieces, overlap: bool, top: Maximum) -> tuple[Starts, Number, Number]:
     """One micro step of FSDP: starts, the end of its last exchange, and of its backward pass.
 
     ``free`` is when the network is; the next micro step waits for it, since its first gather does.
@@ -155,44 +154,78 @@ def _units(
             clock = top(clock, free)
     last = backward[-1] + p.backward_units[0] if backward else clock
     back = tuple(reversed(backward))
-    return tuple(forward), back, tuple(reversed(fetched)), tuple(again), tuple(scattered), top(last, free), last
+    starts = tuple(forward), back, tuple(reversed(fetched)), tuple(again), tuple(scattered)
+    return starts, top(last, free), last
 
 
-def unit_bounds(plan: ExchangePlan, layers: int) -> Ints:
-    """Where each unit's layers begin, in model order, and where the last one's end."""
+def columns(plan: ExchangePlan, layers: int, shared: bool) -> Ints:
+    """Where sums over the layers are read: at each bucket's lowest layer and at the end; where weights are shared out at the
+    bounds of each unit, in model order."""
+    if not shared:
+        return np.append(plan.first, layers)
     return np.array([0, *np.maximum.accumulate(plan.first[::-1])[1:].tolist(), layers], dtype=np.int64)
 
 
-def pieces(costs: StepCosts, micro_steps: int, shared: bool, feed: float) -> Pieces:
-    """The durations of a step, on its slowest worker."""
-    plan = costs.exchange.plan
-    forward = sums(costs.forward.total) * costs.slowest
-    backward = sums(costs.backward.total + costs.again) * costs.slowest
-    bounds = unit_bounds(plan, len(forward) - 1) if shared else np.zeros(0, dtype=np.int64)
+def pieces(
+    forward: Array,
+    backward: Array,
+    exchange: ExchangeSeconds,
+    shared: bool,
+    micro_steps: Number,
+    update: Number,
+    feed: Number,
+    penalty: float,
+) -> Pieces:
+    """The durations of a step, or of many steps that exchange alike.
+
+    Args:
+        forward, backward: seconds of the layers in front of each of ``columns`` on the slowest worker, (columns,), or
+            (candidates, columns) for many; then buckets are joined to one that ends when they do, and have no starts.
+    """
+    many = forward.ndim > 1
+    units: tuple[list[Number], ...] = ([], [])
+    ready: Array = backward[..., -1:] - backward[..., :-1]
+    buckets = exchange.buckets
+    if shared:
+        of_unit = np.diff(forward), np.diff(backward)
+        units = tuple([*seconds.T] if many else seconds.tolist() for seconds in of_unit)
+        ready = ready[..., :0]
+    elif many:
+        ready, buckets = _joined(ready, buckets)
     own = Pieces(
-        micro_steps,
-        float(forward[-1]),
-        float(backward[-1]),
-        np.diff(forward[bounds]).tolist(),
-        np.diff(backward[bounds]).tolist(),
-        [] if shared else (backward[-1] - backward[plan.first]).tolist(),
-        (),
-        (),
-        (),
-        0.0,
-        sum(costs.optimizer),
-        feed,
-        costs.overlap_penalty,
+        micro_steps=micro_steps,
+        forward=forward[..., -1] if many else float(forward[-1]),
+        backward=backward[..., -1] if many else float(backward[-1]),
+        forward_units=units[0],
+        backward_units=units[1],
+        ready=[*ready.T] if many else ready.tolist(),
+        exchange=(),
+        gather_forward=(),
+        gather_backward=(),
+        after=0.0,
+        update=update,
+        feed=feed,
+        penalty=penalty,
     )
-    return with_exchange(own, costs.exchange)
+    return with_exchange(own, exchange, buckets)
 
 
-def with_exchange(parts: Pieces, x: ExchangeSeconds) -> Pieces:
-    """The pieces of a step that exchanges in other seconds."""
+def _joined(ready: Array, seconds: Array) -> tuple[Array, Array]:
+    """Buckets that follow each other as one that ends when they do: at the latest of ``ready`` (candidates, buckets) and all
+    that is exchanged from there on."""
+    if not len(seconds):
+        return ready, seconds
+    total = seconds.sum()
+    rest = np.cumsum(seconds[::-1])[::-1]
+    return (ready + rest).max(axis=1, keepdims=True) - total, np.array([total])
+
+
+def with_exchange(parts: Pieces, x: ExchangeSeconds, buckets: Array | None = None) -> Pieces:
+    """The pieces of a step that exchanges in other seconds; ``buckets``: joined ones in place of its own."""
     gathers = dict(zip(x.plan.gathers, x.gathers.tolist(), strict=True))
     return replace(
         parts,
-        exchange=x.buckets.tolist(),
+        exchange=(x.buckets if buckets is None else buckets).tolist(),
         gather_forward=gathers.get("gather_forward", ()),
         gather_backward=gathers.get("gather_backward", ()),
         after=sum(gathers.get("gather_update", ())),
@@ -220,7 +253,7 @@ def events(
     backward = (costs.backward.total * costs.slowest).tolist()
     again = (costs.again * costs.slowest).tolist()
     blocks_of = dict(blocks)
-    bounds = unit_bounds(plan, len(names)).tolist() if shared else [0, len(names)]
+    bounds = columns(plan, len(names), shared).tolist() if shared else [0, len(names)]
     at = placed.forward_starts or (0.0,), placed.backward_starts or (parts.forward,)
     spans = list(zip(bounds, bounds[1:], *at, strict=False))
     for micro in range(last + 1):

@@ -1,11 +1,12 @@
-"""``attach``: a compression on a stock DistributedDataParallel model, as its communication hook."""
+"""``attach``: a gradient exchange on a stock DistributedDataParallel model, as its communication hook."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,25 +14,36 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.errors import UserError
-from paceline.strategy import BUCKET_BYTES, FIRST_BUCKET_BYTES, Strategy
-from paceline.training.auto import Auto, ways_to_try
+from paceline.errors import UserError, unknown
+from paceline.strategy import (
+    BUCKET_BYTES,
+    CLIP,
+    COMPRESSIONS,
+    FIRST_BUCKET_BYTES,
+    ONE_WAY,
+    DenseRule,
+    GradientExchange,
+    Strategy,
+)
+from paceline.training.auto import exchanges_to_try
 from paceline.training.consistency import agree
 from paceline.training.hooks.ddp import Hook, paceline_hook
 from paceline.training.hooks.powersgd import PowerSGD
-from paceline.training.tensor_layout import trained
-from paceline.training.ways import Way, choose
+from paceline.training.reducer import exchanged
+from paceline.training.tensor_layout import Tensor
 
 _log = logging.getLogger("paceline")
 
-CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer
 CANDIDATES = ("bf16", "int8", "inceptionn-scaled", "terngrad")
 """What ``auto`` tries beside dense: those within 0.5 points of dense in the project's own accuracy study."""
+TIMEOUT_S = 300.0
+"""A step waits for its slowest rank: a data loader's pause or a checkpoint takes up to minutes. Ten times that, PyTorch's
+default, is longer than anyone waits before they look."""
 
 
 def attach(
     model: DistributedDataParallel,
-    compression: str = "terngrad",
+    compression: str | GradientExchange = "terngrad",
     *,
     exchange: str = "",
     seed: int = 0,
@@ -41,7 +53,7 @@ def attach(
     ranks_per_node: int | None = None,
     compress_pull: bool = True,
     check_every: int = 100,
-    timeout_s: float = 1800.0,
+    timeout_s: float = TIMEOUT_S,
     grad_scaler: Any = None,
     candidates: Sequence[str] = CANDIDATES,
     noise_scale: bool = False,
@@ -50,13 +62,16 @@ def attach(
     """Compress the gradients of a stock DDP model from its next backward pass on. Nothing else in the script changes.
 
     A group of gradients with a NaN, an infinity or a magnitude above 2^100 on any rank goes dense and leaves the residuals as
-    they are, and so do the later groups of that step; earlier ones have left by then. Codecs compute in fp32.
+    they are, and so do the later groups of that step; earlier ones have left by then. Codecs compute in fp32. Parameters that
+    the script told DDP to ignore or to average apart are left alone.
 
     Args:
         compression: ``dense``, ``bf16``, ``terngrad``, ``inceptionn``, ``inceptionn-scaled``, ``int8``, ``int4``, ``sign``,
             ``topk``, ``powersgd``; ``auto`` times some steps and takes the fastest of dense and ``candidates``, over a named
             exchange (``int8:ring``) or over their default one, a ring and between nodes; what it takes stays only if steps
-            were faster with it. That needs 9 steps, and 9 more for each of at most two candidates.
+            were faster with it. That needs 9 steps, and 9 more for each of at most two candidates. Or a ``GradientExchange``,
+            which says all that ``exchange``, ``clip``, ``min_elements``, ``dense``, ``ranks_per_node``, ``compress_pull`` and
+            ``options`` say.
         exchange: ``allreduce``, ``allgather``, ``ring``, ``sharded``, ``parameter_server`` or ``hierarchical``; empty takes the
             compression's default.
         seed: of the stochastic rounding; the same on every rank.
@@ -66,8 +81,10 @@ def attach(
         ranks_per_node: for hierarchical; default what torchrun set (``LOCAL_WORLD_SIZE``).
         compress_pull: False sends the sums of ``sharded``, ``hierarchical`` and ``parameter_server`` back as fp32.
         check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
-        timeout_s: how long an exchange waits for a slow rank or a cut link before it fails.
+        timeout_s: how long an exchange waits for a slow rank or a cut link before it fails. About ten seconds later every rank
+            that is left raises LostRank.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.
+        candidates: of ``auto``.
         noise_scale: measure the gradient noise scale: one pass over the gradients more before and after the exchange, and one
             scalar that no step waits for; ``hook.noise.scale.batch(samples_of_a_rank)`` is it in samples. For ``dense`` and
             ``bf16``: another compression's error is in the mean, counts as signal, and makes the scale too small or unknown.
@@ -78,18 +95,16 @@ def attach(
 
     Raises:
         UserError: an unknown name or option, an illegal value, an exchange that cannot carry the compression, ranks that were
-            given different settings or models, a model that is not wrapped in DDP, has a hook already, or has sparse gradients
-            or complex parameters.
+            given different settings or models, a model that is not wrapped in DDP, has a hook already, has parameters that
+            were frozen or unfrozen since it was wrapped, or has sparse gradients or complex parameters.
+
+    ``backward()`` later raises ``paceline.LostRank``, ``paceline.ReplicasDiverged`` or ``paceline.PayloadError``.
     """
     if not isinstance(model, DistributedDataParallel):
         raise UserError(
             f"attach takes a DistributedDataParallel model, got {type(model).__name__}",
             "wrap it first: model = DistributedDataParallel(model)",
         )
-    illegal = _illegal(dense, seed, clip, min_elements, ranks_per_node, check_every, timeout_s)
-    workers = dist.get_world_size(model.process_group)
-    per_node = ranks_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", workers))
-    # As it was given, and before anything else: what one rank alone refuses would keep the others waiting.
     given = {
         "compression": compression,
         "exchange": exchange,
@@ -97,18 +112,69 @@ def attach(
         "seed": seed,
         "clip": clip,
         "min_elements": min_elements,
-        "dense": tuple(dense),
-        "check_every": check_every,
-        "candidates": tuple(candidates),
+        "dense": dense,
+        "ranks_per_node": ranks_per_node,
         "compress_pull": compress_pull,
+        "check_every": check_every,
+        "timeout_s": timeout_s,
+        "grad_scaler": grad_scaler,
+        "candidates": candidates,
         "noise_scale": noise_scale,
-        "ranks per node": per_node if "hierarchical" in exchange or compression == "auto" else None,
-        "grad_scaler": grad_scaler is not None,
-        "what is illegal": illegal and str(illegal),
     }
-    agree(model.process_group, given, list(trained(model.module).values()))
+    request, tensors = _on_every_rank(model, given)
+    first = request.exchanges[0]
+    settings: dict[str, Any] = {
+        "seed": int(seed),
+        "check_every": int(check_every),
+        "timeout_s": float(timeout_s),
+        "scaler": grad_scaler,
+    }
+    hook: Hook | PowerSGD
+    if first.description.low_rank:
+        hook = PowerSGD(model, first, tensors, **settings)
+    else:
+        to_try = request.exchanges if request.auto else ()
+        hook = Hook(model, first, tensors, **settings, candidates=to_try, noise_scale=noise_scale)
+    if first.dense_rule is not None and len(hook.dense) == len(hook.tensors):
+        _log.warning("%s compresses nothing here; %s", first.compression, first.dense_rule)
+    model.register_comm_hook(hook, paceline_hook)
+    return hook
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What was asked for: the exchanges to try for ``auto``, of which the first is in use until it has decided, else one."""
+
+    exchanges: Sequence[GradientExchange]
+    auto: bool = False
+
+
+def _on_every_rank(model: DistributedDataParallel, given: Mapping[str, Any]) -> tuple[_Request, Mapping[int, Tensor]]:
+    """What was asked for and the tensors to exchange, after all ranks have compared theirs.
+
+    Raises:
+        UserError: on every rank alike. What one rank alone refused would keep the others waiting.
+    """
+    illegal: UserError | None = None
+    request, tensors = _Request(()), dict[int, Tensor]()
+    try:
+        _check_types(given)
+        request = _request(given, dist.get_world_size(model.process_group))
+        _check_model(model)
+        tensors = exchanged(model)
+    except UserError as error:
+        illegal = error
+    shown = {name: value for name, value in given.items() if name not in ("grad_scaler", "ranks_per_node")}
+    shown["grad_scaler"] = given["grad_scaler"] is not None
+    shown["gradient exchanges"] = [e.to_json() for e in request.exchanges]  # with the ranks of a node that torchrun has set
+    shown["what is illegal"] = illegal and str(illegal)
+    agree(model.process_group, shown, list(tensors.values()))
     if illegal is not None:
         raise illegal
+    return request, tensors
+
+
+def _check_model(model: DistributedDataParallel) -> None:
     if getattr(model, "_comm_hooks", None):
         raise UserError("this model has a communication hook already", "attach once, right after wrapping it")
     sparse = [name for name, module in model.module.named_modules() if getattr(module, "sparse", False)]
@@ -117,72 +183,126 @@ def attach(
     complex_ = [name for name, p in model.module.named_parameters() if p.requires_grad and p.is_complex()]
     if complex_:
         raise UserError(f"{', '.join(complex_)}: complex gradients cannot be exchanged here", "train real and imaginary parts")
-    rule: dict[str, Any] = {"names": tuple(dense)} | ({} if min_elements is None else {"min_elements": min_elements})
 
-    def way(name: str, exchange: str = "", **options: float) -> Way:
-        return choose(name, exchange, options, clip if name == "terngrad" else None, per_node, rule, compress_pull)
 
-    auto = None
-    if compression == "auto":
-        if options or exchange:
-            raise UserError("auto chooses exchange and options itself", "leave them out, or name a compression")
-        ways = ways_to_try(candidates, way, workers, per_node)
-        chosen, auto = ways[0], Auto(ways)
+def _request(given: Mapping[str, Any], workers: int) -> _Request:
+    """From the keywords. Raises UserError for what does not go together."""
+    compression, candidates = given["compression"], given["candidates"]
+    name = compression.compression if isinstance(compression, GradientExchange) else compression
+    if name != "auto" and tuple(candidates) != CANDIDATES:
+        raise UserError(f"{name} has no candidates", "leave candidates out: they are auto's")
+    if name == "powersgd" and given["noise_scale"]:
+        raise UserError("powersgd hands over no gradients to measure", "measure the noise scale with another compression")
+    if name == "auto":
+        return _Request(_candidates(given, workers), auto=True)
+    return _Request((_one(given, workers),))
+
+
+def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
+    """The exchange that was given, or that keywords describe, with the ranks of a node that it has here."""
+    value, per_node = given["compression"], given["ranks_per_node"]
+    if isinstance(value, GradientExchange):
+        defaults = {"exchange": "", "clip": CLIP, "min_elements": None, "ranks_per_node": None, "compress_pull": True}
+        twice = [name for name, default in defaults.items() if given[name] != default]
+        twice += [*(["dense"] if len(given["dense"]) else []), *given["options"]]
+        if twice:
+            verb = "is" if len(twice) == 1 else "are"
+            raise UserError(f"{', '.join(twice)} {verb} the GradientExchange's; give it there", "leave it out of attach")
+        per_node = value.ranks_per_node if value.ranks_per_node > 1 else None
+        result = GradientExchange.from_json(_plain(value.to_json()))
     else:
-        chosen = way(compression, exchange, **options)
-        if clip not in (None, CLIP) and compression != "terngrad":
-            raise UserError(f"{compression} does not clip", "leave clip out: it is TernGrad's")
-        if chosen.compression.rule is None and (dense or min_elements is not None):
-            raise UserError(f"{compression} treats all tensors alike", "leave dense and min_elements out")
-    hook: Hook | PowerSGD
-    if chosen.compression.low_rank:
-        if noise_scale:
-            raise UserError("powersgd hands over no gradients to measure", "measure the noise scale with another compression")
-        hook = PowerSGD(model, chosen, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=grad_scaler)
-    else:
-        hook = Hook(
-            model,
-            chosen,
-            seed=seed,
-            check_every=check_every,
-            timeout_s=timeout_s,
-            scaler=grad_scaler,
-            auto=auto,
-            noise_scale=noise_scale,
+        if value not in COMPRESSIONS:
+            raise unknown("compression", value, [*COMPRESSIONS, "auto"])
+        result = GradientExchange(
+            value,
+            given["exchange"],
+            _plain(given["options"]),
+            _plain(given["clip"]),
+            _rule(value, given),
+            given["compress_pull"],
         )
-    if chosen.compression.rule is not None and len(hook.dense) == len(hook.tensors):
-        _log.warning("%s compresses nothing here; %s", compression, chosen.compression.rule)
-    model.register_comm_hook(hook, paceline_hook)
-    return hook
+    if result.servers > 1:
+        raise UserError(
+            f"{result.servers} servers are predicted only: attach runs one", "take exchange sharded, in which every rank serves"
+        )
+    if result.exchange == "hierarchical":
+        return replace(result, ranks_per_node=_ranks_per_node(per_node, workers))
+    if per_node is not None:
+        raise UserError(f"exchange {result.exchange!r} has no nodes", "leave ranks_per_node out, or name exchange hierarchical")
+    return result
 
 
-def _illegal(
-    dense: Sequence[str],
-    seed: int,
-    clip: float | None,
-    min_elements: int | None,
-    ranks_per_node: int | None,
-    check_every: int,
-    timeout_s: float,
-) -> UserError | None:
-    """What is wrong with the first setting that is, and what is legal."""
+def _candidates(given: Mapping[str, Any], workers: int) -> list[GradientExchange]:
+    """What ``auto`` tries, each with those of the keywords that it takes."""
+    if given["options"] or given["exchange"]:
+        raise UserError("auto chooses exchange and options itself", "leave them out, or name a compression")
+    per_node = _ranks_per_node(given["ranks_per_node"], workers)
 
-    def whole(value: object, least: float) -> bool:
-        return isinstance(value, Integral) and int(value) >= least
+    def make(name: str, exchange: str) -> GradientExchange:
+        rule = _rule(name, given) if COMPRESSIONS[name].rule is not None else None
+        result = GradientExchange(name, exchange, clip=_plain(given["clip"]) if name == "terngrad" else None, dense_rule=rule)
+        if result.exchange == "hierarchical":
+            result = replace(result, ranks_per_node=per_node)
+        pulls = given["compress_pull"] or result.exchange not in ONE_WAY
+        return result if pulls else replace(result, compress_pull=False)
 
-    def number(value: object, least: float, most: float) -> bool:
-        return isinstance(value, Real) and least <= float(value) <= most  # never of NaN
+    return exchanges_to_try(given["candidates"], make, workers, per_node)
 
-    checks = (
-        ("dense", dense, not isinstance(dense, str), "give a list of patterns"),
-        ("seed", seed, whole(seed, -math.inf), "give a whole number"),
-        ("clip", clip, clip is None or number(clip, 1e-3, 1e6), "give standard deviations, 1e-3 to 1e6, or None"),
-        ("min_elements", min_elements, min_elements is None or whole(min_elements, 0), "give a whole number from 0 on"),
-        ("ranks_per_node", ranks_per_node, ranks_per_node is None or whole(ranks_per_node, 1), "give a whole number from 1 on"),
-        ("check_every", check_every, whole(check_every, 0), "give a whole number of steps; 0 never checks"),
-        ("timeout_s", timeout_s, number(timeout_s, 1e-3, 1e9), "give seconds, 1e-3 to 1e9"),
-    )
-    return next((UserError(f"{name}={value!r}", legal) for name, value, fine, legal in checks if not fine), None)
+
+def _rule(compression: str, given: Mapping[str, Any]) -> DenseRule | None:
+    """The compression's own rule for dense tensors with what was given; None where nothing was."""
+    if given["min_elements"] is None and not len(given["dense"]):
+        return None
+    rule = COMPRESSIONS[compression].rule or DenseRule()  # GradientExchange refuses a rule for one that has none
+    least = rule.min_elements if given["min_elements"] is None else int(given["min_elements"])
+    return replace(rule, min_elements=least, names=tuple(given["dense"]))
+
+
+def _ranks_per_node(given: int | None, workers: int) -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", workers)) if given is None else int(given)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's: a state that holds them cannot be loaded by default."""
+    if isinstance(value, Mapping):
+        return {name: _plain(of) for name, of in value.items()}
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
+
+
+def _check_types(given: Mapping[str, Any]) -> None:
+    """Raises UserError for the first value that is of a wrong type or out of range, naming what is legal."""
+
+    def whole(least: float, value: object) -> bool:
+        return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+    def number(least: float, most: float, value: object) -> bool:
+        return isinstance(value, Real) and not isinstance(value, bool) and least <= float(value) <= most  # never of NaN
+
+    def names(value: object) -> bool:
+        return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(name, str) for name in value)
+
+    legal: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "compression": (lambda v: isinstance(v, str | GradientExchange), "give a name or a GradientExchange"),
+        "exchange": (lambda v: isinstance(v, str), "give a name"),
+        "dense": (names, "give a list of patterns"),
+        "seed": (lambda v: whole(-math.inf, v), "give a whole number"),
+        "clip": (lambda v: v is None or number(1e-3, 1e6, v), "give standard deviations, 1e-3 to 1e6, or None"),
+        "min_elements": (lambda v: v is None or whole(0, v), "give a whole number from 0 on"),
+        "ranks_per_node": (lambda v: v is None or whole(1, v), "give a whole number from 1 on"),
+        "compress_pull": (lambda v: isinstance(v, bool), "give True or False"),
+        "check_every": (lambda v: whole(0, v), "give a whole number of steps; 0 never checks"),
+        "timeout_s": (lambda v: number(1e-3, 1e9, v), "give seconds, 1e-3 to 1e9"),
+        "grad_scaler": (lambda v: v is None or callable(getattr(v, "get_scale", None)), "give a torch.amp.GradScaler"),
+        "candidates": (names, "give a list of names"),
+        "noise_scale": (lambda v: isinstance(v, bool), "give True or False"),
+    }
+    for name, (is_legal, says) in legal.items():
+        if not is_legal(given[name]):
+            raise UserError(f"{name}={given[name]!r}", says)
 
 
 def wrap(model: nn.Module, strategy: Strategy) -> DistributedDataParallel:

@@ -8,27 +8,22 @@ steps, and stays only if they were faster; codecs and the backward pass may want
 
 from __future__ import annotations
 
-import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from paceline.errors import UserError, unknown
-from paceline.strategy import COMPRESSIONS
-from paceline.training.exchange_group import Plan, exchange_group, room
+from paceline.strategy import COMPRESSIONS, GradientExchange
+from paceline.training.collectives import Wire
+from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
+from paceline.training.exchange_setup import make_setup
 from paceline.training.exchanges import allreduce
 from paceline.training.gradient_sample import Sample
 from paceline.training.tensor_layout import Layout, Tensor
-from paceline.training.ways import Way, make_plan
-
-if TYPE_CHECKING:
-    from paceline.training.hooks.ddp import Hook
-
-_log = logging.getLogger("paceline")
 
 WARM, TIMED = 3, 5  # steps: DDP rebuilds its buckets after the first
 ELEMENTS = (1 << 18, 1 << 20)  # of a trial: 1 and 4 MiB of fp32
@@ -37,107 +32,119 @@ TRIALS = 2  # candidates that are tried in real steps
 WORTH = 0.03  # of the step: a compression that wins less is not worth its error
 
 
+class Decision(NamedTuple):
+    """The exchange for the next steps, the same on every rank. ``reason`` is empty while there is more to measure."""
+
+    exchange: GradientExchange
+    reason: str = ""
+
+
 class Auto:
     """Measures during the first steps of a dense run and decides once, on every rank alike.
 
+    All of it is called on the exchange thread, and what it counts are steps that this thread has ended: the backward pass of
+    a fast rank may be a bucket ahead.
+
     Args:
-        ways: the candidates; the first is dense.
+        exchanges: the candidates; the first is dense.
+        wire: where trials take place.
+        elements: of the model's gradients.
     """
 
-    def __init__(self, ways: Sequence[Way]) -> None:
-        self.ways = ways
+    def __init__(self, exchanges: Sequence[GradientExchange], wire: Wire, elements: int) -> None:
+        self.exchanges, self._wire, self._elements = exchanges, wire, elements
         self._gradient = torch.empty(0)
         self._ends: list[float] = []
         self._exposed: list[float] = []
-        self._on_trial: list[Way] = []  # the first is in use
+        self._on_trial: list[GradientExchange] = []  # the first is in use
         self._dense_s = 0.0
-        self._said = ""
+        self._measured = ""
 
     def seen(self, buffer: torch.Tensor) -> None:
-        """Keep the largest bucket's gradient for the trials."""
+        """Keep the gradient of the largest bucket of the step before the trials."""
         if not self._on_trial and buffer.numel() > self._gradient.numel() and len(self._ends) == WARM + TIMED:
             self._gradient = buffer[: max(ELEMENTS)].detach().clone()
 
-    def backward_ended(self) -> None:
-        """The last bucket of a step is ready."""
-        self._ends.append(time.perf_counter())
+    def end_step(self, backward_end_s: float) -> Decision | None:
+        """Called after each step's exchange; None until there is something to decide.
 
-    def decided(self, hook: Hook) -> bool:
-        """Called after each step's exchange, on the exchange thread. Whether the way is now chosen."""
-        self._exposed.append(time.perf_counter() - self._ends[-1])
+        Args:
+            backward_end_s: when the step's last bucket was ready, on this process's clock.
+        """
+        self._ends.append(backward_end_s)
+        self._exposed.append(time.perf_counter() - backward_end_s)
         if len(self._ends) <= WARM + TIMED:
-            return False
+            return None
         step = statistics.median(b - a for a, b in zip(self._ends[WARM:], self._ends[WARM + 1 :], strict=False))
         if not self._on_trial:
-            self._on_trial = self._promising(step, statistics.median(self._exposed[WARM:]), hook)
+            self._on_trial = self._promising(step, statistics.median(self._exposed[WARM:]))
         else:
-            (step,) = _slowest(hook, step)
+            (step,) = self._slowest(step)
+            in_use = self._on_trial[0]
             if step <= (1 - WORTH) * self._dense_s:
                 less = 100 * (1 - step / self._dense_s)
-                return self._end(hook, f"{_name(hook.way)} takes {1e3 * step:.3g} ms a step, {less:.0f} % less than")
-            self._said += f"; {_name(self._on_trial.pop(0))} took {1e3 * step:.3g} ms a step"
+                return Decision(in_use, f"{in_use} takes {1e3 * step:.3g} ms a step, {less:.0f} % less than {self._measured}")
+            self._measured += f"; {in_use} took {1e3 * step:.3g} ms a step"
+            self._on_trial.pop(0)
         self._ends, self._exposed, self._gradient = [], [], torch.empty(0)
-        way = self._on_trial[0] if self._on_trial else self.ways[0]
-        if way != hook.way:
-            hook.use(way)
-        if not self._on_trial:
-            self._said += f"; nothing else saves {100 * WORTH:.0f} % of a step"
-            return self._end(hook, "stays")
-        return False
+        if self._on_trial:
+            return Decision(self._on_trial[0])
+        return Decision(self.exchanges[0], f"stays {self._measured}; nothing else saves {100 * WORTH:.0f} % of a step")
 
-    def _promising(self, step: float, exposed: float, hook: Hook) -> list[Way]:
-        """Ways to try, the best first."""
-        total = sum(t.elements for t in hook.tensors)
-        seconds = [self._seconds(way, hook, total) for way in self.ways]
-        self._dense_s, exposed, *seconds = _slowest(hook, step, exposed, *seconds)
-        times = ", ".join(f"{_name(w)} {1e3 * s:.3g} ms" for w, s in zip(self.ways, seconds, strict=True))
-        self._said = (
+    def _promising(self, step: float, exposed: float) -> list[GradientExchange]:
+        """Exchanges to try, the best first."""
+        seconds = [self._seconds(exchange) for exchange in self.exchanges]
+        self._dense_s, exposed, *seconds = self._slowest(step, exposed, *seconds)
+        times = ", ".join(f"{exchange} {1e3 * s:.3g} ms" for exchange, s in zip(self.exchanges, seconds, strict=True))
+        self._measured = (
             f"dense over allreduce with {1e3 * self._dense_s:.3g} ms a step, of which {1e3 * exposed:.3g} ms wait for the"
-            f" exchange of {total / 1e6:.3g} M gradients (one exchange, estimated: {times})"
+            f" exchange of {self._elements / 1e6:.3g} M gradients (one exchange, estimated: {times})"
         )
-        best: dict[str, Way] = {}  # over its best exchange
+        best: dict[str, GradientExchange] = {}  # over its best exchange
         for index in choose(self._dense_s, exposed, seconds):
-            best.setdefault(self.ways[index].compression.name, self.ways[index])
+            best.setdefault(self.exchanges[index].compression, self.exchanges[index])
         return list(best.values())[:TRIALS]
 
-    def _end(self, hook: Hook, choice: str) -> bool:
-        if hook.wire.rank == 0:
-            _log.warning("auto: %s %s", choice, self._said)
-        return True
-
-    def _seconds(self, way: Way, hook: Hook, total: int) -> float:
+    def _seconds(self, exchange: GradientExchange) -> float:
         """Time of one exchange of the whole model's gradients, from two trials."""
-        plan = make_plan(way, hook.wire, Sample())
+        setup = make_setup(exchange, self._wire, Sample())
         sizes = [min(n, self._gradient.numel()) for n in ELEMENTS]
-        low, high = (min(_trial(way, plan, hook, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
+        low, high = (min(_trial(exchange, setup, self._wire, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
         rate = max(0.0, high - low) / (sizes[1] - sizes[0]) if sizes[1] > sizes[0] else high / max(1, sizes[1])
-        return high + rate * max(0, total - sizes[1]) if total > sizes[1] else high
+        return high + rate * max(0, self._elements - sizes[1]) if self._elements > sizes[1] else high
+
+    def _slowest(self, *seconds: float) -> list[float]:
+        """Each number as the slowest rank has it, so that all compute with the same."""
+        shared = torch.tensor(seconds, dtype=torch.float64, device=self._wire.device)
+        return list(self._wire.all_reduce(shared, dist.ReduceOp.MAX, "auto").wait().tolist())
 
 
-def ways_to_try(candidates: Sequence[str], make: Callable[[str, str], Way], workers: int, ranks_per_node: int) -> list[Way]:
+def exchanges_to_try(
+    candidates: Sequence[str], make: Callable[[str, str], GradientExchange], workers: int, ranks_per_node: int
+) -> list[GradientExchange]:
     """Dense as the engine sends it, then every candidate over its default exchange and the others that may be faster.
 
     Args:
         candidates: compressions, ``"int8"``, each perhaps over one exchange, ``"int8:ring"``.
-        make: a way from the names of compression and exchange, the latter empty for the default.
+        make: from the names of compression and exchange, the latter empty for the default.
 
     Raises:
         UserError: an unknown candidate, one of low rank, or an exchange that cannot carry it.
     """
-    ways = [make("dense", "")]
+    to_try = [make("dense", "")]
     for candidate in candidates:
         name, _, exchange = candidate.partition(":")
         if name not in COMPRESSIONS:
             raise unknown("candidate of auto", name, [c.name for c in COMPRESSIONS.values() if not c.low_rank])
         if COMPRESSIONS[name].low_rank:
             raise UserError(f"auto cannot try {name}: it is a hook of PyTorch's own", f"name it: attach(model, {name!r})")
-        exchanges = [exchange]
+        names = [exchange]
         if not exchange and workers > 2:  # between two, a ring sends what the others do
-            exchanges.append("ring")
+            names.append("ring")
         if not exchange and 1 < ranks_per_node < workers and workers % ranks_per_node == 0:
-            exchanges.append("hierarchical")
-        ways += [make(name, one) for one in exchanges]
-    return [way for index, way in enumerate(ways) if way not in ways[:index]]
+            names.append("hierarchical")
+        to_try += [make(name, exchange) for exchange in names]
+    return [exchange for index, exchange in enumerate(to_try) if exchange not in to_try[:index]]
 
 
 def choose(step: float, exposed: float, seconds: Sequence[float]) -> list[int]:
@@ -149,30 +156,20 @@ def choose(step: float, exposed: float, seconds: Sequence[float]) -> list[int]:
     """
     # Not more than is exposed, as the rest hides behind the backward pass. And not more than the trials differ by: the wait in
     # a real step is longer than the trial of the same exchange where ranks wait for one another, which no codec changes.
-    saved = [min(exposed, seconds[0] - one) for one in seconds]
+    saved = [min(exposed, seconds[0] - candidate) for candidate in seconds]
     worth = [index for index in range(1, len(seconds)) if saved[index] > WORTH * step]
     return sorted(worth, key=lambda index: -saved[index])
 
 
-def _slowest(hook: Hook, *seconds: float) -> list[float]:
-    """Each number as the slowest rank has it, so that all compute with the same."""
-    shared = torch.tensor(seconds, dtype=torch.float64, device=hook.wire.device)
-    return list(hook.wire.all_reduce(shared, dist.ReduceOp.MAX, "auto").wait().tolist())
-
-
-def _trial(way: Way, plan: Plan | None, hook: Hook, gradient: torch.Tensor) -> float:
+def _trial(exchange: GradientExchange, setup: ExchangeSetup | None, wire: Wire, gradient: torch.Tensor) -> float:
     work = gradient.clone()
     name = f"trial of {work.numel()}"  # residuals are kept by name
     layout = Layout([Tensor(name, (work.numel(),), 0)], ())
-    flat = torch.empty(room(plan, layout) if plan else 0, device=plan.device(work.device) if plan else work.device)
-    hook.wire.all_reduce(torch.zeros(1, device=hook.wire.device), name="auto").wait()  # all begin at once
+    flat = torch.empty(room(setup, layout) if setup else 0, device=setup.device(work.device) if setup else work.device)
+    wire.all_reduce(torch.zeros(1, device=wire.device), name="auto").wait()  # all begin at once
     start = time.perf_counter()
-    if plan is None:
-        allreduce(work, way.compression.format, hook.wire)
+    if setup is None:
+        allreduce(work, exchange.description.format, wire)
     else:
-        exchange_group(plan, layout, {name: work}, flat, 0, 0, dense=False)
+        exchange_group(setup, Gradients(layout=layout, parts={name: work}, workspace=flat, seed=0, step=0))
     return time.perf_counter() - start
-
-
-def _name(way: Way) -> str:
-    return f"{way.compression.name} over {way.exchange}"

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from paceline.codecs import PayloadError
+from paceline.codecs.container import HEADER_BYTES
 from paceline.strategy import ring_bytes
+from paceline.training.errors import LostRank
 from paceline.training.meter import Meter
 
 T = TypeVar("T")
@@ -23,8 +26,8 @@ Steps = Generator["Pending[Any]", Any, T]
 NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
-class WireError(RuntimeError):
-    """A collective failed: a peer or its link is lost, or the time is up. Internal; ``LostRank`` is what users see."""
+class WireError(LostRank):
+    """A collective failed: a peer or its link is lost, or the time is up. Nobody has asked yet which rank it was."""
 
 
 @contextmanager
@@ -36,22 +39,11 @@ def collective() -> Iterator[None]:
         raise WireError(str(error)) from error
 
 
-def own_group(parent: dist.ProcessGroup, ranks: Sequence[int], timeout_s: float) -> dist.ProcessGroup:
-    """A new group of ``ranks``, some of those of ``parent``; every rank of it makes one at the same time.
+@dataclass
+class Soundness:
+    """Whether every exchange over some wires went well, so that no message of theirs is still to come."""
 
-    PyTorch names such a group after the number of groups that the process is in, and waits for ever where that differs between
-    ranks, as it does in a script with groups of some ranks only. Groups of one rank make it equal.
-    """
-    mine = len(dist.distributed_c10d._world.pg_names)
-    counts = [0] * dist.get_world_size(parent)
-    with collective():
-        dist.all_gather_object(counts, mine, group=parent)
-        for _ in range(max(counts) - mine):
-            dist.new_group([dist.get_rank()], use_local_synchronization=True)
-        made: dist.ProcessGroup = dist.new_group(
-            list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True
-        )
-    return made
+    sound: bool = True
 
 
 class Pending(Generic[T]):
@@ -74,8 +66,16 @@ class Pending(Generic[T]):
 class Wire:
     """Collectives over one process group; every byte that leaves this rank is added to the meter."""
 
-    def __init__(self, group: dist.ProcessGroup, device: torch.device, meter: Meter, timeout_s: float = 1800) -> None:
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        device: torch.device,
+        meter: Meter,
+        timeout_s: float = 300,
+        soundness: Soundness | None = None,
+    ) -> None:
         self.group, self.device, self.meter, self.timeout_s = group, device, meter, timeout_s
+        self.soundness = soundness or Soundness()
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
         self._ranks = dist.get_process_group_ranks(group)
         self._tag = 0
@@ -152,26 +152,42 @@ class Wire:
             work = dist.all_gather_single(out, data, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: out)
 
-    # Messages whose length only the sender knows are announced first.
+    # Messages whose length only the sender knows are announced first. What is announced is checked before memory is taken.
 
     def deliver(
-        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int | None], name: str
+        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int | None], elements: Sequence[int], name: str
     ) -> Steps[Sequence[torch.Tensor]]:
-        """``all_to_all`` with lengths that may be unknown (None)."""
+        """``all_to_all`` with lengths that may be unknown (None).
+
+        Args:
+            elements: how many the message of each rank is of.
+
+        Raises:
+            PayloadError: a rank announces a longer message than they can take.
+        """
         if any(size is None for size in expected):
             others = [rank != self.rank for rank in range(self.world_size)]
             announced = [_length(m) if other else NOTHING for m, other in zip(outgoing, others, strict=True)]
             lengths = yield self.all_to_all(announced, [8 * other for other in others], "sizes")
-            expected = [int(m.view(torch.int64)) if m.numel() else 0 for m in lengths]
+            expected = [_announced(m, elements[rank], rank) if m.numel() else 0 for rank, m in enumerate(lengths)]
         arrived: Sequence[torch.Tensor] = yield self.all_to_all(outgoing, [size or 0 for size in expected], name)
         return arrived
 
-    def pass_on(self, message: torch.Tensor, expected: int | None, name: str) -> Steps[torch.Tensor]:
-        """``shift`` with a length that may be unknown (None)."""
+    def pass_on(self, message: torch.Tensor, expected: int | None, elements: int, name: str) -> Steps[torch.Tensor]:
+        """``shift`` with a length that may be unknown (None); arguments and errors as ``deliver``."""
         if expected is None:
-            expected = int((yield self.shift(_length(message), 8, "sizes")).view(torch.int64))
+            announced = yield self.shift(_length(message), 8, "sizes")
+            expected = _announced(announced, elements, (self.rank - 1) % self.world_size)
         arrived: torch.Tensor = yield self.shift(message, expected, name)
         return arrived
+
+
+def _announced(message: torch.Tensor, elements: int, rank: int) -> int:
+    """The length, if it can be true: a codec that would take more bytes than fp32 gives way to it."""
+    length, most = int(message.view(torch.int64)), HEADER_BYTES + 4 * elements if elements else 0
+    if not 0 <= length <= most:
+        raise PayloadError(f"rank {rank} announces a message of {length} bytes; its {elements} elements take {most} at most")
+    return length
 
 
 def _length(message: torch.Tensor) -> torch.Tensor:

@@ -10,19 +10,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode_into, vector
+from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode, encode
 from paceline.errors import UserError
 from paceline.training.collectives import collective
+from paceline.training.errors import ReplicasDiverged
 from paceline.training.tensor_layout import Part, Tensor
 
 _log = logging.getLogger("paceline")
 
 KEPT = 0.5  # of the energy; less than this and a warning is due
 WATCH_EVERY = 100  # steps
-
-
-class ReplicasDiverged(RuntimeError):
-    """The workers no longer hold the same weights."""
 
 
 def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[Tensor]) -> None:
@@ -43,8 +40,14 @@ def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[
         raise UserError(f"the ranks disagree on {', '.join(differing)} ({values})", "call attach() alike on every rank")
 
 
-def same_weights(group: dist.ProcessGroup, weights: Iterable[torch.Tensor], device: torch.device) -> None:
-    """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank alike."""
+def same_weights(
+    group: dist.ProcessGroup, weights: Iterable[torch.Tensor], device: torch.device, left_out: bool = False
+) -> None:
+    """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank alike.
+
+    Args:
+        left_out: this rank's weights are behind, as it has run out of data, and are not compared.
+    """
     total = 0
     for index, tensor in enumerate(weights):
         body = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -52,10 +55,12 @@ def same_weights(group: dist.ProcessGroup, weights: Iterable[torch.Tensor], devi
         total = (total * 1_000_003 + (first << 31) + second) & 0x7FFFFFFFFFFFFFFF
     sums = torch.empty(dist.get_world_size(group), dtype=torch.int64, device=device)
     with collective():
-        dist.all_gather_single(sums, torch.tensor([total], device=device), group=group)
-    odd = [rank for rank, value in enumerate(sums.tolist()) if value != int(sums[0])]
+        dist.all_gather_single(sums, torch.tensor([-1 if left_out else total], device=device), group=group)
+    of_rank = {rank: value for rank, value in enumerate(sums.tolist()) if value >= 0}
+    first = min(of_rank, default=0)
+    odd = [rank for rank, value in of_rank.items() if value != of_rank[first]]
     if odd:
-        raise ReplicasDiverged(f"weights of rank {', '.join(map(str, odd))} differ from those of rank 0")
+        raise ReplicasDiverged(f"weights of rank {', '.join(map(str, odd))} differ from those of rank {first}")
 
 
 class EnergyGuard:
@@ -78,7 +83,7 @@ class EnergyGuard:
             if energy == 0 or piece.tensor.name in self.warned:
                 continue
             left = x.clone()
-            decode_into(codec.encode_with(vector(x), counter.key(0, step), 0), vector(left), SUBTRACT)
+            decode(encode(codec, x, counter.key(0, step)), left, SUBTRACT)
             kept = 1 - float(left.double().square().sum()) / energy
             if kept < KEPT:
                 self.warned[piece.tensor.name] = kept

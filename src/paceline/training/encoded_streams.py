@@ -16,8 +16,7 @@ from paceline import codecs
 from paceline.codecs import Codec, PayloadError
 from paceline.codecs.container import HEADER_BYTES
 from paceline.codecs.counter import Key
-from paceline.codecs.dense import Fp32
-from paceline.codecs.ternary import Ternary, TernarySum
+from paceline.codecs.reference.dense import Fp32
 from paceline.training.collectives import NOTHING
 
 
@@ -50,10 +49,10 @@ class Stream(Protocol):
 
 
 class CodecStream:
-    """A codec whose sums are encoded anew, with error feedback where ``residual`` is given.
+    """A codec's messages. A sum is held exactly where the codec can; otherwise it is encoded anew.
 
     Args:
-        values: the gradients; of any content where there is a residual.
+        values: the gradients, scaled by ``codec.finish`` where ranks agree; of any content where there is a residual.
         residual: the gradients and what is owed; each encoding takes from it what was sent.
         velocity: local momentum, which stops where an element is sent.
         key, first: draws of the stochastic rounding; element k takes draw ``first + k``.
@@ -71,7 +70,8 @@ class CodecStream:
         self.codec, self.values, self.residual, self.velocity = codec, values, residual, velocity
         self._own = values if residual is None else residual  # this rank's contribution
         self._key, self._first = key, first
-        self._fixed = codec.payload_bytes(_MANY) is not None
+        self._fixed = codecs.payload_bytes(codec.summing(1), _MANY) is not None
+        self._kinds = type(codec.summing(1)), type(codec.summing(_SEVERAL))
 
     @property
     def count(self) -> int:
@@ -79,19 +79,19 @@ class CodecStream:
         return self.values.shape[0]
 
     def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
-        """A message of the codec; of fp32 where the codec would take more bytes than that."""
+        """See ``Stream``. Of fp32 where a codec without exact sums would take more bytes than that."""
         if stop == start:
             return NOTHING
         values = (self._own if workers == 1 else self.values)[start:stop]
-        message = _encode(_DENSE if exact else self.codec, values, self._key, self._first + start)
-        if message.numel() > _dense_bytes(stop - start):
+        message = _encode(_DENSE if exact else self.codec.summing(workers), values, self._key, self._first + start)
+        if message.numel() > _dense_bytes(stop - start) and not self.codec.exact_sums:
             message = _encode(_DENSE, values, self._key, 0)
         if self.residual is not None:
             left = self.residual[start:stop]
             if workers > 1:
                 left.copy_(values)
             before = None if self.velocity is None else left.clone()
-            codecs.decode_into(message, codecs.vector(left), codecs.SUBTRACT)
+            codecs.decode(message, left, codecs.SUBTRACT)
             if before is not None:  # sent elements are those that changed: a rounded one leaves a residual too
                 self.velocity[start:stop].mul_(left == before)  # type: ignore[index]
         return message
@@ -103,73 +103,40 @@ class CodecStream:
             return _dense_bytes(count) if count else 0
         if not self._fixed:
             return None
-        return min(self.codec.max_payload_bytes(count), _dense_bytes(count)) if count else 0
+        most = codecs.max_payload_bytes(self.codec.summing(workers), count)
+        return (most if self.codec.exact_sums else min(most, _dense_bytes(count))) if count else 0
 
     def settle(self, start: int, stop: int) -> None:
-        """As it is: nothing is lost."""
-        if self._own is not self.values:
+        """As the others would have received it where sums are exact; else as it is: nothing is lost.
+
+        A contribution that was settled so encodes to itself: a magnitude of 1 is above every draw, 0 below.
+        """
+        if self.codec.exact_sums:
+            self.set(self.encode(start, stop, 1), start, stop)
+        elif self._own is not self.values:
             self.values[start:stop] = self._own[start:stop]
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
-        self._decode(message, start, stop, codecs.ADD)
+        self._decode(message, start, stop, codecs.ADD, not self.codec.exact_sums)
 
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
-        self._decode(message, start, stop, codecs.SET)
+        self._decode(message, start, stop, codecs.SET, True)
 
-    def _decode(self, message: torch.Tensor, start: int, stop: int, mode: int) -> None:
-        _decode(message, self.values[start:stop], mode, (type(self.codec), Fp32))
-
-
-class TernaryStream:
-    """TernGrad: two bits for one worker's ternary, the exact integer sum for several; nothing is quantised twice.
-
-    Args:
-        values: gradients divided by their tensor's shared scaler and clipped, so within -1 to 1; in the end integer sums.
-        key, first: draws; element k takes draw ``first + k``.
-    """
-
-    def __init__(self, values: torch.Tensor, key: Key, first: int) -> None:
-        self.values = values
-        self._key, self._first = key, first
-        self._one = Ternary(scale=1.0)
-
-    @property
-    def count(self) -> int:
-        """Elements."""
-        return self.values.shape[0]
-
-    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
-        """See ``Stream``. A settled contribution encodes to itself: a magnitude of 1 is above every draw, 0 below."""
-        if stop == start:
-            return NOTHING
-        return _encode(_DENSE if exact else self._codec(workers), self.values[start:stop], self._key, self._first + start)
-
-    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
-        """See ``Stream``."""
-        codec = _DENSE if exact else self._codec(workers)
-        return codec.payload_bytes(stop - start) if stop > start else 0
-
-    def settle(self, start: int, stop: int) -> None:
-        """As the ternary that the others would have received."""
-        if stop > start:
-            self.set(self.encode(start, stop, 1), start, stop)
-
-    def add(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """See ``Stream``."""
-        _decode(message, self.values[start:stop], codecs.ADD, (Ternary, TernarySum))
-
-    def set(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """See ``Stream``."""
-        _decode(message, self.values[start:stop], codecs.SET, (Ternary, TernarySum, Fp32))
-
-    def _codec(self, workers: int) -> Codec:
-        return self._one if workers == 1 else TernarySum(workers=workers, scale=float(workers))
+    def _decode(self, message: torch.Tensor, start: int, stop: int, mode: int, dense: bool) -> None:
+        if not message.numel() and start == stop:
+            return
+        kinds = (*self._kinds, Fp32) if dense else self._kinds
+        try:
+            codecs.decode(message, self.values[start:stop], mode, only=kinds)
+        except ValueError as error:
+            raise PayloadError(f"a message of another rank: {error}") from error
 
 
 _DENSE = Fp32()
 _MANY = 1 << 20  # elements; of few a layout of varying size may have but one
+_SEVERAL = 2  # workers: all sums of several are of one kind
 
 
 def _dense_bytes(count: int) -> int:
@@ -177,12 +144,4 @@ def _dense_bytes(count: int) -> int:
 
 
 def _encode(codec: Codec, values: torch.Tensor, key: Key, start: int) -> torch.Tensor:
-    return torch.as_tensor(codec.encode_with(codecs.vector(values), key, start))
-
-
-def _decode(message: torch.Tensor, out: torch.Tensor, mode: int, kinds: tuple[type[Codec], ...]) -> None:
-    if message.numel() or out.numel():
-        try:
-            codecs.decode_into(message, codecs.vector(out), mode, only=kinds)
-        except ValueError as error:
-            raise PayloadError(f"a message of another rank: {error}") from error
+    return torch.as_tensor(codecs.encode(codec, values, key, start))

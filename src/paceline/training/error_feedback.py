@@ -91,6 +91,19 @@ class Feedback:
                 values[start:stop] *= factor
                 values[:start], values[stop:] = 0, 0
 
+    def take_back(self, layout: Layout, start: int, stop: int, sums: Mapping[str, torch.Tensor], device: torch.device) -> None:
+        """Owe again what was delivered of some tensors, by name, and then discarded.
+
+        Args:
+            start, stop: elements of the layout that this rank sends.
+            sums: this rank's equal share of the sum over the workers; ``device``: the codec's.
+        """
+        residual = self.residual.flat(layout, device)
+        for tensor, first, end in layout.pieces:
+            begin, end = max(first, start), min(end, stop, layout.compressed)
+            if tensor.name in sums and begin < end:
+                residual[begin:end] += sums[tensor.name][begin - first : end - first].to(device)
+
     def state(self) -> dict[str, State]:
         """A copy of everything, by tensor."""
         return {"residual": self.residual.state(), "velocity": self.velocity.state()}

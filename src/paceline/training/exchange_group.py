@@ -10,12 +10,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from paceline.codecs import Codec, backends, counter, ternary, vector
-from paceline.codecs.dense import Bf16, Fp32
+from paceline.codecs import Codec, Key, backends, key, moments_of
+from paceline.codecs.codec import Scaling
+from paceline.codecs.moments import Moments
+from paceline.codecs.reference.dense import Bf16, Fp32
 from paceline.strategy import CHUNK_ELEMENTS, carrier, shard_bounds
 from paceline.training.collectives import Wire
 from paceline.training.consistency import EnergyGuard
-from paceline.training.encoded_streams import CodecStream, Stream, TernaryStream
+from paceline.training.encoded_streams import CodecStream, Stream
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchanges import exchange_streams
 from paceline.training.gradient_sample import Sample
@@ -26,17 +28,19 @@ LARGEST = 2.0**100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ExchangeSetup:
     """How gradients travel.
 
     Attributes:
         world: all workers: they agree on scalers, and on whether all gradients are fit for the codec.
-        codec: of the compressed tensors; a ``ternary`` one is TernGrad, with shared scalers and exact sums.
+        codec: of the compressed tensors.
         exchange: a name in ``exchanges.CHUNKED``: between all ranks, or between nodes where there is an ``inner`` wire.
         feedback: None for codecs that are right on average, and for the faithful INCEPTIONN, which has none.
-        clip: of TernGrad, in standard deviations.
         compress_pull: whether owners send their sums encoded, or as fp32 as the aggregators of the papers do.
         guard: watches what share of the gradient's energy a biased codec without feedback keeps.
+
+    Raises:
+        ValueError: feedback with a codec whose ranks agree on scalers: what it owes would have another scale.
     """
 
     codec: Codec
@@ -45,10 +49,13 @@ class Plan:
     outer: Wire
     inner: Wire | None = None
     feedback: Feedback | None = None
-    clip: float | None = None
     compress_pull: bool = True
     guard: EnergyGuard | None = None
     sample: Sample = field(default_factory=Sample)
+
+    def __post_init__(self) -> None:
+        if self.feedback is not None and self.codec.agrees:
+            raise ValueError(f"{self.codec.name} with error feedback: its values have a scale of their own in each step")
 
     def device(self, gradients: torch.device) -> torch.device:
         """Where codecs run: beside the gradients where there are kernels for it, else in host memory."""
@@ -61,72 +68,85 @@ class Plan:
         return self.outer.world_size * (self.inner.world_size if self.inner else 1)
 
 
-def exchange_group(
-    plan: Plan, layout: Layout, parts: Mapping[str, torch.Tensor], flat: torch.Tensor, seed: int, step: int, dense: bool
-) -> bool:
+@dataclass(frozen=True, kw_only=True)
+class Gradients:
+    """What one exchange works on.
+
+    Attributes:
+        parts: the gradients by tensor name, each flat; they become the means.
+        workspace: fp32, of ``room(setup, layout)`` elements.
+        seed, step: of the stochastic rounding.
+    """
+
+    layout: Layout
+    parts: Mapping[str, torch.Tensor]
+    workspace: torch.Tensor
+    seed: int
+    step: int
+
+
+def exchange_group(setup: ExchangeSetup, gradients: Gradients, dense: bool = False) -> bool:
     """Replace every gradient by its mean over the workers.
 
     Args:
-        parts: the gradients by tensor name, each flat.
-        flat: fp32 workspace of ``room(plan, layout)`` elements.
         dense: send everything as fp32, as the rest of a step with a NaN or an infinity is.
 
     Returns:
         Whether the group went dense, or should have: a gradient of any rank is NaN, infinite or too large for a codec.
     """
-    meter, inner = plan.outer.meter, plan.inner
-    packed, kept = flat[: _padded(plan, layout.compressed)], flat[_padded(plan, layout.compressed) :]
-    compressed, others = layout.parts(parts)
+    meter, inner, layout = setup.outer.meter, setup.inner, gradients.layout
+    packed, kept = gradients.workspace.tensor_split([_padded(setup, layout.compressed)])
+    compressed, others = layout.parts(gradients.parts)
     with meter.span("gather", "codec"):
         gather(others, kept)
         if inner is not None:
             gather(compressed, packed)
     if inner is None:
-        done = _between_nodes(plan, layout, compressed, packed, kept, 0, seed, step, dense)
+        sums = _between_nodes(setup, gradients, _Share(compressed, packed, kept, 0), dense)
         with meter.span("scatter", "codec"):
-            scatter(packed, compressed, plan.workers, done.units)
+            scatter(packed, compressed, setup.workers, sums.units)
     else:
-        packed[layout.compressed :].zero_()
-        kept[layout.total - layout.compressed :].zero_()
-        mine, own = (
-            inner.reduce_scatter(whole.new_empty(whole.numel() // inner.world_size), whole, "inner_reduce").wait()
-            for whole in (packed, kept)
-        )
-        start, stop = share(plan, layout)
-        sums = [Part(p, mine[p.start : p.stop]) for p in layout.packed(start, stop)]
-        alone = plan.outer.world_size == 1  # one node: there is nothing to compress between
-        done = _Sums(True)
-        if not alone:
-            done = _between_nodes(plan, layout, sums, mine[: stop - start], own, start, seed, step, dense)
-        scatter(mine, sums, plan.workers, done.units)  # in place
-        for whole, part in ((packed, mine), (kept, own)):
-            inner.all_gather(whole, part, "inner_gather").wait()
-        if alone:
-            done = _Sums(is_finite(packed) and is_finite(kept))
+        sums = _over_nodes(setup, gradients, packed, kept, dense)
         scatter(packed, compressed, 1)
     with meter.span("scatter", "codec"):
-        scatter(kept, others, plan.workers)
-        plan.sample.finish(parts)
-    return dense or not done.finite
+        scatter(kept, others, setup.workers)
+        setup.sample.finish(gradients.parts)
+    return dense or not sums.finite
 
 
-def share(plan: Plan, layout: Layout) -> tuple[int, int]:
+def share(setup: ExchangeSetup, layout: Layout) -> tuple[int, int]:
     """``(start, stop)`` of the compressed elements that this rank sends: all, or those of its place in the node."""
-    if plan.inner is None:
+    if setup.inner is None:
         return 0, layout.compressed
-    size = _padded(plan, layout.compressed) // plan.inner.world_size
-    return min(size * plan.inner.rank, layout.compressed), min(size * (plan.inner.rank + 1), layout.compressed)
+    size = _padded(setup, layout.compressed) // setup.inner.world_size
+    return min(size * setup.inner.rank, layout.compressed), min(size * (setup.inner.rank + 1), layout.compressed)
 
 
-def room(plan: Plan, layout: Layout) -> int:
+def room(setup: ExchangeSetup, layout: Layout) -> int:
     """Elements of the workspace: compressed and dense ones, each in equal shares for the ranks of a node."""
-    return _padded(plan, layout.compressed) + _padded(plan, layout.total - layout.compressed)
+    return _padded(setup, layout.compressed) + _padded(setup, layout.total - layout.compressed)
 
 
-def _padded(plan: Plan, count: int) -> int:
-    if plan.inner is None:
+def _padded(setup: ExchangeSetup, count: int) -> int:
+    if setup.inner is None:
         return count
-    return shard_bounds(count, "sharded", plan.inner.world_size)[0][1] * plan.inner.world_size
+    return shard_bounds(count, "sharded", setup.inner.world_size)[0][1] * setup.inner.world_size
+
+
+class _Share(NamedTuple):
+    """What this rank brings to the exchange between nodes.
+
+    Attributes:
+        parts: gradients of compressed tensors, and where in ``packed`` each goes.
+        packed: becomes their sums.
+        kept: the tensors that stay dense; becomes their sums.
+        start: of ``packed`` among the layout's compressed elements.
+    """
+
+    parts: Sequence[Part]
+    packed: torch.Tensor
+    kept: torch.Tensor
+    start: int
 
 
 class _Sums(NamedTuple):
@@ -136,70 +156,117 @@ class _Sums(NamedTuple):
     units: Sequence[float] = ()
 
 
-def _between_nodes(
-    plan: Plan,
-    layout: Layout,
-    gradients: Sequence[Part],
-    packed: torch.Tensor,
-    kept: torch.Tensor,
-    start: int,
-    seed: int,
-    step: int,
-    dense: bool,
-) -> _Sums:
-    """Put the sums of the gradients, which begin at ``start`` of the layout, into ``packed``; ``kept`` become their sums."""
-    wire, meter = plan.outer, plan.outer.meter
-    terngrad = isinstance(plan.codec, ternary.Ternary)
-    with meter.span("scale", "codec"):
-        moments = [_moments(gradient.float()) for _, gradient in gradients] if terngrad else []
-        fit = not dense and is_finite(kept)
-        fit = fit and all(m.peak <= LARGEST for m in moments)
-        fit = fit and (terngrad or all(_peak(gradient.float()) <= LARGEST for _, gradient in gradients))
-        names = [piece.tensor.name for piece, _ in gradients] if terngrad else []
-        bounds = {n: float(ternary.clip_bound(m, plan.clip)) for n, m in zip(names, moments, strict=True)}
-    # fp32 and bf16 carry NaN and infinity as they are.
-    lossless = isinstance(plan.codec, Fp32 | Bf16) or not layout.compressed
-    unusable, scales = 0.0, dict(bounds)
-    if not lossless:
-        every = [piece.tensor.name for piece in layout.packed(0, layout.compressed)] if terngrad else []
-        numbers = [float(not fit), *(bounds.get(name, 0.0) if fit else 0.0 for name in every)]
-        shared = torch.tensor(numbers, dtype=torch.float32, device=wire.device)
-        unusable, *agreed = plan.world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
-        scales = dict(zip(every, agreed, strict=True))
-    if unusable:
-        gather(gradients, packed)
-        _run(plan, wire, (_dense(packed), False), (_dense(kept), False))
-        return _Sums(False)
+class _Agreement(NamedTuple):
+    """What the ranks know of their gradients together.
 
-    first = layout.first + start
-    key = counter.key(seed, step, wire.rank)
-    units: Sequence[float] = ()
-    with meter.span("prepare", "codec"):
-        if terngrad:
-            limits = [(bounds[piece.tensor.name], scales[piece.tensor.name]) for piece, _ in gradients]
-            plan.sample.take(gradients, moments, limits, key, first, step)
-            units = _normalise(gradients, packed, limits)
-            compressed: Stream = TernaryStream(packed, key, first)
-        elif plan.feedback is not None:
-            owed = plan.feedback.compensate(layout, start, gradients, packed)
-            compressed = CodecStream(plan.codec, packed, key, first, *owed)
-        else:
-            gather(gradients, packed)
-            if plan.guard is not None:
-                plan.guard.watch(plan.codec, gradients, step)
-            compressed = CodecStream(plan.codec, packed, key, first)
-    _run(plan, wire, (compressed, True), (_dense(kept), False))
-    with meter.span("finish", "codec"):
-        return _Sums(not lossless or (is_finite(packed) and is_finite(kept)), units)
+    Attributes:
+        fit: whether the codec has a form for all gradients of all ranks.
+        moments, own, agreed: of each part of this rank: its numbers, what it brought and what was agreed; empty for a codec
+            without agreement.
+    """
+
+    fit: bool
+    moments: Sequence[Moments] = ()
+    own: Sequence[float] = ()
+    agreed: Sequence[float] = ()
+
+
+def _over_nodes(setup: ExchangeSetup, gradients: Gradients, packed: torch.Tensor, kept: torch.Tensor, dense: bool) -> _Sums:
+    """Put the means into ``packed`` and the sums into ``kept``: each rank exchanges its share of the node's sums."""
+    inner, layout = setup.inner, gradients.layout
+    assert inner is not None
+    packed[layout.compressed :].zero_()
+    kept[layout.total - layout.compressed :].zero_()
+    mine, own = (
+        inner.reduce_scatter(whole.new_empty(whole.numel() // inner.world_size), whole, "inner_reduce").wait()
+        for whole in (packed, kept)
+    )
+    start, stop = share(setup, layout)
+    parts = [Part(p, mine[p.start : p.stop]) for p in layout.packed(start, stop)]
+    alone = setup.outer.world_size == 1  # one node: there is nothing to compress between
+    sums = _Sums(True)
+    if not alone:
+        sums = _between_nodes(setup, gradients, _Share(parts, mine[: stop - start], own, start), dense)
+    scatter(mine, parts, setup.workers, sums.units)  # in place
+    for whole, part in ((packed, mine), (kept, own)):
+        inner.all_gather(whole, part, "inner_gather").wait()
+    return _Sums(is_finite(packed) and is_finite(kept)) if alone else sums
+
+
+def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, dense: bool) -> _Sums:
+    """Replace the share by its sums over the nodes."""
+    # fp32 and bf16 carry NaN and infinity as they are.
+    lossless = isinstance(setup.codec, Fp32 | Bf16) or not gradients.layout.compressed
+    agreement = _agree(setup, gradients.layout, share, dense, lossless)
+    if not agreement.fit and not lossless:
+        gather(share.parts, share.packed)
+        _run(setup, (_dense(share.packed), False), (_dense(share.kept), False))
+        return _Sums(False)
+    with setup.outer.meter.span("prepare", "codec"):
+        compressed, units = _compressed(setup, gradients, share, agreement)
+    _run(setup, (compressed, True), (_dense(share.kept), False))
+    with setup.outer.meter.span("finish", "codec"):
+        return _Sums(not lossless or (is_finite(share.packed) and is_finite(share.kept)), units)
+
+
+def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, lossless: bool) -> _Agreement:
+    """Ask the other ranks, unless ``lossless``: is every gradient fit, and what are the largest numbers?"""
+    codec, wire = setup.codec, setup.outer
+    parts = share.parts if codec.agrees else ()
+    with wire.meter.span("scale", "codec"):
+        moments = [_moments(gradient.float()) for _, gradient in parts]
+        own = [codec.prepare(m) for m in moments]
+        peaks = (m.peak for m in moments) if codec.agrees else (_peak(gradient.float()) for _, gradient in share.parts)
+        fit = not dense and is_finite(share.kept) and all(peak <= LARGEST for peak in peaks)
+    if lossless:
+        return _Agreement(fit, moments, own, own)
+    names = [piece.tensor.name for piece, _ in parts]
+    every = [piece.tensor.name for piece in layout.packed(0, layout.compressed)] if codec.agrees else []
+    brought = dict(zip(names, own, strict=True))
+    numbers = [float(not fit), *(brought.get(name, 0.0) for name in every)]
+    shared = torch.tensor(numbers, dtype=torch.float32, device=wire.device)
+    unfit, *largest = setup.world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
+    agreed = dict(zip(every, largest, strict=True))
+    return _Agreement(not unfit, moments, own, [agreed[name] for name in names])
+
+
+def _compressed(
+    setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement
+) -> tuple[Stream, Sequence[float]]:
+    """The gradients on their way, and what 1 stands for in each tensor's sum."""
+    codec, packed, layout = setup.codec, share.packed, gradients.layout
+    first, draws = layout.first + share.start, key(gradients.seed, gradients.step, setup.outer.rank)
+    if codec.agrees:
+        scalings = [codec.finish(*pair) for pair in zip(agreement.own, agreement.agreed, strict=True)]
+        limits = [(scaling.bound, scaling.unit) for scaling in scalings]
+        setup.sample.take(share.parts, agreement.moments, limits, draws, first, gradients.step)
+        _scale(share, scalings)
+        return CodecStream(codec, packed, draws, first), [scaling.unit for scaling in scalings]
+    if setup.feedback is not None:
+        owed = setup.feedback.compensate(layout, share.start, share.parts, packed)
+        return CodecStream(codec, packed, draws, first, *owed), ()
+    gather(share.parts, packed)
+    if setup.guard is not None:
+        setup.guard.watch(codec, share.parts, gradients.step)
+    return CodecStream(codec, packed, draws, first), ()
+
+
+def _scale(share: _Share, scalings: Sequence[Scaling]) -> None:
+    """Gather the gradients, each clipped and multiplied as its scaling says."""
+    for ((_, start, stop), gradient), (bound, factor, _) in zip(share.parts, scalings, strict=True):
+        part = share.packed[start:stop]
+        torch.clamp(gradient.float().to(part.device), -bound, bound, out=part)
+        part.mul_(factor)
 
 
 def _dense(values: torch.Tensor) -> Stream:
-    return CodecStream(Fp32(), values, counter.Key(0, 0), 0)
+    return CodecStream(Fp32(), values, Key(0, 0), 0)
 
 
-def _run(plan: Plan, wire: Wire, *streams: tuple[Stream, bool]) -> None:
-    ways = [(stream, carrier(plan.exchange, coded)) for stream, coded in streams]
-    exchange_streams(ways, wire, CHUNK_ELEMENTS, plan.compress_pull)
+def _run(setup: ExchangeSetup, *streams: tuple[Stream, bool]) -> None:
+    """Exchange the streams, each with whether it is encoded."""
+    carried = [(stream, carrier(setup.exchange, encoded)) for stream, encoded in streams]
+    exchange_streams(carried, setup.outer, CHUNK_ELEMENTS, setup.compress_pull)
 
 
 def is_finite(values: torch.Tensor) -> bool:
@@ -215,22 +282,8 @@ def _peak(values: torch.Tensor) -> float:
     return float(torch.maximum(-low, high))
 
 
-def _moments(values: torch.Tensor) -> ternary.Moments:
+def _moments(values: torch.Tensor) -> Moments:
     if values.device.type == "cpu":
-        return ternary.moments(vector(values))
+        return moments_of(values)
     sigma = values.double().std(correction=0)
-    return ternary.Moments(np.float32(float(sigma)), np.float32(float(values.abs().max())))
-
-
-def _normalise(gradients: Sequence[Part], packed: torch.Tensor, limits: Sequence[tuple[float, float]]) -> Sequence[float]:
-    """Gather the gradients, each tensor clipped at its own bound and divided by the shared scaler: what 1 then stands for.
-
-    The product with the reciprocal is one fp32 rounding; the codec's factor of 2**24 is exact, so its choice is that of
-    ``ternarize`` with the tensor's own scaler.
-    """
-    for ((_, start, stop), gradient), (bound, scale) in zip(gradients, limits, strict=True):
-        part = packed[start:stop]
-        tiny = scale < ternary.TINY_SCALE
-        torch.clamp(gradient.float().to(part.device), -bound, bound, out=part)
-        part.mul_(0.0 if tiny else float(np.float32(1.0) / np.float32(scale)))
-    return [scale for _, scale in limits]
+    return Moments(np.float32(float(sigma)), np.float32(float(values.abs().max())))

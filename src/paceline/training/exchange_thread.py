@@ -6,12 +6,13 @@ import logging
 import queue
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from paceline.training import daemon_threads as daemons
-from paceline.training.collectives import WireError
+from paceline.training.collectives import Wire, WireError
 from paceline.training.liveness import Roll
 
 _log = logging.getLogger("paceline")
@@ -38,16 +39,20 @@ class Background:
 
 
 class Exchanges:
-    """Exchanges in the background, in the order that every rank shares; the first that fails fails all after it."""
+    """Exchanges in the background, in the order that every rank shares; the first that fails fails all after it.
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
-        self._roll = Roll(group)
+    A future always gets its buffer, for DDP makes a RuntimeError of whatever a future raises. What went wrong is raised by
+    ``raise_after_backward``, with its type.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._rank, self._ranks, self._soundness = wire.rank, wire.world_size, wire.soundness
+        self._roll = Roll(wire.group)
         self._failed: Exception | None = None
         self._work = Background(self, "paceline-exchange")
 
     def submit(self, exchange: Job, waiting: Sequence[Waiting]) -> None:
-        """Run ``exchange`` in its turn; the futures then hold their buffers, or raise what went wrong."""
+        """Run ``exchange`` in its turn; the futures then hold their buffers, of any content where it failed."""
         self._work.submit(lambda: self._finish(exchange, waiting))
 
     def _finish(self, exchange: Job, waiting: Sequence[Waiting]) -> None:
@@ -57,24 +62,30 @@ class Exchanges:
             exchange()
         except Exception as error:
             lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
+            self._soundness.sound = False
             self._failed = self._roll.verdict(error) if lost else error
             told = self._failed
             _log.error("rank %d: the exchange failed: %s: %s", self._rank, type(told).__name__, told)
-            for _, future in waiting:
-                future.set_exception(told)  # type: ignore[arg-type]
-            return
         for buffer, future in waiting:
             future.set_result(buffer)
+
+    def check(self) -> None:
+        """Raise what an exchange has raised, again and again: the ranks are no longer in step."""
+        if self._failed is not None:
+            raise self._failed
+
+    def raise_after_backward(self) -> None:
+        """Within a backward pass: ``check`` at its end, behind DDP's own callback, which waits for all futures of the step.
+
+        DDP queues its callback when the hook of the last bucket returns; one that a callback queues comes behind it.
+        """
+        engine: Any = torch.autograd.Variable._execution_engine
+        engine.queue_callback(lambda: engine.queue_callback(self.check))
 
 
 def promise(buffer: torch.Tensor) -> Future:
     """A future that a bucket's buffer will be set in."""
     return torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
-
-
-def result(done: Future) -> torch.Tensor:
-    """The mean, or raise what was set: DDP shows the text of an exception that a callback raises, not of one that was set."""
-    return done.value()
 
 
 def _serve(jobs: queue.SimpleQueue[Job | None]) -> None:

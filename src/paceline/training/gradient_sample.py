@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from paceline import codecs
 from paceline.codecs import counter
-from paceline.codecs.ternary import Moments, Ternary
+from paceline.codecs.moments import Moments
+from paceline.codecs.reference.ternary import Ternary
 from paceline.training.tensor_layout import Part
 
 
@@ -34,8 +36,7 @@ class Sample:
             if piece.tensor.name == self.name:
                 original = gradient.detach().float().cpu().numpy().copy()
                 clipped = original.clip(-bound, bound)
-                codec = Ternary(scale=scale)
-                ternary = codec.decode(codec.encode_with(clipped, key, first + piece.start))
+                ternary = codecs.decode(codecs.encode(Ternary(scale=scale), clipped, key, first + piece.start))
                 self.stages = {"layer": self.name, "step": step, "sigma": float(m.sigma), "scale": scale}
                 self.stages |= {"original": original, "clipped": clipped, "ternary": ternary}
                 self._waiting = True

@@ -13,6 +13,7 @@ from typing import Any
 import torch.distributed as dist
 
 from paceline.training import daemon_threads as daemons
+from paceline.training.errors import LostRank
 
 BEAT_S = 1.0
 PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost
@@ -20,10 +21,6 @@ LINGER_S = 3.0  # how long rank 0 waits for the others to hear of it
 ANSWER_S = 4.0  # the store's answers take no longer, else there is no way to it
 
 _hooks = itertools.count()
-
-
-class LostRank(RuntimeError):
-    """A worker vanished while gradients were exchanged, or its link did."""
 
 
 class Roll:

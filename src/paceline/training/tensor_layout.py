@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -25,15 +25,14 @@ class Tensor:
         return prod(self.shape)
 
 
-def trained(module: nn.Module) -> dict[int, Tensor]:
-    """Every trained tensor of a network, in ``named_parameters()`` order, by the ``id`` of its parameter."""
-    found: dict[int, Tensor] = {}
+def numbered(named: Iterable[tuple[str, nn.Parameter]]) -> dict[int, Tensor]:
+    """Tensors one after the other, by the ``id`` of the parameter."""
+    tensors: dict[int, Tensor] = {}
     offset = 0
-    for name, p in module.named_parameters():
-        if p.requires_grad:
-            found[id(p)] = Tensor(name, tuple(p.shape), offset)
-            offset += p.numel()
-    return found
+    for name, p in named:
+        tensors[id(p)] = Tensor(name, tuple(p.shape), offset)
+        offset += p.numel()
+    return tensors
 
 
 class Piece(NamedTuple):

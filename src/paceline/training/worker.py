@@ -20,7 +20,7 @@ from paceline import models
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.probe import join_group, on_gpus, probe_cluster
-from paceline.prediction import Prediction, predict
+from paceline.prediction import Prediction, Predictor
 from paceline.prediction.noise_scale import batch_efficiency
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
@@ -141,7 +141,7 @@ def _run(job: Job, device: torch.device) -> None:
     prediction: Prediction | None = None
     if rank == 0:
         workload = describe(job, data)
-        prediction = predict(workload, cluster, strategy, calibration)
+        prediction = Predictor(calibration=calibration).step(workload, cluster, strategy)
         RunDir(job.out).write_prediction(job.label, prediction)
         progress.say(f"predicted: {prediction.step_time_s * 1e3:.3g} ms a step; written to {job.out}/prediction.json")
 

@@ -1,4 +1,4 @@
-"""The prediction that is validated: ``predict`` with what the visible rows teach, as from a user's own records."""
+"""The predictor that is validated: corrected by what the visible rows teach, as by a user's own records."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.calibration.constants import MOST_DEVICES, ONE_DEVICE, SEVERAL_DEVICES, Efficiency, efficiency
-from paceline.hardware.cluster import Cluster
-from paceline.prediction import Correction, Observation, Prediction, fit, predict
-from paceline.strategy.strategy import Strategy
+from paceline.prediction import Observation, Predictor, fit
 from paceline.validation.case import Case, HoldOut, Info, Software
 from paceline.validation.score import Estimate
-from paceline.workload.table import Workload
 
 
 class Model:
-    """``predict`` with constants that were fitted without what is held out, corrected by visible rows.
+    """A ``Predictor`` with constants that were fitted without what is held out, corrected by visible rows.
 
     Args:
         visible: the rows that may be seen for a case; the same object for cases that see the same.
@@ -26,15 +23,12 @@ class Model:
 
     def __init__(self, visible: Callable[[Case], Sequence[Case]], info: Info, hold_out: HoldOut) -> None:
         self._visible, self._info, self._hold_out = visible, info, hold_out
-        self._corrections: dict[tuple[int, str, str], tuple[Sequence[Case], Correction | None]] = {}
+        self._predictors: dict[tuple[int, str, str], tuple[Sequence[Case], Predictor]] = {}
 
     def __call__(self, case: Case) -> Estimate:
         """The estimate of each setting, averaged by weight."""
-        without, correction = self.held_out(case), self._correction(case)
-        found = [
-            (one.weight, _predict(case.workload, one.cluster, one.strategy, case.software, without, correction))
-            for one in case.settings
-        ]
+        predictor = self._predictor(case)
+        found = [(one.weight, predictor.step(case.workload, one.cluster, one.strategy)) for one in case.settings]
         return Estimate(
             step_s=sum(w * p.step_time_s for w, p in found),
             low_s=sum(w * p.low_s for w, p in found),
@@ -56,17 +50,15 @@ class Model:
             return ""
         return ONE_DEVICE if case.keys.devices == 1 else SEVERAL_DEVICES
 
-    def _correction(self, case: Case) -> Correction | None:
+    def _predictor(self, case: Case) -> Predictor:
         rows, without = self._visible(case), self.held_out(case)
         key = (id(rows), case.software, without)
-        if key not in self._corrections:
+        if key not in self._predictors:
+            plain = Predictor(constants=_efficiency(case.software, without))
             seen = [_observation(row) for row in rows if len(row.settings) == 1]
-
-            def made(workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
-                return _predict(workload, cluster, strategy, case.software, without)
-
-            self._corrections[key] = (rows, fit(seen, made) if seen else None)  # rows stay alive: no id is used twice
-        return self._corrections[key][1]
+            corrected = replace(plain, correction=fit(seen, plain)) if seen else plain
+            self._predictors[key] = (rows, corrected)  # rows stay alive: no id is used twice
+        return self._predictors[key][1]
 
 
 @cache
@@ -76,17 +68,6 @@ def _efficiency(software: Software, without: str) -> Efficiency:
     if software == "eager":
         typical = replace(typical, launch_s=efficiency("ordinary", without).launch_s)
     return typical
-
-
-def _predict(
-    workload: Workload,
-    cluster: Cluster,
-    strategy: Strategy,
-    software: Software,
-    without: str,
-    correction: Correction | None = None,
-) -> Prediction:
-    return predict(workload, cluster, strategy, correction=correction, efficiency=_efficiency(software, without))
 
 
 def _observation(row: Case) -> Observation:

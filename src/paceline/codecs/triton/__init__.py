@@ -20,7 +20,7 @@ import torch
 from paceline.codecs import container, counter
 from paceline.codecs.codec import ADD, NON_FINITE, SET, Codec
 from paceline.codecs.container import HEADER_BYTES, Header, PayloadError
-from paceline.codecs.triton import blocks, dense, envelope, groups, launch, moments, ternary, topk
+from paceline.codecs.triton import blocks, bursts, dense, headers, launch, moments, ternary, topk
 from paceline.codecs.triton.launch import REFUSED, WRITTEN
 
 name = "triton"
@@ -46,7 +46,7 @@ def serves(codec: Codec) -> bool:
 
 
 def encode(codec: Codec, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int) -> int:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     with _device(x):
         state, room = launch.state(x), launch.aligned(body)
         written = _KERNELS[codec.name].encode(codec, x, room, key, start, state)
@@ -62,21 +62,21 @@ def write(codec: Codec, x: torch.Tensor, out: torch.Tensor, key: counter.Key, st
         The payload's bytes.
 
     Raises:
-        ValueError: as ``codec.Backend.encode``.
+        ValueError: as ``backends.Backend.encode``.
     """
     with _device(x):
         body = out[HEADER_BYTES:]
         state, room = launch.state(x), launch.aligned(body)
         written = _KERNELS[codec.name].encode(codec, x, room, key, start, state)
         head = container.header_bytes(Header(codec.code, x.shape[0], codec.parameters()))
-        envelope.seal(out, head, room, written, state)
+        headers.seal(out, head, room, written, state)
         if room is not body:
             body.copy_(room)
         return HEADER_BYTES + _accepted(codec, written, state)
 
 
 def decode(codec: Codec, body: torch.Tensor, out: torch.Tensor, mode: int) -> None:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     _decode(codec, body, out, mode, None)
 
 
@@ -84,25 +84,25 @@ def read(codec: Codec, head: bytes, sums: tuple[int, int], body: torch.Tensor, o
     """``decode`` of a body that arrived with these 24 header bytes and checksums.
 
     Raises:
-        PayloadError: another checksum (``out`` is unchanged), or as ``codec.Backend.decode``.
+        PayloadError: another checksum (``out`` is unchanged), or as ``backends.Backend.decode``.
     """
     _decode(codec, body, out, mode, (head, sums))
 
 
 def checksum(head: bytes, body: torch.Tensor) -> tuple[int, int]:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     with _device(body):
-        return envelope.checksum(head, body)
+        return headers.checksum(head, body)
 
 
 def peak(x: torch.Tensor) -> float:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     with _device(x):
         return moments.peak(x)
 
 
 def sums(x: torch.Tensor) -> tuple[float, float, float]:
-    """See ``codec.Backend``."""
+    """See ``backends.Backend``."""
     with _device(x):
         return moments.sums(x)
 
@@ -115,7 +115,7 @@ def _decode(
         if room is not body:
             room.copy_(body)
         if expected:
-            envelope.judge(expected[0], room, expected[1], state)
+            headers.judge(expected[0], room, expected[1], state)
         plain = out.is_contiguous() and out.dtype == torch.float32
         target = out if plain else torch.empty(out.shape, dtype=torch.float32, device=out.device)
         _KERNELS[codec.name].decode(codec, room, target, mode if plain else SET, state)
@@ -149,8 +149,8 @@ _KERNELS: Mapping[str, Kernels] = {
     "bf16": Kernels(dense.encode, dense.decode, ""),
     "ternary": Kernels(ternary.encode, ternary.decode),
     "ternary-sum": Kernels(ternary.encode_sum, ternary.decode_sum, "a sum beyond its workers' ternaries"),
-    "inceptionn": Kernels(groups.encode, groups.decode, ""),
-    "inceptionn-scaled": Kernels(groups.encode, groups.decode),
+    "inceptionn": Kernels(bursts.encode, bursts.decode, ""),
+    "inceptionn-scaled": Kernels(bursts.encode, bursts.decode),
     "int8": Kernels(blocks.encode, blocks.decode),
     "int4": Kernels(blocks.encode, blocks.decode),
     "sign": Kernels(blocks.encode_sign, blocks.decode_sign),

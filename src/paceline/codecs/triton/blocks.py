@@ -8,9 +8,9 @@ import triton
 import triton.language as tl
 
 from paceline.codecs import counter
-from paceline.codecs.integer import Int4, Integer
-from paceline.codecs.sign import Sign
-from paceline.codecs.triton.draw import load_plane, put, refuse, store_plane, uniform24
+from paceline.codecs.reference.integer import Int4, Integer
+from paceline.codecs.reference.sign import Sign
+from paceline.codecs.triton.device_functions import load_plane, put, refuse, store_plane, uniform24
 from paceline.codecs.triton.launch import TILE, draws, run, tiles
 
 

@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 
 from paceline.codecs import counter
-from paceline.codecs.dense import Bf16, Fp32
-from paceline.codecs.triton.draw import put
+from paceline.codecs.reference.dense import Bf16, Fp32
+from paceline.codecs.triton.device_functions import put
 from paceline.codecs.triton.launch import TILE, run, tiles
 
 

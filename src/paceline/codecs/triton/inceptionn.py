@@ -28,8 +28,8 @@ def tag_of(magnitude, k):
     """``Inceptionn.tags`` of the bits of magnitudes (int32)."""
     least = 127 - k
     middle = least + (k + 1) // 2
-    some = (magnitude >= least << 23).to(tl.int32) + (magnitude >= middle << 23).to(tl.int32)
-    return some + (magnitude >= 127 << 23).to(tl.int32)
+    reached = (magnitude >= least << 23).to(tl.int32) + (magnitude >= middle << 23).to(tl.int32)
+    return reached + (magnitude >= 127 << 23).to(tl.int32)
 
 
 @triton.jit

@@ -49,7 +49,8 @@ def signed(word: int) -> int:
 
 
 def draws(key: counter.Key, start: int, count: int) -> tuple[int, int, int, int]:
-    """The arguments of ``draw.uniform24``: the key for indices up to the next multiple of 2**32 and behind it, the index.
+    """The arguments of ``device_functions.uniform24``: the key for indices up to the next multiple of 2**32, the one behind it,
+    the index.
 
     Raises:
         ValueError: more than 2**32 elements, which may lie on three sides of such multiples.

@@ -1,4 +1,4 @@
-"""Largest magnitude and the sums behind a standard deviation, in the order that ``ternary.sums`` lays down."""
+"""Largest magnitude and the sums behind a standard deviation, in the order that ``moments.sums`` lays down."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from paceline.codecs.ternary import MOMENTS_BLOCK, MOMENTS_LANES
+from paceline.codecs.moments import BLOCK, LANES
 from paceline.codecs.triton.launch import TILE, run, tiles
 
 _BLOCKS = 8  # of one program: with 16 lanes each, one lane a thread
@@ -49,21 +49,21 @@ def _sums(
     block = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
     at = (block * (ROWS * LANES))[:, None] + tl.arange(0, LANES)[None, :]
     shift = tl.load(x).to(tl.float64)
-    one = tl.zeros((BLOCKS, LANES), tl.float64)
-    two = tl.zeros((BLOCKS, LANES), tl.float64)
+    firsts = tl.zeros((BLOCKS, LANES), tl.float64)
+    seconds = tl.zeros((BLOCKS, LANES), tl.float64)
     for row in range(0, ROWS, UNROLLED):
         for step in tl.static_range(UNROLLED):
             k = at + (row + step) * LANES
             if SHIFTED:
                 d = tl.where(k < n, tl.load(x + k, mask=k < n, other=0.0).to(tl.float64) - shift, 0.0)
-                one += d
-                two += d * d
+                firsts += d
+                seconds += d * d
             else:
-                one += tl.load(x + k, mask=k < n, other=0.0)
-                two += tl.load(y + k, mask=k < n, other=0.0)
+                firsts += tl.load(x + k, mask=k < n, other=0.0)
+                seconds += tl.load(y + k, mask=k < n, other=0.0)
     blocks = tl.cdiv(n, ROWS * LANES)
-    tl.store(first_out + block, _ordered(one, LANES, BLOCKS), mask=block < blocks)
-    tl.store(second_out + block, _ordered(two, LANES, BLOCKS), mask=block < blocks)
+    tl.store(first_out + block, _ordered(firsts, LANES, BLOCKS), mask=block < blocks)
+    tl.store(second_out + block, _ordered(seconds, LANES, BLOCKS), mask=block < blocks)
 
 
 def _peak(x: torch.Tensor) -> torch.Tensor:
@@ -75,34 +75,34 @@ def _peak(x: torch.Tensor) -> torch.Tensor:
 
 
 def peak(x: torch.Tensor) -> float:
-    """See ``codec.Backend``; waits for 4 bytes."""
+    """See ``moments.Statistics``; waits for 4 bytes."""
     return float(np.int32(_peak(x).item()).view(np.float32)) if x.shape[0] else 0.0
 
 
 def sums(x: torch.Tensor) -> tuple[float, float, float]:
-    """See ``codec.Backend``; waits for 24 bytes."""
+    """See ``moments.Statistics``; waits for 24 bytes."""
     n = x.shape[0]
     if n == 0:
         return 0.0, 0.0, 0.0
-    one, two, shifted = x, x, True
+    firsts, seconds, shifted = x, x, True
     while shifted or n > 1:
-        blocks = tiles(n, MOMENTS_BLOCK)
-        made = torch.empty((2, blocks), dtype=torch.float64, device=x.device)
+        blocks = tiles(n, BLOCK)
+        totals = torch.empty((2, blocks), dtype=torch.float64, device=x.device)
         run(
             _sums,
             tiles(blocks, _BLOCKS),
-            one,
-            two,
+            firsts,
+            seconds,
             n,
-            made[0],
-            made[1],
+            totals[0],
+            totals[1],
             SHIFTED=shifted,
-            ROWS=MOMENTS_BLOCK // MOMENTS_LANES,
+            ROWS=BLOCK // LANES,
             UNROLLED=_UNROLLED,
-            LANES=MOMENTS_LANES,
+            LANES=LANES,
             BLOCKS=_BLOCKS,
         )
-        one, two, n, shifted = made[0], made[1], blocks, False
+        firsts, seconds, n, shifted = totals[0], totals[1], blocks, False
     largest = _peak(x).view(torch.float32).double()
-    first, second, magnitude = torch.stack([one[0], two[0], largest]).tolist()
+    first, second, magnitude = torch.stack([firsts[0], seconds[0], largest]).tolist()
     return magnitude, first, second

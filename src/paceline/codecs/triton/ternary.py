@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 
 from paceline.codecs import counter
-from paceline.codecs.ternary import TINY_SCALE, Ternary, TernarySum
-from paceline.codecs.triton.draw import load_plane, put, refuse, store_plane, uniform24
+from paceline.codecs.reference.ternary import TINY_SCALE, Ternary, TernarySum
+from paceline.codecs.triton.device_functions import load_plane, put, refuse, store_plane, uniform24
 from paceline.codecs.triton.launch import TILE, draws, run, tiles
 
 

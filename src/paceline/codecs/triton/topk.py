@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from paceline.codecs import counter
-from paceline.codecs.topk import TopK
+from paceline.codecs.reference.topk import TopK
 from paceline.codecs.triton.launch import GATE, REFUSED
 
 _INFINITY = 0x7F800000

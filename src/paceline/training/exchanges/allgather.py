@@ -12,7 +12,8 @@ def allgather(stream: Stream, start: int, stop: int, wire: Wire) -> Steps[None]:
     with wire.meter.span("encode", "codec"):
         own = stream.encode(start, stop, 1)
     lengths = [stream.length(start, stop, 1) if rank != me else 0 for rank in range(n)]
-    arrived = yield from wire.deliver([own if rank != me else NOTHING for rank in range(n)], lengths, "all_gather")
+    outgoing = [own if rank != me else NOTHING for rank in range(n)]
+    arrived = yield from wire.deliver(outgoing, lengths, [stop - start] * n, "all_gather")
     with wire.meter.span("decode", "codec"):
         for rank in range(n):
             put = stream.add if rank else stream.set

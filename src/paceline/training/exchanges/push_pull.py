@@ -16,12 +16,13 @@ def push_pull(stream: Stream, start: int, stop: int, wire: Wire, exchange: str, 
     n, me = wire.world_size, wire.rank
     bounds = [(start + a, start + b) for a, b in shard_bounds(stop - start, exchange, n)]
     others = [rank for rank in range(n) if rank != me]
-    mine = bounds[me]
+    mine, sizes = bounds[me], [stop - start for start, stop in bounds]
 
     with wire.meter.span("encode", "codec"):
         pushes = [stream.encode(*bounds[rank], 1) if rank != me else NOTHING for rank in range(n)]
         stream.settle(*mine)
-    arrived = yield from wire.deliver(pushes, [stream.length(*mine, 1) if rank != me else 0 for rank in range(n)], "push")
+    lengths = [stream.length(*mine, 1) if rank != me else 0 for rank in range(n)]
+    arrived = yield from wire.deliver(pushes, lengths, [sizes[me]] * n, "push")
 
     with wire.meter.span("reduce", "codec"):
         for rank in others:
@@ -29,7 +30,7 @@ def push_pull(stream: Stream, start: int, stop: int, wire: Wire, exchange: str, 
         own = stream.encode(*mine, n, not compress_pull)
     pulls = [own if rank != me else NOTHING for rank in range(n)]
     lengths = [stream.length(*bounds[rank], n, not compress_pull) if rank != me else 0 for rank in range(n)]
-    arrived = yield from wire.deliver(pulls, lengths, "pull")
+    arrived = yield from wire.deliver(pulls, lengths, sizes, "pull")
 
     with wire.meter.span("decode", "codec"):
         stream.set(own, *mine)

@@ -20,7 +20,8 @@ def ring(stream: Stream, start: int, stop: int, wire: Wire) -> Steps[None]:
         with wire.meter.span("encode", "codec"):
             message = stream.encode(*out, hop)
             stream.settle(*into)
-        arrived = yield from wire.pass_on(message, stream.length(*into, hop), "reduce_scatter")
+        elements = into[1] - into[0]
+        arrived = yield from wire.pass_on(message, stream.length(*into, hop), elements, "reduce_scatter")
         with wire.meter.span("reduce", "codec"):
             stream.add(arrived, *into)
 
@@ -31,6 +32,6 @@ def ring(stream: Stream, start: int, stop: int, wire: Wire) -> Steps[None]:
         stream.set(message, *finished)
     for hop in range(1, n):
         into = blocks[(me + 1 - hop) % n]
-        message = yield from wire.pass_on(message, stream.length(*into, n), "all_gather")
+        message = yield from wire.pass_on(message, stream.length(*into, n), into[1] - into[0], "all_gather")
         with wire.meter.span("decode", "codec"):
             stream.set(message, *into)

@@ -10,74 +10,88 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.strategy import FP32
+from paceline.strategy import FP32, GradientExchange
 from paceline.training.auto import Auto
 from paceline.training.bucketing import Groups
 from paceline.training.collectives import WireError
-from paceline.training.exchange_group import Plan, exchange_group, is_finite, room, share
-from paceline.training.exchange_thread import Future, promise, result
+from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, is_finite, room, share
+from paceline.training.exchange_setup import make_setup
+from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import begin_allreduce
-from paceline.training.hooks.base import Attached, finish_queued
-from paceline.training.hooks.state import State, check_same_way, check_tensors, own_state, well_formed
-from paceline.training.liveness import LostRank
+from paceline.training.hooks.base import HookBase, StepEnd, finish_queued, step_end
+from paceline.training.hooks.state import (
+    State,
+    check_same_exchange,
+    check_tensors,
+    exchange_of,
+    own_state,
+    settings,
+    well_formed,
+    with_every_residual,
+)
 from paceline.training.noise_scale import NoiseMeter
 from paceline.training.tensor_layout import Layout, Tensor
-from paceline.training.ways import Way, make_plan
 
 _log = logging.getLogger("paceline")
 
 
-class Hook(Attached):
+class Hook(HookBase):
     """Groups of buckets through a codec and an exchange, or bucket for bucket where nothing is compressed."""
 
     def __init__(
         self,
         model: DistributedDataParallel,
-        way: Way,
+        gradient_exchange: GradientExchange,
+        tensors: Mapping[int, Tensor],
         *,
         seed: int,
         check_every: int,
         timeout_s: float,
         scaler: Any = None,
-        auto: Auto | None = None,
+        candidates: Sequence[GradientExchange] = (),
         noise_scale: bool = False,
     ) -> None:
-        super().__init__(model, way, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler)
+        super().__init__(
+            model, gradient_exchange, tensors, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler
+        )
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._flat = torch.empty(0)
         self._groups = Groups(model, self._named, fused=True)
-        self._owed: dict[str, torch.Tensor] = {}  # residuals that a way without feedback has yet to send
+        self._owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback has yet to send
         self.noise = NoiseMeter(self.wire) if noise_scale else None
-        self._auto = auto
-        self._adopts = auto is not None
-        self._plan: Plan | None = None
-        self.use(way)
+        self._auto = self._chooser(candidates) if candidates else None
+        self._adopts = self._auto is not None
+        self._setup: ExchangeSetup | None = None
+        self.use(gradient_exchange)
 
-    def use(self, way: Way) -> None:
-        """Send gradients this way from the next backward pass on; on every rank alike. Residuals go along, momentum does not.
+    def _chooser(self, candidates: Sequence[GradientExchange]) -> Auto:
+        return Auto(candidates, self.wire, sum(t.elements for t in self.tensors))
+
+    def use(self, gradient_exchange: GradientExchange) -> None:
+        """Send gradients so from the next backward pass on; on every rank alike. Residuals go along, momentum does not.
 
         Raises:
             UserError: an exchange that does not fit the number of ranks.
         """
-        before = self._plan.feedback if self._plan else None
-        self.way = way
-        self.dense = dict(way.compression.dense(self.tensors))
-        self._plan = make_plan(way, self.wire, self.sample)
+        before = self._setup.feedback if self._setup else None
+        self.gradient_exchange = gradient_exchange
+        self.dense = dict(gradient_exchange.description.dense(self.tensors))
+        self._setup = make_setup(gradient_exchange, self.wire, self.sample)
         self._layouts.clear()
         if before is not None:
             self._owe(before.residual.state())
 
     def _owe(self, residual: Mapping[str, torch.Tensor]) -> None:
         """Whatever sends the next gradients sends these too."""
-        if self._plan is not None and self._plan.feedback is not None:
-            self._plan.feedback.residual.load(residual)
+        if self._setup is not None and self._setup.feedback is not None:
+            self._setup.feedback.residual.load(residual)
         else:
             self._owed = dict(residual)
 
     def __str__(self) -> str:
         kept = "".join(f"\n  {name}: {reason}" for name, reason in self.dense.items())
-        rule = self.way.compression.rule or "every tensor alike"
-        return f"{self.way.compression.title} over {self.way.exchange}; {rule}{kept}"
+        described = self.gradient_exchange.description
+        return f"{described.title} over {self.gradient_exchange.exchange}; {described.rule or 'every tensor alike'}{kept}"
 
     def submit(self, bucket: Any) -> Future:
         """Exchange one ``GradBucket`` in the background; the future holds its mean over the workers."""
@@ -87,40 +101,48 @@ class Hook(Attached):
         self.meter.bucket_ready()
         if self.noise is not None:
             self.noise.local(buffer)
-        if last and self._auto is not None:
-            self._auto.backward_ended()
-        if self._plan is None:
+        end = step_end(last)
+        if self._setup is None:
             parts = self._groups.of(bucket)
-            begun = self._begin(parts, buffer) if self.way.compression.format == FP32 else None
-            self._work.submit(lambda: self._run(parts, last, buffer, begun), [(buffer, future)])
+            used = self._take_used(parts)
+            dense = self.gradient_exchange.description.format == FP32
+            begun = self._begin(parts, used, buffer) if dense else None
+            self._work.submit(lambda: self._run(parts, used, end, buffer, begun), [(buffer, future)])
         else:
             for group in self._groups.add(bucket, future):
-                self._work.submit(partial(self._run, group.parts, group.last), group.finished)
-        return future.then(result)
+                used = self._take_used(group.parts)
+                self._work.submit(partial(self._run, group.parts, used, end if group.last else None), group.finished)
+        return self._to_ddp(future, last)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
-        """Replace ``gradient`` (all trained elements, flat) by its mean over the workers; for measuring."""
+        """Replace ``gradient`` (all exchanged elements, flat) by its mean over the workers; for measuring."""
         done = promise(gradient)
         parts = dict(zip((t.name for t in self.tensors), gradient.split([t.elements for t in self.tensors]), strict=True))
-        self._work.submit(lambda: self._run(parts, False, gradient), [(gradient, done)])
+        self._work.submit(lambda: self._run(parts, set(parts), None, gradient), [(gradient, done)])
         done.wait()
+        self._work.check()
 
     def state_dict(self) -> State:
-        """What resuming needs of this rank: position and seed of the draws, residuals, momentum. Keep every rank's."""
-        feedback = self._plan.feedback if self._plan else None
+        """What resuming needs of this rank: position and seed of the draws, residuals, momentum. Keep every rank's.
+
+        Its keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into that of a fresh hook.
+        """
+        feedback = self._setup.feedback if self._setup else None
         owed = {name: values.cpu().clone() for name, values in self._owed.items()}
-        way = self.way if self._auto is None else self._auto.ways[0]  # what is on trial may not stay
+        # What is on trial may not stay.
+        exchange = self.gradient_exchange if self._auto is None else self._auto.exchanges[0]
+        kept = feedback.state() if feedback else {"residual": owed, "velocity": {}}
         return {
             "step": self.step,
             "seed": self.seed,
             "nonfinite_steps": self.meter.nonfinite_steps,
-            "compression": way.compression.name,
-            "way": way.settings(),
+            "compression": exchange.compression,
+            "gradient_exchange": settings(exchange),
             "measuring": self._auto is not None,
             "workers": self.wire.world_size,
             "rank": self.wire.rank,
             "factor": self._factor,
-            "feedback": feedback.state() if feedback else {"residual": owed, "velocity": {}},
+            "feedback": with_every_residual(kept, exchange, self.tensors),
         }
 
     def load_state_dict(self, state: State | Sequence[State]) -> None:
@@ -131,62 +153,62 @@ class Hook(Attached):
                 bit; from another number the residuals' sum over the workers is kept. ``allreduce`` goes on as DDP itself
                 does: the engine adds in an order that its first buckets change by a rounding.
 
-        Under ``auto`` the way is the state's, and nothing is measured again if it was chosen by then; all ranks must load, as
-        nodes may need groups.
+        Under ``auto`` the exchange is the state's, and nothing is measured again if it was chosen by then; all ranks must
+        load, as nodes may need groups.
 
         Raises:
             UserError: not a state, one of another compression, exchange, option or tensor, of other ranks, or not of all.
         """
         states = well_formed(state)
-        first, way = states[0], self.way
+        first, exchange = states[0], self.gradient_exchange
         if self._adopts and first["compression"] != "powersgd":
-            way = Way.of(first["way"])
-        check_same_way(first, way)
-        own = own_state(states, way, self.wire.world_size, self.wire.rank)
-        check_tensors(own, self.tensors)
-        if way.settings() != self.way.settings():
-            self.use(way)
+            exchange = exchange_of(first)
+        check_same_exchange(first, exchange)
+        own = own_state(states, exchange, self.wire.world_size, self.wire.rank)
+        check_tensors(own, exchange, self.tensors)
+        if settings(exchange) != settings(self.gradient_exchange):
+            self.use(exchange)
         if self._auto is not None:
-            self._auto = Auto(self._auto.ways) if own["measuring"] else None
+            self._auto = self._chooser(self._auto.exchanges) if own["measuring"] else None
         self._owed = {}
         self.step, self.seed, self._factor = own["step"], own["seed"], own["factor"]
         self.meter.nonfinite_steps = own["nonfinite_steps"]
-        feedback = self._plan.feedback if self._plan else None
+        feedback = self._setup.feedback if self._setup else None
         if feedback is None:
             self._owe(own["feedback"]["residual"])
             return
         feedback.load(own["feedback"])
-        if self._plan is not None and self._plan.inner is not None and own["workers"] != self.wire.world_size:
-            device = self._plan.device(self.wire.device)
+        if self._setup is not None and self._setup.inner is not None and own["workers"] != self.wire.world_size:
+            device = self._setup.device(self.wire.device)
             for members in self._groups.members:
                 layout = self._layout(members)
-                feedback.keep(layout, *share(self._plan, layout), self._plan.inner.world_size, device)
+                feedback.keep(layout, *share(self._setup, layout), self._setup.inner.world_size, device)
 
-    def _begin(self, parts: Mapping[str, torch.Tensor], whole: torch.Tensor) -> Callable[[], None]:
+    def _begin(self, parts: Mapping[str, torch.Tensor], used: set[str], whole: torch.Tensor) -> Callable[[], None]:
         """Start a bucket's all-reduce. On the caller's thread where there is no codec: several are then under way, as in DDP.
 
         All ranks begin them in DDP's order, and none while the exchange thread has collectives of its own, which come after
         a step's last bucket and before its future. An error is for the exchange thread, which names the lost rank.
         """
         try:
-            self._pay(parts)
-            return begin_allreduce(whole, self.way.compression.format, self.wire)
+            self._pay(parts, self._unused(parts, used) if self._owed else set())
+            return begin_allreduce(whole, self.gradient_exchange.description.format, self.wire)
         except WireError as error:
             return partial(_fail, error)
 
     def _run(
         self,
         parts: Mapping[str, torch.Tensor],
-        last: bool,
+        used: set[str],
+        end: StepEnd | None,
         whole: torch.Tensor | None = None,
         begun: Callable[[], None] | None = None,
     ) -> None:
         """Exchange gradients, flat and by name, and end the step; ``whole`` is the buffer that they fill."""
-        if self._plan is not None:
-            self._pay(parts)
-            self._exchange(self._plan, parts)
+        if self._setup is not None:
+            self._exchange(self._setup, parts, used)
         elif whole is not None:
-            (begun or self._begin(parts, whole))()
+            (begun or self._begin(parts, used, whole))()
             if not self._adopts:  # under auto a dense run pays no pass over memory for a count
                 with self.meter.span("scatter", "codec"):
                     self._nonfinite |= not is_finite(whole)
@@ -196,16 +218,32 @@ class Hook(Attached):
             for part in (whole,) if whole is not None else parts.values():
                 self.noise.mean(part)
         finish_queued(next(iter(parts.values())))
-        if last:
-            self._end_step()
+        if end is not None:
+            self._end_step(end)
 
-    def _exchange(self, plan: Plan, parts: Mapping[str, torch.Tensor]) -> None:
+    def _exchange(self, setup: ExchangeSetup, parts: Mapping[str, torch.Tensor], used: set[str]) -> None:
+        """Tensors that no rank has used keep their gradients and residuals: DDP would discard what is delivered."""
         self._follow_scaler()
+        unused = self._unused(parts, used) if setup.feedback is not None or self._owed else set()
+        self._pay(parts, unused)
         layout = self._layout([t for t in self.tensors if t.name in parts])
-        wanted, device = room(plan, layout), plan.device(next(iter(parts.values())).device)
+        here = next(iter(parts.values())).device
+        wanted, device = room(setup, layout), setup.device(here)
         if self._flat.numel() < wanted or self._flat.device != device:
             self._flat = torch.empty(wanted, device=device)
-        self._nonfinite |= exchange_group(plan, layout, parts, self._flat[:wanted], self.seed, self.step, self._nonfinite)
+        discarded = {name: torch.zeros(parts[name].numel(), device=here) for name in unused}
+        gradients = Gradients(
+            layout=layout,
+            parts={**parts, **discarded},
+            workspace=self._flat[:wanted],
+            seed=self.seed,
+            step=self.step,
+        )
+        self._nonfinite |= exchange_group(setup, gradients, self._nonfinite)
+        if setup.feedback is not None and discarded:
+            ranks = setup.workers // setup.outer.world_size  # that share one residual of an element
+            sums = {name: mean * ranks for name, mean in discarded.items()}
+            setup.feedback.take_back(layout, *share(setup, layout), sums, device)
 
     def _layout(self, tensors: Sequence[Tensor]) -> Layout:
         names = tuple(sorted(t.name for t in tensors))
@@ -213,25 +251,32 @@ class Hook(Attached):
             self._layouts[names] = Layout(tensors, self.dense)
         return self._layouts[names]
 
-    def _pay(self, parts: Mapping[str, torch.Tensor]) -> None:
+    def _pay(self, parts: Mapping[str, torch.Tensor], unused: set[str]) -> None:
         if self._owed:
             self._follow_scaler()
-        for name in self._owed.keys() & parts.keys():
+        for name in (self._owed.keys() & parts.keys()) - unused:
             parts[name].add_(self._owed.pop(name).to(parts[name]))
 
     def _rescale(self, ratio: float) -> None:
-        if self._plan is not None and self._plan.feedback is not None:
-            self._plan.feedback.residual.scale(ratio)
-            self._plan.feedback.velocity.scale(ratio)
+        if self._setup is not None and self._setup.feedback is not None:
+            self._setup.feedback.residual.scale(ratio)
+            self._setup.feedback.velocity.scale(ratio)
         for values in self._owed.values():
             values.mul_(ratio)
 
-    def _end_step(self) -> None:
+    def _end_step(self, end: StepEnd) -> None:
         if self.noise is not None:
             self.noise.end_step(not self._nonfinite, self._factor)
-        super()._end_step()
-        if self._auto is not None and self._auto.decided(self):
+        super()._end_step(end)
+        decision = self._auto.end_step(end.backward_end_s) if self._auto is not None else None
+        if decision is None:
+            return
+        if decision.exchange != self.gradient_exchange:
+            self.use(decision.exchange)
+        if decision.reason:
             self._auto = None
+            if self.wire.rank == 0:
+                _log.warning("auto: %s", decision.reason)
 
 
 def _fail(error: Exception) -> None:
@@ -241,6 +286,3 @@ def _fail(error: Exception) -> None:
 def paceline_hook(state, bucket):  # type: ignore[no-untyped-def]
     """What DDP calls; it reads annotations of the signature and accepts none that are strings."""
     return state.submit(bucket)
-
-
-__all__ = ["Hook", "LostRank", "paceline_hook"]

@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
-from paceline.strategy import ring_bytes
+from paceline.strategy import GradientExchange, ring_bytes
 from paceline.strategy.compression import low_rank_factors
 from paceline.strategy.formats import FP32
 from paceline.training.bucketing import Group, Groups
 from paceline.training.collectives import collective
-from paceline.training.exchange_group import is_finite
-from paceline.training.exchange_thread import Future, promise, result
+from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import allreduce
-from paceline.training.hooks.base import Attached
-from paceline.training.hooks.state import well_formed
-from paceline.training.ways import Way
-
-_log = logging.getLogger("paceline")
+from paceline.training.hooks.base import HookBase, StepEnd, step_end
+from paceline.training.hooks.state import settings, well_formed
+from paceline.training.tensor_layout import Tensor
 
 _NOTHING = 1e-30  # added to a column's norm: changes no other than that of zeros, which then is no divisor of zero
 _SEED = 1e-15  # of a direction: vanishes beside any gradient's, and its square is no zero in fp32
 START = 2  # the first step that compresses; PyTorch's hook takes no less with error feedback
+LARGEST = 2.0**40
+"""Magnitude of a gradient at most: a factor's squared norm, of up to 2^40 elements, is then finite in fp32 (2^128)."""
+_MEMORIES = ("error_dict", "p_memory_dict", "q_memory_dict")
 
 
-class PowerSGD(Attached):
+class PowerSGD(HookBase):
     """Stands where ``Hook`` stands for the other compressions."""
 
     def __init__(
-        self, model: DistributedDataParallel, way: Way, *, seed: int, check_every: int, timeout_s: float, scaler: Any = None
+        self,
+        model: DistributedDataParallel,
+        gradient_exchange: GradientExchange,
+        tensors: Mapping[int, Tensor],
+        *,
+        seed: int,
+        check_every: int,
+        timeout_s: float,
+        scaler: Any = None,
     ) -> None:
-        super().__init__(model, way, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler)
-        self.rank = int(way.compression.option("rank"))
+        super().__init__(
+            model, gradient_exchange, tensors, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler
+        )
+        self.rank = int(gradient_exchange.description.option("rank"))
         self._groups = Groups(model, self._named, fused=False)
         self._flat: dict[int, torch.Tensor] = {}
         self.state = powerSGD_hook.PowerSGDState(
@@ -51,7 +61,8 @@ class PowerSGD(Attached):
         )
 
     def __str__(self) -> str:
-        return f"{self.way.compression.title}, rank {self.rank}" + "".join(f"\n  {n}: {why}" for n, why in self.dense.items())
+        title = self.gradient_exchange.description.title
+        return f"{title}, rank {self.rank}" + "".join(f"\n  {n}: {why}" for n, why in self.dense.items())
 
     def submit(self, bucket: Any) -> Future:
         """PyTorch's hook, counted: two factors of each matrix, and the other tensors as they are.
@@ -59,37 +70,66 @@ class PowerSGD(Attached):
         It issues its second collective where its first has ended, in no fixed order among buckets, which gloo answers with a
         hang. So buckets go one after another, on a thread and a group of their own.
         """
+        last = bucket.is_last()
         future = promise(bucket.buffer())
         self.meter.bucket_ready()
+        end = step_end(last)
         for group in self._groups.add(bucket, future):
-            self._work.submit(partial(self._exchange, group), group.finished)
-        return future.then(result)
+            used = self._take_used(group.parts)
+            self._work.submit(partial(self._run, group, used, end if group.last else None), group.finished)
+        return self._to_ddp(future, last)
 
-    def _exchange(self, group: Group) -> None:
-        """A NaN or an infinity would stay in the residuals and the factors: such a group passes PyTorch's hook by."""
+    def exchange_now(self, gradient: torch.Tensor) -> None:
+        """Replace ``gradient`` (all exchanged elements, flat) by its mean over the workers; for measuring.
+
+        It is an iteration of PyTorch's hook, which compresses from its third one on, and no step.
+        """
+        parts = dict(zip((t.name for t in self.tensors), gradient.split([t.elements for t in self.tensors]), strict=True))
+        last, done = len(self._groups.members) - 1, promise(gradient)
+        groups = [
+            Group(index, members, {t.name: parts[t.name] for t in members}, (), index == last)
+            for index, members in enumerate(self._groups.members)
+        ]
+        for group in groups:
+            waiting = [(gradient, done)] if group.last else []
+            self._work.submit(partial(self._run, group, set(group.parts), None), waiting)
+        done.wait()
+        self._work.check()
+
+    def _run(self, group: Group, used: set[str], end: StepEnd | None) -> None:
+        """Exchange a group, and end the step.
+
+        A NaN or an infinity would stay in the residuals and the factors: such a group passes PyTorch's hook by. Tensors that
+        no rank has used keep their gradients and residuals: DDP would discard what is delivered.
+        """
         self._follow_scaler()
-        parts = list(group.parts.values())
-        if group.index not in self._flat:
-            kinds = {part.dtype for part in parts}
-            kind = kinds.pop() if len(kinds) == 1 else torch.float32
-            self._flat[group.index] = torch.empty(sum(t.elements for t in group.tensors), dtype=kind, device=self.wire.device)
-        flat = self._flat[group.index]
+        unused = self._unused(group.parts, used)
+        flat = self._buffer(group)
         places = flat.split([t.elements for t in group.tensors])
-        for place, part in zip(places, parts, strict=True):
-            place.copy_(part)
+        for tensor, place in zip(group.tensors, places, strict=True):
+            place.zero_() if tensor.name in unused else place.copy_(group.parts[tensor.name])
         bucket = _Bucket(group, flat, places)
         if not self._nonfinite:
-            flag = torch.tensor([float(not is_finite(flat))], device=self.wire.device)
+            flag = torch.tensor([float(not _is_fit(flat))], device=self.wire.device)
             self._nonfinite = bool(self.wire.all_reduce(flag, dist.ReduceOp.MAX, "scales").wait())
         if self._nonfinite:
             allreduce(flat, FP32, self.wire)
             self.state.maybe_increase_iter(bucket)
         else:
             self._low_rank(group, bucket, flat)
-        for place, part in zip(places, parts, strict=True):
-            part.copy_(place)
-        if group.last:
-            self._end_step()
+            self._take_back(group, unused, flat)
+        for tensor, place in zip(group.tensors, places, strict=True):
+            if tensor.name not in unused:
+                group.parts[tensor.name].copy_(place)
+        if end is not None:
+            self._end_step(end)
+
+    def _buffer(self, group: Group) -> torch.Tensor:
+        if group.index not in self._flat:
+            kinds = {part.dtype for part in group.parts.values()}
+            kind = kinds.pop() if len(kinds) == 1 else torch.float32
+            self._flat[group.index] = torch.empty(sum(t.elements for t in group.tensors), dtype=kind, device=self.wire.device)
+        return self._flat[group.index]
 
     def _low_rank(self, group: Group, bucket: _Bucket, flat: torch.Tensor) -> None:
         start, elements = self.meter.now(), 0
@@ -104,6 +144,16 @@ class PowerSGD(Attached):
         flat.copy_(value if isinstance(value, torch.Tensor) else value[0])
         self.meter.add("powersgd", "network", start)
 
+    def _take_back(self, group: Group, unused: set[str], flat: torch.Tensor) -> None:
+        """Owe again what was delivered of tensors that no rank has used: each rank an equal share of the sum."""
+        error = self.state.error_dict.get(group.index)
+        if error is None:
+            return
+        sizes = [t.elements for t in group.tensors]
+        for tensor, owed, mean in zip(group.tensors, error.split(sizes), flat.split(sizes), strict=True):
+            if tensor.name in unused:
+                owed.add_(mean)
+
     def _rescale(self, ratio: float) -> None:
         """The factors need no scaling: they are made orthogonal anew."""
         for error in self.state.error_dict.values():
@@ -116,14 +166,15 @@ class PowerSGD(Attached):
             noise = torch.randn(q.shape, generator=torch.Generator().manual_seed(self.step)).mul_(_SEED)
             q.copy_(torch.where(q == 0, noise.to(q), q))
 
-    def exchange_now(self, gradient: torch.Tensor) -> None:
-        """Not here: PyTorch's hook works on a ``GradBucket`` alone. Raises UserError."""
-        raise UserError("powersgd cannot exchange a bare gradient", "measure a whole step")
-
     def state_dict(self) -> dict[str, Any]:
-        """Residuals, factors and position of this rank; PyTorch's hook keeps them by bucket."""
-        kept = {name: dict(getattr(self.state, name)) for name in ("error_dict", "p_memory_dict", "q_memory_dict")}
-        copied = {name: {i: t.detach().cpu().clone() for i, t in values.items()} for name, values in kept.items()}
+        """Residuals, factors and position of this rank; PyTorch's hook keeps them by bucket.
+
+        Its keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into that of a fresh hook.
+        """
+        memories = {name: self._empty(name) | getattr(self.state, name) for name in _MEMORIES}
+        copied = {name: {i: t.detach().cpu().clone() for i, t in values.items()} for name, values in memories.items()}
+        draws = self.state.rng.get_state(legacy=False)
+        key = torch.from_numpy(draws["state"]["key"].astype(np.int64))  # torch.load takes no array by default
         return {
             "low_rank": self.rank,
             "groups": self._cut(),
@@ -131,16 +182,26 @@ class PowerSGD(Attached):
             "iter": self.state.iter,
             "seed": self.seed,
             "compression": "powersgd",
+            "gradient_exchange": settings(self.gradient_exchange),
             "workers": self.wire.world_size,
             "nonfinite_steps": self.meter.nonfinite_steps,
             "rank": self.meter.rank,
             "factor": self._factor,
-            "rng": self.state.rng.get_state(legacy=False),
+            "rng": {**draws, "state": {"key": key, "pos": int(draws["state"]["pos"])}},
             **copied,
         }
 
     def _cut(self) -> list[list[str]]:
         return [[f"{t.name} {list(t.shape)}" for t in members] for members in self._groups.members]
+
+    def _empty(self, name: str) -> dict[int, torch.Tensor]:
+        """A memory as long as PyTorch's hook makes it, of zeros, which stand for none."""
+        empty = {}
+        for index, members in enumerate(self._groups.members):
+            factors = [low_rank_factors(t.shape, self.rank) or (0, 0) for t in members]
+            sizes = sum(t.elements for t in members), sum(p for p, _ in factors), sum(q for _, q in factors)
+            empty[index] = torch.zeros(sizes[_MEMORIES.index(name)])
+        return empty
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on where ``state_dict`` was taken; arguments and errors as ``Hook.load_state_dict``.
@@ -149,10 +210,10 @@ class PowerSGD(Attached):
         """
         states = well_formed(state)
         for one in states:
-            found = (one["compression"], one.get("low_rank"), one.get("groups"))
-            if found != ("powersgd", self.rank, self._cut()):
+            given = (one["compression"], one.get("low_rank"), one.get("groups"))
+            if given != ("powersgd", self.rank, self._cut()):
                 raise UserError(
-                    f"the state is of {found[0]}, rank {found[1]}, or of another model; here powersgd, rank {self.rank}",
+                    f"the state is of {given[0]}, rank {given[1]}, or of another model; here powersgd, rank {self.rank}",
                     "attach the same compression to the same model, with the same bucket_cap_mb",
                 )
         by_rank = {one["rank"]: one for one in states}
@@ -163,11 +224,21 @@ class PowerSGD(Attached):
                 raise UserError(f"the states of {sorted(by_rank)} are not of all {before} ranks", "give those of every rank")
             total = {i: sum(one["error_dict"][i].double() for one in states) for i in by_rank[0]["error_dict"]}
             own = {**by_rank[0], "error_dict": {i: (t / self.wire.world_size).float() for i, t in total.items()}}
-        for name in ("error_dict", "p_memory_dict", "q_memory_dict"):
-            setattr(self.state, name, {i: t.to(self.wire.device).clone() for i, t in own[name].items()})
+        for name in _MEMORIES:
+            kept = {i: t.to(self.wire.device).clone() for i, t in own[name].items() if bool(t.any())}
+            setattr(self.state, name, kept)
         self.state.iter, self.step, self.seed = own["iter"], own["step"], own["seed"]
         self.meter.nonfinite_steps, self._factor = own["nonfinite_steps"], own.get("factor", 1.0)
-        self.state.rng.set_state(own["rng"])
+        key = np.asarray(own["rng"]["state"]["key"]).astype(np.uint32)
+        self.state.rng.set_state({**own["rng"], "state": {**own["rng"]["state"], "key": key}})
+
+
+def _is_fit(values: torch.Tensor) -> bool:
+    """Whether no element is NaN, infinite or too large."""
+    if not values.numel():
+        return True
+    low, high = torch.aminmax(values)
+    return float(-low) <= LARGEST and float(high) <= LARGEST  # never of NaN
 
 
 class _Bucket:

@@ -1,4 +1,4 @@
-"""The states of hooks: whether they fit, and what one rank goes on with."""
+"""The states of hooks: what they say of a gradient exchange, whether they fit, and what one rank goes on with."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from paceline.errors import UserError
+from paceline.strategy import GradientExchange
 from paceline.training.error_feedback import divided
 from paceline.training.tensor_layout import Tensor
-from paceline.training.ways import Way
 
 State = dict[str, Any]
 
@@ -18,7 +18,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "step": int,
     "seed": int,
     "nonfinite_steps": int,
-    "way": Mapping,
+    "gradient_exchange": Mapping,
     "measuring": bool,
     "workers": int,
     "rank": int,
@@ -34,6 +34,7 @@ def well_formed(state: object) -> list[State]:
         UserError: they are not what ``Hook.state_dict`` returned, or not of one run.
     """
     states: list[Any] = [state] if isinstance(state, Mapping) or not isinstance(state, Sequence) else list(state)
+    states = [{**one, "gradient_exchange": one["way"]} if _is_earlier(one) else one for one in states]
     if not states:
         raise UserError("the state is of nothing: an empty list was given", "give what state_dict() returned")
     for one in states:
@@ -47,25 +48,38 @@ def well_formed(state: object) -> list[State]:
             wrong = ["feedback"]
         if wrong:
             raise UserError(f"the state is damaged: {', '.join(wrong)} missing or wrong", "give what state_dict() returned")
-    if len({(one["compression"], repr(one.get("way"))) for one in states}) > 1:
+    if len({(one["compression"], repr(one.get("gradient_exchange"))) for one in states}) > 1:
         found = ", ".join(sorted({one["compression"] for one in states}))
         raise UserError(f"the states are of several runs ({found})", "give those of one checkpoint")
     return states
 
 
-def check_same_way(state: State, way: Way) -> None:
-    """Raises UserError where the state is not of ``way``, naming what differs."""
-    found, name = state["compression"], way.compression.name
-    if found != name:
-        raise UserError(f"the state is of {found}, the model sends {name}", "attach the same compression")
-    before, now = dict(state["way"]), way.settings()
+def settings(exchange: GradientExchange) -> dict[str, Any]:
+    """Every choice of it as plain values, options that have their default too: equal where two exchange alike."""
+    return {**exchange.to_json(), "options": dict(exchange.description.option_values)}
+
+
+def exchange_of(state: State) -> GradientExchange:
+    """The gradient exchange that a state is of. Raises UserError for what is missing or illegal."""
+    try:
+        return GradientExchange.from_json(state["gradient_exchange"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"the state's gradient exchange is damaged: {error}", "give what state_dict() returned") from error
+
+
+def check_same_exchange(state: State, exchange: GradientExchange) -> None:
+    """Raises UserError where the state is not of ``exchange``, naming what differs."""
+    stated, name = state["compression"], exchange.compression
+    if stated != name:
+        raise UserError(f"the state is of {stated}, the model sends {name}", "attach the same compression")
+    before, now = settings(exchange_of(state)), settings(exchange)
     pairs = {key: (before.get(key), now.get(key)) for key in sorted({*before, *now})}
     differing = [f"{key} {_shown(a)}, here {_shown(b)}" for key, (a, b) in pairs.items() if a != b]
     if differing:
         raise UserError(f"the state is of other settings: {'; '.join(differing)}", "attach with those of the run before")
 
 
-def own_state(states: Sequence[State], way: Way, workers: int, rank: int) -> State:
+def own_state(states: Sequence[State], exchange: GradientExchange, workers: int, rank: int) -> State:
     """What this rank goes on with.
 
     Raises:
@@ -75,7 +89,7 @@ def own_state(states: Sequence[State], way: Way, workers: int, rank: int) -> Sta
     before = states[0]["workers"]
     if before == workers and rank in by_rank:
         return by_rank[rank]
-    if not way.compression.error_feedback and not any(one["feedback"]["residual"] for one in states):
+    if not exchange.description.error_feedback and not any(one["feedback"]["residual"] for one in states):
         return states[0]  # they differ in nothing
     if sorted(by_rank) != list(range(before)):
         held = ", ".join(map(str, sorted(by_rank)))
@@ -86,13 +100,42 @@ def own_state(states: Sequence[State], way: Way, workers: int, rank: int) -> Sta
     return {**by_rank[0], "feedback": divided([one["feedback"] for one in states], workers)}
 
 
-def check_tensors(state: State, tensors: Sequence[Tensor]) -> None:
-    """Raises UserError where the state's residuals are not of these tensors."""
+def with_every_residual(
+    feedback: Mapping[str, Mapping[str, torch.Tensor]], exchange: GradientExchange, tensors: Sequence[Tensor]
+) -> dict[str, dict[str, torch.Tensor]]:
+    """``feedback`` with zeros where nothing is owed yet, for what is loaded in place has to be there."""
+    empty = {kind: {name: torch.zeros(n) for name, n in sizes.items()} for kind, sizes in _residuals(exchange, tensors).items()}
+    return {kind: {**empty[kind], **feedback[kind]} for kind in feedback}
+
+
+def _residuals(exchange: GradientExchange, tensors: Sequence[Tensor]) -> dict[str, dict[str, int]]:
+    """Elements of what is kept of each compressed tensor, by kind and name."""
+    described = exchange.description
+    dense = described.dense(tensors)
+    packed = {t.name: t.elements for t in tensors if t.name not in dense} if described.error_feedback else {}
+    return {"residual": packed, "velocity": packed if described.option_values.get("momentum") else {}}
+
+
+def check_tensors(state: State, exchange: GradientExchange, tensors: Sequence[Tensor]) -> None:
+    """Raises UserError where the state's residuals are not of these tensors, or not there."""
+    if "way" not in state:  # an earlier version kept none of tensors that had not been exchanged
+        for kind, names in _residuals(exchange, tensors).items():
+            missing = sorted(names.keys() - state["feedback"][kind].keys())
+            if missing:
+                raise UserError(
+                    f"the state has no {kind} of {', '.join(missing)}",
+                    "load it whole: torch.distributed.checkpoint fills in what a hook has, and auto has none at first",
+                )
     sizes = {t.name: t.elements for t in tensors}
     for kind in ("residual", "velocity"):
         for name, values in state["feedback"][kind].items():
             if sizes.get(name) != values.numel():
                 raise UserError(f"the state has {values.numel()} residuals of {name}, the model {sizes.get(name, 'none')}")
+
+
+def _is_earlier(state: object) -> bool:
+    """Version 0.1.0 called the gradient exchange a way."""
+    return isinstance(state, Mapping) and isinstance(state.get("way"), Mapping) and "gradient_exchange" not in state
 
 
 def _is_tensors(values: object) -> bool:

@@ -10,87 +10,20 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.codecs import bits, counter
-from paceline.codecs.codec import F32, NON_FINITE, Backend, Bytes, Codec, legal
+from paceline.codecs import counter
+from paceline.codecs.codec import F32, NON_FINITE, Bytes, Codec, Scaling, legal
 from paceline.codecs.container import PayloadError
+from paceline.codecs.moments import Moments, Statistics, moments
+from paceline.codecs.reference import bit_planes
 
 TINY_SCALE = np.float32(2.0**-100)  # below it 2**24 / s overflows: such a tensor is sent as zeros
 
 _LARGEST = float(np.finfo(np.float32).max)
-
-
-class Moments(NamedTuple):
-    """What clipping and scaling need of one tensor: standard deviation and largest magnitude (both fp32)."""
-
-    sigma: np.float32
-    peak: np.float32
-
-    @property
-    def finite(self) -> bool:
-        """Whether every element was a finite number."""
-        return bool(np.isfinite(self.peak))
-
-
-MOMENTS_BLOCK, MOMENTS_LANES = 4096, 16
-
-
-def sums(x: F32) -> tuple[float, float, float]:
-    """max |x|, and the fp64 sums of ``x - x[0]`` and of its square, of a 1-D fp32 array; infinity or NaN when it holds one.
-
-    fp64 addition is not associative, so the order is part of the definition: within blocks of 4,096 values, value k is added
-    to lane k mod 16, then the lanes are added in order; the blocks' sums are summed likewise, until one is left. Taking the
-    first element off keeps a tensor far from zero exact (Chan, Golub, LeVeque 1983, The American Statistician 37(3), "shifted
-    data") and makes a constant one have exactly zero variance, all in one pass over the memory.
-    """
-    if x.size == 0:
-        return 0.0, 0.0, 0.0
-    shift, room = np.float64(x[0]), 256 * MOMENTS_BLOCK
-    firsts, seconds = [], []
-    with np.errstate(invalid="ignore"):
-        for start in range(0, x.size, room):
-            d = x[start : start + room].astype(np.float64) - shift
-            firsts.append(_block_sums(d))
-            seconds.append(_block_sums(d * d))
-        return float(np.abs(x).max()), _total(np.concatenate(firsts)), _total(np.concatenate(seconds))
-
-
-def _block_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    padded = np.zeros((-(-values.size // MOMENTS_BLOCK), MOMENTS_BLOCK // MOMENTS_LANES, MOMENTS_LANES))
-    padded.reshape(-1)[: values.size] = values
-    lanes = np.zeros((padded.shape[0], MOMENTS_LANES))
-    for row in range(padded.shape[1]):  # a loop, so that NumPy does not choose the order
-        lanes += padded[:, row]
-    total = np.zeros(padded.shape[0])
-    for lane in range(MOMENTS_LANES):
-        total += lanes[:, lane]
-    return total
-
-
-def _total(values: NDArray[np.float64]) -> float:
-    while values.size > 1:
-        values = _block_sums(values)
-    return float(values[0])
-
-
-def moments(x: F32, kernels: Backend | None = None) -> Moments:
-    """Standard deviation about the mean and max |x| of a 1-D fp32 array; zeros for an empty one.
-
-    Args:
-        kernels: the backend that reads ``x``; None takes the fastest that serves.
-    """
-    from paceline.codecs import backends
-
-    kernels = kernels or backends.pick(Ternary(), x)
-    largest, first, second = kernels.sums(x)
-    if not np.isfinite(largest):
-        return Moments(np.float32(np.nan), np.float32(np.inf))
-    n = max(x.shape[0], 1)
-    return Moments(np.float32(np.sqrt(max(second - first * first / n, 0.0) / n)), np.float32(largest))
 
 
 def clip_bound(m: Moments, clip: float | None) -> np.float32:
@@ -101,7 +34,9 @@ def clip_bound(m: Moments, clip: float | None) -> np.float32:
     return bound
 
 
-def ternarize(x: F32, bound: np.float32, scale: np.float32, stream: counter.Key, start: int) -> tuple[bits.Plane, bits.Plane]:
+def ternarize(
+    x: F32, bound: np.float32, scale: np.float32, stream: counter.Key, start: int
+) -> tuple[bit_planes.Plane, bit_planes.Plane]:
     """The two bit planes (nonzero, negative) of the ternary form of ``x`` clipped to ``+-bound``.
 
     Args:
@@ -130,18 +65,19 @@ class Ternary(Codec):
 
     name: ClassVar[str] = "ternary"
     code: ClassVar[int] = 3
+    exact_sums: ClassVar[bool] = True
+    agrees: ClassVar[bool] = True
 
     clip: float | None = None
     scale: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for what, value in (("clip", self.clip), ("scale", self.scale)):
             legal(value is None or 0 <= value <= _LARGEST, f"{what} is {value}", "give a number of fp32 from 0 up, or None")
 
     def body_range(self, count: int) -> tuple[int, int]:
         """Two bit planes."""
-        return (bits.packed_bytes(count, 2),) * 2
+        return (bit_planes.packed_bytes(count, 2),) * 2
 
     def parameters(self) -> bytes:
         """The scaler."""
@@ -152,20 +88,17 @@ class Ternary(Codec):
         """Raises PayloadError for a scaler that is negative or no number."""
         return cls(scale=_scale(parameters))
 
-    def resolved(self, x: F32) -> Ternary:
+    def resolved(self, x: F32, statistics: Statistics) -> Ternary:
         """With the scaler and the clipping bound of ``x``."""
-        from paceline.codecs import backends
-
         if self.scale is not None and self.clip is None:
             return self
-        kernels = backends.pick(self, x)
-        m = Moments(np.float32(0), np.float32(kernels.peak(x))) if self.clip is None else moments(x, kernels)
+        m = Moments(np.float32(0), np.float32(statistics.peak(x))) if self.clip is None else moments(x, statistics)
         if not m.finite:
             raise ValueError(NON_FINITE)
         bound = float(clip_bound(m, self.clip))
         if self.scale is None:
             return replace(self, scale=bound, clip=None)
-        return self if bound >= self.scale else _Bounded(scale=self.scale, bound=bound, backend=self.backend)
+        return self if bound >= self.scale else _Bounded(scale=self.scale, bound=bound)
 
     @property
     def largest(self) -> np.float32:
@@ -176,16 +109,33 @@ class Ternary(Codec):
         """Equations 1 and 2. Raises ValueError for NaN and infinity."""
         if not np.isfinite(x).all():
             raise ValueError(NON_FINITE)
-        body[:] = bits.pack_planes(ternarize(x, self.largest, np.float32(self.scale), key, start))
+        body[:] = bit_planes.pack_planes(ternarize(x, self.largest, np.float32(self.scale), key, start))
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
         """``scale * code``."""
-        nonzero, negative = bits.unpack_planes(body, count, 2)
+        nonzero, negative = bit_planes.unpack_planes(body, count, 2)
         codes: NDArray[np.int8] = nonzero.view(np.int8) - (negative.view(np.int8) << 1)
         if codes.min(initial=0) < -1:
             raise PayloadError("a negative zero: no encoder writes this code")
         return codes * np.float32(self.scale)
+
+    def prepare(self, m: Moments) -> float:
+        """The clipping bound. The workers share the largest as their scaler (section 3.2, "scaler sharing")."""
+        return float(clip_bound(m, self.clip))
+
+    def finish(self, own: float, agreed: float) -> Scaling:
+        """Clipped at the own bound, divided by the shared scaler.
+
+        The product with the reciprocal is one fp32 rounding; the codec's factor of 2**24 is exact, so its choice is that of
+        ``ternarize`` with the shared scaler.
+        """
+        factor = 0.0 if agreed < TINY_SCALE else float(np.float32(1.0) / np.float32(agreed))
+        return Scaling(own, factor, agreed)
+
+    def summing(self, workers: int) -> Codec:
+        """Two bits for one worker's ternary, the exact integer sum for several: nothing is quantised twice."""
+        return Ternary(scale=1.0) if workers == 1 else TernarySum(workers=workers, scale=float(workers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +168,6 @@ class TernarySum(Codec):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         legal(1 <= self.workers <= 32767, f"a sum of {self.workers} workers has no payload", "give 1 to 32767")
 
     @property
@@ -233,7 +182,7 @@ class TernarySum(Codec):
 
     def body_range(self, count: int) -> tuple[int, int]:
         """``width`` bit planes."""
-        return (bits.packed_bytes(count, self.width),) * 2
+        return (bit_planes.packed_bytes(count, self.width),) * 2
 
     def parameters(self) -> bytes:
         """Scaler and workers."""
@@ -251,12 +200,12 @@ class TernarySum(Codec):
         """Sums are shifted by ``workers``, so that none is negative. Raises ValueError for one out of range."""
         if x.size and not np.abs(x).max() <= self.workers:
             raise ValueError(f"a sum beyond {self.workers} workers' ternaries")
-        body[:] = bits.pack((x.astype(np.int32) + self.workers).astype(np.uint32), self.width)
+        body[:] = bit_planes.pack((x.astype(np.int32) + self.workers).astype(np.uint32), self.width)
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
         """``scale / workers * sum``."""
-        total = bits.unpack(body, count, self.width).view(np.int32) - np.int32(self.workers)
+        total = bit_planes.unpack(body, count, self.width).view(np.int32) - np.int32(self.workers)
         if total.max(initial=0) > self.workers:
             raise PayloadError(f"a sum of more than {self.workers} workers' ternaries")
         return total.astype(np.float32) * self.unit

@@ -13,9 +13,10 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from paceline.codecs import counter, groups
+from paceline.codecs import counter
 from paceline.codecs.codec import F32, Bytes, Codec, legal
 from paceline.codecs.container import PayloadError
+from paceline.codecs.reference import bursts
 
 _BIAS = 127
 
@@ -28,7 +29,6 @@ class PowerBound(Codec):
     largest_k: ClassVar[int]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         k = _nearest_k(self.bound, self.largest_k)
         fix = f"give a power of two; the nearest legal one is 2**-{k} = {2.0**-k}"
         legal(self.bound == 2.0**-k, f"a bound of {self.bound}", fix)
@@ -70,7 +70,7 @@ class Inceptionn(PowerBound):
 
     def body_range(self, count: int) -> tuple[int, int]:
         """Two bits a value when all are below the bound, 34 when all are 1 or more; and the directory."""
-        return groups.body_range(count, 4)
+        return bursts.body_range(count, 4)
 
     def thresholds(self) -> tuple[int, int, int]:
         """fp32 bits from which a magnitude takes 1, 2, 4 bytes: exponents EB, EB + ceil((127 - EB) / 2), 127 of algorithm 2."""
@@ -79,7 +79,7 @@ class Inceptionn(PowerBound):
 
     def tags(self, x: F32) -> Bytes:
         """Each value's tag: how many thresholds its magnitude reaches."""
-        magnitude = x.view(np.uint32) & ~groups.SIGN
+        magnitude = x.view(np.uint32) & ~bursts.SIGN
         total = np.zeros(x.size, np.uint8)
         for threshold in self.thresholds():
             total += magnitude >= np.uint32(threshold)
@@ -88,27 +88,27 @@ class Inceptionn(PowerBound):
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
         """Algorithm 2. Nothing is drawn, and nothing refused."""
         parts = []
-        for first in range(0, x.size, groups.CHUNK):
-            part = x[first : first + groups.CHUNK]
+        for first in range(0, x.size, bursts.CHUNK):
+            part = x[first : first + bursts.CHUNK]
             tags = self.tags(part)
             # floor(|f| * 2**31): its upper 7 and 15 bits below the sign are the paper's S[22:16] and S[22:8].
-            exact = np.where(tags == groups.WORD, np.float32(0), np.abs(part))
+            exact = np.where(tags == bursts.WORD, np.float32(0), np.abs(part))
             fixed = (exact * np.float32(2.0**31)).astype(np.uint32)
             bits = part.view(np.uint32)
-            parts.append(groups.pack(tags, np.where(tags == groups.WORD, bits, fixed | bits & groups.SIGN)))
-        return groups.write(body, groups.ENTRY_BYTES * groups.chunks(x.size), parts)
+            parts.append(bursts.pack(tags, np.where(tags == bursts.WORD, bits, fixed | bits & bursts.SIGN)))
+        return bursts.write(body, bursts.ENTRY_BYTES * bursts.count_chunks(x.size), parts)
 
     def decode_body(self, body: Bytes, count: int) -> F32:
         """Algorithm 3; a magnitude of zero is zero, with its sign."""
         out = np.empty(count, np.float32)
-        for index, part in enumerate(groups.read(body, groups.ENTRY_BYTES * groups.chunks(count), count)):
-            values = out[index * groups.CHUNK : (index + 1) * groups.CHUNK]
-            tags, lanes = groups.unpack(part, values.size)
-            fixed = (lanes & ~groups.SIGN).astype(np.float32) * np.float32(2.0**-31)
-            signed = fixed.view(np.uint32) | lanes & groups.SIGN
-            values.view(np.uint32)[:] = np.where(tags == groups.WORD, lanes, signed)
-            lost = (tags == groups.BYTE) & (fixed == 0) & (self.k > 7)  # cut below the step of the one-byte magnitude
-            if (self.tags(values) != np.where(lost, groups.ZERO, tags)).any():
+        for index, part in enumerate(bursts.read(body, bursts.ENTRY_BYTES * bursts.count_chunks(count), count)):
+            values = out[index * bursts.CHUNK : (index + 1) * bursts.CHUNK]
+            tags, lanes = bursts.unpack(part, values.size)
+            fixed = (lanes & ~bursts.SIGN).astype(np.float32) * np.float32(2.0**-31)
+            signed = fixed.view(np.uint32) | lanes & bursts.SIGN
+            values.view(np.uint32)[:] = np.where(tags == bursts.WORD, lanes, signed)
+            lost = (tags == bursts.BYTE) & (fixed == 0) & (self.k > 7)  # cut below the step of the one-byte magnitude
+            if (self.tags(values) != np.where(lost, bursts.ZERO, tags)).any():
                 raise PayloadError("a value under a tag that no encoder gives it")
         return out
 

@@ -1,6 +1,6 @@
 """INCEPTIONN's burst: eight values, their eight 2-bit tags in front, then 0, 1, 2 or 4 bytes a value (docs/wire-format.md).
 
-Groups follow each other without gaps, so where one begins is known only from those before it. A directory in front of the
+Bursts follow each other without gaps, so where one begins is known only from those before it. A directory in front of the
 body therefore gives the bytes of every chunk of 16,384 values: chunks are written and read in parallel, and no length that
 a damaged body claims leads outside its chunk.
 
@@ -36,25 +36,25 @@ _SHIFT = np.arange(0, 2 * WIDTH, 2, dtype=np.uint16)
 _LENGTH = (_BYTES[np.arange(1 << 8)[:, None] >> np.arange(0, 8, 2) & 3]).sum(1, dtype=np.int32)  # of half a tag vector
 
 
-def groups(count: int) -> int:
-    """Groups of ``count`` values; the last may be padded."""
+def count_bursts(count: int) -> int:
+    """Bursts of ``count`` values; the last may be padded."""
     return -(-count // WIDTH)
 
 
-def chunks(count: int) -> int:
+def count_chunks(count: int) -> int:
     """Chunks of ``count`` values, each with its entry in the directory."""
     return -(-count // CHUNK)
 
 
 def body_range(count: int, payload: int) -> tuple[int, int]:
-    """Least and most bytes of directory and groups when every group is sent and a value takes up to ``payload`` bytes."""
-    fixed = ENTRY_BYTES * chunks(count) + VECTOR_BYTES * groups(count)
+    """Least and most bytes of directory and bursts when every burst is sent and a value takes up to ``payload`` bytes."""
+    fixed = ENTRY_BYTES * count_chunks(count) + VECTOR_BYTES * count_bursts(count)
     return fixed, fixed + payload * count
 
 
 def pack(tags: Bytes, lanes: Words) -> Bytes:
-    """The groups of values with these tags and lanes, as they travel; the last one is filled up with zero tags."""
-    count = groups(tags.size)
+    """The bursts of values with these tags and lanes, as they travel; the last one is filled up with zero tags."""
+    count = count_bursts(tags.size)
     tags, lanes = _filled(tags, count * WIDTH), _filled(lanes, count * WIDTH)
     vectors = np.bitwise_or.reduce(tags.reshape(-1, WIDTH).astype(np.uint16) << _SHIFT, axis=1)
     table = np.empty((count, VECTOR_BYTES + 4 * WIDTH), np.uint8)
@@ -67,8 +67,8 @@ def pack(tags: Bytes, lanes: Words) -> Bytes:
 
 
 def unpack(data: Bytes, count: int) -> tuple[Bytes, Words]:
-    """Tags and lanes of ``count`` values. Raises PayloadError where their groups do not fill ``data``, or hold more values."""
-    at = _starts(data, groups(count))
+    """Tags and lanes of ``count`` values. Raises PayloadError where their bursts do not fill ``data``, or hold more values."""
+    at = _starts(data, count_bursts(count))
     padded = np.zeros(data.size + 8, np.uint8)
     padded[4:-4] = data
     vectors = padded[at + 4].astype(np.uint16) | padded[at + 5].astype(np.uint16) << 8
@@ -83,7 +83,7 @@ def unpack(data: Bytes, count: int) -> tuple[Bytes, Words]:
 
 
 def _starts(data: Bytes, count: int) -> NDArray[np.int32]:
-    """Where each group begins. A group read at *every* byte gives its successor; doubling that step visits the real ones."""
+    """Where each burst begins. A burst read at *every* byte gives its successor; doubling that step visits the real ones."""
     size = data.size
     step = np.full(size + 2, size + 1, np.int32)  # size + 1: outside, for ever
     if size >= VECTOR_BYTES:
@@ -95,7 +95,7 @@ def _starts(data: Bytes, count: int) -> NDArray[np.int32]:
         if at.size <= count:
             step = step[step]
     if at[count] != size:
-        raise PayloadError(f"{count} groups do not fill the {size} bytes of their chunk")
+        raise PayloadError(f"{count} bursts do not fill the {size} bytes of their chunk")
     return at[:count]
 
 
@@ -108,7 +108,7 @@ def _filled(values: NDArray[_T], size: int) -> NDArray[_T]:
 
 
 def write(body: Bytes, start: int, parts: list[Bytes]) -> int:
-    """Directory into the front of ``body``, the chunks' groups from ``start`` on; returns where they end."""
+    """Directory into the front of ``body``, the chunks' bursts from ``start`` on; returns where they end."""
     body[: ENTRY_BYTES * len(parts)] = np.array([p.size for p in parts], "<u4").view(np.uint8)
     for part in parts:
         body[start : start + part.size] = part
@@ -117,8 +117,8 @@ def write(body: Bytes, start: int, parts: list[Bytes]) -> int:
 
 
 def read(body: Bytes, start: int, count: int) -> list[Bytes]:
-    """The chunks' groups of a body of ``count`` values. Raises PayloadError for a directory of another total."""
-    ends = start + np.cumsum(np.frombuffer(body[: ENTRY_BYTES * chunks(count)].tobytes(), "<u4"), dtype=np.uint64)
+    """The chunks' bursts of a body of ``count`` values. Raises PayloadError for a directory of another total."""
+    ends = start + np.cumsum(np.frombuffer(body[: ENTRY_BYTES * count_chunks(count)].tobytes(), "<u4"), dtype=np.uint64)
     if (int(ends[-1]) if ends.size else start) != body.size:
         raise PayloadError("the directory of chunks does not add up to the body")
     return [body[a:b] for a, b in zip([start, *ends[:-1].tolist()], ends.tolist(), strict=True)] if ends.size else []

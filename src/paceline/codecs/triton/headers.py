@@ -53,7 +53,7 @@ def _total(partials, count, LANES: tl.constexpr):
 @triton.jit(do_not_specialize=["count", "plain", "weighted", "a", "b", "c", "d", "e", "f"])
 def _seal(partials, count, plain, weighted, a, b, c, d, e, f, header, LANES: tl.constexpr):
     """The 32 bytes of a header: six words, and the sums of them (``plain``, ``weighted``) and of the body."""
-    one, two = _total(partials, count, LANES)
+    plain_sum, weighted_sum = _total(partials, count, LANES)
     word = header.to(tl.pointer_type(tl.int32))
     tl.store(word, a)
     tl.store(word + 1, b)
@@ -61,15 +61,15 @@ def _seal(partials, count, plain, weighted, a, b, c, d, e, f, header, LANES: tl.
     tl.store(word + 3, d)
     tl.store(word + 4, e)
     tl.store(word + 5, f)
-    tl.store(word + 6, ((one + plain) & 0xFFFFFFFF).to(tl.int32))
-    tl.store(word + 7, ((two + weighted) & 0xFFFFFFFF).to(tl.int32))
+    tl.store(word + 6, ((plain_sum + plain) & 0xFFFFFFFF).to(tl.int32))
+    tl.store(word + 7, ((weighted_sum + weighted) & 0xFFFFFFFF).to(tl.int32))
 
 
 @triton.jit(do_not_specialize=["count", "plain", "weighted"])
 def _judge(partials, count, plain, weighted, state, LANES: tl.constexpr):
     """Close the gate where the body's sums are not these."""
-    one, two = _total(partials, count, LANES)
-    wrong = (((one - plain) & 0xFFFFFFFF) != 0) | (((two - weighted) & 0xFFFFFFFF) != 0)
+    plain_sum, weighted_sum = _total(partials, count, LANES)
+    wrong = (((plain_sum - plain) & 0xFFFFFFFF) != 0) | (((weighted_sum - weighted) & 0xFFFFFFFF) != 0)
     tl.store(state, wrong.to(tl.int64))
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.codecs import counter
-from paceline.codecs.blocks import Blocked, lifts, peaks, tiles
 from paceline.codecs.codec import F32, Bytes
 from paceline.codecs.container import PayloadError
+from paceline.codecs.reference.blocks import Blocked, lifts, peaks, tiles
 
 Codes = NDArray[np.int8]
 

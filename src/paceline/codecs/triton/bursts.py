@@ -1,5 +1,5 @@
-"""INCEPTIONN's groups on the GPU. Encoding: the bytes of every tile, their running sum, then all tiles at once. Decoding: from
-group to group through each chunk, one thread a chunk, to learn where every group begins; then all groups at once.
+"""INCEPTIONN's bursts on the GPU. Encoding: the bytes of every tile, their running sum, then all tiles at once. Decoding: from
+burst to burst through each chunk, one thread a chunk, to learn where every burst begins; then all bursts at once.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ import torch
 import triton
 import triton.language as tl
 
-from paceline.codecs import counter, groups
-from paceline.codecs.inceptionn import PowerBound
-from paceline.codecs.inceptionn_scaled import BLOCK, InceptionnScaled
-from paceline.codecs.triton.draw import put, refuse
+from paceline.codecs import counter
+from paceline.codecs.reference import bursts
+from paceline.codecs.reference.inceptionn import PowerBound
+from paceline.codecs.reference.inceptionn_scaled import BLOCK, InceptionnScaled
+from paceline.codecs.triton.device_functions import put, refuse
 from paceline.codecs.triton.inceptionn import coded, power, published, scaled
 from paceline.codecs.triton.launch import TILE, run, tiles
 
@@ -20,7 +21,7 @@ _CHUNKS = 8  # walked by one program
 
 @triton.jit
 def _tile(x, n, k, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """Of this program's values: tags, lanes and bytes as (groups, 8); whether sent, as (groups); exponents; the values."""
+    """Of this program's values: tags, lanes and bytes as (bursts, 8); whether sent, as (bursts); exponents; the values."""
     first = tl.program_id(0).to(tl.int64) * TILE
     i = tl.arange(0, TILE)
     values = tl.load(x + first + i, mask=i < n - first, other=0.0)
@@ -33,7 +34,7 @@ def _tile(x, n, k, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr
 
 @triton.jit
 def _measure(x, exponents, sizes, n, k, state, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """The bytes of each tile's groups; if SCALED, the exponents of its blocks too."""
+    """The bytes of each tile's bursts; if SCALED, the exponents of its blocks too."""
     _tags, _lanes, payload, sent, e, values = _tile(x, n, k, SCALED, BLOCK, TILE)
     tl.store(sizes + tl.program_id(0), tl.sum(tl.sum(payload, axis=1) + 2 * sent.to(tl.int32), axis=0).to(tl.int64))
     if SCALED:
@@ -60,7 +61,7 @@ def _write(
     CHUNK: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """The groups of each tile behind those before it, and the directory's entry of each chunk."""
+    """The bursts of each tile behind those before it, and the directory's entry of each chunk."""
     tags, lanes, payload, sent, _, _ = _tile(x, n, k, SCALED, BLOCK, TILE)
     tile = tl.program_id(0).to(tl.int64)
     length = tl.load(sizes + tile)
@@ -108,7 +109,7 @@ def _walk(
     MOST: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """Where each group begins, within its chunk; refuses chunks that their groups do not fill."""
+    """Where each burst begins, within its chunk; refuses chunks that their bursts do not fill."""
     chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     live = chunk < chunks
     begin, length, possible = _chunk(ends, chunk, start, size, live, MOST)
@@ -116,13 +117,13 @@ def _walk(
     last = start + tl.load(ends + chunks - 1)
     bad = (live & (possible == 0)) | (last != size)
     at = tl.zeros((LANES,), tl.int32)
-    for group in range(0, most):
-        there = live & (chunk * CHUNK + group * 8 < n)
+    for burst in range(0, most):
+        there = live & (chunk * CHUNK + burst * 8 < n)
         if SCALED:
-            block = chunk * (CHUNK // BLOCK) + group * 8 // BLOCK
+            block = chunk * (CHUNK // BLOCK) + burst * 8 // BLOCK
             e = tl.load(exponents.to(tl.pointer_type(tl.int16)) + block, mask=there, other=0)
             there = there & (e != -32768)
-        tl.store(starts + chunk * (CHUNK // 8) + group, at, mask=there)
+        tl.store(starts + chunk * (CHUNK // 8) + burst, at, mask=there)
         fits = at + 2 <= length
         bad = bad | (there & (fits == 0))
         there = there & fits
@@ -157,19 +158,19 @@ def _read(
     MODE: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """The values of each tile's groups."""
+    """The values of each tile's bursts."""
     tile = tl.program_id(0).to(tl.int64)
     first = tile * TILE
     begin, length, possible = _chunk(ends, first // CHUNK, start, size, first < n, MOST)
     here = body + begin
-    group = tl.arange(0, TILE // 8)
-    there = possible & (group * 8 < n - first)
+    burst = tl.arange(0, TILE // 8)
+    there = possible & (burst * 8 < n - first)
     if SCALED:
         own = exponents.to(tl.pointer_type(tl.int16)) + first // BLOCK
-        e = tl.load(own + group * 8 // BLOCK, mask=group * 8 < n - first, other=-32768).to(tl.int32)
+        e = tl.load(own + burst * 8 // BLOCK, mask=burst * 8 < n - first, other=-32768).to(tl.int32)
         refuse(state, (e != -32768) & ((e < -148) | (e > 128)))
         there = there & (e != -32768)
-    at = tl.load(starts + first // 8 + group, mask=there, other=0)
+    at = tl.load(starts + first // 8 + burst, mask=there, other=0)
     there = there & (at + 2 <= length)
     low = tl.load(here + at, mask=there, other=0).to(tl.int32)
     high = tl.load(here + at + 1, mask=there, other=0).to(tl.int32)
@@ -199,8 +200,8 @@ def _read(
 
 
 def _start(codec: PowerBound, n: int) -> tuple[bool, int, int]:
-    """Whether the codec has exponents, where they begin, where the groups begin."""
-    at = groups.ENTRY_BYTES * groups.chunks(n)
+    """Whether the codec has exponents, where they begin, where the bursts begin."""
+    at = bursts.ENTRY_BYTES * bursts.count_chunks(n)
     return isinstance(codec, InceptionnScaled), at, codec.body_range(n)[0] if isinstance(codec, InceptionnScaled) else at
 
 
@@ -211,7 +212,7 @@ def encode(
     n = x.shape[0]
     if n == 0:
         return 0
-    is_scaled, exponents_at, groups_at = _start(codec, n)
+    is_scaled, exponents_at, bursts_at = _start(codec, n)
     sizes = torch.empty(tiles(n), dtype=torch.int64, device=x.device)
     run(_measure, tiles(n), x, body[exponents_at:], sizes, n, codec.k, state, SCALED=is_scaled, BLOCK=BLOCK, TILE=TILE)
     run(
@@ -223,11 +224,11 @@ def encode(
         sizes.cumsum(0),
         n,
         codec.k,
-        groups_at,
+        bursts_at,
         state,
         SCALED=is_scaled,
         BLOCK=BLOCK,
-        CHUNK=groups.CHUNK,
+        CHUNK=bursts.CHUNK,
         TILE=TILE,
     )
     return None
@@ -235,18 +236,18 @@ def encode(
 
 def decode(codec: PowerBound, body: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
     """See ``triton.Kernels``."""
-    n, chunks = out.shape[0], groups.chunks(out.shape[0])
+    n, chunks = out.shape[0], bursts.count_chunks(out.shape[0])
     if n == 0:
         return
-    is_scaled, exponents_at, groups_at = _start(codec, n)
+    is_scaled, exponents_at, bursts_at = _start(codec, n)
     # A clone begins at a multiple of 4 of its own storage, which a view of other words asks for.
-    entries = body[: groups.ENTRY_BYTES * chunks].clone().view(torch.int32)
+    entries = body[: bursts.ENTRY_BYTES * chunks].clone().view(torch.int32)
     ends = (entries.long() & 0xFFFFFFFF).cumsum(0)
-    in_chunk = groups.CHUNK // groups.WIDTH
+    in_chunk = bursts.CHUNK // bursts.WIDTH
     starts = torch.empty(chunks * in_chunk, dtype=torch.int32, device=body.device)
-    most_bytes = groups.body_range(groups.CHUNK, 4)[1] - groups.ENTRY_BYTES
-    shared = {"SCALED": is_scaled, "BLOCK": BLOCK, "CHUNK": groups.CHUNK, "MOST": most_bytes}
-    exponents, size, most = body[exponents_at:], body.shape[0], min(groups.groups(n), in_chunk)
+    most_bytes = bursts.body_range(bursts.CHUNK, 4)[1] - bursts.ENTRY_BYTES
+    shared = {"SCALED": is_scaled, "BLOCK": BLOCK, "CHUNK": bursts.CHUNK, "MOST": most_bytes}
+    exponents, size, most = body[exponents_at:], body.shape[0], min(bursts.count_bursts(n), in_chunk)
     run(
         _walk,
         tiles(chunks, _CHUNKS),
@@ -257,7 +258,7 @@ def decode(codec: PowerBound, body: torch.Tensor, out: torch.Tensor, mode: int, 
         n,
         chunks,
         most,
-        groups_at,
+        bursts_at,
         size,
         state,
         **shared,
@@ -274,7 +275,7 @@ def decode(codec: PowerBound, body: torch.Tensor, out: torch.Tensor, mode: int, 
         out,
         n,
         codec.k,
-        groups_at,
+        bursts_at,
         size,
         state,
         **shared,

@@ -65,7 +65,6 @@ class Blocked(Codec):
     block: int = 1024
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         possible = int(self.block).bit_count() == 1 and 1 << LOG2_LEAST <= self.block <= 1 << LOG2_MOST
         legal(possible, f"a block of {self.block} elements", "give a power of two from 64 to 65536")
 

@@ -52,11 +52,11 @@ class Layout(NamedTuple):
 
 def layout(count: int, kept: int, value_bits: int) -> Layout:
     """The shortest of the three; of equal ones the first of 0, 8, 16 low bits."""
-    made = []
+    layouts = []
     for low_bits in (0, 8, 16):
         bits = kept + (max(count - 1, 0) >> low_bits) if low_bits else count
-        made.append(Layout(kept, low_bits, bits, -(-bits // 64) * 8, kept * value_bits // 8))
-    return min(made, key=lambda one: one.total)
+        layouts.append(Layout(kept, low_bits, bits, -(-bits // 64) * 8, kept * value_bits // 8))
+    return min(layouts, key=lambda candidate: candidate.total)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,6 @@ class TopK(Codec):
     value_bits: int = 32
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         legal(LEAST_PARTS / PARTS <= self.density <= 1, f"a density of {self.density}", "give 0.0001 to 1")
         legal(self.value_bits in (16, 32), f"values of {self.value_bits} bits", "give 16 or 32")
 

@@ -1,7 +1,7 @@
-"""INCEPTIONN's groups with a power-of-two scale per block: its bound is relative, and kept, for gradients of any size.
+"""INCEPTIONN's bursts with a power-of-two scale per block: its bound is relative, and kept, for gradients of any size.
 
 The published codec (``inceptionn``) measures against 1 and cuts; this one measures against the smallest power of two above the
-block's largest magnitude, and rounds to nearest. Only what is lost differs: group layout and payload sizes are the same.
+block's largest magnitude, and rounds to nearest. Only what is lost differs: burst layout and payload sizes are the same.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.codecs import counter, groups
+from paceline.codecs import counter
 from paceline.codecs.codec import F32, NON_FINITE, Bytes
 from paceline.codecs.container import PayloadError
-from paceline.codecs.inceptionn import PowerBound
+from paceline.codecs.reference import bursts
+from paceline.codecs.reference.inceptionn import PowerBound
 
 BLOCK = 1024
-_EMPTY = -(1 << 15)  # the exponent of a block of zeros, whose groups are not sent
+_EMPTY = -(1 << 15)  # the exponent of a block of zeros, whose bursts are not sent
 _LEAST, _MOST = -148, 128  # exponents of the powers of two above the least and the largest fp32 magnitude
 _EXPONENT_BYTES = 2
 _BYTE_MOST, _HALF_MOST = 127, 32767
@@ -44,9 +45,9 @@ class InceptionnScaled(PowerBound):
 
     def body_range(self, count: int) -> tuple[int, int]:
         """From nothing but exponents, when all values are zero, to 18 bits a value; 10 for bounds of 2**-6 and more."""
-        least = _groups_at(count)
-        most = groups.body_range(count, 1 if self.k < 7 else 2)[1]
-        return least, least - groups.ENTRY_BYTES * groups.chunks(count) + most
+        least = _bursts_at(count)
+        most = bursts.body_range(count, 1 if self.k < 7 else 2)[1]
+        return least, least - bursts.ENTRY_BYTES * bursts.count_chunks(count) + most
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
         """Round every value to a multiple of its payload's unit. Raises ValueError for NaN and infinity."""
@@ -55,33 +56,33 @@ class InceptionnScaled(PowerBound):
         edges = np.arange(0, x.size, BLOCK)
         peaks = np.maximum.reduceat(np.abs(x), edges) if x.size else x
         exponents = np.where(peaks == 0, _EMPTY, np.frexp(peaks)[1]).astype("<i2")
-        at = groups.ENTRY_BYTES * groups.chunks(x.size)
+        at = bursts.ENTRY_BYTES * bursts.count_chunks(x.size)
         body[at : at + exponents.nbytes] = exponents.view(np.uint8)
-        parts = [groups.pack(*self._quantised(*part)) for part in _by_chunk(x, exponents)]
-        return groups.write(body, _groups_at(x.size), parts)
+        parts = [bursts.pack(*self._quantised(*part)) for part in _by_chunk(x, exponents)]
+        return bursts.write(body, _bursts_at(x.size), parts)
 
-    def _quantised(self, x: F32, exponents: NDArray[np.int16]) -> tuple[Bytes, groups.Words]:
+    def _quantised(self, x: F32, exponents: NDArray[np.int16]) -> tuple[Bytes, bursts.Words]:
         """Tags and lanes of the values of one chunk's blocks that are not empty, in fp64, where all of it is exact."""
         unit = np.exp2(self.k - exponents.astype(np.float64))
         magnitude = np.abs(x).astype(np.float64) * unit
         small = np.rint(magnitude).astype(np.uint32)
         large = np.minimum(np.rint(magnitude * 2.0 ** (15 - self.k)).astype(np.uint32), _HALF_MOST)
         tags = (small > 0).astype(np.uint8) + (small > _BYTE_MOST)
-        lanes = np.where(tags == groups.HALF, large << 16, small << 24)
-        lanes |= np.where(tags == groups.ZERO, np.uint32(0), x.view(np.uint32) & groups.SIGN)
+        lanes = np.where(tags == bursts.HALF, large << 16, small << 24)
+        lanes |= np.where(tags == bursts.ZERO, np.uint32(0), x.view(np.uint32) & bursts.SIGN)
         return tags, lanes
 
     def decode_body(self, body: Bytes, count: int) -> F32:
         """Magnitude times unit, at most the largest fp32 number."""
         out = np.zeros(count, np.float32)
-        at = groups.ENTRY_BYTES * groups.chunks(count)
-        exponents = np.frombuffer(body[at : _groups_at(count)].tobytes(), "<i2")
+        at = bursts.ENTRY_BYTES * bursts.count_chunks(count)
+        exponents = np.frombuffer(body[at : _bursts_at(count)].tobytes(), "<i2")
         if ((exponents != _EMPTY) & ((exponents < _LEAST) | (exponents > _MOST))).any():
             raise PayloadError("a block's exponent that no fp32 number has")
-        parts = groups.read(body, _groups_at(count), count)
+        parts = bursts.read(body, _bursts_at(count), count)
         for index, part in enumerate(parts):
-            values = out[index * groups.CHUNK : (index + 1) * groups.CHUNK]
-            own = exponents[index * (groups.CHUNK // BLOCK) :][: groups.CHUNK // BLOCK]
+            values = out[index * bursts.CHUNK : (index + 1) * bursts.CHUNK]
+            own = exponents[index * (bursts.CHUNK // BLOCK) :][: bursts.CHUNK // BLOCK]
             sent = np.repeat(own, BLOCK)[: values.size]
             values[sent != _EMPTY] = self._values(part, sent[sent != _EMPTY])
             peaks = np.maximum.reduceat(np.abs(values), np.arange(0, values.size, BLOCK))
@@ -90,29 +91,29 @@ class InceptionnScaled(PowerBound):
         return out
 
     def _values(self, part: Bytes, exponents: NDArray[np.int16]) -> F32:
-        """What one chunk's groups hold."""
-        tags, lanes = groups.unpack(part, exponents.size)
-        magnitude = (lanes & ~groups.SIGN) >> np.where(tags == groups.HALF, 16, 24).astype(np.uint32)
+        """What one chunk's bursts hold."""
+        tags, lanes = bursts.unpack(part, exponents.size)
+        magnitude = (lanes & ~bursts.SIGN) >> np.where(tags == bursts.HALF, 16, 24).astype(np.uint32)
         least = np.array([0, 1, 255 << (14 - self.k), 1 << 31])[tags]
         most = np.array([0, min(_BYTE_MOST, 1 << self.k), _HALF_MOST, 0])[tags]
         if ((magnitude < least) | (magnitude > most)).any():
             raise PayloadError("a magnitude under a tag that no encoder gives it")
-        exact = magnitude * np.exp2(exponents - np.where(tags == groups.HALF, 15.0, self.k))
+        exact = magnitude * np.exp2(exponents - np.where(tags == bursts.HALF, 15.0, self.k))
         rounded = np.minimum(exact, _FLOAT_MOST).astype(np.float32)
-        values: F32 = (rounded.view(np.uint32) | lanes & groups.SIGN).view(np.float32)
+        values: F32 = (rounded.view(np.uint32) | lanes & bursts.SIGN).view(np.float32)
         return values
 
 
-def _groups_at(count: int) -> int:
-    """Where the groups begin: behind the directory and the blocks' exponents."""
-    return groups.ENTRY_BYTES * groups.chunks(count) + _EXPONENT_BYTES * -(-count // BLOCK)
+def _bursts_at(count: int) -> int:
+    """Where the bursts begin: behind the directory and the blocks' exponents."""
+    return bursts.ENTRY_BYTES * bursts.count_chunks(count) + _EXPONENT_BYTES * -(-count // BLOCK)
 
 
 def _by_chunk(x: F32, exponents: NDArray[np.int16]) -> list[tuple[F32, NDArray[np.int16]]]:
     """For each chunk, its values in blocks that are not empty and their exponents."""
     parts = []
-    for first in range(0, x.size, groups.CHUNK):
-        values = x[first : first + groups.CHUNK]
-        own = np.repeat(exponents[first // BLOCK :][: groups.CHUNK // BLOCK], BLOCK)[: values.size]
+    for first in range(0, x.size, bursts.CHUNK):
+        values = x[first : first + bursts.CHUNK]
+        own = np.repeat(exponents[first // BLOCK :][: bursts.CHUNK // BLOCK], BLOCK)[: values.size]
         parts.append((values[own != _EMPTY], own[own != _EMPTY]))
     return parts

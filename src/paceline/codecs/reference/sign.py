@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.codecs import counter
-from paceline.codecs.blocks import Blocked, lifts, peaks, tiles
 from paceline.codecs.codec import F32, Bytes
 from paceline.codecs.container import PayloadError
+from paceline.codecs.reference.blocks import Blocked, lifts, peaks, tiles
 
 
 @dataclass(frozen=True, kw_only=True)

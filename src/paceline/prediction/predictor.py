@@ -1,0 +1,304 @@
+"""The model as one value: ``Predictor``. Everything that asks for a step time asks the same one, so no two answers differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from paceline.calibration.calibration import Calibration
+from paceline.calibration.constants import Efficiency, SoftwareLevel, efficiency
+from paceline.calibration.held_out_error import HeldOut, held_out
+from paceline.calibration.observation import Observation
+from paceline.calibration.uncertainty import Z80, interval, spread
+from paceline.errors import UserError, unknown
+from paceline.hardware.cluster import Cluster
+from paceline.prediction.assumptions import assumptions
+from paceline.prediction.batch import Candidate, Steps, corrected_steps, model_steps, steps_one_by_one
+from paceline.prediction.correction import Correction
+from paceline.prediction.costs import RESOURCES, Resource
+from paceline.prediction.exchange_plan import exchange_plan
+from paceline.prediction.lazy_tuple import lazy
+from paceline.prediction.memory import memory_breakdown
+from paceline.prediction.result import Prediction
+from paceline.prediction.step_model import Passes, Step, StepModel, measured_ratio
+from paceline.prediction.timeline import input_event
+from paceline.strategy.formats import Level
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
+
+Bounds = tuple[Efficiency, Efficiency, Efficiency]
+LENGTHS: tuple[Level, Level, Level] = ("high", "expected", "low")
+"""Of payloads that depend on their values, in a step that is slow, as expected, fast."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictor:
+    """What predicts steps, and all that it knows.
+
+    Attributes:
+        constants: what the device and the links get of their best; by default the fitted ones of ``software``. Three of them,
+            low, typical and high, make a range of their own in place of the 80 % interval.
+        calibration: measurements of this machine; they replace the catalogue where they speak.
+        correction: what observed steps taught about this predictor (``fit``).
+        loader: samples/s that the input pipeline delivers to all workers together; 0: unknown, and never waited for.
+        overlap: whether the exchange runs beside the backward pass; None: as calibrated, else yes, as in DDP.
+        software: ``ordinary`` or ``tuned``, the level of ``constants``; empty takes theirs, else ``ordinary``.
+        free: resources that cost no time (``without``).
+
+    Raises:
+        UserError: no such level, or another than the constants'; an impossible loader; a correction that was fitted with other
+            constants; a resource that does not exist.
+    """
+
+    constants: Efficiency | Bounds | None = None
+    calibration: Calibration | None = None
+    correction: Correction | None = None
+    loader: float = 0.0
+    overlap: bool | None = None
+    software: SoftwareLevel | str = ""
+    free: frozenset[Resource] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.software and self.software not in get_args(SoftwareLevel):
+            raise unknown("software level", self.software, get_args(SoftwareLevel))
+        if self.constants is None:
+            object.__setattr__(self, "constants", efficiency(self.software or "ordinary"))  # type: ignore[arg-type]
+        level = self.typical.level
+        if self.software not in ("", level):
+            raise UserError(
+                f"constants of {level} software for {self.software} software", "give one of the two: it decides the other"
+            )
+        object.__setattr__(self, "software", level)
+        if not 0 <= self.loader < math.inf:
+            raise UserError(f"a loader of {self.loader:g} samples/s", "give a positive number, or 0 where it is not known")
+        if self.correction is not None and not self.correction.is_of(self.typical):
+            raise UserError("a correction that was fitted with other constants", "fit it again: fit(observations, predictor)")
+        for name in self.free:
+            if name not in RESOURCES:
+                raise unknown("resource", name, RESOURCES)
+
+    @property
+    def typical(self) -> Efficiency:
+        """The constants that the step time comes from."""
+        return self._bounds[1]
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the exchange runs beside the backward pass."""
+        return self.overlap if self.overlap is not None else self.calibration is None or self.calibration.overlap
+
+    @property
+    def _bounds(self) -> Bounds:
+        constants = self.constants
+        if isinstance(constants, tuple):
+            return constants
+        assert constants is not None
+        return constants, constants, constants
+
+    def without(self, resource: Resource) -> Predictor:
+        """The same where a resource costs no time: what was hidden behind it comes to light."""
+        return replace(self, free=self.free | {resource})
+
+    def model(self, workload: Workload) -> StepModel:
+        """How its steps of ``workload`` are put together, before any correction."""
+        return self._model(workload, self.typical, "expected")
+
+    def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
+        """Predict one training step of ``workload`` on every device of ``cluster`` under ``strategy``.
+
+        Raises:
+            UserError: the strategy has another number of workers than the cluster has devices; the device lacks the
+                precision; the calibration is of another workload or compression.
+        """
+        strategy.parallelism.check_covers(cluster.world_size)
+        asked, cluster = cluster, cluster if self.correction is None else self.correction.cluster(cluster)
+        strategy = strategy.settled(workload, cluster)
+        slow, typical, fast = self._steps(workload, cluster, strategy)
+        low_s, high_s = self._range(workload, cluster, typical, fast.seconds, slow.seconds)
+        prediction = self._prediction(workload, cluster, strategy, typical, (low_s, high_s))
+        return prediction if self.correction is None else self._corrected(prediction, workload, asked, strategy)
+
+    def many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
+        """The ``step_time_s`` and ``memory_bytes`` of very many strategies at once.
+
+        Candidates that a correction cannot tell apart share its factor. A calibration, or a free resource, is predicted one by
+        one, which takes longer.
+        """
+        if self.calibration is not None or self.free:
+            return steps_one_by_one(self, workload, candidates)
+        if self.correction is None:
+            return model_steps(self.model(workload), candidates)
+        unfed = replace(self, loader=0.0)
+        return corrected_steps(unfed, workload, candidates, model_steps(unfed.model(workload), candidates), self.loader)
+
+    def _model(self, workload: Workload, constants: Efficiency, level: Level) -> StepModel:
+        return StepModel(
+            workload=workload,
+            constants=constants,
+            calibration=self.calibration,
+            overlap=self.overlaps,
+            loader=0.0 if self.correction is not None else self.loader,  # observed steps say nothing of it: _fed
+            free=self.free,
+            level=level,
+        )
+
+    def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Step, Step, Step]:
+        """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
+        passes = self.model(workload).passes(cluster.device, strategy)
+
+        def step(constants: Efficiency, level: Level) -> Step:
+            return self._model(workload, constants, level).step(cluster, strategy, self._scaled(passes, constants))
+
+        (low, typical, high), (most, expected, least) = self._bounds, LENGTHS
+        middle = step(typical, expected)
+        if not isinstance(self.constants, tuple) and self.calibration is None and strategy.description.format.spread is None:
+            return middle, middle, middle
+        return step(low, most), middle, step(high, least)
+
+    def _scaled(self, passes: Passes, constants: Efficiency) -> Passes | None:
+        """The typical passes by other constants, where those change all layers alike."""
+        if constants is self.typical:
+            return passes
+        factor = constants.seconds_of(self.typical)
+        return (passes[0].scaled(factor), passes[1].scaled(factor)) if factor else None
+
+    def _range(
+        self, workload: Workload, cluster: Cluster, typical: Step, fastest_s: float, slowest_s: float
+    ) -> tuple[float, float]:
+        """Seconds between which the step lies: with 80 %, or as the three constants or the calibration's repetitions say."""
+        spread_of_runs = 1.0 if self.calibration is None else 1 + self.calibration.spread
+        low_s, high_s = fastest_s / spread_of_runs, slowest_s * spread_of_runs
+        if self.calibration is None and not isinstance(self.constants, tuple):
+            e, costs, step_s = self.typical, typical.costs, typical.seconds
+            forward, backward = costs.forward, costs.backward
+            worked = float(forward.total.sum()) + float(backward.total.sum())
+            conv = (forward.plain_conv + backward.plain_conv) / worked if worked else 0.0
+            device = cluster.device
+            work = e.sigmas.work(device.chip in e.seen, e.knows(workload.name), device.kind == "gpu", conv)
+            ends = (step_s, step_s)
+            if cluster.world_size > 1:
+                between = e.link_sigma(cluster.network, e.sigmas.network)
+                inside = e.link_sigma(cluster.intra_link, e.sigmas.intra)
+                fast, slow = (
+                    typical.seconds_with_links(math.exp(sign * between), math.exp(sign * inside)) for sign in (-Z80, Z80)
+                )
+                ends = (fast, slow)
+            least, most = interval(step_s, ends, spread(typical.exposed, e.sigmas, work, cluster.num_nodes))
+            low_s, high_s = low_s * least, high_s * most
+        return max(low_s, typical.pieces.feed), high_s
+
+    def _prediction(
+        self, workload: Workload, cluster: Cluster, strategy: Strategy, step: Step, range_s: tuple[float, float]
+    ) -> Prediction:
+        """The figures of a step."""
+        plan, exchange, parts = step.plan, step.costs.exchange, step.pieces
+        memory = memory_breakdown(workload, strategy, plan, cluster.device)
+        needed, available = sum(memory.values()), cluster.device.memory.value
+        wire = dense = plan.wire_bytes
+        if strategy.gradient_exchange.compression != "dense":
+            dense = exchange_plan(workload, strategy.uncompressed(), cluster.devices_per_node).wire_bytes
+        waited = step.schedule.update_start - parts.micro_steps * (parts.forward + parts.backward) + parts.after
+        missed = self._held_out(workload, cluster)
+        return Prediction(
+            workload=workload.name,
+            strategy=strategy.to_json(),
+            step_time_s=step.seconds,
+            low_s=range_s[0],
+            high_s=range_s[1],
+            samples_per_s=strategy.global_batch_size / step.seconds if step.seconds else math.inf,
+            compute_s=step.seconds - waited,
+            comm_s=exchange.busy("network"),
+            codec_s=exchange.busy("codec"),
+            exposed_comm_s=waited,
+            wire_bytes_per_device=wire,
+            compression_ratio=max(1.0, dense / wire) if wire else 1.0,
+            memory_bytes=needed,
+            bottleneck=max(step.exposed, key=lambda name: step.exposed[name]),
+            assumptions=lazy(
+                lambda: assumptions(
+                    workload,
+                    cluster,
+                    measured_ratio(strategy, self.calibration),
+                    self.calibration,
+                    needed,
+                    self.overlaps,
+                    self.loader,
+                    self.typical,
+                    missed,
+                    self.free,
+                )
+            ),
+            timeline=lazy(lambda: step.events(workload)),
+            cluster=_describe(cluster),
+            memory=memory,
+            fits=needed <= available,
+            software=str(self.software),
+            held_out_error=None if missed is None else missed.mape,
+            missing_bytes=max(0.0, needed - available),
+            exposed={str(name): seconds for name, seconds in step.exposed.items()},
+        )
+
+    def _held_out(self, workload: Workload, cluster: Cluster) -> HeldOut | None:
+        """How far such predictions were off on published runs."""
+        if self.calibration is not None:
+            return None
+        known = self.correction is not None and self.correction.knows(workload, cluster)
+        return held_out(self.typical.level, cluster.num_nodes, known)
+
+    def _corrected(self, prediction: Prediction, workload: Workload, asked: Cluster, strategy: Strategy) -> Prediction:
+        """The prediction by what observed steps taught. With a free resource, the correction is that of the whole step."""
+        assert self.correction is not None
+        whole = prediction
+        if self.free:
+            base = replace(self, correction=None, loader=0.0, free=frozenset())
+            whole = base.step(workload, self.correction.cluster(asked), strategy)
+        corrected = self.correction.applied(prediction, workload, asked, strategy, whole)
+        feeds = self.loader and "input pipeline" not in self.free
+        return _fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
+
+
+ORDINARY = Predictor()
+"""Ordinary software by the catalogue: what predicts where no other predictor is named."""
+
+
+def fit(observations: Sequence[Observation], predictor: Predictor = ORDINARY) -> Correction:
+    """What observed steps teach about ``predictor``; for its field ``correction``.
+
+    An observation is predicted when it is first needed, and an error is raised then. What the predictor knows of its loader,
+    of free resources and of earlier observations is left out.
+    """
+    return Correction(observations, replace(predictor, correction=None, loader=0.0, free=frozenset()))
+
+
+def predict(workload: Workload, cluster: Cluster, strategy: Strategy, *, predictor: Predictor = ORDINARY) -> Prediction:
+    """Predict one training step: ``predictor.step``. Raises UserError as that does."""
+    return predictor.step(workload, cluster, strategy)
+
+
+def _fed(prediction: Prediction, feed: float) -> Prediction:
+    """A corrected step that also waits for its samples, ``feed`` seconds a step: observed steps say nothing of that loader."""
+    wait = max(0.0, feed - prediction.step_time_s)
+    step_s = prediction.step_time_s + wait
+    return replace(
+        prediction,
+        step_time_s=step_s,
+        low_s=max(prediction.low_s, feed),
+        high_s=max(prediction.high_s, feed),
+        samples_per_s=prediction.samples_per_s * prediction.step_time_s / step_s,
+        compute_s=prediction.compute_s + wait,
+        exposed={**prediction.exposed, "input pipeline": wait},
+        bottleneck="input pipeline" if wait > max(prediction.exposed.values()) else prediction.bottleneck,
+        timeline=lazy(lambda: (*prediction.timeline, input_event(feed))),
+    )
+
+
+def _describe(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "device": cluster.device.name,
+        "devices_per_node": cluster.devices_per_node,
+        "num_nodes": cluster.num_nodes,
+        "intra_link": cluster.intra_link.name,
+        "network": cluster.network.name if cluster.num_nodes > 1 else "none",
+    }

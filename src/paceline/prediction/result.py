@@ -1,0 +1,174 @@
+"""What a prediction says: its figures, the assumptions behind them, and both as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from textwrap import wrap
+from typing import Any, Literal, Self
+
+from paceline.record import Metrics
+from paceline.units import format_bytes, format_memory, format_seconds
+
+WIDTH = 80
+Kind = Literal[
+    "accuracy",
+    "calibrated",
+    "codec",
+    "constants",
+    "corrected",
+    "coverage",
+    "device",
+    "exchange",
+    "fit",
+    "free resource",
+    "held-out error",
+    "input pipeline",
+    "links",
+    "memory",
+    "optimizer",
+    "overlap",
+    "parallelism",
+    "payload",
+    "read back",
+    "recomputation",
+    "stragglers",
+    "uncalibrated",
+    "unused",
+]
+"""What an assumption is about. ``read back``: from a file, which keeps the text alone."""
+
+
+class Assumption(str):
+    """One sentence that a prediction rests on: its text, of which ``kind`` says what it is about.
+
+    Attributes:
+        source: where the fact in it comes from, as the catalogue or the file of constants says; empty for what the model itself
+            assumes.
+    """
+
+    kind: Kind
+    source: str
+
+    def __new__(cls, kind: Kind, text: str, source: str = "") -> Self:
+        """The sentence ``text``."""
+        assumption = super().__new__(cls, text)
+        assumption.kind, assumption.source = kind, source
+        return assumption
+
+    def __getnewargs__(self) -> tuple[str, str, str]:  # type: ignore[override]
+        return self.kind, str(self), self.source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction(Metrics):
+    """A predicted step. The metrics are those of ``RunRecord``, so a measurement can be subtracted.
+
+    Attributes:
+        cluster: what it was predicted for, by name.
+        memory: bytes on one device by purpose; they sum to ``memory_bytes``.
+        fits: whether they fit the device's memory; ``missing_bytes``: how many of them do not.
+        software: ``ordinary`` or ``tuned``, see ``Efficiency``.
+        held_out_error: of such predictions on published runs, mean of |predicted - measured| / measured; None where none is
+            of this kind.
+        exposed: seconds of the step by the resource it waits for; they sum to ``step_time_s``, the largest is the
+            ``bottleneck``.
+        assumptions, timeline: worked out when they are read.
+    """
+
+    assumptions: tuple[Assumption, ...]
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    memory: Mapping[str, float] = field(default_factory=dict)
+    fits: bool = True
+    missing_bytes: float = 0.0
+    software: str = "ordinary"
+    held_out_error: float | None = None
+    exposed: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict with ``schema``, the texts of the assumptions, and without the timeline (that goes to a trace file)."""
+        plain: Any = tuple(str(assumption) for assumption in self.assumptions)
+        return super(Prediction, replace(self, assumptions=plain, timeline=())).to_json()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of ``to_json``; keys of later schemas are ignored."""
+        texts = tuple(Assumption("read back", text) for text in data["assumptions"])
+        return super().from_json({**data, "assumptions": texts})
+
+    @property
+    def headline(self) -> str:
+        """That it does not fit, and by how much; empty where it fits."""
+        return "" if self.fits else f"DOES NOT FIT: {self.missing_bytes / 2**30:,.4g} GiB are missing on each device."
+
+    @property
+    def critical_path(self) -> str:
+        """The chain of events that sets the step, in one sentence."""
+        return _critical_path(self)
+
+    def explain(self) -> str:
+        """Where the time goes, the critical path, the reasons of the range and the assumptions; 80 columns."""
+        return "\n".join(_lines(self))
+
+
+def _lines(p: Prediction) -> Iterator[str]:
+    if p.headline:
+        yield from (p.headline, "")
+    yield from wrap(
+        f"One step of {p.workload} takes {format_seconds(p.step_time_s)} "
+        f"({format_seconds(p.low_s)} to {format_seconds(p.high_s)}): {p.samples_per_s:.4g} samples/s.",
+        WIDTH,
+    )
+    yield ""
+    yield "Where the time goes (seconds of the step that wait for each resource):"
+    for name, seconds in sorted(p.exposed.items(), key=lambda item: -item[1]):
+        if seconds > 0:
+            yield f"  {name:<18}{format_seconds(seconds):>12}{seconds / p.step_time_s:>7.1%}"
+    yield ""
+    yield from wrap(f"Critical path: {p.critical_path}", WIDTH)
+    yield from wrap(f"Range: {_range(p)}", WIDTH)
+    yield ""
+    yield f"Memory on one device: {format_memory(p.memory_bytes)}" + ("" if p.fits else ", which does not fit")
+    for name, size in p.memory.items():
+        if size:
+            yield f"  {name:<18}{format_memory(size):>12}"
+    yield ""
+    yield "Assumptions:"
+    for sentence in p.assumptions:
+        yield from wrap(sentence, WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=True)
+
+
+def _critical_path(p: Prediction) -> str:
+    update = next(event for event in p.timeline if event.name == "optimizer")
+    backward = max((e.end_s for e in p.timeline if e.name.startswith("backward")), default=0.0)
+    if p.comm_s + p.codec_s == 0:
+        return "forward, backward, optimizer; nothing is exchanged."
+    if p.exposed_comm_s == 0:
+        return (
+            f"forward, backward, optimizer; the exchange of {format_bytes(p.wire_bytes_per_device)} "
+            f"({format_seconds(p.comm_s)} of network) hides behind the backward pass."
+        )
+    last = max((e for e in p.timeline if e.lane != "compute"), key=lambda e: e.end_s)
+    after = update.start_s - backward
+    within = p.exposed_comm_s - after
+    waiting = f", {format_seconds(within)} of it waiting for the exchange," if within > 1e-3 * p.step_time_s else ","
+    return (
+        f"forward and backward until {format_seconds(backward)}{waiting} then {format_seconds(after)} of exchange that "
+        f"nothing hides (the last is {last.name}), and the optimizer from {format_seconds(update.start_s)}; "
+        f"{p.bottleneck} is the bottleneck."
+    )
+
+
+def _range(p: Prediction) -> str:
+    """Why the step may be faster or slower."""
+    kinds = {assumption.kind for assumption in p.assumptions}
+    if "calibrated" in kinds:
+        payload = "; at both ends the payload that depends on the gradients is at its own" if "payload" in kinds else ""
+        return f"the spread of the calibration's repetitions{payload}; load that comes later is not in it."
+    ends = ""
+    if "payload" in kinds:
+        ends = " and the gradients' payload is at its least and its most"
+    return (
+        "80 % of measured steps should lie in it, by what the constants missed on measurements held out of their fit, and by "
+        f"what slower or faster links would do to the step{ends}. Observed steps or a calibration on the machine narrow it."
+    )

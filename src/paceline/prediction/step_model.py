@@ -1,0 +1,192 @@
+"""One step, put together: what is exchanged, what each piece costs, and when it happens.
+
+Every prediction of a step goes through here: of one strategy (``StepModel.step``), of very many (``batch``), and of one worker
+that waits for nobody (``StepModel.passes``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from paceline.calibration.calibration import Calibration
+from paceline.calibration.constants import Efficiency
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device
+from paceline.prediction.compute import Seconds, layer_seconds
+from paceline.prediction.costs import (
+    ExchangeSeconds,
+    Resource,
+    StepCosts,
+    calibrated_costs,
+    exchange_seconds,
+    run_again,
+    slowest,
+    update_seconds,
+)
+from paceline.prediction.exchange_plan import ExchangePlan, blocks, exchange_plan
+from paceline.prediction.timeline import (
+    Pieces,
+    Schedule,
+    columns,
+    events,
+    exposed_seconds,
+    pieces,
+    schedule_step,
+    sums,
+    with_exchange,
+)
+from paceline.record import Event
+from paceline.strategy.formats import Level
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
+
+Passes = tuple[Seconds, Seconds]
+"""Seconds of the forward and of the backward pass of one micro step, by layer."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of one strategy on one cluster: its costs, the durations that follow from them, and when each begins."""
+
+    costs: StepCosts
+    pieces: Pieces
+    schedule: Schedule
+    overlap: bool
+    shared: bool
+
+    @property
+    def plan(self) -> ExchangePlan:
+        """What it exchanges."""
+        return self.costs.exchange.plan
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes."""
+        return float(self.schedule.step)
+
+    @cached_property
+    def exposed(self) -> dict[Resource, float]:
+        """Seconds by the resource that it waits for; they sum to the step."""
+        return exposed_seconds(self.costs, self.pieces, self.schedule)
+
+    def seconds_with_links(self, between: float, inside: float) -> float:
+        """How long it takes where the network between nodes, and the link inside them, take so many times as long."""
+        parts = with_exchange(self.pieces, self.costs.exchange.slower(between, inside))
+        return float(schedule_step(parts, self.overlap, self.shared).step)
+
+    def events(self, workload: Workload) -> tuple[Event, ...]:
+        """The step as bars."""
+        names = [layer.name for layer in workload.layers]
+        return tuple(events(self.costs, self.pieces, self.schedule, names, blocks(workload).names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepModel:
+    """How the steps of one workload are put together. Strategies are settled (``Strategy.settled``).
+
+    Attributes:
+        constants: what the device and the links get of their best.
+        calibration: measurements that replace the catalogue.
+        overlap: whether the exchange runs beside the passes.
+        loader: samples/s of the input pipeline, for all workers together; 0: never waited for.
+        free: resources that cost no time.
+        level: of payloads whose length depends on their values.
+    """
+
+    workload: Workload
+    constants: Efficiency
+    calibration: Calibration | None = None
+    overlap: bool = True
+    loader: float = 0.0
+    free: frozenset[Resource] = frozenset()
+    level: Level = "expected"
+
+    def step(self, cluster: Cluster, strategy: Strategy, passes: Passes | None = None) -> Step:
+        """The step of a strategy.
+
+        Args:
+            passes: the catalogue's, where they are known already.
+
+        Raises:
+            UserError: a precision that the device lacks; a calibration of another workload or compression.
+        """
+        costs = self.costs(cluster, strategy, passes)
+        shared = strategy.parallelism.shares.weights
+        at = columns(costs.exchange.plan, len(self.workload.layers), shared)
+        durations = pieces(
+            (sums(costs.forward.total) * costs.slowest)[at],
+            (sums(costs.backward.total + costs.again) * costs.slowest)[at],
+            costs.exchange,
+            shared,
+            strategy.parallelism.micro_batches,
+            sum(costs.optimizer),
+            self.feed_s(strategy),
+            costs.overlap_penalty,
+        )
+        return Step(costs, durations, schedule_step(durations, self.overlap, shared), self.overlap, shared)
+
+    def costs(self, cluster: Cluster, strategy: Strategy, passes: Passes | None = None) -> StepCosts:
+        """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
+        forward, backward = passes or self.passes(cluster.device, strategy)
+        recompute = strategy.parallelism.recompute
+        again, again_share = run_again(self.workload, recompute, forward.total)
+        exchange = self.exchange(cluster, strategy)
+        costs = StepCosts(
+            forward,
+            backward,
+            again,
+            again_share,
+            slowest(strategy.world_size, self.constants),
+            update_seconds(self.workload, strategy, exchange.plan, cluster.device, self.constants),
+            exchange,
+            self.constants.overlap_penalty,
+        )
+        if self.calibration is not None:
+            plan = self.plan(cluster, strategy, measured=True)
+            costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
+        return self._without_free(costs, recompute) if self.free else costs
+
+    def passes(self, device: Device, strategy: Strategy) -> Passes:
+        """The layers by roofline. Raises UserError for a precision that the device lacks."""
+        return layer_seconds(self.workload, strategy.micro_batch_size, strategy.precision, device, self.constants)
+
+    def plan(self, cluster: Cluster, strategy: Strategy, measured: bool = False) -> ExchangePlan:
+        """What is exchanged; ``measured``: as a calibration prices it."""
+        planned = measured_ratio(strategy, self.calibration)
+        return exchange_plan(self.workload, planned, cluster.devices_per_node, self.level, measured)
+
+    def exchange(self, cluster: Cluster, strategy: Strategy) -> ExchangeSeconds:
+        """The exchange with the catalogue's prices."""
+        return exchange_seconds(self.plan(cluster, strategy), cluster, self.constants)
+
+    def feed_s(self, strategy: Strategy) -> float:
+        """Seconds in which the input pipeline delivers the samples of a step."""
+        if not self.loader or "input pipeline" in self.free:
+            return 0.0
+        return strategy.global_batch_size / self.loader
+
+    def _without_free(self, costs: StepCosts, recompute: bool) -> StepCosts:
+        """The costs with the free resources at no time."""
+        memory, launches = costs.optimizer
+        forward = costs.forward.without(self.free)
+        return replace(
+            costs,
+            forward=forward,
+            backward=costs.backward.without(self.free),
+            again=run_again(self.workload, recompute, forward.total)[0],
+            slowest=1.0 if "stragglers" in self.free else costs.slowest,
+            optimizer=(
+                0.0 if "memory bandwidth" in self.free else memory,
+                0.0 if "launch overhead" in self.free else launches,
+            ),
+            exchange=costs.exchange.without(self.free),
+        )
+
+
+def measured_ratio(strategy: Strategy, calibration: Calibration | None) -> Strategy:
+    """The strategy with the calibration's compression ratio, where there is one and the strategy gives none."""
+    takes = "ratio" in strategy.description.option_values
+    if calibration is None or not calibration.ratio or not takes or strategy.description.option("ratio"):
+        return strategy
+    return strategy.changed(options={**dict(strategy.gradient_exchange.options), "ratio": calibration.ratio})

@@ -1,0 +1,73 @@
+"""From a gradient exchange, described, to what executes it: codec, wires, error feedback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from paceline import codecs
+from paceline.errors import UserError
+from paceline.strategy import GradientExchange
+from paceline.training.collectives import Wire
+from paceline.training.consistency import EnergyGuard
+from paceline.training.error_feedback import Feedback
+from paceline.training.exchange_group import ExchangeSetup
+from paceline.training.gradient_sample import Sample
+from paceline.training.process_groups import own_wire
+
+_CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
+_NOT_THE_CODECS = {"ratio", "momentum"}  # options of a compression that say nothing about bytes
+
+
+def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> ExchangeSetup | None:
+    """What ``exchange_group`` needs; None for the engine's all-reduce, which works on the bucket in place.
+
+    Raises:
+        UserError: nodes of unequal size.
+    """
+    if exchange.exchange == "allreduce":
+        return None
+    compression = exchange.description
+    options: dict[str, Any] = {k: v for k, v in compression.option_values.items() if k not in _NOT_THE_CODECS}
+    if compression.name == "terngrad":
+        options["clip"] = exchange.clip
+    codec = codecs.get(_CODECS.get(compression.name, compression.name), **options)
+    nodes = exchange.exchange == "hierarchical"
+    inner, outer = own_wires(wire, exchange.ranks_per_node) if nodes else (None, wire)
+    encoded = inner is None or outer.world_size > 1
+    momentum = float(compression.option_values.get("momentum", 0.0))
+    feedback = Feedback(momentum) if compression.error_feedback and encoded else None
+    biased = compression.lossy and not compression.unbiased and not compression.error_feedback
+    guard = EnergyGuard(f"use {compression.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
+    return ExchangeSetup(
+        codec=codec,
+        exchange="sharded" if nodes else exchange.exchange,
+        world=wire,
+        outer=outer,
+        inner=inner,
+        feedback=feedback,
+        guard=guard,
+        sample=sample,
+        compress_pull=exchange.compress_pull,
+    )
+
+
+def own_wires(wire: Wire, ranks_per_node: int) -> tuple[Wire | None, Wire]:
+    """The ranks of this node, and the ranks with this rank's place on every node.
+
+    Raises:
+        UserError: the ranks do not divide into such nodes.
+    """
+    workers = wire.world_size
+    if ranks_per_node < 1 or workers % ranks_per_node:
+        raise UserError(f"{workers} workers in nodes of {ranks_per_node}", "hierarchical needs equal nodes: set ranks_per_node")
+    ranks = dist.get_process_group_ranks(wire.group)
+    node, place = divmod(wire.rank, ranks_per_node)
+
+    def part(members: list[int]) -> Wire:
+        return own_wire(wire.group, members, wire.device, wire.meter, wire.timeout_s, wire.soundness)
+
+    first = node * ranks_per_node
+    inner = part(ranks[first : first + ranks_per_node]) if ranks_per_node > 1 else None
+    return inner, part(ranks[place::ranks_per_node])

@@ -1,0 +1,184 @@
+"""The predictor as a value: what decides what, what is refused, and that all its answers come from one model."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.calibration.constants import CATALOGUE, HIGH, LOW, TYPICAL, efficiency
+from paceline.errors import UserError
+from paceline.hardware import cluster
+from paceline.prediction import ORDINARY, Assumption, Calibration, Line, Observation, Prediction, Predictor, fit, predict
+from paceline.prediction.costs import RESOURCES
+from paceline.strategy import Strategy
+from paceline.workload import workload
+from prediction_toys import IDEAL, make_cluster, make_workload
+
+NET, PLACE = make_workload(), make_cluster(2, 2)
+CALIBRATION = Calibration(
+    workload="toy",
+    micro_batch_size=4,
+    world_size=4,
+    compression="dense",
+    forward_s=0.01,
+    backward_s=0.02,
+    optimizer_s=0.001,
+    allreduce=Line(1e-4, 1e-9),
+    direct=Line(1e-4, 1e-9),
+    encode=Line(0.0, 1e-9),
+    reduce=Line(0.0, 1e-9),
+    decode=Line(0.0, 1e-9),
+    overlap=True,
+    spread=0.1,
+    source="made up",
+)
+
+
+def strategy(batch: int = 16, **choices: object) -> Strategy:
+    return Strategy.of(world_size=4, global_batch_size=batch, **choices)
+
+
+def corrected(work: float = 1.5, wait: float = 4.0, **knowledge: object) -> Predictor:
+    """By four steps that worked and waited so many times as long as predicted."""
+    plain = Predictor(**knowledge)  # type: ignore[arg-type]
+    seen = []
+    for batch in (8, 16, 32, 64):
+        p = replace(plain, loader=0.0).step(NET, PLACE, strategy(batch))
+        sync = wait * p.exposed_comm_s
+        step = work * (p.step_time_s - p.exposed_comm_s) + sync
+        seen.append(Observation(workload=NET, cluster=PLACE, strategy=strategy(batch), step_s=step, sync_s=sync))
+    return replace(plain, correction=fit(seen, plain))
+
+
+def test_software_decides_the_constants_and_the_constants_the_software() -> None:
+    assert Predictor().constants == TYPICAL and Predictor().software == "ordinary"
+    assert Predictor(software="tuned").constants == efficiency("tuned")
+    assert Predictor(constants=efficiency("tuned")).software == "tuned"
+    assert Predictor(constants=CATALOGUE).typical == TYPICAL and Predictor(constants=IDEAL).software == "ordinary"
+    assert Predictor(constants=TYPICAL, software="ordinary") == ORDINARY
+
+
+@pytest.mark.parametrize(
+    ("knowledge", "message"),
+    [
+        ({"constants": TYPICAL, "software": "tuned"}, "constants of ordinary software for tuned software; give one"),
+        ({"software": "tune"}, "tune"),
+        ({"loader": -1.0}, "a loader of -1 samples/s"),
+        ({"loader": math.nan}, "a loader of nan samples/s"),
+        ({"correction": fit([]), "software": "tuned"}, "fitted with other constants"),
+        ({"free": frozenset({"netwrok"})}, "did you mean network"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(knowledge: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Predictor(**knowledge)  # type: ignore[arg-type]
+
+
+def test_the_verb_is_the_predictors_step() -> None:
+    assert predict(NET, PLACE, strategy()) == ORDINARY.step(NET, PLACE, strategy())
+    ideal = Predictor(constants=IDEAL)
+    assert predict(NET, PLACE, strategy(), predictor=ideal) == ideal.step(NET, PLACE, strategy())
+    with pytest.raises(UserError, match="4 workers and the cluster 2 devices"):
+        predict(NET, make_cluster(1, 2), strategy())
+
+
+PREDICTORS = {
+    "plain": ORDINARY,
+    "fed": Predictor(loader=20.0),
+    "serial": Predictor(overlap=False, software="tuned"),
+    "three constants": Predictor(constants=(LOW, TYPICAL, HIGH)),
+    "calibrated": Predictor(calibration=CALIBRATION),
+    "without a resource": ORDINARY.without("network"),
+    "corrected": corrected(),
+    "corrected, fed": corrected(loader=20.0),
+    "corrected, without a resource": corrected().without("compute"),
+}
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_many_are_as_one_at_a_time(name: str) -> None:
+    predictor = PREDICTORS[name]
+    asked = [(PLACE, strategy(batch, sharding=sharding)) for batch in (4, 16, 64) for sharding in ("ddp", "zero3")]
+    wrong = (PLACE, Strategy.of(world_size=2, global_batch_size=4))
+    steps = predictor.many(NET, [*asked, wrong])
+    for index, (place, chosen) in enumerate(asked):
+        p = predictor.step(NET, place, chosen)
+        assert steps.step_s[index] == pytest.approx(p.step_time_s, rel=1e-9)
+        assert steps.memory_bytes[index] == pytest.approx(p.memory_bytes)
+        assert steps.fits[index] == p.fits
+    assert np.isnan(steps.step_s[-1]) and "2 workers" in steps.refused[len(asked)]
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+@pytest.mark.parametrize("resource", RESOURCES)
+def test_a_free_resource_is_not_waited_for_and_makes_no_step_longer(name: str, resource: str) -> None:
+    predictor = PREDICTORS[name]
+    for chosen in (strategy(), strategy(sharding="zero3", grad_accum_steps=2), strategy(compression="int8")):
+        if predictor.calibration is not None and chosen.gradient_exchange.compression != "dense":
+            continue
+        whole, free = (x.step(NET, PLACE, chosen) for x in (predictor, predictor.without(resource)))  # type: ignore[arg-type]
+        assert free.step_time_s <= whole.step_time_s * (1 + 1e-9)
+        assert free.exposed[resource] == pytest.approx(0.0, abs=1e-12)
+        assert sum(free.exposed.values()) == pytest.approx(free.step_time_s)
+        assert free.low_s <= free.step_time_s * (1 + 1e-9) and free.step_time_s <= free.high_s * (1 + 1e-9)
+        assert any(a.kind == "free resource" and resource in a for a in free.assumptions)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.5, 3.0), st.floats(0.3, 6.0), st.sampled_from(RESOURCES), st.sampled_from(["ddp", "zero3"]))
+def test_no_correction_makes_a_step_longer_without_a_resource(work: float, wait: float, resource: str, sharding: str) -> None:
+    predictor = corrected(work, wait)
+    whole = predictor.step(NET, PLACE, strategy(sharding=sharding))
+    free = predictor.without(resource).step(NET, PLACE, strategy(sharding=sharding))  # type: ignore[arg-type]
+    assert free.step_time_s <= whole.step_time_s * (1 + 1e-9)
+
+
+def test_without_everything_a_step_takes_no_time() -> None:
+    nothing = ORDINARY
+    for resource in RESOURCES:
+        nothing = nothing.without(resource)
+    p = nothing.step(NET, PLACE, strategy())
+    assert (p.step_time_s, p.low_s, p.high_s, p.samples_per_s) == (0.0, 0.0, 0.0, math.inf)
+
+
+def test_without_keeps_what_else_the_predictor_knows() -> None:
+    serial = Predictor(overlap=False, constants=IDEAL)
+    p, free = (x.step(NET, PLACE, strategy()) for x in (serial, serial.without("network")))
+    waits = p.exposed["network"]
+    assert waits > 0 and p.step_time_s - free.step_time_s == pytest.approx(waits), "nothing is hidden where nothing overlaps"
+
+
+def test_an_observation_is_of_the_predictor_that_it_corrects() -> None:
+    tuned = Predictor(software="tuned")
+    net, place = workload("resnet-50"), cluster("V100", 8, 1)
+    plan = Strategy.of(world_size=8, global_batch_size=512, precision="fp16")
+    seen = [Observation(workload=net, cluster=place, strategy=plan, step_s=2 * tuned.step(net, place, plan).step_time_s)] * 5
+    learnt = replace(tuned, correction=fit(seen, replace(tuned, loader=1.0).without("compute")))
+    assert learnt.step(net, place, plan).step_time_s == pytest.approx(seen[0].step_s, rel=0.05)
+
+
+def test_an_assumption_is_its_text_with_a_kind_and_a_source() -> None:
+    p = predict(workload("resnet-50"), cluster("V100", 8, 2, "10Gb/s"), Strategy.of(world_size=16, global_batch_size=64))
+    kinds = {a.kind for a in p.assumptions}
+    assert {"uncalibrated", "device", "constants", "links", "overlap", "optimizer", "held-out error"} <= kinds
+    assert all(a.source for a in p.assumptions if a.kind in ("links", "held-out error"))
+    again = pickle.loads(pickle.dumps(p.assumptions[0]))
+    assert (again, again.kind, again.source) == (p.assumptions[0], p.assumptions[0].kind, p.assumptions[0].source)
+    data = p.to_json()
+    assert data["assumptions"] == tuple(p.assumptions) and {type(text) for text in data["assumptions"]} == {str}
+    back = Prediction.from_json(data)
+    assert {a.kind for a in back.assumptions} == {"read back"} and back == replace(p, timeline=())
+    assert isinstance(back.assumptions[0], Assumption)
+
+
+def test_a_correction_and_a_calibration_take_their_assumption_away() -> None:
+    assert "uncalibrated" in {a.kind for a in predict(NET, PLACE, strategy()).assumptions}
+    for predictor, kind in ((PREDICTORS["corrected"], "corrected"), (PREDICTORS["calibrated"], "calibrated")):
+        kinds = [a.kind for a in predictor.step(NET, PLACE, strategy()).assumptions]
+        assert "uncalibrated" not in kinds and kind in kinds

@@ -1,0 +1,254 @@
+"""Every argument of ``attach``, at a value that is not its default, changes what a step does or is refused."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import paceline
+from distributed import launch_once
+from paceline.errors import UserError
+from paceline.strategy import DenseRule, GradientExchange
+from paceline.training.attach import attach
+
+
+class Scaler:
+    """What attach reads of a ``torch.amp.GradScaler``."""
+
+    def get_scale(self) -> float:
+        return 4.0
+
+
+def sent(hook: Any, model: DDP) -> int:
+    return int(hook.meter.sent_bytes)
+
+
+def collectives(hook: Any, model: DDP) -> list[str]:
+    return sorted({event.name for event in hook.meter.events if event.lane == "network"})
+
+
+def gradient(hook: Any, model: DDP) -> list[float]:
+    return [float(x) for x in model.module[0].weight.grad.reshape(-1)]
+
+
+def drift(hook: Any, model: DDP) -> str:
+    with torch.no_grad():
+        model.module[0].weight += torch.distributed.get_rank()
+    try:
+        step(model)
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def group_timeout(hook: Any, model: DDP) -> float:
+    return float(hook.wire.group._get_backend(torch.device("cpu")).options._timeout.total_seconds())
+
+
+def factor(hook: Any, model: DDP) -> float:
+    return float(hook.state_dict()["factor"])
+
+
+def noise(hook: Any, model: DDP) -> bool:
+    return hook.noise is not None and hook.noise.scale is not None
+
+
+def tried(hook: Any, model: DDP) -> list[str]:
+    return [str(exchange) for exchange in hook._auto.exchanges]
+
+
+Case = tuple[dict[str, Any], Any, Callable[[Any, DDP], Any]]
+SCALER = Scaler()
+EXECUTED: dict[str, Case] = {  # other arguments, the value, and what it changes
+    "compression": ({}, "int8", sent),
+    "compression, a GradientExchange": ({}, GradientExchange("int8", "ring"), collectives),
+    "exchange": ({}, "ring", collectives),
+    "seed": ({}, 7, gradient),
+    "clip": ({}, 1.0, gradient),
+    "min_elements": ({}, 10, sent),
+    "dense": ({}, ["0.*"], sent),
+    "ranks_per_node": ({"exchange": "hierarchical"}, 1, collectives),
+    "compress_pull": ({"compression": "int8"}, False, sent),
+    "check_every": ({}, 1, drift),
+    "timeout_s": ({}, 77, group_timeout),
+    "grad_scaler": ({"compression": "topk"}, SCALER, factor),
+    "candidates": ({"compression": "auto"}, ["sign"], tried),
+    "noise_scale": ({"compression": "dense"}, True, noise),
+    "options": ({"compression": "topk"}, {"density": 0.1}, sent),
+}
+SAME: dict[str, Any] = {"ranks_per_node": 2, "options": {"density": 0.01}}  # the default where the launcher or a codec has it
+
+VALUE = GradientExchange("int8")
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "compression": ({"compression": 3}, "compression=3; give a name or a GradientExchange"),
+    "compression None": ({"compression": None}, "compression=None; give a name or a GradientExchange"),
+    "exchange": ({"exchange": 3}, "exchange=3; give a name"),
+    "exchange of a value": ({"compression": VALUE, "exchange": "ring"}, "exchange is the GradientExchange's; "),
+    "clip of a value": ({"compression": VALUE, "clip": 1.0}, "clip is the GradientExchange's; "),
+    "min_elements of a value": ({"compression": VALUE, "min_elements": 1}, "min_elements is the GradientExchange's; "),
+    "dense of a value": ({"compression": VALUE, "dense": ["a"]}, "dense is the GradientExchange's; "),
+    "ranks of a value": ({"compression": VALUE, "ranks_per_node": 2}, "ranks_per_node is the GradientExchange's; "),
+    "pull of a value": ({"compression": VALUE, "compress_pull": False}, "compress_pull is the GradientExchange's; "),
+    "option of a value": ({"compression": VALUE, "block": 64}, "block is the GradientExchange's; "),
+    "seed": ({"seed": "1"}, "seed='1'; give a whole number"),
+    "seed True": ({"seed": True}, "seed=True; give a whole number"),
+    "clip": ({"clip": [1]}, "clip=[1]; give standard deviations"),
+    "clip of int8": ({"compression": "int8", "clip": 1.0}, "int8 does not clip"),
+    "min_elements": ({"min_elements": 1.5}, "min_elements=1.5; give a whole number"),
+    "dense": ({"dense": [3]}, "dense=[3]; give a list of patterns"),
+    "dense None": ({"dense": None}, "dense=None; give a list of patterns"),
+    "ranks_per_node": ({"ranks_per_node": "2"}, "ranks_per_node='2'; give a whole number"),
+    "ranks_per_node of sharded": ({"ranks_per_node": 2}, "exchange 'sharded' has no nodes"),
+    "compress_pull": ({"compress_pull": "no"}, "compress_pull='no'; give True or False"),
+    "compress_pull of a ring": ({"exchange": "ring", "compress_pull": False}, "exchange 'ring' has no pull"),
+    "check_every": ({"check_every": 2.5}, "check_every=2.5; give a whole number"),
+    "timeout_s": ({"timeout_s": "5"}, "timeout_s='5'; give seconds"),
+    "grad_scaler": ({"grad_scaler": 4.0}, "grad_scaler=4.0; give a torch.amp.GradScaler"),
+    "candidates": ({"compression": "auto", "candidates": "int8"}, "candidates='int8'; give a list of names"),
+    "candidates of numbers": ({"compression": "auto", "candidates": [3]}, "candidates=[3]; give a list of names"),
+    "candidates of terngrad": ({"candidates": ["int8"]}, "terngrad has no candidates"),
+    "noise_scale": ({"noise_scale": "yes"}, "noise_scale='yes'; give True or False"),
+    "noise_scale of powersgd": ({"compression": "powersgd", "noise_scale": True}, "powersgd hands over no gradients"),
+    "options": ({"density": 0.1}, "terngrad takes no option"),
+    "option": ({"compression": "topk", "density": "much"}, "density"),
+    "options of auto": ({"compression": "auto", "density": 0.1}, "auto chooses exchange and options itself"),
+    "servers": ({"compression": GradientExchange("int8", "parameter_server", servers=2)}, "2 servers are predicted only"),
+}
+
+
+def step(model: DDP) -> None:
+    x = torch.randn(5, 40, generator=torch.Generator().manual_seed(torch.distributed.get_rank()))
+    model(x).square().mean().backward()
+
+
+def model_of() -> DDP:
+    torch.manual_seed(0)
+    return DDP(nn.Sequential(nn.Linear(40, 50), nn.Tanh(), nn.Linear(50, 20), nn.Linear(20, 1)))
+
+
+def both(rank: int, workers: int) -> dict[str, Any]:
+    """What each argument changes, at its default and at another value; what attach says where it refuses."""
+    seen: dict[str, Any] = {}
+    for name, (others, value, look) in EXECUTED.items():
+        parameter, results = name.partition(",")[0], []
+        for given in (SAME.get(name), value):
+            model = model_of()
+            keywords = {} if given is None else given if parameter == "options" else {parameter: given}
+            hook = attach(model, **{**others, **keywords})
+            for _ in range(2):
+                model.zero_grad()
+                hook.meter.begin_step()
+                step(model)
+            results.append(look(hook, model))
+        seen[name] = results
+    seen["refused"] = {}
+    for name, (keywords, _) in REFUSED.items():
+        try:
+            attach(model_of(), **keywords)
+            seen["refused"][name] = "no error"
+        except UserError as error:
+            seen["refused"][name] = str(error)
+    seen["models"] = []
+    for model in (None, 3, nn.Linear(2, 2)):
+        try:
+            attach(model)  # type: ignore[arg-type]
+        except UserError as error:
+            seen["models"].append(str(error))
+    return seen
+
+
+@pytest.mark.parametrize("name", EXECUTED)
+def test_an_argument_that_is_given_changes_what_a_step_does(name: str) -> None:
+    for seen in launch_once(both, 2):
+        default, given = seen[name]
+        assert default != given
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_executed_is_refused(name: str) -> None:
+    for seen in launch_once(both, 2):
+        assert REFUSED[name][1] in seen["refused"][name]
+        assert "\n" not in seen["refused"][name]
+
+
+def test_every_argument_is_tried() -> None:
+    arguments = [name for name in inspect.signature(attach).parameters if name != "model"]
+    assert set(arguments) == {name.partition(",")[0] for name in EXECUTED}
+    assert all(any(name.startswith(argument[:6]) for name in REFUSED) for argument in arguments)
+
+
+def test_another_model_than_ddps_is_refused() -> None:
+    for seen in launch_once(both, 2):
+        assert [said.partition(";")[0] for said in seen["models"]] == [
+            f"attach takes a DistributedDataParallel model, got {name}" for name in ("NoneType", "int", "Linear")
+        ]
+
+
+def as_a_value(rank: int, workers: int) -> dict[str, Any]:
+    """One GradientExchange, and keywords that say the same."""
+    rule = DenseRule(min_elements=10, last_layer=True, names=("2.*",))
+    pairs = {
+        "int8": (
+            GradientExchange("int8", "hierarchical", {"block": 64}, compress_pull=False, ranks_per_node=2),
+            {"compression": "int8", "exchange": "hierarchical", "block": 64, "compress_pull": False, "ranks_per_node": 2},
+        ),
+        "terngrad": (
+            GradientExchange("terngrad", clip=1.5, dense_rule=rule),
+            {"compression": "terngrad", "clip": 1.5, "min_elements": 10, "dense": ["2.*"]},
+        ),
+        "powersgd": (GradientExchange("powersgd", options={"rank": 1}), {"compression": "powersgd", "rank": 1}),
+    }
+    seen: dict[str, Any] = {}
+    for name, (value, keywords) in pairs.items():
+        results = []
+        for options in ({"compression": value}, keywords):
+            model = model_of()
+            hook = attach(model, **options)
+            for _ in range(3):
+                model.zero_grad()
+                step(model)
+            results.append((gradient(hook, model), hook.gradient_exchange == value, str(hook)))
+        seen[name] = results
+    return seen
+
+
+@pytest.mark.parametrize("name", ["int8", "terngrad", "powersgd"])
+def test_keywords_build_the_value_that_can_be_given_too(name: str) -> None:
+    for seen in launch_once(as_a_value, 2):
+        value, keywords = seen[name]
+        assert value == keywords and value[1]
+        assert np.any(value[0])
+
+
+def test_attach_without_torch_says_what_to_install() -> None:
+    source = str(Path(paceline.__file__).parents[1])
+    code = f"""
+import sys
+sys.path.insert(0, {source!r})
+sys.modules["torch"] = None
+import paceline
+for name in ("attach", "LARS"):
+    try:
+        getattr(paceline, name)
+    except paceline.UserError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == [
+        "paceline.attach needs PyTorch; install it: pip install 'paceline[train]'",
+        "paceline.LARS needs PyTorch; install it: pip install 'paceline[train]'",
+    ], done.stderr
+
+
+def test_a_silent_link_is_given_up_after_minutes() -> None:
+    assert 60 <= inspect.signature(attach).parameters["timeout_s"].default <= 600

@@ -176,15 +176,15 @@ class RunDir:
             raise self._missing(path, "train")
 
         def parse(text: str) -> dict[str, RunRecord]:
-            found: dict[str, RunRecord] = {}
+            records: dict[str, RunRecord] = {}
             for number, line in enumerate(text.splitlines(), start=1):
                 if line.strip():
                     try:
-                        label, record = _record(json.loads(line), found)
+                        label, record = _record(json.loads(line), records)
                     except (ValueError, TypeError, KeyError, AttributeError) as error:
                         raise ValueError(f"line {number}: {error}") from error
-                    found[label] = record
-            return found
+                    records[label] = record
+            return records
 
         return _parse(path, parse)
 

@@ -15,66 +15,66 @@ FULL = 0.7
 NOT_KNOWN = "what staleness costs is unknown: not measured, and not taken to be zero"
 
 
-def asynchronous_text(found: AsyncPrediction) -> str:
+def asynchronous_text(prediction: AsyncPrediction) -> str:
     """The whole answer; no line is wider than 80 columns."""
-    return "\n".join(_lines(found)) + "\n"
+    return "\n".join(_lines(prediction)) + "\n"
 
 
-def subtitle(found: AsyncPrediction) -> str:
+def subtitle(prediction: AsyncPrediction) -> str:
     """``8 workers of 32 samples each, 2 servers; V100, 10Gb/s``."""
-    r, s, c = found.result, found.strategy, found.cluster
+    r, s, c = prediction.result, prediction.strategy, prediction.cluster
     batch = int(s["global_batch_size"]) // r.workers
-    many = f"{r.workers} worker{'s' * (r.workers > 1)} of {batch} samples, {r.servers} server{'s' * (r.servers > 1)}"
-    how = f"{s['precision']}, {s['optimizer']}{', recomputing' if s['recompute'] else ''}"
-    return f"{many}; {c['device']}, {how}"
+    counts = f"{r.workers} worker{'s' * (r.workers > 1)} of {batch} samples, {r.servers} server{'s' * (r.servers > 1)}"
+    arithmetic = f"{s['precision']}, {s['optimizer']}{', recomputing' if s['recompute'] else ''}"
+    return f"{counts}; {c['device']}, {arithmetic}"
 
 
-def staleness(found: AsyncPrediction) -> str:
+def staleness(prediction: AsyncPrediction) -> str:
     """``mean 6.1, median 7, 90 % at most 8, largest 11``."""
-    r = found.result
+    r = prediction.result
     middle, most, largest = (r.staleness_quantile(share) for share in (0.5, 0.9, 1.0))
     return f"mean {number(r.mean_staleness)}, median {middle}, 90 % at most {most}, largest seen {largest}"
 
 
-def limit(found: AsyncPrediction) -> str:
+def limit(prediction: AsyncPrediction) -> str:
     """What works most of the time, and how much of it."""
-    r = found.result
-    own = "" if r.bottleneck == "workers" else f" ({r.bottleneck})"
+    r = prediction.result
+    name = "" if r.bottleneck == "workers" else f" ({r.bottleneck})"
     share = r.utilisation[r.bottleneck]
     waits = "" if share > FULL else "; else a worker's pull, compute and push wait for each other"
-    return f"{r.limit}{own}, busy {percent(share)} of the time{waits}"
+    return f"{r.limit}{name}, busy {percent(share)} of the time{waits}"
 
 
-def beside(found: AsyncPrediction) -> str:
+def beside(prediction: AsyncPrediction) -> str:
     """The synchronous job and the ratio of their rates."""
-    p = found.synchronous
-    way = str(p.strategy["exchange"])
-    many = int(p.strategy["servers"])
-    place = f"{way} of {many} servers" if many > 1 else way
-    alone = "nobody to exchange with" if found.result.workers == 1 else f"over {place}"
-    own = f"{number(p.samples_per_s)} samples/s ({rate_range(p)}), {alone}, in step"
-    return f"{own}; asynchronous has {ratio(found.speedup)} its rate"
+    p = prediction.synchronous
+    exchange = str(p.strategy["exchange"])
+    servers = int(p.strategy["servers"])
+    exchange_text = f"{exchange} of {servers} servers" if servers > 1 else exchange
+    exchange_clause = "nobody to exchange with" if prediction.result.workers == 1 else f"over {exchange_text}"
+    rate_text = f"{number(p.samples_per_s)} samples/s ({rate_range(p)}), {exchange_clause}, in step"
+    return f"{rate_text}; asynchronous has {ratio(prediction.speedup)} its rate"
 
 
-def _lines(found: AsyncPrediction) -> Iterator[str]:
-    r = found.result
-    if found.headline:
-        yield from (*textwrap.wrap(found.headline, WIDTH), "")
-    yield f"{clean(found.workload, 40)}, asynchronous SGD with parameter servers, predicted"
-    yield from (*textwrap.wrap(subtitle(found), WIDTH), "")
+def _lines(prediction: AsyncPrediction) -> Iterator[str]:
+    r = prediction.result
+    if prediction.headline:
+        yield from (*textwrap.wrap(prediction.headline, WIDTH), "")
+    yield f"{clean(prediction.workload, 40)}, asynchronous SGD with parameter servers, predicted"
+    yield from (*textwrap.wrap(subtitle(prediction), WIDTH), "")
     spread = f"{number(r.low_samples_per_s)}-{number(r.high_samples_per_s)}"
     for name, value in (
         ("throughput", f"{number(r.samples_per_s)} samples/s ({spread}, 80 % range), {number(r.updates_per_s)} updates/s"),
-        ("limited by", limit(found)),
-        ("staleness", f"{staleness(found)}; updates by others since the worker read"),
+        ("limited by", limit(prediction)),
+        ("staleness", f"{staleness(prediction)}; updates by others since the worker read"),
         ("accuracy", NOT_KNOWN),
-        ("synchronous", beside(found)),
-        ("memory", f"{memory(found.worker.memory_bytes)} on a worker"),
+        ("synchronous", beside(prediction)),
+        ("memory", f"{memory(prediction.worker.memory_bytes)} on a worker"),
     ):
         yield from textwrap.wrap(value, WIDTH, initial_indent=f"{name:<16}", subsequent_indent=" " * 16)
     yield from ("", "busy")
     for name, share in r.utilisation.items():
         yield f"  {name:<20}{'#' * round(min(1.0, share) * BAR):<{BAR}}{percent(share):>10}"
     yield from ("", "It rests on:")
-    for sentence in found.assumptions:
+    for sentence in prediction.assumptions:
         yield from textwrap.wrap(clean(sentence, 1000), WIDTH, initial_indent="  - ", subsequent_indent="    ")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline import hardware
-from paceline.reporting.catalogue import WIDTH, device_text, hardware_text, link_text, workload_text, workloads_text
+from paceline.reporting.catalogue_text import WIDTH, device_text, hardware_text, link_text, workload_text, workloads_text
 from paceline.reporting.values import strategy_text
 from paceline.strategy import Strategy
 from paceline.workload import Coverage, Layer, Operation, Parameter, Workload, names

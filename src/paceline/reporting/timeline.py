@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from paceline.chrome_trace import LANES
 from paceline.record import Event
-from paceline.reporting.figures import PALETTE, canvas, to_svg
+from paceline.reporting.report_figures import PALETTE, canvas, to_svg
 from paceline.reporting.values import clean, seconds
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from torch import Tensor
 from paceline.errors import UserError
 from paceline.training.optimizers.bundle import Bundle, listed, scalar_dtype
 from paceline.training.optimizers.checks import is_number
+from paceline.training.optimizers.exclusion import DEFAULT_RULE, Exclude
 from paceline.training.optimizers.layerwise import Layerwise, kept, rates
 from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, squares
-from paceline.training.optimizers.rules import DEFAULT_RULE, Exclude
-from paceline.training.optimizers.trust import LAMB_VARIANTS, trust_ratio, variant_of
+from paceline.training.optimizers.published_variants import LAMB_VARIANTS, trust_ratio, variant_of
 
 
 class LAMB(Layerwise):

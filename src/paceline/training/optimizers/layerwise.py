@@ -20,9 +20,9 @@ from paceline.errors import UserError, unknown
 from paceline.training.optimizers.bundle import Bundle, fitted
 from paceline.training.optimizers.checks import LOW, check_group, check_keys, check_of_all, check_state, owned
 from paceline.training.optimizers.diagnostics import Diagnostics
+from paceline.training.optimizers.exclusion import Exclude, check_patterns_match, is_excluded
 from paceline.training.optimizers.kernels import callable_now
 from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, like_parameter, local, zero_group
-from paceline.training.optimizers.rules import Exclude, check_patterns_match, is_excluded
 
 
 class Layerwise(torch.optim.Optimizer, ABC):

@@ -173,7 +173,7 @@ def timeline_picture(contents: RunDirContents) -> dict[str, Any]:
 
 def curve_picture(records: Mapping[str, RunRecord], key: str) -> dict[str, Any]:
     """Accuracy or loss over epochs, one line for each measured run."""
-    from paceline.reporting.figures import curves
+    from paceline.reporting.report_figures import curves
 
     title = {"accuracy": "accuracy on held-out samples", "loss": "training loss, mean over the epoch"}[key]
     points: dict[str, list[tuple[float, float]]] = {}
@@ -207,7 +207,7 @@ def _points(record: RunRecord, key: str) -> list[tuple[float, float]]:
 
 def histogram_picture(run: str, record: RunRecord, n: int) -> dict[str, Any]:
     """The gradient of one layer at each stage of the codec, or why there is none."""
-    from paceline.reporting.figures import PANELS, histogram
+    from paceline.reporting.report_figures import PANELS, histogram
 
     data, name = record.histogram, clean(run, 40)
     problem = histogram_problem(data)

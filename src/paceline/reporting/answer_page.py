@@ -14,10 +14,10 @@ from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.whatif import WhatIf
 from paceline.record import Event, Metrics
-from paceline.reporting import asynchronous
-from paceline.reporting.curves import Speed, front, gains, scaling, shares
-from paceline.reporting.html import filled
-from paceline.reporting.planning import batch_text, cost, devices_rows, explain_table, plan_table, verdict, whatif_table
+from paceline.reporting import asynchronous_text
+from paceline.reporting.answer_figures import Speed, front, gains, scaling, shares
+from paceline.reporting.planning_text import batch_text, cost, devices_rows, explain_table, plan_table, verdict, whatif_table
+from paceline.reporting.report_page import filled
 from paceline.reporting.timeline import StepTimeline, draw, merged, one_rank
 from paceline.reporting.values import clean, memory, number, percent, rate_bounds, ratio, seconds, strategy_text, time_range
 
@@ -101,11 +101,11 @@ def explained_page(explained: Explained, kind: str = "explanation") -> Page:
 def asynchronous_page(prediction: AsyncPrediction) -> Page:
     """An asynchronous job: its staleness, how busy everything is, its first steps, and the synchronous job beside it."""
     r, p = prediction.result, prediction.synchronous
-    findings = [f"Limited by {asynchronous.limit(prediction)}.", f"Accuracy: {asynchronous.NOT_KNOWN}."]
+    findings = [f"Limited by {asynchronous_text.limit(prediction)}.", f"Accuracy: {asynchronous_text.NOT_KNOWN}."]
     page = Page(
         "asynchronous",
         clean(prediction.workload),
-        asynchronous.subtitle(prediction),
+        asynchronous_text.subtitle(prediction),
         [*filter(None, [prediction.headline]), *findings],
     )
     ends = f"{number(r.low_samples_per_s)} to {number(r.high_samples_per_s)}"
@@ -120,7 +120,7 @@ def asynchronous_page(prediction: AsyncPrediction) -> Page:
     page.sections += [
         Section(
             "Staleness",
-            asynchronous.staleness(prediction),
+            asynchronous_text.staleness(prediction),
             [shares(r.staleness, "staleness", label)],
             wide=True,
             heads=["updates by others", "share"],
@@ -128,7 +128,7 @@ def asynchronous_page(prediction: AsyncPrediction) -> Page:
         ),
         Section("How busy", heads=["resource", "works"], rows=[[name, percent(x)] for name, x in r.utilisation.items()]),
         _first_steps(prediction),
-        Section("To paste", pre=asynchronous.asynchronous_text(prediction).partition("\nIt rests on:")[0]),
+        Section("To paste", pre=asynchronous_text.asynchronous_text(prediction).partition("\nIt rests on:")[0]),
         Section("It rests on", items=[clean(a, 1000) for a in prediction.assumptions]),
     ]
     return page

@@ -14,8 +14,8 @@ from paceline.planning import Goal, Space, Work, explain, parse_change, plan, wh
 from paceline.planning.goal import money
 from paceline.planning.space import worlds
 from paceline.record import Event
-from paceline.reporting.answers import Page, explained_page, plan_page, render, whatif_page, write
-from paceline.reporting.planning import explain_table, explain_text, plan_table, plan_text, whatif_table, whatif_text
+from paceline.reporting.answer_page import Page, explained_page, plan_page, render, whatif_page, write
+from paceline.reporting.planning_text import explain_table, explain_text, plan_table, plan_text, whatif_table, whatif_text
 from paceline.reporting.timeline import merged
 from paceline.strategy import Strategy
 from paceline.units import format_gib

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paceline.training.optimizers.bundle import listed
-from paceline.training.optimizers.trust import trust_ratio
+from paceline.training.optimizers.published_variants import trust_ratio
 
 Step = Callable[[], object]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from paceline.reporting.figures import DASHES, PALETTE, canvas, to_svg
+from paceline.reporting.report_figures import DASHES, PALETTE, canvas, to_svg
 from paceline.reporting.values import clean, number, seconds
 
 if TYPE_CHECKING:

@@ -67,9 +67,9 @@ class Line:
         target = TARGETS.get(self.compression)
         if target is None or math.isnan(self.difference):
             return "-"
-        said = "within" if -self.difference <= target else "**missed**"
+        verdict = "within" if -self.difference <= target else "**missed**"
         unsettled = math.isnan(self.error) or abs(self.difference + target) < 2 * self.error
-        return f"{said} {target:g}" + (", not settled" if unsettled else "")
+        return f"{verdict} {target:g}" + (", not settled" if unsettled else "")
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -78,18 +78,18 @@ def _deviation(values: Sequence[float]) -> float:
 
 def read(paths: Iterable[Path]) -> dict[Setting, list[Line]]:
     """Every setting's lines, in the order of the files; dense first."""
-    found: dict[Setting, dict[str, dict[int, float]]] = {}
+    scores: dict[Setting, dict[str, dict[int, float]]] = {}
     for path in paths:
         with path.open() as file:
             for row in csv.DictReader(file):
                 whole = (int(row[k]) for k in ("samples", "epochs", "workers", "batch"))
                 samples, epochs, workers, batch = whole
                 key = (row["network"], row["data"], samples, epochs, workers, batch, float(row["lr"]))
-                by_seed = found.setdefault(key, {}).setdefault(row["compression"], {})
+                by_seed = scores.setdefault(key, {}).setdefault(row["compression"], {})
                 by_seed[int(row["seed"])] = 100 * float(row["accuracy"])
     return {
         key: [Line(name, runs[name], runs.get("dense", {})) for name in sorted(runs, key=lambda n: n != "dense")]
-        for key, runs in sorted(found.items())
+        for key, runs in sorted(scores.items())
     }
 
 

@@ -87,9 +87,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     cases = [case for case in CASES if case["label"] in o.only]
     with lab_cases.cluster(o.hosts, o.link) as on:
-        found = lab_cases.run(on, spec, cases)
-    steps = {case["label"]: case["step_s"] for case in found}
-    for case in found:
+        measured = lab_cases.run(on, spec, cases)
+    steps = {case["label"]: case["step_s"] for case in measured}
+    for case in measured:
         row = {
             "network": o.network,
             "gradient_mb": round(4 * table.num_parameters / 1e6, 1),
@@ -101,16 +101,16 @@ def main() -> None:
             "times_bf16": steps.get("PyTorch bf16 hook", float("nan")) / case["step_s"],
             **{k: case.get(k, "") for k in COLUMNS if k in case},
         }
-        said = "-"
+        shown = "-"
         if case["compression"] != "auto" and o.link != "loopback":  # what auto chooses is known only when it runs
             guess = lab_cases.predicted(table, o.hosts, o.link, case, compute, 0.0, overlap=True)
             row |= {"predicted_s": guess.step_time_s, "predicted_low_s": guess.low_s, "predicted_high_s": guess.high_s}
-            said = f"{guess.step_time_s:.3g} ({guess.low_s:.3g}-{guess.high_s:.3g})"
+            shown = f"{guess.step_time_s:.3g} ({guess.low_s:.3g}-{guess.high_s:.3g})"
         rows.append({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()})
         append(o.out, COLUMNS, rows[-1])
         print(
             f"  {case['label']:24} step {case['step_s']:.3g} s ({case['step_low_s']:.3g}-{case['step_high_s']:.3g}), predicted"
-            f" {said}, {row['socket_mb']:.4g} MB sent, {row['times_dense']:.2f}x dense, {row['times_bf16']:.2f}x bf16"
+            f" {shown}, {row['socket_mb']:.4g} MB sent, {row['times_dense']:.2f}x dense, {row['times_bf16']:.2f}x bf16"
             f"{' (' + row['way'] + ')' if case['compression'] == 'auto' else ''}",
             flush=True,
         )

@@ -103,7 +103,7 @@ def profile(seconds: float) -> tuple[Profile, float]:
     computed = np.array(case["ranks"][1]["computed"])[1:-1]  # step, pass, layer; not the first and the last
     updates = np.array(case["ranks"][0]["updates"])
     per_byte, fixed = np.polyfit(updates[:, 0], updates[:, 1], 1)
-    made = [
+    layer_profiles = [
         LayerProfile(
             name=f"layer {i}",
             size=4 * layer["elements"],
@@ -112,10 +112,14 @@ def profile(seconds: float) -> tuple[Profile, float]:
         )
         for i, layer in enumerate(layers())
     ]
-    found = Profile(
-        name="paced", batch_size=BATCH, layers=tuple(made), update_s_per_byte=max(0.0, per_byte), update_s=max(0.0, fixed)
+    paced = Profile(
+        name="paced",
+        batch_size=BATCH,
+        layers=tuple(layer_profiles),
+        update_s_per_byte=max(0.0, per_byte),
+        update_s=max(0.0, fixed),
     )
-    return found, case["round_trip_s"] / 2
+    return paced, case["round_trip_s"] / 2
 
 
 def measured(case: dict[str, Any]) -> Measured:
@@ -259,9 +263,9 @@ def main() -> None:
             for n, m in combinations
         ]
         with lab_cases.cluster(max(o.servers) + max(o.workers), link) as on:
-            found = run(on, max(o.servers), cases, o.seconds / 4)
+            outcomes = run(on, max(o.servers), cases, o.seconds / 4)
         for n, m in combinations:
-            runs = [measured(case) for case in found if (case["workers"], case["servers"]) == (n, m)]
+            runs = [measured(case) for case in outcomes if (case["workers"], case["servers"]) == (n, m)]
             rows.append(row(link, n, m, runs, guesses[n, m], o.seconds))
             append(o.out, COLUMNS, rows[-1])
             r = rows[-1]

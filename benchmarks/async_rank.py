@@ -47,8 +47,8 @@ def server(case: dict[str, Any], spec: dict[str, Any], rank: int) -> dict[str, A
                 answer = [(i, weights[i].clone()) for i in mine]
                 read.update(version)
             sent = [dist.isend(tensor, worker, tag=i) for i, tensor in answer]
-            for i, one in coming:
-                one.wait()
+            for i, request in coming:
+                request.wait()
                 begin = time.perf_counter()
                 with lock:
                     weights[i].add_(got[i][:-1], alpha=-RATE)
@@ -56,8 +56,8 @@ def server(case: dict[str, Any], spec: dict[str, Any], rank: int) -> dict[str, A
                         stale[version[i] - read[i]] += 1
                     version[i] += 1
                 updates.append((4 * sizes[i], time.perf_counter() - begin))
-            for one in sent:
-                one.wait()
+            for request in sent:
+                request.wait()
             if got[mine[-1]][-1]:
                 return
 
@@ -108,8 +108,8 @@ def worker(case: dict[str, Any], spec: dict[str, Any], rank: int) -> dict[str, A
             sending.append(dist.isend(gradients[i], where[i], tag=i))
         weights, others = others, weights
         computed.append(times)
-        for one in sending:
-            one.wait()
+        for request in sending:
+            request.wait()
     return {"steps": steps, "computed": computed}
 
 
@@ -148,14 +148,14 @@ def main() -> None:
         dist.broadcast_object_list(start)
         case |= {"start": start[0], "begin": start[0] + spec["warm_s"], "end": start[0] + spec["warm_s"] + case["seconds"]}
         before = time.process_time()
-        found: dict[str, Any] = {}
+        outcome: dict[str, Any] = {}
         if rank < case["servers"]:
-            found = server(case, spec, rank)
+            outcome = server(case, spec, rank)
         elif 0 <= rank - spec["servers"] < case["workers"]:
-            found = worker(case, spec, rank)
-        found["cpu_s"] = time.process_time() - before
+            outcome = worker(case, spec, rank)
+        outcome["cpu_s"] = time.process_time() - before
         everyone: list[Any] = [None] * world
-        dist.all_gather_object(everyone, found)
+        dist.all_gather_object(everyone, outcome)
         if rank == 0:
             print("RESULT " + json.dumps({**case, "round_trip_s": trip, "ranks": everyone}), flush=True)
     dist.barrier()

@@ -59,10 +59,10 @@ def read_points(path: Path, name: str) -> list[Point]:
 
 def curves(path: Path) -> list[dict[str, Any]]:
     """One entry a benchmark."""
-    found = []
+    entries = []
     for name, (workloads, target, epoch) in BENCHMARKS.items():
         curve = from_reference(path, name) if points_of(workloads[0]) else fit(read_points(path, name), target, SOURCE, epoch)
-        found.append(
+        entries.append(
             {
                 "benchmark": name,
                 "workloads": list(workloads),
@@ -78,7 +78,7 @@ def curves(path: Path) -> list[dict[str, Any]]:
                 "tokens": TOKENS.get(name, 0),
             }
         )
-    return found
+    return entries
 
 
 def from_reference(path: Path, name: str) -> Convergence:
@@ -107,11 +107,11 @@ def without_one(points: list[Point]) -> tuple[float, float]:
 
 def accuracies() -> list[dict[str, Any]]:
     """One entry for each compression and setting with at least two seeds."""
-    found = []
+    entries = []
     for (network, data, _, _, workers, _, _), lines in read(sorted((HERE / "results").glob("accuracy_*.csv"))).items():
         for line in lines:
             if line.compression != "dense" and not math.isnan(line.error):
-                found.append(
+                entries.append(
                     {
                         "compression": line.compression,
                         "points": round(line.difference, 3),
@@ -122,7 +122,7 @@ def accuracies() -> list[dict[str, Any]]:
                         "workers": workers,
                     }
                 )
-    return sorted(found, key=lambda entry: str(entry["compression"]))
+    return sorted(entries, key=lambda entry: str(entry["compression"]))
 
 
 def toml(path: Path) -> str:

@@ -186,14 +186,14 @@ def gradient(model: nn.Module, part: Part, rows: torch.Tensor, parts: int) -> tu
         p.grad = None
     local = 0.0
     total: list[torch.Tensor] = []
-    for some in rows.chunk(parts):
-        found = torch.autograd.grad(loss_of(model, Part(part.x[some], part.y[some])), weights)
+    for chunk in rows.chunk(parts):
+        gradients = torch.autograd.grad(loss_of(model, Part(part.x[chunk], part.y[chunk])), weights)
         if parts > 1:
-            local += _square(found) / parts
+            local += _square(gradients) / parts
         if total:
-            torch._foreach_add_(total, found)
+            torch._foreach_add_(total, gradients)
         else:
-            total = list(found)
+            total = list(gradients)
     if parts > 1:
         torch._foreach_div_(total, parts)
     for p, g in zip(weights, total, strict=True):

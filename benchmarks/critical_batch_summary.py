@@ -94,13 +94,13 @@ def first(runs: Sequence[Run]) -> Callable[[float], float] | None:
     return None
 
 
-def table(found: Sequence[tuple[str, str, float, list[Run]]]) -> str:
+def table(sweeps: Sequence[tuple[str, str, float, list[Run]]]) -> str:
     """Markdown: every batch of every task."""
     lines = [
         "| task | batch | best rate | samples to the target | steps | fitted | from one run | Bcrit from this run | / fitted |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for task, _, target, runs in found:
+    for task, _, target, runs in sweeps:
         fitted, single = curve(runs, f"{target:g} nats"), first(runs)
         for batch in sorted({run.batch for run in runs}):
             here = [run for run in runs if run.batch == batch]
@@ -109,12 +109,12 @@ def table(found: Sequence[tuple[str, str, float, list[Run]]]) -> str:
             guess = median(guesses) if guesses else math.nan
             rates = ", ".join(dict.fromkeys(f"{run.lr:g}" for run in here))
             model = f"{fitted.samples(batch, beyond=True) / samples - 1:+.0%}" if fitted else "-"
-            one = f"{single(batch) / samples - 1:+.0%}" if single else "-"
+            single_error = f"{single(batch) / samples - 1:+.0%}" if single else "-"
             ratio = f"{guess / fitted.critical_batch:.3f}" if fitted and guesses else "-"
             shown = f"{guess:,.0f}" if guesses else "-"
             lines.append(
                 f"| {task} | {batch:,} | {rates} | {samples:,.0f} | {samples / batch:,.0f} "
-                f"| {model} | {one} | {shown} | {ratio} |"
+                f"| {model} | {single_error} | {shown} | {ratio} |"
             )
         if fitted:
             least, critical = fitted.min_samples, fitted.critical_batch
@@ -125,15 +125,15 @@ def table(found: Sequence[tuple[str, str, float, list[Run]]]) -> str:
     return "\n".join(lines)
 
 
-def picture(found: Sequence[tuple[str, str, float, list[Run]]], path: Path) -> None:
+def picture(sweeps: Sequence[tuple[str, str, float, list[Run]]], path: Path) -> None:
     """Steps against the batch, one panel a task: measured, fitted, and predicted from the first run that has a noise scale."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, len(found), figsize=(4.6 * len(found), 3.8), squeeze=False, layout="constrained")
-    for axes, (task, optimizer, target, runs) in zip(panels[0], found, strict=True):
+    figure, panels = pyplot.subplots(1, len(sweeps), figsize=(4.6 * len(sweeps), 3.8), squeeze=False, layout="constrained")
+    for axes, (task, optimizer, target, runs) in zip(panels[0], sweeps, strict=True):
         batches = sorted({run.batch for run in runs})
         fine = [batches[0] * (batches[-1] / batches[0]) ** (n / 60) for n in range(61)]
         steps = [run.samples / run.batch for run in runs]

@@ -80,27 +80,27 @@ def four_nodes(sizes: Array, measured: Array) -> Cluster:
     return place.changed(network=replace(place.network, bandwidth=replace(place.network.bandwidth, value=rate)))
 
 
-def show(title: str, sizes: Array, found: Array) -> None:
+def show(title: str, sizes: Array, errors: Array) -> None:
     """Mean and worst absolute error in bands of size."""
-    print(f"{title}: {np.mean(np.abs(found)):.1%} over {len(found)} rows, median {np.median(np.abs(found)):.1%}")
+    print(f"{title}: {np.mean(np.abs(errors)):.1%} over {len(errors)} rows, median {np.median(np.abs(errors)):.1%}")
     for low, high in pairwise(BANDS):
-        some = found[(sizes >= low) & (sizes < high)]
-        if len(some):
-            mean, bias = np.mean(np.abs(some)), np.mean(some)
-            print(f"  {low:>12,} B to {high:>17,} B: mean {mean:6.1%}, bias {bias:+6.1%}, {len(some)} rows")
+        band = errors[(sizes >= low) & (sizes < high)]
+        if len(band):
+            mean, bias = np.mean(np.abs(band)), np.mean(band)
+            print(f"  {low:>12,} B to {high:>17,} B: mean {mean:6.1%}, bias {bias:+6.1%}, {len(band)} rows")
 
 
 def main() -> None:
     """Fit, and print shares and errors."""
     path = Path(sys.argv[1])
-    one, four = read(path, 1), read(path, 4)
-    shares = fit(*one)
+    one_node, four_rows = read(path, 1), read(path, 4)
+    shares = fit(*one_node)
     for name, values in (("fitted", shares), ("shipped", shipped())):
         print("{}: LL {:.3f} and LL128 {:.3f} of NVLink, switch {:.3f} behind {:.1f} us".format(name, *values))
-    show("one node, fitted", one[0], errors(cluster("H100 SXM", 8, 1), with_shares(shares), *one))
-    place = four_nodes(*four)
-    kept = four[0] < FABRIC_FROM
-    show("four nodes, held out", four[0][kept], errors(place, with_shares(shares), four[0][kept], four[1][kept]))
+    show("one node, fitted", one_node[0], errors(cluster("H100 SXM", 8, 1), with_shares(shares), *one_node))
+    place = four_nodes(*four_rows)
+    kept = four_rows[0] < FABRIC_FROM
+    show("four nodes, held out", four_rows[0][kept], errors(place, with_shares(shares), four_rows[0][kept], four_rows[1][kept]))
 
 
 if __name__ == "__main__":

@@ -124,19 +124,19 @@ OLD = ("Pascal", "Volta", "Turing")
 
 def applied(values: Array) -> dict[SoftwareLevel, Efficiency]:
     """The efficiencies of both levels with these values of ``FITTED``."""
-    found = {}
+    efficiencies = {}
     for level in LEVELS:
         base = efficiency(level)
         changed: dict[str, Any] = {"joules": dict(base.joules), "matrix_joules": dict(base.matrix_joules)}
-        for one, value in zip(FITTED, values.tolist(), strict=True):
-            if one.part.endswith("joules"):
-                names = (one.name,) if one.name in changed[one.part] else OLD
-                changed[one.part].update({name: value for name in names if name in changed[one.part]})
-            elif one.part in ("shared", level):
+        for constant, value in zip(FITTED, values.tolist(), strict=True):
+            if constant.part.endswith("joules"):
+                names = (constant.name,) if constant.name in changed[constant.part] else OLD
+                changed[constant.part].update({name: value for name in names if name in changed[constant.part]})
+            elif constant.part in ("shared", level):
                 launch = {**base.launch_s, **dict.fromkeys(("gpu", "tpu", "accelerator"), value)}
-                changed[one.name] = launch if one.name == "launch_s" else value
-        found[level] = replace(base, **changed)
-    return found
+                changed[constant.name] = launch if constant.name == "launch_s" else value
+        efficiencies[level] = replace(base, **changed)
+    return efficiencies
 
 
 @dataclass(frozen=True)
@@ -183,22 +183,22 @@ def _column(rows: Sequence[Mapping[str, str]], name: str) -> Array:
 
 
 def _kernel_table(kind: str, rows: Sequence[Mapping[str, str]]) -> Table:
-    count, one = len(rows), np.ones(len(rows))
+    count, ones = len(rows), np.ones(len(rows))
     batch, m, n, k, width = (_column(rows, name) for name in ("B", "M", "N", "K", "H"))
-    window = one
+    window = ones
     if kind == "conv":
         inputs, outputs, size, side = (_column(rows, f"conv_{name}") for name in ("in", "out", "kernel", "input_hw"))
         m, n, k, window = batch * side**2, outputs, inputs * size**2, size**2
-        moved, batch = 4 * (batch * side**2 * (inputs + outputs) + inputs * outputs * size**2), one
+        moved, batch = 4 * (batch * side**2 * (inputs + outputs) + inputs * outputs * size**2), ones
     else:
         moved = 4 * batch * (m * k + k * n + m * n) if kind in ("linear", "bmm") else 8 * batch * width
-    flops = 2 * batch * m * n * k if kind in ("linear", "bmm", "conv") else 0 * one
+    flops = 2 * batch * m * n * k if kind in ("linear", "bmm", "conv") else 0 * ones
     return Table(
         kind=np.full(count, {"linear": MATMUL, "bmm": MATMUL, "conv": CONV}.get(kind, MEMORY)),
-        calls=one,
+        calls=ones,
         flops=flops,
         bytes=moved,
-        fixed_bytes=0 * one,
+        fixed_bytes=0 * ones,
         sizes=np.stack([m, n, k, batch], axis=1) * (flops > 0)[:, None],
         grows=np.zeros((count, 4)),
         window=window,
@@ -217,9 +217,9 @@ def _kernel_seconds(levels: Mapping[SoftwareLevel, Efficiency], table: Table, de
 def steps(name: str, path: Path) -> Iterator[Point]:
     """The rows of a set on few devices, in which compute dominates."""
     reader = adapter(name)
-    found = [reader.read(row) for row in read(path, (*reader.texts, *reader.numbers))]
+    outcomes = [reader.read(row) for row in read(path, (*reader.texts, *reader.numbers))]
     groups: dict[tuple[str, ...], list[Case]] = {}
-    for case in found:
+    for case in outcomes:
         if isinstance(case, Case) and case.keys.nodes == 1 and case.keys.devices <= DEVICES.get(name, 1):
             scale = ONE_DEVICE if case.keys.devices == 1 else SEVERAL_DEVICES
             groups.setdefault((name, case.keys.model, case.keys.device, case.precision, case.software, scale), []).append(case)
@@ -276,9 +276,11 @@ def _step_seconds(levels: Mapping[SoftwareLevel, Efficiency], cases: Sequence[Ca
 
 def _plain_conv(case: Case, level: SoftwareLevel) -> float:
     """Share of the work in convolutions on ordinary cores."""
-    one = case.settings[0]
-    passes = layer_seconds(case.workload, one.strategy.micro_batch_size, case.precision, one.cluster.device, efficiency(level))
-    return sum(found.plain_conv for found in passes) / sum(float(found.total.sum()) for found in passes)
+    setting = case.settings[0]
+    passes = layer_seconds(
+        case.workload, setting.strategy.micro_batch_size, case.precision, setting.cluster.device, efficiency(level)
+    )
+    return sum(seconds.plain_conv for seconds in passes) / sum(float(seconds.total.sum()) for seconds in passes)
 
 
 def _update(case: Case, device: Device, e: Efficiency) -> float:
@@ -299,8 +301,8 @@ def fit_constants(points: Sequence[Point], exclude: str = "", start: Array | Non
 
     bounds = np.log([c.low for c in FITTED]), np.log([c.high for c in FITTED])
     begin = np.clip(prior if start is None else np.log(start), bounds[0] + 1e-6, bounds[1] - 1e-6)
-    found = least_squares(residuals, begin, bounds=bounds, diff_step=1e-3, xtol=1e-3, ftol=1e-3)
-    return np.asarray(np.exp(found.x))
+    solution = least_squares(residuals, begin, bounds=bounds, diff_step=1e-3, xtol=1e-3, ftol=1e-3)
+    return np.asarray(np.exp(solution.x))
 
 
 def _loss(error: Array) -> Array:
@@ -313,14 +315,14 @@ def without_each(points: Sequence[Point], all_rows: Array) -> dict[str, Array]:
     """The constants that were fitted without each chip, each model and each scale, by its name."""
     names = sorted({name for p in points for name in p.names})
     with ProcessPoolExecutor(2) as pool:
-        found = pool.map(partial(_without, points, all_rows), names)
-        return dict(zip(names, found, strict=True))
+        fits = pool.map(partial(_without, points, all_rows), names)
+        return dict(zip(names, fits, strict=True))
 
 
 def _without(points: Sequence[Point], all_rows: Array, name: str) -> Array:
     """Searched from all rows' constants, but for what those know of nothing else: a chip's own, all of a scale."""
-    own = [one.name == name or name in (ONE_DEVICE, SEVERAL_DEVICES) for one in FITTED]
-    return fit_constants(points, name, np.where(own, [one.prior for one in FITTED], all_rows))
+    own = [constant.name == name or name in (ONE_DEVICE, SEVERAL_DEVICES) for constant in FITTED]
+    return fit_constants(points, name, np.where(own, [constant.prior for constant in FITTED], all_rows))
 
 
 def table(points: Sequence[Point], held_out: Mapping[str, Array], all_rows: Array) -> str:
@@ -341,13 +343,13 @@ def table(points: Sequence[Point], held_out: Mapping[str, Array], all_rows: Arra
 def written(values: Array) -> dict[str, Any]:
     """The constants as the file has them: parts, and in them names."""
     levels = applied(values)
-    found: dict[str, Any] = {"shared": {"joules": {}, "matrix_joules": {}}, "ordinary": {}, "tuned": {}}
-    for one, value in zip(FITTED, values.tolist(), strict=True):
-        if one.part.endswith("joules"):
-            found["shared"][one.part] = dict(getattr(levels["ordinary"], one.part))
+    file: dict[str, Any] = {"shared": {"joules": {}, "matrix_joules": {}}, "ordinary": {}, "tuned": {}}
+    for constant, value in zip(FITTED, values.tolist(), strict=True):
+        if constant.part.endswith("joules"):
+            file["shared"][constant.part] = dict(getattr(levels["ordinary"], constant.part))
         else:
-            found[one.part][one.name] = value
-    return found
+            file[constant.part][constant.name] = value
+    return file
 
 
 def sigmas(points: Sequence[Point], held_out: Mapping[str, Array], name: str, values: Array) -> dict[str, dict[str, float]]:
@@ -375,10 +377,10 @@ def sigmas(points: Sequence[Point], held_out: Mapping[str, Array], name: str, va
 
 def parts(points: Sequence[Point], held_out: Mapping[str, Array], name: str, values: Array) -> dict[str, dict[str, Any]]:
     """The constants without ``name`` as the file has them, with what they miss."""
-    found = written(values)
+    file = written(values)
     for level, missed in sigmas(points, held_out, name, values).items():
-        found[level]["sigmas"] = missed
-    return found
+        file[level]["sigmas"] = missed
+    return file
 
 
 def to_toml(parts: Mapping[str, Mapping[str, Any]]) -> str:
@@ -393,9 +395,9 @@ def to_toml(parts: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(name)} = {_value(one)}" for name, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(name)} = {_value(item)}" for name, item in value.items()) + " }"
     if isinstance(value, list):
-        return "[\n" + "".join(f'    "{one}",\n' for one in value) + "]"
+        return "[\n" + "".join(f'    "{item}",\n' for item in value) + "]"
     return repr(float(f"{value:.4g}"))
 
 
@@ -403,6 +405,8 @@ def _key(name: str) -> str:
     return name if name.replace("_", "").isalnum() else f'"{name}"'
 
 
+ABOUT = "[about.matmul_share]"
+"""From here on the file says where constants come from, and has the assumed ones: the fit keeps it."""
 HEAD_HELD_OUT = """\
 # What differs from constants.toml where the fit did not see a chip, a model or a scale; written beside it by fit_prediction.py.
 """
@@ -427,9 +431,11 @@ def main(folder: Path) -> None:
     rows = "".join(f"\n#   {FILES.get(name, KERNELS)}: {count} rows" for name, count in counted.items())
     head = HEAD.format(date=datetime.datetime.now(datetime.UTC).date(), rows=rows)
     kept = tomllib.loads(TARGET.read_text(encoding="utf-8"))
-    found = {part: {**kept[part], **entries} for part, entries in parts(points, held_out, "", all_rows).items()}
+    constants_now = {part: {**kept[part], **entries} for part, entries in parts(points, held_out, "", all_rows).items()}
     seen = {"seen": {"names": sorted(held_out)}}
-    TARGET.write_text(head + "\n" + to_toml({"sigmas": kept["sigmas"], **seen, **found}), encoding="utf-8")
+    about = ABOUT + TARGET.read_text(encoding="utf-8").partition(ABOUT)[2]
+    written_parts = to_toml({"sigmas": kept["sigmas"], **seen, **constants_now})
+    TARGET.write_text(f"{head}\n{written_parts}\n{about}", encoding="utf-8")
     apart = {_key(name): parts(points, held_out, name, values) for name, values in held_out.items()}
     HELD_OUT.write_text(HEAD_HELD_OUT + "\n" + to_toml(apart), encoding="utf-8")
     print(table(points, held_out, all_rows))

@@ -42,7 +42,7 @@ def main(folder: str) -> None:
         f'commit = "{here["commit"]}"',
     ]
     for kind in sorted(errors):
-        each = ", ".join(f"{name} = {np.mean(some):.4f}" for name, some in errors[kind].items())
+        each = ", ".join(f"{name} = {np.mean(set_errors):.4f}" for name, set_errors in errors[kind].items())
         points = sum(map(len, errors[kind].values()))
         lines += ["", "[[error]]", f'kind = "{kind}"', f"points = {points}", f"sets = {{{each}}}"]
     Path(there.__file__).with_name(there.FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -134,9 +134,9 @@ def picture(rows: list[dict[str, Any]], path: Path, heading: str) -> None:
         guess = mine[0]["predicted_s"]
         for i, row in enumerate(mine):
             low, high = (abs(row[k] - row["step_s"]) / mine[0]["step_s"] for k in ("step_low_s", "step_high_s"))
-            said = ("measured", "predicted") if not i else (None, None)
-            axis.bar(i - 0.2, row["normalised"], 0.4, color="#3b6ea8", yerr=[[low], [high]], label=said[0])
-            axis.bar(i + 0.2, row["predicted_s"] / guess, 0.4, color="#c9a24b", label=said[1])
+            labels = ("measured", "predicted") if not i else (None, None)
+            axis.bar(i - 0.2, row["normalised"], 0.4, color="#3b6ea8", yerr=[[low], [high]], label=labels[0])
+            axis.bar(i + 0.2, row["predicted_s"] / guess, 0.4, color="#c9a24b", label=labels[1])
             if row["published_normalised"] != "":
                 axis.plot(i, row["published_normalised"], "k_", ms=18, label="paper" if row["system"] == "INC" else None)
         axis.set_title(net, loc="left", fontsize=10, fontweight="bold")
@@ -173,10 +173,10 @@ def main() -> None:
     print(heading, flush=True)
     for net in o.networks:
         with lab_cases.cluster(o.hosts, o.link) as on:
-            found = measure(net, data["nets"][net], data, on, o)
-        for row in found:
+            measured = measure(net, data["nets"][net], data, on, o)
+        for row in measured:
             append(o.out, COLUMNS, row)
-        rows += found
+        rows += measured
     if o.picture:
         picture(rows, o.picture, heading)
 

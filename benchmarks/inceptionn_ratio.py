@@ -69,18 +69,18 @@ def network(name: str, spec: str, epochs: list[int], samples: int, lr: float) ->
     x, y = data.train_x[:samples], data.train_y[:samples]
     model = models.build(name)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     for epoch in range(max(epochs) + 1):
         for number, batch in enumerate(torch.randperm(len(y)).split(64)):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
             if number == 0 and epoch in epochs:
                 parts = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
-                found[f"{name} on {data.name}, epoch {epoch}"] = torch.cat(parts).numpy().copy()
+                vectors[f"{name} on {data.name}, epoch {epoch}"] = torch.cat(parts).numpy().copy()
             if epoch == max(epochs):
-                return found
+                return vectors
             optimizer.step()
-    return found
+    return vectors
 
 
 def distributions(count: int) -> dict[str, np.ndarray]:

@@ -47,8 +47,8 @@ def cluster(hosts: int, link: str) -> Iterator[Any]:
     if link == "loopback":
         yield lab.loopback(hosts)
     else:
-        with lab.up(hosts, link, name=f"b{os.getpid()}") as made:
-            yield made
+        with lab.up(hosts, link, name=f"b{os.getpid()}") as emulated:
+            yield emulated
 
 
 def shapes(table: Workload) -> list[list[int]]:
@@ -88,8 +88,8 @@ def run(on: Any, spec: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], ti
         except lab.HostFailed as error:
             print(next((r.stderr for r in error.results if r.host == error.host), ""), file=sys.stderr)
             raise
-    found = [line.partition("RESULT ")[2] for line in results[0].stdout.splitlines() if "RESULT " in line]
-    return [json.loads(line) for line in found]
+    lines = [line.partition("RESULT ")[2] for line in results[0].stdout.splitlines() if "RESULT " in line]
+    return [json.loads(line) for line in lines]
 
 
 @cache

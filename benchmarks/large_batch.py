@@ -128,11 +128,11 @@ class Study:
         case = Case(self.task.name, optimizer, batch, compression, workers, seed, float(f"{lr:.4g}"), self.epochs)
         if case not in self.rows:
             start = time.perf_counter()
-            found = {**vars(case), **train(case, self.task, self.data), "trial": int(trial)}
-            found["seconds"] = round(time.perf_counter() - start, 1)
-            append(self.out, COLUMNS, found)
-            say({k: found[k] for k in COLUMNS[1:]})
-            self.rows[case] = found
+            fresh = {**vars(case), **train(case, self.task, self.data), "trial": int(trial)}
+            fresh["seconds"] = round(time.perf_counter() - start, 1)
+            append(self.out, COLUMNS, fresh)
+            say({k: fresh[k] for k in COLUMNS[1:]})
+            self.rows[case] = fresh
         return self.rows[case]
 
     def tuned(self, optimizer: str, batch: int, guess: float, trials: int) -> float:
@@ -197,13 +197,13 @@ def train(case: Case, task: Task, data: Data) -> dict[str, Any]:
     if case.task in MIXED:
         model = Mixed(model)
     if case.compression == "dense":
-        found = work(case, task, data, model, None)
+        outcome = work(case, task, data, model, None)
     else:
         outcomes = LocalGroup(case.workers).run(lambda wire: work(case, task, data, model, wire))
-        if len({one["digest"] for one in outcomes}) != 1:
+        if len({each["digest"] for each in outcomes}) != 1:
             raise RuntimeError(f"{case}: the replicas differ")
-        found = outcomes[0]
-    return {k: v for k, v in found.items() if k != "digest"}
+        outcome = outcomes[0]
+    return {k: v for k, v in outcome.items() if k != "digest"}
 
 
 def work(case: Case, task: Task, data: Data, start: nn.Module, wire: LocalWire | None) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def work(case: Case, task: Task, data: Data, start: nn.Module, wire: LocalWire |
             break
         optimizer.step()
         schedule.step()
-    found: dict[str, Any] = {
+    outcome: dict[str, Any] = {
         "steps": steps,
         "precision": "bf16" if case.task in MIXED else "fp32",
         "skipped_steps": int(getattr(optimizer, "skipped_steps", 0)),
@@ -244,17 +244,17 @@ def work(case: Case, task: Task, data: Data, start: nn.Module, wire: LocalWire |
     if wire is None or wire.rank == 0:
         for name, part in (("tune", data.tune), ("test", data.test)):
             score, loss = evaluate(model, part) if finite else (0.0, math.inf)
-            found |= {f"{name}_accuracy": round(score, 5), f"{name}_loss": round(loss, 5)}
-    return found
+            outcome |= {f"{name}_accuracy": round(score, 5), f"{name}_loss": round(loss, 5)}
+    return outcome
 
 
 def accumulate(model: nn.Module, part: Part, rows: torch.Tensor, piece: int) -> float:
     """The mean gradient of ``rows`` into ``.grad``, piece by piece; the loss of the last piece."""
     model.zero_grad(set_to_none=True)
     loss = torch.zeros(())
-    for some in rows.split(piece):
-        loss = loss_of(model, Part(part.x[some], part.y[some]))
-        (loss * (len(some) / len(rows))).backward()
+    for chunk in rows.split(piece):
+        loss = loss_of(model, Part(part.x[chunk], part.y[chunk]))
+        (loss * (len(chunk) / len(rows))).backward()
     return float(loss.detach())
 
 

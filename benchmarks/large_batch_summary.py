@@ -111,13 +111,13 @@ def held_out(row: Mapping[str, str], by_loss: bool) -> float:
     return value if math.isfinite(value) else -math.inf
 
 
-def table(found: Sequence[tuple[str, int, list[Line]]]) -> str:
+def table(tasks: Sequence[tuple[str, int, list[Line]]]) -> str:
     """Markdown."""
     lines = [
         "| task | epochs | optimizer | batch | gradients | rate (trials) | test | seeds | lost to the small batch | bar |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for task, epochs, entries in found:
+    for task, epochs, entries in tasks:
         smallest = min(line.batch for line in entries)
         for line in entries:
             values = list(line.scores.values())

@@ -111,11 +111,11 @@ def read(task: Task, directory: str) -> Data:
     """The task's data from ``directory``."""
     if task.data == "text":
         return _text(Path(directory), task.held)
-    found: Dataset = load(task.data if task.data == "digits" else f"{task.data}:{directory}")
-    order = torch.randperm(len(found.train_y), generator=torch.Generator().manual_seed(2018))
-    x, y = found.train_x[order], found.train_y[order]
+    dataset: Dataset = load(task.data if task.data == "digits" else f"{task.data}:{directory}")
+    order = torch.randperm(len(dataset.train_y), generator=torch.Generator().manual_seed(2018))
+    x, y = dataset.train_x[order], dataset.train_y[order]
     train, tune = Part(x[: -task.held], y[: -task.held]), Part(x[-task.held :], y[-task.held :])
-    return Data(train, tune, Part(found.test_x, found.test_y))
+    return Data(train, tune, Part(dataset.test_x, dataset.test_y))
 
 
 def _text(directory: Path, held: int) -> Data:

@@ -76,7 +76,7 @@ def alone_s(net: str) -> float:
     run = partial(lab_cases.run, lab.loopback(1), spec, [{"compression": "torch:dense"}])
     with ThreadPoolExecutor() as pool:
         started = [pool.submit(run) for _ in range(os.cpu_count() or 1)]
-        return statistics.fmean(one.result()[0]["step_s"] for one in started)
+        return statistics.fmean(future.result()[0]["step_s"] for future in started)
 
 
 @cache

@@ -94,7 +94,9 @@ def measured(net: str, hosts: int, link: str, steps: int, cases: Sequence[Mappin
         return lab_cases.run(on, spec, cases)
 
 
-def row(net: str, hosts: int, link: str, case: Mapping[str, Any], found: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
+def row(
+    net: str, hosts: int, link: str, case: Mapping[str, Any], measured: Mapping[str, Any], machine: Machine
+) -> dict[str, Any]:
     """A row of the results."""
     seconds, bound = predicted(net, hosts, link, case, machine)
     values = {
@@ -105,14 +107,14 @@ def row(net: str, hosts: int, link: str, case: Mapping[str, Any], found: Mapping
         "method": case["method"],
         "compute_s": COMPUTE_S[net],
         "predicted_s": seconds,
-        "error": seconds / found["step_s"] - 1,
+        "error": seconds / measured["step_s"] - 1,
         "bound": bound,
         "carry_ns": machine.carry_s * 1e9,
         "alone_s": alone_s(net),
-        **{k: found[k] for k in ("step_s", "step_low_s", "step_high_s", "steps", "exchange_s", "codec_s")},
+        **{k: measured[k] for k in ("step_s", "step_low_s", "step_high_s", "steps", "exchange_s", "codec_s")},
     }
     print(
-        f"  {net:10} {hosts} hosts {link:8} {case['method']:10} step {found['step_s']:.3g} s, predicted {seconds:.3g}"
+        f"  {net:10} {hosts} hosts {link:8} {case['method']:10} step {measured['step_s']:.3g} s, predicted {seconds:.3g}"
         f" ({values['error']:+.1%}), {bound}",
         flush=True,
     )
@@ -181,9 +183,9 @@ def main() -> None:
     for net in o.networks:
         for link in map(lab_cases.actual, o.links):
             for hosts in o.hosts:
-                found = measured(net, hosts, link, o.steps, cases)
-                for case, one in zip(cases, found, strict=True):
-                    rows.append(row(net, hosts, link, case, one, machine))
+                outcomes = measured(net, hosts, link, o.steps, cases)
+                for case, outcome in zip(cases, outcomes, strict=True):
+                    rows.append(row(net, hosts, link, case, outcome, machine))
                     if o.out:
                         append(o.out, COLUMNS, rows[-1])
     print(summary(rows))

@@ -34,12 +34,12 @@ def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:
     """So many random legal candidates."""
     draw = random.Random(seed).choice
     places = [cluster(*place, "100Gb/s") for place in PLACES]
-    made = []
+    candidates = []
     for _ in range(count):
         place, sharding = draw(places), draw(("ddp", "ddp", *SHARDINGS))
         compression, exchange = draw(PAIRS) if sharding == "ddp" else ("dense", "allreduce")
         times, micro = draw((1, 2, 4, 8)), draw((1, 2, 4, 8, 16, 32, 64, 128))
-        made.append(
+        candidates.append(
             (
                 place,
                 Strategy.of(
@@ -56,16 +56,16 @@ def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:
                 ),
             )
         )
-    return made
+    return candidates
 
 
 def one_at_a_time(name: str, count: int) -> float:
     """Median seconds of a prediction, each of another batch."""
     net, place = Workload.named(name), cluster("A100", 8, 4, "100Gb/s")
-    some = [Strategy.of(world_size=32, global_batch_size=32 * (1 + i), precision="bf16") for i in range(count + 1)]
-    predict(net, place, some[-1])
+    strategies = [Strategy.of(world_size=32, global_batch_size=32 * (1 + i), precision="bf16") for i in range(count + 1)]
+    predict(net, place, strategies[-1])
     taken = []
-    for strategy in some[:-1]:
+    for strategy in strategies[:-1]:
         start = time.perf_counter()
         predict(net, place, strategy)
         taken.append(time.perf_counter() - start)
@@ -74,12 +74,12 @@ def one_at_a_time(name: str, count: int) -> float:
 
 def ranked(name: str, count: int) -> float:
     """Seconds in which so many candidates are ranked."""
-    net, some = Workload.named(name), strategies(count)
+    net, candidates = Workload.named(name), strategies(count)
     start = time.perf_counter()
-    found = ORDINARY.many(net, some)
-    found.step_s.argsort()
+    result = ORDINARY.many(net, candidates)
+    result.step_s.argsort()
     taken = time.perf_counter() - start
-    assert not found.refused
+    assert not result.refused
     return taken
 
 

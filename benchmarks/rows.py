@@ -47,7 +47,7 @@ def show(
     parser.add_argument("csv", type=Path, nargs="+")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
-    found = [read(path) for path in options.csv]
-    print(table(found))
+    contents = [read(path) for path in options.csv]
+    print(table(contents))
     if options.picture:
-        picture(found, options.picture)
+        picture(contents, options.picture)

@@ -38,26 +38,26 @@ def rows(name: str, path: str) -> list[Row]:
     cases = [c for c in map(reader.read, read(path, (*reader.texts, *reader.numbers))) if isinstance(c, Case)]
     cases = [c for c in cases if c.keys.system != "azure"]
     random.Random(0).shuffle(cases)
-    model, found = Model(lambda case: [], Info(), "device"), []
+    model, predicted = Model(lambda case: [], Info(), "device"), []
     for case in cases[:MOST]:
         try:
-            found.append((case, model(case)))
+            predicted.append((case, model(case)))
         except UserError:
             continue
-    return found
+    return predicted
 
 
 def pairs(
-    found: Sequence[Row], key: Callable[[Case], Hashable], apart: Callable[[Case], Hashable]
+    predicted: Sequence[Row], key: Callable[[Case], Hashable], apart: Callable[[Case], Hashable]
 ) -> Iterator[tuple[Row, Row]]:
     """Pairs of one ``key`` that differ in ``apart``."""
     groups: dict[Hashable, list[Row]] = defaultdict(list)
-    for row in found:
+    for row in predicted:
         groups[key(row[0])].append(row)
     for own in groups.values():
-        some = [pair for pair in combinations(own, 2) if apart(pair[0][0]) != apart(pair[1][0])]
-        random.Random(0).shuffle(some)
-        yield from some[:MOST]
+        chosen = [pair for pair in combinations(own, 2) if apart(pair[0][0]) != apart(pair[1][0])]
+        random.Random(0).shuffle(chosen)
+        yield from chosen[:MOST]
 
 
 def off(row: Row) -> float:
@@ -65,15 +65,15 @@ def off(row: Row) -> float:
     return math.log(row[1].step_s / row[0].step_s)
 
 
-def line(title: str, found: Sequence[tuple[Row, Row]], shared: float) -> str:
+def line(title: str, chosen: Sequence[tuple[Row, Row]], shared: float) -> str:
     """One row of the table."""
-    errors = [abs(math.exp(off(b) - off(a)) - 1) for a, b in found]
-    together = fmean(off(a) * off(b) for a, b in found) / fmean((off(a) ** 2 + off(b) ** 2) / 2 for a, b in found)
+    errors = [abs(math.exp(off(b) - off(a)) - 1) for a, b in chosen]
+    together = fmean(off(a) * off(b) for a, b in chosen) / fmean((off(a) ** 2 + off(b) ** 2) / 2 for a, b in chosen)
     held = [
         abs(off(a) - off(b)) <= Z80 * ratio_spread(*(log_spread(x[1].low_s, x[1].high_s) for x in (a, b)), shared)
-        for a, b in found
+        for a, b in chosen
     ]
-    return f"| {title} | {len(found)} | {fmean(errors):.1%} | {median(errors):.1%} | {together:.2f} | {fmean(held):.0%} |"
+    return f"| {title} | {len(chosen)} | {fmean(errors):.1%} | {median(errors):.1%} | {together:.2f} | {fmean(held):.0%} |"
 
 
 if __name__ == "__main__":

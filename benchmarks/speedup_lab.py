@@ -51,8 +51,8 @@ def measure(net: str, hosts: int, link: str, steps: int) -> list[dict[str, Any]]
     spec = lab_cases.overlapped(table, compute, 1, steps)
     rows: list[dict[str, Any]] = []
     with lab_cases.cluster(hosts, link) as on:
-        found = lab_cases.run(on, spec, CASES)
-    for case in found:
+        outcomes = lab_cases.run(on, spec, CASES)
+    for case in outcomes:
         guess = lab_cases.predicted(table, hosts, link, case, compute, 0.0, overlap=True)
         row = {
             "network": net,
@@ -126,10 +126,10 @@ def main() -> None:
     for net in o.networks:
         for link in map(lab_cases.actual, o.links):
             for hosts in o.hosts:
-                found = measure(net, hosts, link, o.steps)
-                for row in found:
+                measured = measure(net, hosts, link, o.steps)
+                for row in measured:
                     append(o.out, COLUMNS, row)
-                rows += found
+                rows += measured
     if o.picture:
         picture(rows, o.picture)
 

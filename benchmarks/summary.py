@@ -24,15 +24,15 @@ def cell(values: list[float]) -> str:
 
 def main(paths: list[str]) -> None:
     """Print one table for all files."""
-    found: dict[tuple[str, str, int, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    accuracies: dict[tuple[str, str, int, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for path in paths:
         with Path(path).open() as file:
             for row in csv.DictReader(file):
                 key = (row["data"], row["optimizer"], int(row["workers"]), row["epochs"])
-                found[key][row["compression"]].append(float(row["accuracy"]))
+                accuracies[key][row["compression"]].append(float(row["accuracy"]))
     print("| data | optimizer | workers | epochs | seeds | dense, % | TernGrad, % | difference |")
     print("|---|---|---|---|---|---|---|---|")
-    for (data, optimizer, workers, epochs), runs in sorted(found.items()):
+    for (data, optimizer, workers, epochs), runs in sorted(accuracies.items()):
         dense, terngrad = runs["dense"], runs["terngrad"]
         gap = f"{100 * (statistics.fmean(terngrad) - statistics.fmean(dense)):+.2f}" if dense and terngrad else "-"
         seeds = max(len(dense), len(terngrad))

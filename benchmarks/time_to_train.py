@@ -106,56 +106,62 @@ class Submission:
 
 def submissions(path: Path, benchmark: str) -> list[Submission]:
     """Those of a benchmark, closed division, v0.7 on."""
-    one = adapter("mlperf")
-    found = []
-    for row in read(path, (*one.texts, *one.numbers, *NEEDED)):
+    logs = adapter("mlperf")
+    logged = []
+    for row in read(path, (*logs.texts, *logs.numbers, *NEEDED)):
         kept = row.text("benchmark") == benchmark and row.text("round") != "v0.6"
         batch, minutes = row.positive("global_batch"), row.positive("ttt_min_median")
         if kept and row.text("division").lower() in ("closed", "close") and batch and minutes:
             rate, samples = row.positive("throughput_samples_per_s"), row.positive("samples_to_target_median")
             devices = int(row.positive("num_accel") or 0)
-            found.append(Submission(row, batch, minutes, rate or 0.0, samples or 0.0, devices))
-    return found
+            logged.append(Submission(row, batch, minutes, rate or 0.0, samples or 0.0, devices))
+    return logged
 
 
-def from_rates(benchmark: str, some: Sequence[Submission]) -> list[Result]:
+def from_rates(benchmark: str, logged: Sequence[Submission]) -> list[Result]:
     """Each from its batch and rate: by the reference points, and by the submissions with other batches."""
     reference = mlperf(NETWORKS[benchmark])
-    rated = [one for one in some if one.rate and one.samples]
-    found = []
-    for one in rated:
-        others = [Point(o.batch, o.samples) for o in rated if o.batch != one.batch]
+    rated = [submission for submission in logged if submission.rate and submission.samples]
+    results = []
+    for submission in rated:
+        others = [Point(o.batch, o.samples) for o in rated if o.batch != submission.batch]
         curves = [reference]
         if len(others) > 2 and len({p.global_batch_size for p in others}) > 1:
             curves.append(fit(others, reference.target, "other submissions"))
-        found += [_of_curve(benchmark, way, one, curve) for way, curve in zip(WAYS, curves, strict=False)]
-    return found
+        results += [_of_curve(benchmark, way, submission, curve) for way, curve in zip(WAYS, curves, strict=False)]
+    return results
 
 
-def _of_curve(what: str, way: str, one: Submission, curve: Convergence) -> Result:
-    low, high = curve.interval(one.batch, beyond=True)
-    samples = curve.samples(one.batch, beyond=True)
-    minutes = (x / one.rate / MIN for x in (samples, low, high))
-    return Result(what, way, one.devices, int(one.batch), one.minutes, *minutes, one.row.text("round"))
+def _of_curve(what: str, way: str, submission: Submission, curve: Convergence) -> Result:
+    low, high = curve.interval(submission.batch, beyond=True)
+    samples = curve.samples(submission.batch, beyond=True)
+    minutes = (x / submission.rate / MIN for x in (samples, low, high))
+    return Result(
+        what, way, submission.devices, int(submission.batch), submission.minutes, *minutes, submission.row.text("round")
+    )
 
 
-def from_hardware(benchmark: str, some: Iterable[Submission]) -> list[Result]:
+def from_hardware(benchmark: str, logged: Iterable[Submission]) -> list[Result]:
     """Each from what it ran on; those whose hardware the catalogue or the log leaves open are left out."""
     curve, model = mlperf(NETWORKS[benchmark]), Model(lambda case: (), Info(), "device")
-    found = []
-    for one in some:
+    results = []
+    for submission in logged:
         # the adapter wants a rate, which is what it is to predict
-        given = {**one.row.values, "throughput_samples_per_s": "1", "throughput_source": "eval_slope"}
-        case = adapter("mlperf").read(replace(one.row, values=given))
+        given = {**submission.row.values, "throughput_samples_per_s": "1", "throughput_source": "eval_slope"}
+        case = adapter("mlperf").read(replace(submission.row, values=given))
         if isinstance(case, Case):
             step = model(case)
-            steps = curve.samples(one.batch, beyond=True) / case.samples
-            spread = math.hypot(math.log(step.high_s / step.low_s) / 2, math.log(_width(curve, one.batch)))
+            steps = curve.samples(submission.batch, beyond=True) / case.samples
+            spread = math.hypot(math.log(step.high_s / step.low_s) / 2, math.log(_width(curve, submission.batch)))
             middle = steps * step.step_s / MIN
             ends = middle * math.exp(-spread), middle * math.exp(spread)
-            release = one.row.text("round")
-            found.append(Result(benchmark, WAYS[2], one.devices, int(one.batch), one.minutes, middle, *ends, release))
-    return found
+            release = submission.row.text("round")
+            results.append(
+                Result(
+                    benchmark, WAYS[2], submission.devices, int(submission.batch), submission.minutes, middle, *ends, release
+                )
+            )
+    return results
 
 
 def _width(curve: Convergence, batch: float) -> float:
@@ -169,7 +175,7 @@ def lamb() -> list[Result]:
         (Workload.named("bert-large-mlm", 128), Workload.named("bert-large-mlm", 512)),
         efficiency("ordinary", chip.chip),
     )
-    found = []
+    results = []
     for short, long, devices, hours in LAMB:
         ends = [0.0, 0.0, 0.0]
         for network, batch, share in zip(networks, (short, long), (1 - LONG, LONG), strict=True):
@@ -177,48 +183,48 @@ def lamb() -> list[Result]:
             p = Predictor(constants=software).step(network, torus(chip, devices), way)
             steps = share * SEQUENCES / batch
             ends = [x + steps * s / MIN for x, s in zip(ends, (p.step_time_s, p.low_s, p.high_s), strict=True)]
-        found.append(Result("lamb", WAYS[2], devices, short, hours * 60, *ends))
-    seen = found[0].published / found[0].predicted
-    scaled = [(r, [seen * x for x in (r.predicted, r.low, r.high)]) for r in found[1:]]
-    return found + [replace(r, way="first row", predicted=x[0], low=x[1], high=x[2]) for r, x in scaled]
+        results.append(Result("lamb", WAYS[2], devices, short, hours * 60, *ends))
+    seen = results[0].published / results[0].predicted
+    scaled = [(r, [seen * x for x in (r.predicted, r.low, r.high)]) for r in results[1:]]
+    return results + [replace(r, way="first row", predicted=x[0], low=x[1], high=x[2]) for r, x in scaled]
 
 
 def grouped(results: Sequence[Result], by: Callable[[Result], object]) -> list[list[Result]]:
     """Those of the same benchmark, way and ``by``, in order."""
     groups: dict[tuple[str, str, object], list[Result]] = defaultdict(list)
-    for one in results:
-        groups[one.what, one.way, by(one)].append(one)
+    for result in results:
+        groups[result.what, result.way, by(result)].append(result)
     return list(groups.values())
 
 
-def summed(some: Sequence[Result]) -> dict[str, object]:
+def summed(group: Sequence[Result]) -> dict[str, object]:
     """One line of the file: geometric means of minutes, mean of the absolute errors, share inside the range."""
-    mean = means(some)
-    if len(some) == 1 and some[0].what != "lamb":
+    mean = means(group)
+    if len(group) == 1 and group[0].what != "lamb":
         del mean["published"]
-    batches = sorted({r.batch for r in some})
+    batches = sorted({r.batch for r in group})
     return {
-        "what": some[0].what,
-        "way": some[0].way,
-        "devices": min(r.devices for r in some) if some[0].what == "lamb" else _doubling(some[0]),
+        "what": group[0].what,
+        "way": group[0].way,
+        "devices": min(r.devices for r in group) if group[0].what == "lamb" else _doubling(group[0]),
         "batches": f"{batches[0]}-{batches[-1]}" if len(batches) > 1 else batches[0],
-        "rows": len(some),
+        "rows": len(group),
         **{f"{k}_min": f"{x:.4g}" for k, x in mean.items() if k != "devices"},
-        "mean_error": f"{fmean(abs(r.error) for r in some):.4f}",
-        "inside": f"{fmean(r.low <= r.published <= r.high for r in some):.3f}",
+        "mean_error": f"{fmean(abs(r.error) for r in group):.4f}",
+        "inside": f"{fmean(r.low <= r.published <= r.high for r in group):.3f}",
     }
 
 
-def means(some: Sequence[Result]) -> dict[str, float]:
+def means(group: Sequence[Result]) -> dict[str, float]:
     """Geometric means of devices and of minutes."""
     names = ("published", "predicted", "low", "high")
-    devices = math.exp(fmean(math.log(max(1, r.devices)) for r in some))
-    return {"devices": devices, **{k: math.exp(fmean(math.log(getattr(r, k)) for r in some)) for k in names}}
+    devices = math.exp(fmean(math.log(max(1, r.devices)) for r in group))
+    return {"devices": devices, **{k: math.exp(fmean(math.log(getattr(r, k)) for r in group)) for k in names}}
 
 
-def _doubling(one: Result) -> int:
+def _doubling(result: Result) -> int:
     """The power of two that its devices reach."""
-    return 1 << (max(1, one.devices).bit_length() - 1)
+    return 1 << (max(1, result.devices).bit_length() - 1)
 
 
 def table(results: Sequence[Result]) -> str:
@@ -226,20 +232,20 @@ def table(results: Sequence[Result]) -> str:
     spans = [f"{low} to {high}" if high < math.inf else f"{low} and more" for low, high in SCALES]
     head = ("what", "from", "rows", "mean error", "bias", "worst", "in 80 %", *spans, "v0.7", "v1.0, v1.1")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for some in grouped(results, lambda r: 0):
-        inside = f"{fmean(r.low <= r.published <= r.high for r in some):.0%}"
-        worst = max(some, key=lambda r: abs(r.error))
-        cells = [some[0].what, some[0].way, f"{len(some)}", _mean(some), f"{fmean(r.error for r in some):+.0%}"]
+    for group in grouped(results, lambda r: 0):
+        inside = f"{fmean(r.low <= r.published <= r.high for r in group):.0%}"
+        worst = max(group, key=lambda r: abs(r.error))
+        cells = [group[0].what, group[0].way, f"{len(group)}", _mean(group), f"{fmean(r.error for r in group):+.0%}"]
         cells += [f"{worst.error:+.0%}", inside]
-        cells += [_mean([r for r in some if low <= max(1, r.devices) <= high]) for low, high in SCALES]
-        old = [r for r in some if r.release == "v0.7"]
-        cells += [_mean(old), _mean([r for r in some if r.release > "v0.7"])]
+        cells += [_mean([r for r in group if low <= max(1, r.devices) <= high]) for low, high in SCALES]
+        old = [r for r in group if r.release == "v0.7"]
+        cells += [_mean(old), _mean([r for r in group if r.release > "v0.7"])]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _mean(some: Sequence[Result]) -> str:
-    return f"{fmean(abs(r.error) for r in some):.1%}" if some else "-"
+def _mean(group: Sequence[Result]) -> str:
+    return f"{fmean(abs(r.error) for r in group):.1%}" if group else "-"
 
 
 def lamb_table(results: Sequence[Result]) -> str:
@@ -267,10 +273,10 @@ def picture(results: Sequence[Result], path: Path) -> None:
         figure = Figure(figsize=(3.5 * len(shown), 3.3), layout="constrained", facecolor="white")
         for axes, name in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
             for way, colour, move in ((WAYS[2], "#1f5fa8", 1.0), (WAYS[0], "#c0392b", 1.06), ("first row", "#c0392b", 1.06)):
-                some = [means(g) for g in grouped(results, _line) if (g[0].what, g[0].way) == (name, way)]
-                if not some:
+                group_means = [means(g) for g in grouped(results, _line) if (g[0].what, g[0].way) == (name, way)]
+                if not group_means:
                     continue
-                numbers = {k: [one[k] for one in some] for k in some[0]}
+                numbers = {k: [group[k] for group in group_means] for k in group_means[0]}
                 at = [n * move for n in numbers["devices"]]
                 axes.scatter(at, numbers["published"], s=14, color="#9aa7b5", zorder=2)
                 axes.vlines(at, numbers["low"], numbers["high"], color=colour, lw=0.8, zorder=3)
@@ -302,16 +308,16 @@ def main() -> None:
     o = parser.parse_args()
     results = []
     for benchmark in NETWORKS if o.csv else ():
-        some = submissions(o.csv, benchmark)
-        results += [*from_rates(benchmark, some), *from_hardware(benchmark, some)]
+        logged = submissions(o.csv, benchmark)
+        results += [*from_rates(benchmark, logged), *from_hardware(benchmark, logged)]
     published = lamb()
     print(table([*results, *published]))
     print(f"\n{lamb_table(published)}")
     write([*results, *published], o.out, o.picture)
 
 
-def _line(one: Result) -> tuple[int, int]:
-    return (one.devices, one.batch) if one.what == "lamb" else (_doubling(one), 0)
+def _line(result: Result) -> tuple[int, int]:
+    return (result.devices, result.batch) if result.what == "lamb" else (_doubling(result), 0)
 
 
 def _place(group: Sequence[Result]) -> tuple[str, str, int, int]:

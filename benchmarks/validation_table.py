@@ -63,12 +63,15 @@ def row(done: Validation) -> str:
     """One line of the first table."""
     figures: Mapping[str, Any] = done.to_json()
     own, count = figures["mape_on_baseline_rows"], figures["baseline_points"]
-    said = [f"{one} {percent(error)} / {percent(own[one])} ({count[one]})" for one, error in figures["baselines"].items()]
+    cells = [
+        f"{baseline} {percent(error)} / {percent(own[baseline])} ({count[baseline]})"
+        for baseline, error in figures["baselines"].items()
+    ]
     shares = (percent(figures[key]) for key in ("coverage", "mape", "median", "p90", "interval_share"))
     wait = f"{figures['sync_share_points']:.1f}" if "sync_share_points" in figures else "-"
     nothing = done.info.kind != "none" and not done.seen  # the file has no such row: said, or one would think that it helped
     visible = f"{done.info} (0 rows)" if nothing else str(done.info)
-    return line(done.name, visible, str(figures["points"]), *shares, wait, ", ".join(said) or "-")
+    return line(done.name, visible, str(figures["points"]), *shares, wait, ", ".join(cells) or "-")
 
 
 def scales(done: Validation) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Know how fast a distributed training job will run before the hardware is there; then make it run that fast.
 
-Nouns: ``Workload``, ``Cluster``, ``Strategy``, ``RunRecord``. Verbs: ``predict``, ``train``, and, for a
-script of one's own, ``attach`` and the optimizers ``LARS`` and ``LAMB``.
+Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
+Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``train``; for a script of one's own ``attach`` and the optimizers
+``LARS`` and ``LAMB``. The verbs take names: ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
 """
 
 from __future__ import annotations
@@ -15,48 +16,61 @@ if TYPE_CHECKING:
     from paceline.codecs import PayloadError
     from paceline.errors import UserError
     from paceline.hardware import Cluster
-    from paceline.prediction import Prediction, predict
+    from paceline.prediction import Prediction, Predictor
     from paceline.record import RunRecord
-    from paceline.strategy import Strategy
+    from paceline.strategy import GradientExchange, Parallelism, Strategy
     from paceline.training.attach import attach
     from paceline.training.errors import LostRank, ReplicasDiverged
     from paceline.training.optimizers import LAMB, LARS
     from paceline.training.train import train
+    from paceline.verbs import explain, plan, predict, whatif
     from paceline.workload import Workload
 
 # Where each public name lives; loaded when first used, so that prediction works without torch.
 _HOME = {
     "Cluster": "paceline.hardware",
+    "GradientExchange": "paceline.strategy",
     "LAMB": "paceline.training.optimizers",
     "LARS": "paceline.training.optimizers",
     "LostRank": "paceline.training.errors",
+    "Parallelism": "paceline.strategy",
     "PayloadError": "paceline.codecs",
     "Prediction": "paceline.prediction",
+    "Predictor": "paceline.prediction",
     "ReplicasDiverged": "paceline.training.errors",
     "RunRecord": "paceline.record",
     "Strategy": "paceline.strategy",
     "UserError": "paceline.errors",
     "Workload": "paceline.workload",
     "attach": "paceline.training.attach",
-    "predict": "paceline.prediction",
+    "explain": "paceline.verbs",
+    "plan": "paceline.verbs",
+    "predict": "paceline.verbs",
     "train": "paceline.training.train",
+    "whatif": "paceline.verbs",
 }
 
 __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
     "Cluster",
+    "GradientExchange",
     "LAMB",
     "LARS",
     "LostRank",
+    "Parallelism",
     "PayloadError",
     "Prediction",
+    "Predictor",
     "ReplicasDiverged",
     "RunRecord",
     "Strategy",
     "UserError",
     "Workload",
     "attach",
+    "explain",
+    "plan",
     "predict",
     "train",
+    "whatif",
 ]
 
 
@@ -76,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

@@ -1,8 +1,9 @@
-"""The one error a user can cause, the nearest legal name, and the checks of a value that a user gave."""
+"""The one error a user can cause, the nearest legal name, checks of what a user gave, and the end of a run by a signal."""
 
 from __future__ import annotations
 
 import reprlib
+import signal
 from collections.abc import Iterable
 from numbers import Integral
 
@@ -21,6 +22,20 @@ class UserError(Exception):
     def __init__(self, message: str, fix: str = "") -> None:
         self.message, self.fix = message, fix
         super().__init__(f"{message}; {fix}" if fix else message)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended a run in order; Ctrl-C is SIGINT. ``code`` is the exit code, 128 and the signal's number.
+
+    Args:
+        number: of the signal.
+        kept: what is left of the run.
+    """
+
+    def __init__(self, number: int, kept: str = "") -> None:
+        self.number, self.code = number, 128 + number
+        what = f"interrupted by {signal.Signals(number).name}"
+        super().__init__(f"{what}; {kept}" if kept else what)
 
 
 def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
@@ -46,6 +61,11 @@ def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "") -> Us
     choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= 6 else f"nearest: {', '.join(near)}"
     hint = f"did you mean {near[0]}?" if near and (len(names) <= 6 or not fix) else fix
     return UserError(f"unknown {kind} {given!r}; {choices}", hint)
+
+
+def shorten(text: str, most: int = 200) -> str:
+    """The text, cut where it is longer than ``most`` characters: what a damaged file holds may be long."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def shown(value: object) -> str:

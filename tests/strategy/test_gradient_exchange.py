@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from typing import Any
 
 import numpy as np
@@ -236,3 +238,12 @@ def test_another_compression_comes_with_its_own_choices() -> None:
 def test_an_exchange_of_the_compression_is_a_known_one(exchange: GradientExchange) -> None:
     assert exchange.exchange in EXCHANGES and exchange.exchange in exchange.description.exchanges
     assert exchange.description.rule == exchange.dense_rule
+
+
+@pytest.mark.parametrize("again", [lambda value: pickle.loads(pickle.dumps(value)), copy.deepcopy], ids=["pickle", "copy"])
+def test_it_can_be_sent_after_it_has_been_described(again):
+    exchange = GradientExchange("int8", "ring", options={})
+    described = exchange.description.name  # which is kept, and holds functions
+    assert again(exchange) == exchange and again(exchange).description.name == described == "int8"
+    strategy = Strategy(global_batch_size=8, gradient_exchange=exchange)
+    assert again(strategy) == strategy

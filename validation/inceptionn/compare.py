@@ -167,8 +167,8 @@ def report(data: dict[str, Any], rows: list[Row]) -> Iterator[str]:
     for net, _, published, predicted in scaling(data):
         cells.setdefault(net, []).append(f"{published:6.2f} / {predicted:4.2f}")
     yield f"  {'':<12}{'WA, 8':>13}{'INC, 4':>13}{'INC, 8':>13}"
-    for net, some in cells.items():
-        yield f"  {data['nets'][net]['title']:<12}" + "".join(f"{cell:>13}" for cell in some)
+    for net, ratios in cells.items():
+        yield f"  {data['nets'][net]['title']:<12}" + "".join(f"{cell:>13}" for cell in ratios)
     yield ""
     yield "Orderings: networks in which the prediction keeps it"
     for name, kept, total in orderings(data, rows):

@@ -29,8 +29,6 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 Bounds = tuple[Efficiency, Efficiency, Efficiency]
-LENGTHS: tuple[Level, Level, Level] = ("high", "expected", "low")
-"""Of payloads that depend on their values, in a step that is slow, as expected, fast."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +101,14 @@ class Predictor:
 
     def model(self, workload: Workload) -> StepModel:
         """How its steps of ``workload`` are put together, before any correction."""
-        return self._model(workload, self.typical, "expected")
+        return StepModel(
+            workload=workload,
+            constants=self.typical,
+            calibration=self.calibration,
+            overlap=self.overlaps,
+            loader=0.0 if self.correction is not None else self.loader,  # observed steps say nothing of it: _fed
+            free=self.free,
+        )
 
     def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
         """Predict one training step of ``workload`` on every device of ``cluster`` under ``strategy``.
@@ -133,29 +138,19 @@ class Predictor:
         unfed = replace(self, loader=0.0)
         return corrected_steps(unfed, workload, candidates, model_steps(unfed.model(workload), candidates), self.loader)
 
-    def _model(self, workload: Workload, constants: Efficiency, level: Level) -> StepModel:
-        return StepModel(
-            workload=workload,
-            constants=constants,
-            calibration=self.calibration,
-            overlap=self.overlaps,
-            loader=0.0 if self.correction is not None else self.loader,  # observed steps say nothing of it: _fed
-            free=self.free,
-            level=level,
-        )
-
     def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Step, Step, Step]:
         """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
-        passes = self.model(workload).passes(cluster.device, strategy)
-
-        def step(constants: Efficiency, level: Level) -> Step:
-            return self._model(workload, constants, level).step(cluster, strategy, self._scaled(passes, constants))
-
-        (low, typical, high), (most, expected, least) = self._bounds, LENGTHS
-        middle = step(typical, expected)
+        model = self.model(workload)
+        passes = model.passes(cluster.device, strategy)
+        middle = model.step(cluster, strategy, passes)
         if not isinstance(self.constants, tuple) and self.calibration is None and strategy.description.format.spread is None:
             return middle, middle, middle
-        return step(low, most), middle, step(high, least)
+
+        def bound(constants: Efficiency, level: Level) -> Step:
+            return replace(model, constants=constants, level=level).step(cluster, strategy, self._scaled(passes, constants))
+
+        low, _, high = self._bounds
+        return bound(low, "high"), middle, bound(high, "low")
 
     def _scaled(self, passes: Passes, constants: Efficiency) -> Passes | None:
         """The typical passes by other constants, where those change all layers alike."""

@@ -162,7 +162,7 @@ def columns(plan: ExchangePlan, layers: int, shared: bool) -> Ints:
     """Where sums over the layers are read: at each bucket's lowest layer and at the end; where weights are shared out at the
     bounds of each unit, in model order."""
     if not shared:
-        return np.append(plan.first, layers)
+        return np.concatenate((plan.first, [layers]))
     return np.array([0, *np.maximum.accumulate(plan.first[::-1])[1:].tolist(), layers], dtype=np.int64)
 
 

@@ -132,7 +132,7 @@ def devices_table(plan: Plan) -> str:
 def _row(head: str, choice: Choice, reason: bool = True) -> Iterator[str]:
     start = f"{head:<3}{seconds(choice.time_s):>14}{money(choice.usd) if choice.usd == choice.usd else '-':>10}  "
     yield from wrap(choice.title, WIDTH, initial_indent=start, subsequent_indent=" " * 29)
-    if reason and choice.reason and not choice.reason.startswith("waits"):
+    if reason and choice.difference:
         yield from wrap(choice.reason, WIDTH, initial_indent=" " * 29, subsequent_indent=" " * 29)
 
 

@@ -97,6 +97,10 @@ class GradientExchange:
         """What the compression is and costs, with these options and this rule for dense tensors."""
         return replace(COMPRESSIONS[self.compression].configured(self.options), rule=self.dense_rule)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what is derived from them holds functions, which other processes cannot be sent."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     def uncompressed(self) -> GradientExchange:
         """The same exchange without compression where dense gradients can take it: what a ratio of bytes is taken against."""
         return GradientExchange("dense", self.exchange, servers=self.servers, ranks_per_node=self.ranks_per_node)

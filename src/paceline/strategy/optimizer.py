@@ -47,5 +47,4 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 def usual_optimizer(workload: Workload) -> str:
     """The optimizer that is common for such a network: ``adam`` if it has attention, else ``momentum``."""
-    attends = any(operation.kind == "attention" for layer in workload.layers for operation in layer.operations)
-    return "adam" if attends else "momentum"
+    return "adam" if workload.attends else "momentum"

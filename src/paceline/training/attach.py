@@ -61,9 +61,9 @@ def attach(
 ) -> Hook | PowerSGD:
     """Compress the gradients of a stock DDP model from its next backward pass on. Nothing else in the script changes.
 
-    A group of gradients with a NaN, an infinity or a magnitude above 2^100 on any rank goes dense and leaves the residuals as
-    they are, and so do the later groups of that step; earlier ones have left by then. Codecs compute in fp32. Parameters that
-    the script told DDP to ignore or to average apart are left alone.
+    A group of gradients with a NaN, an infinity or a magnitude above 2^100 (powersgd: 2^40) on any rank goes dense and leaves
+    the residuals as they are, and so do the later groups of that step; earlier ones have left by then. Codecs compute in fp32.
+    Parameters that the script told DDP to ignore or to average apart are left alone.
 
     Args:
         compression: ``dense``, ``bf16``, ``terngrad``, ``inceptionn``, ``inceptionn-scaled``, ``int8``, ``int4``, ``sign``,
@@ -227,7 +227,7 @@ def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
         )
     if result.exchange == "hierarchical":
         return replace(result, ranks_per_node=_ranks_per_node(per_node, workers))
-    if per_node is not None:
+    if per_node not in (None, 1):
         raise UserError(f"exchange {result.exchange!r} has no nodes", "leave ranks_per_node out, or name exchange hierarchical")
     return result
 

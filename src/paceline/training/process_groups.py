@@ -67,7 +67,8 @@ def own_wire(
             number = groups.made[key] = groups.made.get(key, 0) + 1
             group = dist.new_group(list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
     wire = Wire(group, device, meter, timeout_s, soundness)
-    weakref.finalize(wire, _release, groups, key, number, group, wire.soundness).atexit = False
+    # At the interpreter's end too: what a finalizer holds would be freed after everything else, a group's threads with it.
+    weakref.finalize(wire, _release, groups, key, number, group, wire.soundness)
     return wire
 
 

@@ -196,6 +196,11 @@ class LayerTable:
         return sum(layer.flops_forward + layer.flops_backward for layer in self.layers)
 
     @cached_property
+    def attends(self) -> bool:
+        """Whether it has attention."""
+        return any(operation.kind == "attention" for layer in self.layers for operation in layer.operations)
+
+    @cached_property
     def activation_bytes(self) -> float:
         """fp32 bytes kept for the backward pass, per sample."""
         return sum(layer.activation_bytes for layer in self.layers)

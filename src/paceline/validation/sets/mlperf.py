@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from paceline.calibration.constants import assumed
 from paceline.csv_rows import Row
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
@@ -48,7 +49,8 @@ WORKLOADS = {
     "llama31_8b": "llama-3-8b",
     "stable_diffusion": "stable-diffusion",
 }
-LARGE = {"gpt3": 1.3 * 2 * 175e9, "llama2_70b_lora": 1.3 * 2 * 69e9, "llama31_405b": 1.3 * 2 * 405e9}
+_PARAMETERS = {"gpt3": 175e9, "llama2_70b_lora": 69e9, "llama31_405b": 405e9}
+LARGE = {name: assumed("mlperf_memory") * 2 * count for name, count in _PARAMETERS.items()}
 """Bytes of weights at 16 bits and what goes with them: where a device has less, the model is divided among several."""
 OPTIMIZERS = dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b"), "adam")
 NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))

@@ -1,0 +1,198 @@
+"""The verbs as a person writes them: names where there are values, a strategy by its choices, one predictor behind all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+from paceline import planning
+from paceline.errors import UserError, unknown
+from paceline.hardware import Cluster
+from paceline.planning import Change, Explained, Goal, Plan, Space, WhatIf, Work, parse_change, parse_goal
+from paceline.planning.space import worlds
+from paceline.planning.whatif import Scaling
+from paceline.prediction import Prediction, Predictor
+from paceline.strategy import Strategy
+from paceline.workload import Workload
+
+LARGEST_BATCH = 1024
+"""Samples a device at most, where no batch is given."""
+
+
+def predict(
+    workload: Workload | str,
+    cluster: Cluster | str,
+    strategy: Strategy | None = None,
+    *,
+    network: str | None = None,
+    seq_len: int | None = None,
+    predictor: Predictor | None = None,
+    **choices: Any,
+) -> Prediction:
+    """Predict one training step: ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s", precision="bf16")``.
+
+    Args:
+        workload: a ``Workload`` or a name (``paceline workload list``).
+        cluster: a ``Cluster`` or a name: ``2x8 A100`` is two nodes of eight.
+        strategy: every choice about the run; by default data parallel on every device, with ``choices``.
+        network: between nodes, for a cluster by name: ``100Gb/s``, ``InfiniBand HDR``.
+        seq_len: tokens of a sample, for a transformer by name.
+        predictor: what predicts; by default ordinary software and what the package knows.
+        choices: of the strategy by name, as ``Strategy.of`` takes them. Where no ``global_batch_size`` is given it is the
+            largest power of two a device that fits its memory, up to 1,024.
+
+    Raises:
+        UserError: an unknown name, a value of another type, choices that do not go together.
+    """
+    return _predictor(predictor).step(*_job(workload, cluster, strategy, network, seq_len, predictor, choices))
+
+
+def explain(
+    workload: Workload | str,
+    cluster: Cluster | str,
+    strategy: Strategy | None = None,
+    *,
+    network: str | None = None,
+    seq_len: int | None = None,
+    run: str | Path = "",
+    predictor: Predictor | None = None,
+    **choices: Any,
+) -> Explained:
+    """What holds a training step back, and what would next. Arguments and errors as ``predict``.
+
+    Args:
+        run: a run directory whose measured step is set beside the predicted one.
+    """
+    job = _job(workload, cluster, strategy, network, seq_len, predictor, choices)
+    return planning.explain(*job, str(run), predictor=_predictor(predictor))
+
+
+def whatif(
+    workload: Workload | str,
+    cluster: Cluster | str,
+    strategy: Strategy | None = None,
+    changes: str | Change | Sequence[str | Change] = (),
+    *,
+    network: str | None = None,
+    seq_len: int | None = None,
+    scaling: Scaling = "strong",
+    prices: Mapping[str, float] | None = None,
+    predictor: Predictor | None = None,
+    **choices: Any,
+) -> WhatIf:
+    """What changes gain, in time and in money: ``paceline.whatif("resnet-50", "2x8 V100", changes="nodes+1", ...)``.
+
+    Args:
+        changes: such as ``nodes+1`` or ``network=100Gb/s``, one or several; the others as ``predict`` takes them.
+        scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
+        prices: dollars a device and hour by device, or for all under the empty name; else the listings.
+    """
+    if scaling not in get_args(Scaling):
+        raise unknown("scaling", str(scaling), get_args(Scaling))
+    parsed = [_change(change) for change in (changes if isinstance(changes, list | tuple) else [changes])]
+    job = _job(workload, cluster, strategy, network, seq_len, predictor, choices)
+    return planning.whatif(*job, parsed, scaling=scaling, prices=prices, predictor=_predictor(predictor))
+
+
+def plan(
+    workload: Workload | str,
+    cluster: Cluster | str | Space,
+    goal: Goal | str = "fastest",
+    work: Work | None = None,
+    *,
+    network: str | None = None,
+    seq_len: int | None = None,
+    prices: Mapping[str, float] | None = None,
+    predictor: Predictor | None = None,
+    **space: Any,
+) -> Plan:
+    """The best configuration for a goal: ``paceline.plan("resnet-50", "8x8 A100", "deadline=6h", network="100Gb/s")``.
+
+    Args:
+        cluster: the largest that there can be; every smaller number of its devices and nodes is tried too. Or a ``Space``.
+        goal: ``fastest``, ``cheapest``, ``deadline=6h`` or ``budget=500`` (dollars).
+        work: how much is trained; by default a million samples.
+        space: what is tried, as ``Space`` takes it: ``precisions=("bf16",)``, ``compressions=("dense", "terngrad")``.
+
+    Raises:
+        UserError: as ``predict``; nothing legal, nothing that fits, or nothing that meets the goal.
+    """
+    if not isinstance(goal, Goal):
+        if not isinstance(goal, str):
+            raise UserError(f"goal {goal!r}", "write it as fastest, cheapest, deadline=6h or budget=500")
+        goal = parse_goal(goal)
+    if isinstance(cluster, Space):
+        tried = replace(cluster, **space) if space else cluster
+    else:
+        known = {name for name in Space.__dataclass_fields__ if name != "clusters"}
+        for name in space:
+            if name not in known:
+                raise unknown("choice of a space", name, sorted(known))
+        largest = _cluster(cluster, network)
+        sizes = worlds(largest.devices_per_node, largest.num_nodes)
+        clusters = (largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
+        tried = Space(clusters=tuple(clusters), **space)
+    return planning.plan(_workload(workload, seq_len), tried, goal, work, prices=prices, predictor=_predictor(predictor))
+
+
+def _job(
+    workload: Workload | str,
+    cluster: Cluster | str,
+    strategy: Strategy | None,
+    network: str | None,
+    seq_len: int | None,
+    predictor: Predictor | None,
+    choices: Mapping[str, Any],
+) -> tuple[Workload, Cluster, Strategy]:
+    table, machines = _workload(workload, seq_len), _cluster(cluster, network)
+    if strategy is not None:
+        if not isinstance(strategy, Strategy):
+            raise UserError(f"strategy {strategy!r}", "give a paceline.Strategy, or its choices by name")
+        return table, machines, strategy.changed(**choices) if choices else strategy
+    whole = {"world_size": machines.world_size, **choices}
+    if "global_batch_size" not in whole:
+        whole["global_batch_size"] = _largest_batch(table, machines, whole, _predictor(predictor))
+    return table, machines, Strategy.of(**whole)
+
+
+def _largest_batch(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> int:
+    """The largest power of two a device that fits, times the devices and micro batches; one where none fits."""
+    unit = cluster.world_size * int(choices.get("grad_accum_steps", 1))
+    sizes = [unit << n for n in range(LARGEST_BATCH.bit_length())]
+    strategies = [Strategy.of(**choices, global_batch_size=size) for size in sizes]
+    fits = predictor.many(workload, [(cluster, strategy) for strategy in strategies]).fits
+    return max((size for size, fit in zip(sizes, fits, strict=True) if fit), default=unit)
+
+
+def _change(given: Any) -> Change:
+    if isinstance(given, Change):
+        return given
+    if not isinstance(given, str):
+        raise UserError(f"change {given!r}", "write it as nodes+1 or network=100Gb/s")
+    return parse_change(given)
+
+
+def _workload(given: Workload | str, seq_len: int | None) -> Workload:
+    if isinstance(given, Workload):
+        if seq_len is not None:
+            raise UserError(f"seq_len {seq_len} for a workload that is made already", "name the workload, or leave it out")
+        return given
+    return Workload.named(given, seq_len)
+
+
+def _cluster(given: Cluster | str, network: str | None) -> Cluster:
+    if isinstance(given, Cluster):
+        if network is not None:
+            raise UserError(f"network {network!r} for a cluster that is made already", "use cluster.changed(network=...)")
+        return given
+    return Cluster.named(given, network)
+
+
+def _predictor(given: Predictor | None) -> Predictor:
+    if given is None:
+        return Predictor()
+    if not isinstance(given, Predictor):
+        raise UserError(f"predictor {given!r}", "give a paceline.Predictor")
+    return given

@@ -1,0 +1,111 @@
+"""The public verbs: names where a person would write one, wrong types refused, one model behind all answers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import paceline
+from paceline.cli import main
+from paceline.errors import UserError
+
+PUBLIC = {
+    "Workload",
+    "Cluster",
+    "Strategy",
+    "GradientExchange",
+    "Parallelism",
+    "Predictor",
+    "Prediction",
+    "RunRecord",
+    "predict",
+    "plan",
+    "whatif",
+    "explain",
+    "train",
+    "attach",
+    "LARS",
+    "LAMB",
+    "UserError",
+    "LostRank",
+    "PayloadError",
+    "ReplicasDiverged",
+}
+
+
+def test_the_whole_api_is_under_tab() -> None:
+    assert set(paceline.__all__) == PUBLIC <= set(dir(paceline))
+    assert not [name for name in dir(paceline) if not name.startswith("_") and name not in PUBLIC | {"annotations"}]
+
+
+def test_names_are_values() -> None:
+    named = paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s", global_batch_size=16, precision="bf16")
+    cluster = paceline.Cluster.named("2x8 A100", network="100Gb/s")
+    strategy = paceline.Strategy.of(world_size=16, global_batch_size=16, precision="bf16")
+    assert paceline.predict(paceline.Workload.named("llama-3-8b"), cluster, strategy) == named
+    assert paceline.Predictor().step(paceline.Workload.named("llama-3-8b"), cluster, strategy) == named
+
+
+def test_the_command_line_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    words = "predict llama-3-8b --device A100 --devices-per-node 8 --nodes 2 --network 100Gb/s --global-batch 16 --json"
+    assert main(words.split()) == 0
+    printed = json.loads(capsys.readouterr().out)
+    p = paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s", global_batch_size=16)
+    assert printed["step_time_s"] == p.step_time_s and printed["strategy"]["optimizer"] == p.strategy["optimizer"] == "adam"
+
+
+def test_without_a_batch_the_largest_that_fits_is_taken() -> None:
+    p = paceline.predict("resnet-50", "8 V100")
+    batch = p.strategy["global_batch_size"]
+    assert p.fits and batch % 8 == 0
+    assert not paceline.predict("resnet-50", "8 V100", global_batch_size=2 * batch).fits or batch == 8 * 1024
+    assert paceline.predict("llama-3-8b", "A100").strategy["global_batch_size"] == 1  # none fits
+
+
+def test_explain_whatif_and_plan_take_names() -> None:
+    explained = paceline.explain("resnet-50", "2x8 V100", network="10Gb/s", global_batch_size=1024)
+    base = paceline.predict("resnet-50", "2x8 V100", network="10Gb/s", global_batch_size=1024)
+    assert explained.prediction == base
+    answer = paceline.whatif("resnet-50", "2x8 V100", changes="network=100Gb/s", network="10Gb/s", global_batch_size=1024)
+    assert answer.base.prediction == base and answer.changes[0].speedup > 1
+    best = paceline.plan("resnet-50", "2x4 V100", network="10Gb/s", batches=(512,), precisions=("fp16",)).ranking[0]
+    assert best.cluster.device.name.startswith("V100")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: paceline.predict(5, "A100"), "workload 5"),
+        (lambda: paceline.predict("resnet-50", 8), "cluster 8"),
+        (lambda: paceline.predict("resnet-50", "A100", {}), "strategy {}"),
+        (lambda: paceline.predict("resnet-50", "A100", predictor=3), "predictor 3"),
+        (lambda: paceline.predict("resnet-50", "A100", batch=3), "unknown choice of a strategy 'batch'"),
+        (lambda: paceline.predict("resnet-50", "A100", global_batch_size="8"), "global batch '8'"),
+        (lambda: paceline.predict("resnet-50", "2x8 A100"), "2 nodes have no network"),
+        (lambda: paceline.predict("resnet-50", paceline.Cluster.named("A100"), network="10Gb/s"), "made already"),
+        (lambda: paceline.whatif("resnet-50", "A100", changes=3, global_batch_size=8), "change 3"),
+        (lambda: paceline.whatif("resnet-50", "A100", global_batch_size=8), "nothing is changed"),
+        (lambda: paceline.plan("resnet-50", "A100", 3), "goal 3"),
+        (lambda: paceline.plan("resnet-50", "A100", batch=3), "unknown choice of a space 'batch'"),
+    ],
+)
+def test_a_wrong_type_is_a_user_error(call: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "verb", ["attach", "LARS", "train('lenet5', 'digits', paceline.Strategy.of(world_size=1, global_batch_size=8))"]
+)
+def test_without_torch_one_line_says_what_to_install(verb: str) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\nimport paceline\n"
+        f"try: paceline.{verb}\nexcept paceline.UserError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.count("\n") == 1 and "PyTorch" in done.stdout and "pip install" in done.stdout, done

@@ -1,4 +1,4 @@
-"""What a run is called: the metrics that a prediction and a measurement share, and the record of a measured run.
+"""The metrics that a prediction and a measurement share, and the record of a measured run.
 
 ``Prediction`` and ``RunRecord`` both are ``Metrics``, so validating a prediction is a subtraction.
 """

@@ -31,9 +31,9 @@ def device(name: str) -> Device:
 
     Case, spaces, dashes, underscores and the vendor's name do not matter: ``a100``, ``A100-80``,
     ``NVIDIA A100-SXM4-80GB``. A short alias means the most common variant: ``A100`` is the A100 SXM 80GB, ``H100`` the
-    H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs. What else a
-    driver or a list of results adds is left out where nothing is called so: the kind of memory, its size where it is
-    that of the device, the form of the card (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``).
+    H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs. A driver or a
+    list of results may add the kind of memory, its size, or the form of the card. These words are ignored where no device has
+    such a name, and where the size is that of the device (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``).
 
     Raises:
         UserError: unknown name; the nearest names are given.
@@ -70,8 +70,8 @@ def network(text: str) -> Link:
 
     Args:
         text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``), or a bandwidth per
-            node in one direction (``10Gb/s``). A bandwidth is taken for Ethernet: that of the catalogue when it has
-            one so fast, else one of that bandwidth with the latency of the catalogue's nearest.
+            node in one direction (``10Gb/s``). A bandwidth means Ethernet: the link of the
+            catalogue with that bandwidth, else a new link with the latency of the nearest one.
 
     Raises:
         UserError: neither a known link nor a bandwidth.
@@ -86,13 +86,13 @@ def network(text: str) -> Link:
 
 
 def _fold(name: str) -> str:
-    """``name`` without what does not matter in a look-up: case, separators, the vendor."""
+    """``name`` without case, separators and vendor, which do not matter in a look-up."""
     return _VENDOR.sub("", _SEPARATORS.sub("", name.casefold()))
 
 
 @cache
 def _by_longer_name(name: str) -> Device | None:
-    """The device that ``name`` means: as it stands, then with less and less beside the name; None where there is none."""
+    """The device that ``name`` means. Additions to the name are removed step by step. None where no device fits."""
     plain = _NOISE.sub("", name.replace("_", " "))
     general = _FORM.sub(r"\1", plain)
     short, shorter = _MEMORY.sub("", plain), _MEMORY.sub("", general)
@@ -143,10 +143,10 @@ def _ethernet(bandwidth: float) -> Link:
 
 
 def _carried(bandwidth: float) -> Fact | None:
-    """What TCP carries of an Ethernet between those of the catalogue, which a faster one never has less of.
+    """Share of an Ethernet link that TCP carries, interpolated between the links of the catalogue.
 
-    Up to the slowest that flows share it is the whole line; past the fastest of them it grows to that of the next, whose
-    traffic is RDMA.
+    A faster link never carries fewer bytes. Below the slowest link with a known share, TCP fills the line. Above the fastest
+    one, the carried rate grows up to that of the next link, which carries RDMA.
     """
     rates = sorted(
         ((ethernet.bandwidth.value, ethernet.carried) for ethernet in links() if ethernet.kind == "ethernet"),

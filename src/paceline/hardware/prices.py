@@ -14,12 +14,12 @@ from paceline.errors import UserError
 from paceline.hardware.catalogue import device
 
 VARIABLE = "PACELINE_PRICES"
-"""Environment variable that names a file of prices which go before the package's own."""
+"""Environment variable with the path of a price file. Its prices come before those of the package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Dollars for one device and hour, its share of node and network included. ``date``: when it was listed."""
+    """Dollars for one device and hour, with its share of node and network. ``date``: when the provider listed it."""
 
     device: str
     usd_per_device_hour: float
@@ -48,7 +48,10 @@ def listings(name: str) -> tuple[Price, ...]:
 
 
 def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | None:
-    """What a device costs: as ``given`` (by device, or for all under the empty name), else as listed, else None."""
+    """What a device costs: the user's own price, else the first listing, else None.
+
+    ``own_prices``: dollars by device; the empty name stands for every device.
+    """
     chosen = _catalogue_name(name)
     for key in (chosen, ""):
         if own_prices and key in own_prices:

@@ -1,7 +1,7 @@
-"""Measure the machine at hand: matmul rate, memory bandwidth and the link, with all ranks at work at once.
+"""Measure this machine: matmul rate, memory bandwidth and the link, while all ranks work at once.
 
-Ranks that share cores or a network card slow each other down; measured together, that is in the numbers. Needs torch and a
-process group; ``torchrun -m paceline.hardware.probe FILE`` writes the result as JSON.
+Ranks that share cores or a network card slow each other down. A measurement of all ranks together includes that.
+Needs torch and a process group. ``torchrun -m paceline.hardware.probe FILE`` writes the result as JSON.
 """
 
 from __future__ import annotations

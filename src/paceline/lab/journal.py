@@ -1,6 +1,6 @@
 """The journal of a lab: one small JSON file that lists what is about to be created before it is.
 
-After a crash it says what may be removed; nothing that it does not list is ever touched.
+After a crash it says what may be removed. Nothing else is ever touched.
 """
 
 from __future__ import annotations

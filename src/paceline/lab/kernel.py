@@ -1,4 +1,4 @@
-"""The only way to the kernel: commands of iproute2 and util-linux, what is missing for them, and who lives in a namespace."""
+"""All calls to the kernel: commands of iproute2 and util-linux, what they lack here, and the processes of a namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from paceline.lab.topology import NETNS, Command
 
 MARK = "PACELINE_LAB"
-"""In the environment of every process that ``Lab.run`` started: how ``down`` tells its own from others."""
+"""Variable in the environment of every process that ``Lab.run`` started. ``down`` ends only processes that have it."""
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
 COMMAND_TIMEOUT_S = 30.0
@@ -104,7 +104,7 @@ def _which(tool: str) -> str | None:
 
 
 def boot_id() -> str:
-    """Of the running kernel; namespaces do not outlive it."""
+    """The identity of the running kernel; no namespace outlives it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Making, using and removing a lab."""
+"""A lab as an object: make it, run commands on it, cut its cables, remove it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paceline.lab.status import Counters, LabStatus, read_counters, read_status
 from paceline.lab.topology import INTERFACE, Topology, check_name, topology
 
 PORTS = range(20_000, 30_000)
-"""For the rendezvous: below what the kernel gives away by itself."""
+"""Ports for the rendezvous, below those that the kernel gives out by itself."""
 UP = "paceline lab up --hosts 4 --link 1Gb/s"
 Say = Callable[[str], None]
 

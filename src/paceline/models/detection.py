@@ -31,7 +31,7 @@ PROPOSALS, MASKS = 512, 128
 
 
 class Stages(nn.Module):
-    """A residual body, of which the outputs of the named layers are given: (B, 3, H, W) to a list of maps."""
+    """A residual body that returns the outputs of the named layers: (B, 3, H, W) to a list of maps."""
 
     def __init__(self, layers: dict[str, nn.Module], wanted: Sequence[str]) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ DRAWN = 6
 
 
 def sentences(record: RunRecord | None, trust: TrustHistory | None) -> list[str]:
-    """Recipe, noise scale and what follows from it, skipped steps, the layer that limits the rate: what is known of them."""
+    """Sentences on the recipe, the noise scale, skipped steps, and the layer that limits the rate, where they are known."""
     lines = [*_recipe(record), *_noise(record), *_skipped(record)] if record is not None else []
     return lines + ([_limit(trust)] if trust is not None else [])
 
@@ -47,9 +47,9 @@ def _noise(record: RunRecord) -> list[str]:
     return [
         f"Noise scale: {span} samples in {epochs}; it usually grows as the loss falls.",
         f"The critical batch that follows is about {number(e['critical_batch'])} (a rough estimate: McCandlish et al. 2018, "
-        f"sections 2.2 and 2.3). At a batch of {e['batch']:g} the run took {number(e['steps_factor'])} times the steps that "
-        f"no batch goes below and {number(e['samples_factor'])} times the least samples: a small batch would have spared "
-        f"{percent(e['wasted_share'])} of its work.",
+        f"sections 2.2 and 2.3). At a batch of {e['batch']:g} the run took {number(e['steps_factor'])} times the least "
+        f"steps and {number(e['samples_factor'])} times the least samples. A small batch would have saved "
+        f"{percent(e['wasted_share'])} of the work.",
     ]
 
 

@@ -91,7 +91,7 @@ def batch_text(plan: Plan) -> str:
 
 
 def devices_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Of the best of each device and number of them: devices, batch, time, its range, cost, samples beyond the least, rates."""
+    """A row for the best strategy of each cluster: devices, batch, time, range, cost, samples beyond the least, rates."""
     several = len({choice.cluster.device.name for choice in plan.by_devices}) > 1
     rows: list[tuple[str, ...]] = []
     for choice in plan.by_devices:
@@ -239,7 +239,7 @@ def verdict(outcome: Outcome, base: Outcome) -> str:
 
 
 def _lacking(outcome: Outcome) -> str:
-    """That it does not fit, and by how much; empty where it does."""
+    """How much memory is missing, in words; empty where the model fits."""
     if outcome.prediction.fits:
         return ""
     return f"it does not fit the device's memory: {format_gib(outcome.prediction.missing_bytes)} are missing"

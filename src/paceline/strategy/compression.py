@@ -124,7 +124,7 @@ class Compression:
 
     @cached_property
     def format(self) -> Format:
-        """Of the tensors that are compressed; the others travel as fp32."""
+        """Format of the tensors that are compressed; the others travel as fp32."""
         return self.layout(self.option_values).at(self.level)
 
     @property
@@ -134,7 +134,7 @@ class Compression:
 
     @property
     def lossy(self) -> bool:
-        """Whether a gradient can be unfit for the codec (NaN, infinity, all zero), which all ranks must know before."""
+        """Whether a gradient can be unfit for the codec (NaN, infinity, all zero). Ranks agree on that before they encode."""
         return self.rule is not None
 
     def dense(self, tensors: Sequence[NamedShape]) -> Mapping[str, str]:
@@ -164,7 +164,7 @@ _RATIO = Option(
     name="ratio", default=0, least=0, most=16, text="measured compression ratio, for prediction; 0 takes the published range"
 )
 _EVERY_LAYER = DenseRule(last_layer=False)
-"""Of codecs whose error is small in each block of elements, or fed back: TernGrad's reason for the rule is not theirs."""
+"""Rule of codecs with a small error in each block, or with error feedback: they need no dense last layer."""
 _BLOCK = Option(
     name="block", default=1024, least=64, most=65536, whole=True, power=True, text="elements that share a scale; a power of two"
 )

@@ -168,7 +168,7 @@ def describe(
 
 
 def _allreduce(plan: BucketPlan, compression: Compression, world_size: int) -> Traffic:
-    """In place, bucket by bucket, without headers; of low-rank factors two, after the flag and one of what stays dense."""
+    """In place, bucket by bucket, without headers. Low-rank: the flag, then the dense part, then the two factors."""
     parts = [("allreduce", compression.format.push_bytes(plan.elements))]
     if compression.low_rank:
         parts = [("allreduce", 4 * plan.dense), ("factor_p", 4 * plan.factors[0]), ("factor_q", 4 * plan.factors[1])]

@@ -8,7 +8,7 @@ from math import ceil, erfc, sqrt
 from typing import Literal
 
 HEADER_BYTES = 32
-"""In front of every message that a codec writes (docs/wire-format.md); the codecs' own constant, held equal by a test."""
+"""Bytes in front of every message of a codec (docs/wire-format.md). A test holds this equal to the codecs' constant."""
 
 Level = Literal["low", "expected", "high", "most"]
 

@@ -68,7 +68,7 @@ class Recipe:
         """Learning rate of the step, counted from 0; the peak is that of step ``warmup_steps`` (or the last warm-up step's).
 
         A warm-up of W steps gives (step + 1) / W of the peak, so that no step is lost to a rate of 0, or with A steps ahead
-        (step + 1 + A) / (W + A); after the run it is ``end_lr``.
+        (step + 1 + A) / (W + A). After the run it is ``end_lr``, or the peak where nothing decays.
         """
         if step < self.warmup_steps:
             return self.lr * (step + 1 + self.steps_ahead) / (self.warmup_steps + self.steps_ahead)

@@ -183,8 +183,9 @@ class Strategy:
         return replace(self, gradient_exchange=self.gradient_exchange.uncompressed())
 
     def groups(self, parameters: Sequence[T], ready: Sequence[T], level: Level = "expected") -> list[ExchangeGroup[T]]:
-        """What is exchanged together, in order, and how. See ``partition``; ``level``: which end of the range where lengths
-        depend on values.
+        """What is exchanged together, in order, and how. See ``partition``.
+
+        ``level``: where lengths depend on values, which end of the range.
         """
         plans = self.partition(parameters, ready)
         alike = {plan: (self.traffic(plan, level), self.gathers(plan)) for plan in {plan for _, plan in plans}}

@@ -125,7 +125,7 @@ def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept
 
 
 def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = False) -> Part:
-    """Rows of a table, whose gradient is dense; a tied table's is added to that of the output."""
+    """Rows of a table. Its gradient is dense; the gradient of a tied table is added to that of the output layer."""
     x, table = WORD * rows * width, WORD * entries * width
     operations = (
         memory(False, 1, INDEX * rows + 2 * x),
@@ -145,7 +145,7 @@ def positions(name: str, rows: float, entries: int, width: int) -> Part:
 
 
 def dropout(name: str, numbers: float, calls: int = 1) -> Part:
-    """Of ``numbers`` elements, ``calls`` times."""
+    """Dropout of ``numbers`` elements, ``calls`` times."""
     moved = calls * numbers * (2 * WORD + MASK)
     return elementwise(name, "Dropout", (calls, moved), (calls, moved), calls * numbers * MASK)
 
@@ -186,6 +186,6 @@ def attention(
 
 
 def cross_entropy(name: str, rows: float, classes: int) -> Part:
-    """Of logits (rows, classes) against a class for each row."""
+    """Cross entropy of logits (rows, classes) and one class for each row."""
     logits = WORD * rows * classes
     return elementwise(name, "loss", (2, 2 * logits + INDEX * rows), (3, 5 * logits + INDEX * rows), logits + INDEX * rows)

@@ -180,7 +180,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
             self._diagnostics.record(names, torch.cat(rows, dim=1))
 
     def _without_tensors(self) -> torch.device:
-        """Where a rank that owns nothing joins the collectives of ``norm_group``."""
+        """A rank that owns nothing joins the collectives of ``norm_group`` here."""
         return torch.device("cuda" if dist.get_backend(self.norm_group) == "nccl" else "cpu")
 
     def _finite(self, bundles: list[Bundle], sums: Tensor) -> Tensor:

@@ -20,11 +20,11 @@ WORKLOADS = {
     "bert_large_squad": ("bert-large-squad", "adam"),
 }
 PAIR_TOKENS = 54
-"""Of a pair of sentences of WMT English-German, 27 on either side: GNMT's rate counts both."""
+"""Tokens in a pair of sentences of WMT English-German, 27 on either side. GNMT's rate counts both sides."""
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
+    """The row as a case, or the reason to skip it."""
     model, device = row.text("model"), hardware_aliases.device(row.text("system"))
     devices = row.whole("num_gpus") or 1
     keys = Keys(model, device.name if device else row.text("system"), devices, 1, "")

@@ -58,7 +58,7 @@ NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
+    """The row as a case, or the reason to skip it."""
     benchmark, device = _benchmark(row), hardware_aliases.device(row.text("accelerator"))
     devices = row.number_of("num_accel") or 0
     nodes, per_node = row.whole("num_nodes") or 1, row.number_of("accel_per_node")

@@ -34,7 +34,7 @@ NETWORKS = {
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
+    """The row as a case, or the reason to skip it."""
     model, device = row.text("model") or row.text("model_dir"), hardware_aliases.device(row.text("gpu"))
     devices, nodes = row.whole("num_gpus") or 1, row.whole("num_nodes") or 1
     keys = Keys(model, device.name if device else row.text("gpu"), devices, nodes, row.text("framework_dir"))

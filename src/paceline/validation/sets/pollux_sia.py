@@ -28,11 +28,11 @@ WORKLOADS = {
 MIXED = {"imagenet"}
 NETWORKS = {"aws": "50Gb/s", "rtx": "50Gb/s", "dgx": "8x InfiniBand HDR", "dgx-ext": "8x InfiniBand HDR"}
 UNKNOWN_NETWORK = "25Gb/s"
-"""Of a cluster that is not in the table; with rows of that cluster in sight its bandwidth is corrected by them."""
+"""Network of a cluster that is not in the table. Rows of that cluster, where the fit sees them, correct the bandwidth."""
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
+    """The row as a case, or the reason to skip it."""
     model, cluster, device = row.text("model"), row.text("cluster"), hardware_aliases.device(row.text("gpu"))
     devices, nodes = row.whole("num_gpus") or 1, row.whole("num_nodes") or 1
     keys = Keys(model, device.name if device else row.text("gpu"), devices, nodes, cluster)

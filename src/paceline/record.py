@@ -1,4 +1,4 @@
-"""What a run is called: the metrics that a prediction and a measurement share, and the record of a measured run.
+"""The metrics that a prediction and a measurement share, and the record of a measured run.
 
 ``Prediction`` and ``RunRecord`` both are ``Metrics``, so validating a prediction is a subtraction.
 """
@@ -202,9 +202,9 @@ def environment(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, Any]:
             return "absent"
 
     def commit() -> str:
-        here = Path(__file__).parent
-        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
-        return done.stdout.strip() or "unknown"
+        folder = Path(__file__).parent
+        git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True)
+        return git.stdout.strip() or "unknown"
 
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.constants import assumed
 from paceline.hardware.cluster import Cluster
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
@@ -22,11 +23,11 @@ from paceline.workload.table import Workload
 Array = NDArray[np.float64]
 AMPLITUDES = tuple(np.exp(np.linspace(-2.0, 1.0, 10)).tolist())
 """What a kernel's ``near`` may be multiplied by."""
-LOOSE = 0.5
+LOOSE: float = assumed("ratio_amplitude_sigma")
 """Standard deviation of the amplitude's logarithm before anything was observed; the mean of its square is then 1."""
 TASK = 4
 """How many coordinates say which workload and device it is; the others say how it is run."""
-_SCALES = np.array([1.5, 1.5, 0.7, 0.7, 1.5, 1.5, 1.5, 0.7, 0.7, 0.7])
+_SCALES = np.array(assumed("ratio_scales"))
 """Distance at which coordinates count as one apart: log FLOPs a sample, log parameters, other workload, other device; log
 micro batch, log devices in a node, log nodes, several nodes, other links, other precision or division of the work."""
 

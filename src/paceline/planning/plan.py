@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from paceline.errors import UserError
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
+from paceline.planning.comparison import illegal
 from paceline.planning.goal import Goal, money
 from paceline.planning.ranking import PLAIN, TIE, Table, by_devices, distinct, front, preferred, ranked, table_of
 from paceline.planning.scaling import scaling
 from paceline.planning.space import Candidate, Space, Tally, candidates
-from paceline.planning.strategy_text import POINTLESS, Wanted, describe, illegal, matches, saves_memory
+from paceline.planning.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
 from paceline.planning.training_target import Work
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Steps
@@ -78,7 +79,7 @@ def plan(
     table = table_of(workload, work, goal, listed, [made[i] for i in fitting], steps.step_s[fitting], predictor)
     order = ranked(goal, table, left_out)
     best = table.choice(order[0])
-    best = replace(best, reason="; ".join(filter(None, (best.reason, preferred(table, order)))))
+    best = replace(best, preference=preferred(table, order))
     said, asked = _why_not(why_not, table, best, goal, left_out, space, work)
     ranking = (best, *(table.choice(i, best) for i in distinct(order, table.made)[1:SHOWN]))
     pareto = tuple(table.choice(i) for i in front(table))

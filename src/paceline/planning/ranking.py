@@ -13,9 +13,10 @@ from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.errors import UserError
 from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
+from paceline.planning.comparison import difference
 from paceline.planning.goal import Array, Goal
 from paceline.planning.space import Candidate, Tally
-from paceline.planning.strategy_text import describe, difference
+from paceline.planning.strategy_text import describe
 from paceline.planning.training_target import Work
 from paceline.prediction import Predictor
 from paceline.strategy import BUCKET_BYTES, Strategy
@@ -52,7 +53,7 @@ class Table:
     predictor: Predictor
 
     def choice(self, index: int, best: Choice | None = None) -> Choice:
-        """The whole prediction of one; ``best``: what its reason is told against."""
+        """The whole prediction of one; ``best``: the choice that it is compared with."""
         cluster, strategy = self.made[index]
         p = self.predictor.step(self.workload, cluster, strategy)
         samples = self.work.samples(strategy)
@@ -62,9 +63,9 @@ class Table:
         low, high = p.low_s / p.step_time_s, p.high_s / p.step_time_s
         if of_samples:
             low, high = math.exp(-Z80 * spread), math.exp(Z80 * spread)
-        one = self.prices[cluster.device.name]
-        usd = one.usd(cluster.world_size, time) if one else math.nan
-        found = Choice(
+        price = self.prices[cluster.device.name]
+        usd = price.usd(cluster.world_size, time) if price else math.nan
+        choice = Choice(
             cluster=cluster,
             strategy=strategy,
             prediction=p,
@@ -79,8 +80,7 @@ class Table:
             beyond_least=self.work.beyond_least(strategy.global_batch_size),
             recipe=self.work.recipe(strategy),
         )
-        reason = difference(found, best) if best else f"waits for {p.bottleneck} most"
-        return replace(found, reason=reason)
+        return replace(choice, difference=difference(choice, best)) if best else choice
 
 
 def table_of(
@@ -94,7 +94,7 @@ def table_of(
 ) -> Table:
     """Seconds and dollars of the whole work with each of ``made``, whose steps take ``step_s`` seconds."""
     steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])
-    rate = {name: one.usd_per_device_hour / 3600 if one else math.nan for name, one in prices.items()}
+    rate = {name: price.usd_per_device_hour / 3600 if price else math.nan for name, price in prices.items()}
     dollars = np.array([rate[c.device.name] * c.world_size for c, _ in made])
     known = np.array([work.known(s.gradient_exchange.compression) for _, s in made])
     return Table(workload, work, goal, prices, made, step_s, step_s * steps, step_s * steps * dollars, known, predictor)
@@ -137,16 +137,17 @@ def _sorted(table: Table, allowed: NDArray[np.intp]) -> list[int]:
 def by_devices(table: Table, best: int) -> list[int]:
     """The best of each device and number of devices, in the order of the space: of what meets the limit, or what is nearest to
     it. Thinned evenly, but for the place of the ``best``."""
-    places: dict[tuple[str, int], list[int]] = {}
+    members_of: dict[tuple[str, int], list[int]] = {}
     for index in np.flatnonzero(table.known).tolist():
-        places.setdefault(_place(table, index), []).append(index)
-    found = {place: _best_of(table, np.array(members, dtype=np.intp)) for place, members in places.items()}
-    found[_place(table, best)] = best
-    kept = {*_thin(list(found.values()), COUNTS), best}
-    return [i for i in found.values() if i in kept]
+        members_of.setdefault(_devices(table, index), []).append(index)
+    winners = {where: _best_of(table, np.array(members, dtype=np.intp)) for where, members in members_of.items()}
+    winners[_devices(table, best)] = best
+    kept = {*_thin(list(winners.values()), COUNTS), best}
+    return [i for i in winners.values() if i in kept]
 
 
-def _place(table: Table, index: int) -> tuple[str, int]:
+def _devices(table: Table, index: int) -> tuple[str, int]:
+    """Which device a candidate runs on, and how many."""
     cluster = table.made[index][0]
     return cluster.device.name, cluster.world_size
 
@@ -165,11 +166,11 @@ def preferred(table: Table, order: Sequence[int]) -> str:
     behind = float(score[first] / score[least]) - 1
     if behind < 0.0005:
         return ""
-    one, other = table.made[first][1], table.made[least][1]
+    chosen, fastest = table.made[first][1], table.made[least][1]
     why = "as the cheaper" if not table.goal.by_cost else "as the faster"
-    if _detours(one) < _detours(other):
+    if _detours(chosen) < _detours(fastest):
         why = "as simpler"
-    elif one.global_batch_size < other.global_batch_size:
+    elif chosen.global_batch_size < fastest.global_batch_size:
         why = "for its smaller batch"
     what = "cheapest" if table.goal.by_cost else "fastest"
     return f"preferred {why}: within {behind:.1%} of the {what}, {describe(*table.made[least])}"
@@ -223,8 +224,8 @@ def front(table: Table) -> list[int]:
     return _thin([int(order[0]), *(int(i) for i in order[1:][costs[1:] < before[1:] * (1 - 1e-9)])], FRONT)
 
 
-def _thin(found: Sequence[int], most: int) -> list[int]:
+def _thin(indices: Sequence[int], most: int) -> list[int]:
     """At most ``most`` of them, both ends kept."""
-    if len(found) <= most:
-        return list(found)
-    return [found[i] for i in sorted({round(x) for x in np.linspace(0, len(found) - 1, most)})]
+    if len(indices) <= most:
+        return list(indices)
+    return [indices[i] for i in sorted({round(x) for x in np.linspace(0, len(indices) - 1, most)})]

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from paceline.calibration.constants import Efficiency
+from paceline.calibration.constants import Efficiency, assumed
 from paceline.calibration.gaussian_process import TASK, Kernel, Place, Process, coordinates
 from paceline.calibration.link_fit import HIDDEN, ObservedLinks
 from paceline.calibration.observation import Observation
@@ -32,12 +32,12 @@ MOST = 320
 """Observations used at once; of more, those nearest to the workload and the device that are asked for, evenly thinned."""
 WORKING = ("compute", "memory bandwidth", "launch overhead", "stragglers", "input pipeline")
 """Resources of ``Prediction.exposed`` that the device itself works with; the others are waited for."""
-WHOLE = 0.25
+WHOLE: float = assumed("whole_distance")
 """Distance from an observed step, in units of the coordinates, at which most of what it says of the whole is lost."""
-LEAST_WORK = 0.3
+LEAST_WORK: float = assumed("least_work")
 """Share of a measured step that is taken for work at least, where nobody measured the wait."""
-WORK = Kernel(every=0.1, task=0.2, near=0.25, noise=0.04)
-WAIT = Kernel(every=0.2, task=0.6, near=0.6, noise=0.2)
+WORK = Kernel(**assumed("ratio_work_kernel"))
+WAIT = Kernel(**assumed("ratio_wait_kernel"))
 
 
 class Model(Protocol):

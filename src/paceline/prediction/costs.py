@@ -20,7 +20,7 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
-from paceline.prediction.exchange_plan import Array, ExchangePlan, Job, Work, blocks
+from paceline.prediction.exchange_plan import Array, CodecPass, ExchangePlan, Work, blocks
 from paceline.prediction.network import phase_seconds
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
@@ -225,8 +225,8 @@ def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> Exc
     collectives = int((~plan.codec).sum())
     pieces, by_network = np.empty(len(plan.codec)), np.zeros(len(plan.codec), dtype=np.bool_)
     pieces[~plan.codec], by_network[~plan.codec] = seconds[:collectives], network[:collectives]
-    if len(plan.jobs):
-        pieces[plan.codec] = _job_seconds(plan, cluster.device, efficiency)
+    if len(plan.codec_passes):
+        pieces[plan.codec] = _codec_pass_seconds(plan, cluster.device, efficiency)
     shape = (len(plan.gathers), plan.count)
     gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
     return priced(plan, pieces, by_network, *gathers)
@@ -247,9 +247,9 @@ def priced(
     return ExchangeSeconds(plan, pieces, network, waited, buckets, gathers, gathers_network)
 
 
-def _job_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
+def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
     """Of every pass of the codec: launches, and the streams of both formats."""
-    encodes, calls, packed, dense = plan.jobs.T
+    encodes, calls, packed, dense = plan.codec_passes.T
     seconds: Array = calls * efficiency.launch_s[device.kind]
     for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
         rates = [codec_seconds(compression, w, 1, device, efficiency) for w in ("decode", "encode")]
@@ -314,7 +314,7 @@ def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration:
     levels = {piece.name: by for piece, by in zip(base.plan.pieces, base.network.tolist(), strict=True)}
     seconds, sent = [], iter(plan.sent.tolist())
     for piece in plan.pieces:
-        if isinstance(piece.what, Job):
+        if isinstance(piece.what, CodecPass):
             line, size = getattr(calibration, piece.what.work), piece.what.packed
         else:
             line, size = calibration.allreduce if _summed(piece.what) else calibration.direct, next(sent)

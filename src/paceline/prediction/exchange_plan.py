@@ -45,7 +45,7 @@ def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CodecPass:
     """One pass of the codec over a bucket: elements of the compression's format and of fp32."""
 
     work: Work
@@ -63,7 +63,7 @@ class Piece:
 
     name: str
     part: Literal["before", "chunked", "after"]
-    what: Phase | Job
+    what: Phase | CodecPass
     times: int
 
 
@@ -93,7 +93,7 @@ class ExchangePlan:
             first of each bucket. They are in the order in which they follow each other.
         largest: of each bucket, its share of the largest chunk.
         loads: of the pieces that are collectives, then of the gathers, bucket by bucket for each name.
-        jobs: of the pieces that are the codec's: whether it encodes, calls, packed and dense elements.
+        codec_passes: of the pieces that are the codec's: whether it encodes, calls, packed and dense elements.
         gathers: names of the all-gathers of each bucket.
         prices: what it cost on a cluster (``costs``).
     """
@@ -110,7 +110,7 @@ class ExchangePlan:
     begin: Ints
     largest: Array
     loads: Loads
-    jobs: Array
+    codec_passes: Array
     gathers: tuple[str, ...]
     prices: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -216,12 +216,12 @@ def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: 
     each = counts[parts.index]
     begin = np.cumsum(each) - each
     order = np.repeat((np.cumsum(counts) - counts)[parts.index] - begin, each) + np.arange(int(each.sum()))
-    codec = np.array([isinstance(p.what, Job) for p in flat], dtype=np.bool_)
+    codec = np.array([isinstance(p.what, CodecPass) for p in flat], dtype=np.bool_)
     chunked = np.array([p.part == "chunked" for p in flat], dtype=np.bool_)
     rows = load_rows([p.what if isinstance(p.what, Phase) else None for p in flat], devices_per_node)[order]
     names = strategy.parallelism.shares.gathers if parts.layers else ()
     fetched = [load_rows([some[i] for some in gathering], devices_per_node)[parts.index] for i in range(len(names))]
-    jobs = [_job_row(piece.what) for piece in flat]
+    codec_passes = [_codec_pass_row(piece.what) for piece in flat]
     return ExchangePlan(
         strategy,
         parts,
@@ -235,13 +235,13 @@ def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: 
         begin,
         np.array([some.largest for some in traffic], dtype=np.float64)[parts.index],
         Loads.of(np.concatenate([rows[~codec[order]], *fetched])),
-        np.array(jobs, dtype=np.float64).reshape(-1, 4)[order][codec[order]],
+        np.array(codec_passes, dtype=np.float64).reshape(-1, 4)[order][codec[order]],
         names,
     )
 
 
-def _job_row(what: Phase | Job) -> tuple[float, ...]:
-    return (what.work == "encode", what.calls, what.packed, what.dense) if isinstance(what, Job) else (0, 0, 0, 0)
+def _codec_pass_row(what: Phase | CodecPass) -> tuple[float, ...]:
+    return (what.work == "encode", what.calls, what.packed, what.dense) if isinstance(what, CodecPass) else (0, 0, 0, 0)
 
 
 def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[Piece]:
@@ -256,14 +256,14 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[Piece]:
         packed, dense = getattr(t.compressed, work), getattr(t.dense, work)
         if measured:
             added = t.compressed.reduce + t.dense.reduce + t.inner.reduce
-            return [Piece(work, "chunked", Job(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)]
-        return [Piece(work, "chunked", Job(work, calls, packed, dense), calls)] if packed or dense else []
+            return [Piece(work, "chunked", CodecPass(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)]
+        return [Piece(work, "chunked", CodecPass(work, calls, packed, dense), calls)] if packed or dense else []
 
     made: list[Piece] = []
     for phase in t.before:
         made.append(Piece(phase.name, "before", phase, 1))
         if t.inner.reduce and phase.name == "inner_reduce" and not measured:
-            made.append(Piece("inner_add", "before", Job("reduce", 1, 0, t.inner.reduce), 1))
+            made.append(Piece("inner_add", "before", CodecPass("reduce", 1, 0, t.inner.reduce), 1))
     bare = t.chunked and t.chunked[0].pattern == "scatter"  # FSDP's own: no codec, whatever was measured
     made += [] if bare else codec("encode")
     added = bool(bare)

@@ -48,10 +48,10 @@ class Row:
             raise self.wrong(column, "a whole number")
         return int(value) if value else None
 
-    def wrong(self, column: str, wanted: str) -> UserError:
+    def wrong(self, column: str, expected: str) -> UserError:
         """The error for what stands in ``column``."""
-        where = f"{self.file}, row {self.number} (line {self.line}), column {column}"
-        return UserError(f"{where}: {self.text(column)!r} is not {wanted}")
+        cell = f"{self.file}, row {self.number} (line {self.line}), column {column}"
+        return UserError(f"{cell}: {self.text(column)!r} is not {expected}")
 
 
 def read(path: str | Path, columns: Sequence[str]) -> list[Row]:

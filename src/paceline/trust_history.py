@@ -51,14 +51,14 @@ class TrustHistory:
         """
         import numpy as np
 
-        found: dict[str, tuple[float, float, float]] = {}
+        rates: dict[str, tuple[float, float, float]] = {}
         for t, name in enumerate(self.names):
             w, u = self.weight_norm[:, t], self.update_norm[:, t]
             usable = np.isfinite(w) & np.isfinite(u) & (w > 0) & (u > 0)
             if usable.any() and (self.trust_ratio[usable, t] != 1).any():
                 middle, low, high = np.percentile(w[usable] / u[usable], [50, 10, 90])
-                found[name] = float(middle), float(low), float(high)
-        return found
+                rates[name] = float(middle), float(low), float(high)
+        return rates
 
 
 def to_csv(runs: Mapping[str, TrustHistory]) -> str:

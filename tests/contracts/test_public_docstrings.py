@@ -33,21 +33,28 @@ def protocol_methods(tree: ast.Module) -> frozenset[str]:
     return frozenset(m.name for m in methods)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
-def test_every_public_name_has_a_docstring(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    missing = [
-        name for name, node in public(tree.body, described=protocol_methods(tree) | INHERITED) if not ast.get_docstring(node)
-    ]
-    assert missing == []
-    if tree.body:
-        assert ast.get_docstring(tree), f"{path} says nothing about itself"
+def undescribed(source: str, path: Path) -> list[str]:
+    """What lacks a docstring: public names, or the file itself."""
+    tree = ast.parse(source)
+    names = public(tree.body, described=protocol_methods(tree) | INHERITED)
+    missing = [f"{path}: {name}" for name, node in names if not ast.get_docstring(node)]
+    return [*missing, *([f"{path}: the file"] if tree.body and not ast.get_docstring(tree) else [])]
 
 
-@pytest.mark.parametrize("name", paceline.__all__)
-def test_public_names_resolve(name: str) -> None:
-    value = getattr(paceline, name)
-    assert callable(value) and value.__doc__
+def test_every_public_name_has_a_docstring() -> None:
+    assert [gap for path in FILES for gap in undescribed(path.read_text(encoding="utf-8"), path.relative_to(SRC))] == []
+
+
+def test_a_missing_docstring_is_seen() -> None:
+    source = "class A:\n    def b(self): ...\n    def _c(self): ...\ndef d(): 'D.'"
+    assert undescribed(source, Path("a.py")) == ["a.py: A", "a.py: A.b", "a.py: the file"]
+    assert undescribed("", Path("a.py")) == []
+
+
+def test_public_names_resolve() -> None:
+    for name in paceline.__all__:
+        value = getattr(paceline, name)
+        assert callable(value) and value.__doc__, name
 
 
 def test_no_public_name_is_a_modules_too() -> None:

@@ -20,7 +20,7 @@ from paceline.planning.strategy_text import matches, parse_wanted
 from paceline.prediction import Observation, Predictor, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.convergence import Point, accuracies, fit, mlperf
-from paceline.reporting.planning import plan_text
+from paceline.reporting.planning_text import plan_text
 from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.workload import Workload, workload
 

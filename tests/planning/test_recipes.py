@@ -15,8 +15,8 @@ from paceline.planning.learning_rates import TUNED, Recipes, of_records
 from paceline.planning.space import worlds
 from paceline.prediction.convergence import mlperf
 from paceline.record import RunRecord
-from paceline.reporting.answers import plan_page
-from paceline.reporting.planning import plan_text
+from paceline.reporting.answer_page import plan_page
+from paceline.reporting.planning_text import plan_text
 from paceline.strategy.recipe import Recipe, scaled
 from paceline.workload import workload
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from paceline.calibration.observation import Observation
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.record import RunRecord
+from paceline.record import RunRecord, parse_json
 from paceline.rundir import RunDir
 from paceline.strategy.strategy import Strategy
 from paceline.workload import workload
@@ -66,7 +65,9 @@ def is_probe(path: str | Path) -> bool:
 
 def _probed(path: Path) -> Cluster:
     try:
-        return Cluster.from_json(json.loads(path.read_text(encoding="utf-8")))
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is no file", PROBE)
+        return Cluster.from_json(parse_json(path.read_bytes()))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}", PROBE) from error
     except (ValueError, KeyError, TypeError, AttributeError):

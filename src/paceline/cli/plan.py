@@ -27,8 +27,8 @@ from paceline.planning.goal import parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
-from paceline.reporting import answers
-from paceline.reporting.planning import plan_text
+from paceline.reporting import answer_page
+from paceline.reporting.planning_text import plan_text
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.workload import workload
 
@@ -74,7 +74,7 @@ def add(parser: Parser) -> None:
 
 def _plan(o: argparse.Namespace) -> Answer:
     best = _best(o)
-    return best.to_json(), with_report(plan_text(best), o.report, lambda: answers.plan_page(best))
+    return best.to_json(), with_report(plan_text(best), o.report, lambda: answer_page.plan_page(best))
 
 
 def _best(o: argparse.Namespace) -> Plan:

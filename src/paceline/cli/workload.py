@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from paceline.cli.parser import Answer, Parser
-from paceline.reporting.catalogue import workload_text, workloads_text
+from paceline.reporting.catalogue_text import workload_text, workloads_text
 from paceline.workload import names, workload
 
 _KEYS = ("name", "sample", "source", "num_parameters", "flops_forward", "flops_per_sample", "activation_bytes")

@@ -7,7 +7,7 @@ had on a laptop. Without the privileges for it, :func:`loopback` runs the same c
 from __future__ import annotations
 
 from paceline.lab.kernel import has_netem, missing
-from paceline.lab.network import Lab, Loopback, down, find, labs, loopback, up
+from paceline.lab.lab import Lab, Loopback, down, find, labs, loopback, up
 from paceline.lab.processes import HostFailed, HostResult
 from paceline.lab.status import Counters, LabStatus
 

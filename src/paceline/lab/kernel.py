@@ -38,7 +38,7 @@ def system(command: Sequence[str]) -> str:
     """Run one command and return its stdout. Raises CommandFailed."""
     path = os.pathsep.join((os.environ.get("PATH", ""), _PATH))
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -48,9 +48,11 @@ def system(command: Sequence[str]) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandFailed(f"{' '.join(command)}: {error}") from error
-    if done.returncode != 0:
-        raise CommandFailed(f"{' '.join(command)}: {' '.join((done.stderr or done.stdout).split()) or done.returncode}")
-    return done.stdout
+    if finished.returncode != 0:
+        raise CommandFailed(
+            f"{' '.join(command)}: {' '.join((finished.stderr or finished.stdout).split()) or finished.returncode}"
+        )
+    return finished.stdout
 
 
 def system_json(command: Sequence[str]) -> list[dict[str, Any]]:
@@ -68,11 +70,11 @@ def missing() -> list[str]:
     """
     if sys.platform != "linux":
         return ["Linux"]
-    lacking = [f"root ({' and '.join(lost)})"] if (lost := lost_capabilities()) else []
-    lacking += [f"{tool} ({package})" for tool, package in TOOLS.items() if not _which(tool)]
-    if not lacking:
-        lacking = [f"{part} in the kernel" for part in _lacking_parts("bridge", "veth", "tbf")]
-    return lacking
+    needs = [f"root ({' and '.join(capabilities)})"] if (capabilities := lost_capabilities()) else []
+    needs += [f"{tool} ({package})" for tool, package in TOOLS.items() if not _which(tool)]
+    if not needs:
+        needs = [f"{part} in the kernel" for part in _lacking_parts("bridge", "veth", "tbf")]
+    return needs
 
 
 def has_netem() -> bool:
@@ -126,18 +128,18 @@ def is_same(name: str, inode: int | None) -> bool:
     None (a creation that was cut short) stands for any, and so does a name that is no longer mounted (a restarted container).
     """
     try:
-        found = (Path(NETNS) / name).stat()
+        entry = (Path(NETNS) / name).stat()
     except OSError:
         return False
-    mounted = found.st_dev == Path("/proc/self/ns/net").stat().st_dev
-    return not mounted or inode is None or found.st_ino == inode
+    mounted = entry.st_dev == Path("/proc/self/ns/net").stat().st_dev
+    return not mounted or inode is None or entry.st_ino == inode
 
 
 def is_alive(name: str, inode: int | None) -> bool:
     """Whether the namespace that was created under the name is still there to enter."""
     try:
-        found = (Path(NETNS) / name).stat()
-        return inode is not None and found.st_ino == inode and found.st_dev == Path("/proc/self/ns/net").stat().st_dev
+        entry = (Path(NETNS) / name).stat()
+        return inode is not None and entry.st_ino == inode and entry.st_dev == Path("/proc/self/ns/net").stat().st_dev
     except OSError:
         return False
 

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from math import prod
 from typing import Protocol
 
+from paceline.errors import UserError, check_count, check_flag, shown
 from paceline.strategy import formats
 from paceline.strategy.codec_rates import CPU_RATES, CodecRate
 from paceline.strategy.compression_options import Given, Option, Values, resolve
@@ -37,11 +38,21 @@ class DenseRule:
             is coarse and forgets its error loses them. It is taken to be the owner of the last matrix in model order; where
             the logits reuse an embedding, name that in ``names``.
         names: patterns as in a shell (``*.embedding.*``) of further tensors to keep dense.
+
+    Raises:
+        UserError: a value of another type, or below 0.
     """
 
     min_elements: int = 1024
     last_layer: bool = True
     names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_elements", check_count(self.min_elements, "elements as min_elements", least=0))
+        check_flag(self.last_layer, "last_layer")
+        if not isinstance(self.names, tuple | list) or not all(isinstance(name, str) for name in self.names):
+            raise UserError(f"names={shown(self.names)}", 'give patterns such as ("*.embedding.*",)')
+        object.__setattr__(self, "names", tuple(self.names))
 
     def dense(self, tensors: Sequence[NamedShape]) -> Mapping[str, str]:
         """Names of the tensors that stay dense, each with the reason. ``tensors`` in ``named_parameters()`` order."""

@@ -57,17 +57,17 @@ def units(parameters: Sequence[T], least_bytes: int) -> list[list[T]]:
     A block is what shares a name up to its first number, such as ``layers.3``: what FSDP's policies wrap. ``parameters`` in
     model order; what belongs to no block joins its neighbours.
     """
-    made: list[list[T]] = []
+    groups: list[list[T]] = []
     filled, last = least_bytes, ""
     for tensor in parameters:
         owner = block(tensor.name)
         if filled >= least_bytes and (owner != last or not owner):
-            made.append([])
+            groups.append([])
             filled = 0
-        made[-1].append(tensor)
+        groups[-1].append(tensor)
         filled += 4 * prod(tensor.shape)
         last = owner
-    return made
+    return groups
 
 
 def block(name: str) -> str:

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from paceline.errors import UserError, unknown
 from paceline.training import cifar
+from paceline.training.training_run import DIRECTORIES
 from paceline.workload import call_factory
 
-_KINDS = ("digits", "mnist:DIR", "fashion-mnist:DIR", "cifar10:DIR", "module:function")
+_KINDS = ("digits", *(f"{kind}:DIR" for kind in DIRECTORIES), "module:function")
 
 
 @dataclass(frozen=True)

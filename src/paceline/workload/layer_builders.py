@@ -16,7 +16,7 @@ Operations = tuple[Operation, ...]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A layer and its parameters, before it has a place. ``weights`` is name to shape, in the order they become ready."""
+    """A layer and its parameters, before it has an index. ``weights`` is name to shape, in the order they become ready."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class Part:
         return replace(self, name=prefix + self.name)
 
 
-def place(parts: list[Part]) -> tuple[tuple[Layer, ...], tuple[Parameter, ...]]:
+def lay_out(parts: list[Part]) -> tuple[tuple[Layer, ...], tuple[Parameter, ...]]:
     """Layers in forward order; gradients become ready from the last to the first."""
     layers = tuple(Layer(name=p.name, kind=p.kind, operations=p.operations, activation_bytes=p.kept) for p in parts)
     order = [(i, name) for i in reversed(range(len(parts))) for name, _ in parts[i].weights]
@@ -51,9 +51,9 @@ def elementwise(
     name: str, kind: str, forward: tuple[int, float], backward: tuple[int, float], kept: float = 0.0, *, fixed: float = 0.0
 ) -> Part:
     """Kernels and bytes of each pass; ``fixed`` bytes are read forward."""
-    there = (memory(False, *forward, fixed),) if forward[0] else ()
+    forth = (memory(False, *forward, fixed),) if forward[0] else ()
     back = (memory(True, *backward),) if backward[0] else ()
-    return Part(name, kind, there + back, kept)
+    return Part(name, kind, forth + back, kept)
 
 
 def product(

@@ -140,5 +140,9 @@ def test_the_error_that_it_states_is_that_of_the_lab() -> None:
     missed = [abs(float(row["error"])) for row in rows]
     several = [row for row in rows if float(row["staleness"])]
     stale = [abs(float(row["predicted_staleness"]) / float(row["staleness"]) - 1) for row in several]
-    assert f"missed throughput by {sum(missed) / len(missed):.1%} and mean staleness by {sum(stale) / len(stale):.1%} (" in LAB
-    assert f"{len(rows)} emulated" in LAB and LAB in run(2).assumptions
+    throughput, staleness = sum(missed) / len(missed), sum(stale) / len(stale)
+    assert (
+        f"missed the throughput of {len(rows)} emulated jobs by {throughput:.1%} and their mean staleness by {staleness:.1%} ("
+        in LAB
+    )
+    assert LAB in run(2).assumptions

@@ -69,7 +69,7 @@ def test_no_rate_is_guessed(space: Space) -> None:
     assert not plan(workload("vgg-16"), few, Goal("fastest")).learning_rates  # nobody asked how to train
     assert "published for this network: lars, momentum (--optimizer)" in adam.learning_rates
     sgd = plan(workload("resnet-50"), replace(few, optimizer="momentum"), Goal("fastest"), MLPERF)
-    assert "Samples and critical batch are of runs with lars; momentum may take others." in sgd.assumptions
+    assert "Samples and critical batch come from runs with lars; momentum may take others." in sgd.assumptions
     lars = plan(workload("resnet-50"), few, Goal("fastest"), MLPERF)
     assert not [said for said in lars.assumptions if "may take others" in said]
     assert sgd.best.recipe and sgd.best.recipe.lr == pytest.approx(6.0 * 1024 / 3264)

@@ -33,14 +33,14 @@ micro batch, log devices in a node, log nodes, several nodes, other links, other
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where a step lies: four names of which another is one unit away, and numbers (see ``_SCALES``)."""
 
     names: tuple[str, str, str, str]
     numbers: tuple[float, float, float, float, float, float]
 
     @classmethod
-    def of(cls, workload: Workload, cluster: Cluster, strategy: Strategy) -> Place:
+    def of(cls, workload: Workload, cluster: Cluster, strategy: Strategy) -> Position:
         """Of a step."""
         several = cluster.num_nodes > 1
         x, mesh = strategy.gradient_exchange, strategy.parallelism
@@ -63,7 +63,7 @@ class Place:
         return round(math.exp(self.numbers[3] + self.numbers[4]))
 
 
-def coordinates(places: Sequence[Place], names: tuple[str, ...]) -> Array:
+def coordinates(places: Sequence[Position], names: tuple[str, ...]) -> Array:
     """The places as seen from those names, in units of ``_SCALES`` (n, 10)."""
     numbers = np.array([place.numbers for place in places]).reshape(-1, 6)
     alike = [[one != here for one, here in zip(place.names, names, strict=True)] for place in places]

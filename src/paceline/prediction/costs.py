@@ -148,7 +148,7 @@ class ExchangeSeconds:
             resource: Resource = "codec" if codec else "network" if self.network[i] else "intra-node link"
             lane: Literal["codec", "network"] = "codec" if codec else "network"
             parts[piece.part].append(Stage(piece.name, lane, float(self.pieces[i]), resource))
-        before, chunked, after = (tuple(some) for some in parts.values())
+        before, chunked, after = (tuple(stages) for stages in parts.values())
         return ExchangeCost(before, chunked, after, float(self.plan.largest[index]))
 
 
@@ -180,10 +180,10 @@ def run_again(workload: Workload, recompute: bool, forward: Array) -> tuple[Arra
     last layer's."""
     if not recompute:
         return np.zeros_like(forward), np.zeros_like(forward)
-    found = blocks(workload)
+    repeated = blocks(workload)
     again = np.zeros_like(forward)
-    np.add.at(again, found.last, found.inside * forward)
-    return again, found.inside
+    np.add.at(again, repeated.last, repeated.inside * forward)
+    return again, repeated.inside
 
 
 def slowest(workers: int, efficiency: Efficiency) -> float:
@@ -211,13 +211,13 @@ def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficienc
     """The exchange of a step, priced from the catalogue; the plan remembers the last prices, which no batch changes."""
     parts = cluster.device, cluster.intra_link, cluster.network, efficiency
     key = cluster.num_nodes, *map(id, parts)
-    found = plan.prices.get(key)
-    if found is None:
+    remembered = plan.prices.get(key)
+    if remembered is None:
         if len(plan.prices) >= PRICES:
             plan.prices.clear()
-        found = plan.prices[key] = (parts, _priced(plan, cluster, efficiency))  # parts stay alive, so no id is used twice
-    made: ExchangeSeconds = found[1]
-    return made
+        remembered = plan.prices[key] = (parts, _priced(plan, cluster, efficiency))  # parts stay alive, so no id is used twice
+    exchange: ExchangeSeconds = remembered[1]
+    return exchange
 
 
 def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> ExchangeSeconds:
@@ -322,7 +322,7 @@ def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration:
     largest = plan.largest if calibration.overlap else np.ones_like(plan.largest)
     flat = replace(plan, largest=largest)
     network = np.array([levels.get(piece.name, False) for piece in plan.pieces], dtype=np.bool_)
-    each = np.array([[calibration.allreduce(phase.sent(0)) for phase in some] for some in plan.gathering])
+    each = np.array([[calibration.allreduce(phase.sent(0)) for phase in gathers] for gathers in plan.gathering])
     gathers = each.reshape(len(plan.gathering), len(plan.gathers))[plan.partition.index].T
     return priced(flat, np.array(seconds), network, gathers, base.gathers_network)
 

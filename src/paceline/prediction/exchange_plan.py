@@ -29,19 +29,19 @@ Work = Literal["encode", "reduce", "decode"]
 T = TypeVar("T")
 
 IN_FLIGHT = 2  # chunks: one at the codec, one on the network
-_MADE: dict[int, dict[Hashable, Any]] = {}
+_KEPT: dict[int, dict[Hashable, Any]] = {}
 
 
 def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
     """``make()``, once for this workload and key, as long as the workload lives."""
-    store = _MADE.get(id(workload))
+    store = _KEPT.get(id(workload))
     if store is None:  # by identity: to hash a table of layers would take longer than a prediction
-        store = _MADE[id(workload)] = {}
-        weakref.finalize(workload, _MADE.pop, id(workload), None)
+        store = _KEPT[id(workload)] = {}
+        weakref.finalize(workload, _KEPT.pop, id(workload), None)
     if key not in store:
         store[key] = make()
-    found: T = store[key]
-    return found
+    value: T = store[key]
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def exchange_plan(
         measured: whether costs come from a calibration, in which even a dense gradient is divided and checked.
     """
     key = (plan_key(strategy), devices_per_node, level if strategy.description.format.spread else "", measured)
-    return kept(workload, key, lambda: _make(workload, strategy, devices_per_node, level, measured))
+    return kept(workload, key, lambda: _plan(workload, strategy, devices_per_node, level, measured))
 
 
 def plan_key(strategy: Strategy) -> Hashable:
@@ -197,22 +197,22 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
     key = "partition", alone, level.weights, x.compression, x.options, x.dense_rule, x.exchange == "allreduce", sized
 
     def make() -> Partition:
-        made = [] if alone else s.partition(workload.parameters, workload.ready_order)
-        layers = tuple(tuple({p.layer for p in members}) for members, _ in made)
-        unlike = {plan: number for number, plan in enumerate(dict.fromkeys(plan for _, plan in made))}
-        index = np.array([unlike[plan] for _, plan in made], dtype=np.int64)
-        return Partition(layers, tuple(unlike), index, np.array([min(some) for some in layers], dtype=np.int64))
+        groups = [] if alone else s.partition(workload.parameters, workload.ready_order)
+        layers = tuple(tuple({p.layer for p in members}) for members, _ in groups)
+        unlike = {plan: number for number, plan in enumerate(dict.fromkeys(plan for _, plan in groups))}
+        index = np.array([unlike[plan] for _, plan in groups], dtype=np.int64)
+        return Partition(layers, tuple(unlike), index, np.array([min(members) for members in layers], dtype=np.int64))
 
     return kept(workload, key, make)
 
 
-def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: Level, measured: bool) -> ExchangePlan:
+def _plan(workload: Workload, strategy: Strategy, devices_per_node: int, level: Level, measured: bool) -> ExchangePlan:
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(strategy.gathers(plan) for plan in parts.unlike)
-    made = [_pieces(plan, some, measured) for plan, some in zip(parts.unlike, traffic, strict=True)]
-    flat = tuple(piece for some in made for piece in some)
-    counts = np.array([len(some) for some in made], dtype=np.int64)
+    of_bucket = [_pieces(plan, own, measured) for plan, own in zip(parts.unlike, traffic, strict=True)]
+    flat = tuple(piece for pieces in of_bucket for piece in pieces)
+    counts = np.array([len(pieces) for pieces in of_bucket], dtype=np.int64)
     each = counts[parts.index]
     begin = np.cumsum(each) - each
     order = np.repeat((np.cumsum(counts) - counts)[parts.index] - begin, each) + np.arange(int(each.sum()))
@@ -220,7 +220,7 @@ def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: 
     chunked = np.array([p.part == "chunked" for p in flat], dtype=np.bool_)
     rows = load_rows([p.what if isinstance(p.what, Phase) else None for p in flat], devices_per_node)[order]
     names = strategy.parallelism.shares.gathers if parts.layers else ()
-    fetched = [load_rows([some[i] for some in gathering], devices_per_node)[parts.index] for i in range(len(names))]
+    fetched = [load_rows([gathers[i] for gathers in gathering], devices_per_node)[parts.index] for i in range(len(names))]
     codec_passes = [_codec_pass_row(piece.what) for piece in flat]
     return ExchangePlan(
         strategy,
@@ -233,7 +233,7 @@ def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: 
         codec[order],
         chunked[order],
         begin,
-        np.array([some.largest for some in traffic], dtype=np.float64)[parts.index],
+        np.array([own.largest for own in traffic], dtype=np.float64)[parts.index],
         Loads.of(np.concatenate([rows[~codec[order]], *fetched])),
         np.array(codec_passes, dtype=np.float64).reshape(-1, 4)[order][codec[order]],
         names,
@@ -259,21 +259,21 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[Piece]:
             return [Piece(work, "chunked", CodecPass(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)]
         return [Piece(work, "chunked", CodecPass(work, calls, packed, dense), calls)] if packed or dense else []
 
-    made: list[Piece] = []
+    pieces: list[Piece] = []
     for phase in t.before:
-        made.append(Piece(phase.name, "before", phase, 1))
+        pieces.append(Piece(phase.name, "before", phase, 1))
         if t.inner.reduce and phase.name == "inner_reduce" and not measured:
-            made.append(Piece("inner_add", "before", CodecPass("reduce", 1, 0, t.inner.reduce), 1))
+            pieces.append(Piece("inner_add", "before", CodecPass("reduce", 1, 0, t.inner.reduce), 1))
     bare = t.chunked and t.chunked[0].pattern == "scatter"  # FSDP's own: no codec, whatever was measured
-    made += [] if bare else codec("encode")
+    pieces += [] if bare else codec("encode")
     added = bool(bare)
     for phase in t.chunked:
-        made.append(Piece(phase.name, "chunked", phase, chunks))
+        pieces.append(Piece(phase.name, "chunked", phase, chunks))
         if not added and phase.name != "sizes" and not phase.ring:
-            made += codec("reduce")
+            pieces += codec("reduce")
             added = True
-    made += [] if bare else codec("decode")
-    return [*made, *(Piece(phase.name, "after", phase, 1) for phase in t.after)]
+    pieces += [] if bare else codec("decode")
+    return [*pieces, *(Piece(phase.name, "after", phase, 1) for phase in t.after)]
 
 
 def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:

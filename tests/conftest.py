@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import samples
+import warm_python
 from paceline.rundir import RunDir
 
 # They build networks, time something or write where others do: one after another, beside the rest.
@@ -42,6 +44,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False
     return Groups(config, log)
+
+
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that the test or Paceline starts with ``sys.executable`` have torch imported already."""
+    monkeypatch.setattr(sys, "executable", warm_python.executable())
 
 
 @pytest.fixture

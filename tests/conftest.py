@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import samples
+import warm_python
 from paceline.rundir import RunDir
 
 # No test asserts an absolute time, hypothesis neither: a busy machine makes examples slowly.
@@ -47,6 +49,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False
     return Groups(config, log)
+
+
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that the test or Paceline starts with ``sys.executable`` have torch imported already."""
+    monkeypatch.setattr(sys, "executable", warm_python.executable())
 
 
 @pytest.fixture

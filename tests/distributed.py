@@ -1,18 +1,16 @@
 """Run a function as N ranks of one gloo group, each in a process of its own, and return what every rank returned.
 
-One launcher for all tests of a process imports torch and forks the ranks. They meet through a file, so no port is chosen. A
-rank that fails ends the others, and the error shows what every rank printed.
+A process that has imported torch (``warm_python``) forks the ranks. They meet through a file, so no port is chosen. A rank
+that fails ends the others, and the error shows what every rank printed.
 """
 
 from __future__ import annotations
 
-import atexit
 import functools
 import importlib.util
 import inspect
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -24,13 +22,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-TESTS = Path(__file__).parent
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": os.pathsep.join([str(TESTS.parent / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")]),
-    "OMP_NUM_THREADS": "1",
-    "GLOO_SOCKET_IFNAME": "lo",
-}
+from warm_python import ENVIRONMENT, TESTS, executable
+
+__all__ = ["ENVIRONMENT", "TESTS", "Outcome", "can_make_private_network", "launch", "launch_and_let_fail", "launch_once"]
 
 
 class Outcome(NamedTuple):
@@ -94,50 +88,20 @@ def _run(
         **more,
     }
     (where / "spec.json").write_text(json.dumps(spec))
-    code = _launcher(private_network).launch(where, timeout)
+    code = _leader(where, private_network, timeout)
     texts = [path.read_text(errors="replace")[-6000:] for path in sorted(where.glob("*log"))]
     assert code == 0, f"{function.__name__} on {workers} ranks: {code}\n" + "\n".join(texts)
 
 
-class _Launcher:
-    """A process that imports torch once, and for every folder that it is told forks one that forks the ranks."""
-
-    def __init__(self, private_network: bool) -> None:
-        command = [sys.executable, __file__]
-        if private_network:
-            command = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$0" "$@"', *command]
-        pipes = {"bufsize": 0, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._process = subprocess.Popen(command, env=ENVIRONMENT, cwd=TESTS, start_new_session=True, **pipes)
-        atexit.register(self._end)
-
-    def launch(self, folder: Path, timeout: float) -> int | str:
-        """The exit code of the ranks in ``folder``, or that the time was up, when all of them have been ended."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{folder}\n".encode())
-        leader = self._answer(60)
-        if leader is None:
-            raise AssertionError("the launcher did not start the ranks in 60 s")
-        code = None
-        try:
-            code = self._answer(timeout)
-        finally:
-            if code is None:
-                os.killpg(leader, signal.SIGKILL)
-                self._answer(10)
-        return f"timeout after {timeout} s" if code is None else code
-
-    def _answer(self, timeout: float) -> int | None:
-        assert self._process.stdout is not None
-        ready, *_ = select.select([self._process.stdout], [], [], timeout)
-        return int(self._process.stdout.readline()) if ready else None
-
-    def _end(self) -> None:
-        self._process.communicate()
-
-
-@functools.cache
-def _launcher(private_network: bool) -> _Launcher:
-    return _Launcher(private_network)
+def _leader(folder: Path, private_network: bool, timeout: float) -> int | str:
+    """The exit code of the ranks in ``folder``, or that the time was up, when all of them have been ended."""
+    command = [executable(), __file__, str(folder)]
+    if private_network:
+        command = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$0" "$@"', *command]
+    try:
+        return subprocess.run(command, env=ENVIRONMENT, cwd=TESTS, timeout=timeout, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return f"timeout after {timeout} s"
 
 
 def launch_once(function: Callable[..., Any], workers: int, **arguments: Any) -> list[Any]:
@@ -162,22 +126,6 @@ def can_make_private_network() -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
-
-
-def _serve() -> None:
-    """Fork a leader for every folder that stdin names; say its process and, when it has ended, its exit code."""
-    import pytest  # noqa: F401  these three so that the ranks need not
-    import torch._dynamo  # noqa: F401
-
-    import paceline.training.worker  # noqa: F401
-
-    for line in sys.stdin:
-        leader = os.fork()
-        if leader == 0:
-            os.setsid()
-            _lead(Path(line.strip()))
-        print(leader, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(leader, 0)[1]), flush=True)
 
 
 def _lead(folder: Path) -> NoReturn:
@@ -279,4 +227,4 @@ def _rank(rank: int, spec: dict[str, Any], function: Callable[..., Any], folder:
 
 
 if __name__ == "__main__":
-    _serve()
+    _lead(Path(sys.argv[1]))

@@ -59,7 +59,10 @@ print("FOUND " + json.dumps(found), flush=True)
 os._exit(0)
 """
 
-pytestmark = pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}")
+pytestmark = [
+    pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}"),
+    pytest.mark.usefixtures("warm"),
+]
 
 
 def counted(hosts: int, per_host: int, cases: list[tuple[str, str]]) -> list[list[list[float]]]:

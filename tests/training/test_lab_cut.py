@@ -43,7 +43,10 @@ print(said, flush=True)
 (where / f"{rank}.said").write_text(json.dumps([time.time(), said]))
 """
 
-pytestmark = pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}")
+pytestmark = [
+    pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}"),
+    pytest.mark.usefixtures("warm"),
+]
 
 
 def test_every_rank_ends_and_says_so_when_a_host_is_cut_off(tmp_path: Path) -> None:

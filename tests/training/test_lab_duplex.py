@@ -47,6 +47,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}")
 def test_two_ranks_send_to_each_other_at_the_same_time() -> None:
     with lab.up(2, "100Mb/s", name=f"t{os.getpid()}") as cluster:

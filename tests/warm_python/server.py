@@ -1,0 +1,137 @@
+"""The process that has imported torch: for every request it forks, and the child becomes the program that was asked for."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import types
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest  # noqa: F401  these so that programs need not
+import torch._dynamo  # noqa: F401
+
+import paceline.training.worker  # noqa: F401
+
+ABOVE = 1000  # descriptors that nobody uses
+
+
+def serve(listening: socket.socket, command: str) -> list[str]:
+    """Fork for every request, until stdin closes. Returns in the forked child: the arguments of its program."""
+    gc.freeze()
+    print("ready", flush=True)
+    events = selectors.DefaultSelector()
+    events.register(0, selectors.EVENT_READ)
+    events.register(listening, selectors.EVENT_READ)
+    programs: dict[int, tuple[int, socket.socket, int]] = {}
+    while True:
+        for key, _ in events.select():
+            if key.fd == 0:
+                os._exit(0)
+            elif key.fileobj is listening:
+                connection, _ = listening.accept()
+                length, files, *_ = socket.recv_fds(connection, 8, 253)
+                request = json.loads(connection.makefile("rb").read(int.from_bytes(length, "big")))
+                program = os.fork()
+                if program == 0:
+                    peer = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
+                    for number in (listening.detach(), connection.detach()):
+                        os.close(number)
+                    for _, other, ended in set(programs.values()):
+                        os.close(other.detach())
+                        os.close(ended)
+                    events.close()
+                    return become(request, files, peer, command)
+                for number in files:
+                    os.close(number)
+                with suppress(OSError):
+                    connection.sendall(f"{program}\n".encode())
+                ended = os.pidfd_open(program)
+                for number in (connection.fileno(), ended):
+                    programs[number] = program, connection, ended
+                    events.register(number, selectors.EVENT_READ)
+            elif key.fd in programs:
+                program, connection, ended = programs[key.fd]
+                if key.fd != ended:  # the client is gone
+                    with suppress(ProcessLookupError):  # the number is still its own: nobody has waited for it
+                        os.killpg(program, signal.SIGKILL)
+                        os.kill(program, signal.SIGKILL)
+                code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+                for number in (connection.fileno(), ended):
+                    events.unregister(number)
+                    del programs[number]
+                with suppress(OSError), connection:
+                    connection.sendall(f"{code}\n".encode())
+                os.close(ended)
+
+
+def become(request: dict[str, Any], files: Sequence[int], peer: int, command: str) -> list[str]:
+    """Take over files, namespaces, directory and environment of the client; its arguments."""
+    os.setsid()
+    enter(peer)
+    high = [fcntl.fcntl(number, fcntl.F_DUPFD, ABOVE) for number in files]
+    for number in {0, *files}:
+        os.close(number)
+    for number, wanted in zip(high, request["files"], strict=True):
+        os.dup2(number, wanted)
+        os.close(number)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.executable = command
+    unbuffered = request["arguments"][0] == "-u"
+    open_streams(request["files"], unbuffered or bool(os.environ.get("PYTHONUNBUFFERED")))
+    words: list[str] = request["arguments"][unbuffered:]
+    sys.path[0] = str(Path.cwd()) if words[0] in ("-c", "-m") else str(Path(words[0]).resolve().parent)
+    sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return words
+
+
+def open_streams(files: Sequence[int], unbuffered: bool) -> None:
+    """Anew, since a stream remembers whether its file can seek."""
+    for number, (name, mode, errors) in enumerate(
+        [("stdin", "r", "strict"), ("stdout", "w", "strict"), ("stderr", "w", "backslashreplace")]
+    ):
+        stream = open(number, mode, encoding="utf-8", errors=errors, closefd=False) if number in files else None  # noqa: SIM115
+        if stream and mode == "w":
+            stream.reconfigure(write_through=unbuffered, line_buffering=name == "stderr" or stream.isatty())
+        setattr(sys, name, stream)
+
+
+def enter(peer: int) -> None:
+    """Into the network of the client; the mounts too, since /sys shows a network."""
+    for kind in ("net", "mnt"):
+        theirs = Path(f"/proc/{peer}/ns/{kind}")
+        if theirs.stat().st_ino != Path(f"/proc/self/ns/{kind}").stat().st_ino:
+            with theirs.open() as namespace:
+                if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0):
+                    raise OSError(ctypes.get_errno(), f"cannot enter the {kind} namespace of {peer}")
+
+
+def run(first: str, *rest: str) -> None:
+    """What ``python FIRST REST`` runs."""
+    if first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    elif first == "-m":
+        sys.argv = list(rest)
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [first, *rest]
+        runpy.run_path(first, run_name="__main__")
+
+
+if __name__ == "__main__":
+    # At the top, as a program is: an error or an exit is the program's own, and the interpreter ends as usual.
+    run(*serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]))

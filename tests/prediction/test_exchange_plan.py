@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paceline.prediction.exchange_plan import blocks, exchange_plan, kept, plan_key
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 from prediction_toys import make_workload
 
 NET = make_workload(layers=6, blocks=2)
@@ -101,6 +101,6 @@ def test_a_measured_dense_gradient_has_a_codec_too() -> None:
 
 
 def test_networks_repeat_themselves_and_so_do_plans() -> None:
-    net = workload("bert-large")
+    net = Workload.named("bert-large")
     plan = exchange_plan(net, strategy(sharding="zero3", bucket_bytes=25 << 20), 4)
     assert plan.count > len(plan.partition.unlike) and len(plan.traffic) == len(plan.partition.unlike)

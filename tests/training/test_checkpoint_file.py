@@ -24,7 +24,7 @@ from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.training import calibrate, checkpoint, train, worker
 from paceline.training.training_run import TrainingRun
-from paceline.workload import workload
+from paceline.workload import Workload
 
 OLD = TESTS / "data" / "old_runs"
 MODEL, DATA = "user_module:small", "user_module:few"
@@ -181,7 +181,9 @@ def test_a_run_directory_of_before_is_read(tmp_path, capsys):
     assert contents.measured["terngrad"] and contents.trust["terngrad"].steps.size
     assert list(RunDir(OLD / "int8_topk").read(partial=True).records) == ["int8", "topk"]
     record = contents.records["terngrad"]
-    observed = Observation.of_record(record, workload("lenet5"), Cluster.from_json(record.cluster))  # for later predictions
+    observed = Observation.of_record(
+        record, Workload.named("lenet5"), Cluster.from_json(record.cluster)
+    )  # for later predictions
     assert observed.strategy.gradient_exchange.compression == "terngrad" and observed.step_s == 0.008106082000011838
     copy = tmp_path / "copy"
     shutil.copytree(OLD / "terngrad_lars", copy)

@@ -14,7 +14,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.record import RunRecord, parse_json
 from paceline.rundir import RunDir
 from paceline.strategy.strategy import Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
 NEEDED = ("workload", "device", "global_batch", "step_s")
 """Columns of a table; each row is a job, ``step_s`` and ``sync_s`` in seconds."""
@@ -77,7 +77,7 @@ def _probed(path: Path) -> Cluster:
 def _runs(path: Path) -> list[Observation]:
     records = RunDir(path).read(partial=True).records
     found = [
-        Observation.of_record(record, workload(record.workload), Cluster.from_json(record.cluster))
+        Observation.of_record(record, Workload.named(record.workload), Cluster.from_json(record.cluster))
         for record in records.values()
         if record.cluster
     ]
@@ -105,7 +105,7 @@ def _observation(row: Row) -> Observation:
     try:
         cluster = hardware.cluster(row.text("device"), whole("devices_per_node"), whole("nodes"), row.text("network") or None)
         return Observation(
-            workload=workload(row.text("workload"), row.whole("seq_len")),
+            workload=Workload.named(row.text("workload"), row.whole("seq_len")),
             cluster=cluster,
             strategy=Strategy.of(
                 world_size=cluster.world_size,

@@ -30,7 +30,7 @@ from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_text
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
-from paceline.workload import workload
+from paceline.workload import Workload
 
 EXAMPLE = """example:
   paceline plan resnet-50 --device A100 --devices-per-node 8 --network 100Gb/s --max-nodes 8 --target mlperf"""
@@ -79,7 +79,7 @@ def _plan(o: argparse.Namespace) -> Answer:
 
 def _best(o: argparse.Namespace) -> Plan:
     """The plan that the options ask for. Raises UserError."""
-    goal, network = parse_goal(o.goal), workload(o.workload, o.seq_len)
+    goal, network = parse_goal(o.goal), Workload.named(o.workload, o.seq_len)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
     work = training_target(o, network, goal)
     space = Space(

@@ -38,7 +38,7 @@ from paceline.training.progress import Progress
 from paceline.training.schedules import scheduler
 from paceline.training.training_run import TrainingRun
 from paceline.units import format_bytes
-from paceline.workload import Workload, call_factory, trace
+from paceline.workload import Workload, call_factory
 
 _TRANSFERS = 50  # of the trust ratios to the host, in a run
 _T = TypeVar("_T")
@@ -157,7 +157,7 @@ def describe(run: TrainingRun, data: Dataset) -> Workload:
         raise UserError(f"{run.model}: {other[0]}", "train is fp32; in your own script, autocast goes with attach()")
     source = f"--model {run.model} --data {run.data}"
     try:
-        table = trace(
+        table = Workload.trace(
             lambda: build_model(run.model, run.seed), data.train_x[:1], name=run.model, source=source, loss="cross_entropy"
         )
     except UserError as error:

@@ -25,7 +25,7 @@ Key = tuple[tuple[int, ...], float]
 class _Pool:
     """Of one initialisation of ``torch.distributed``. Groups of a key are numbered alike on all its ranks."""
 
-    made: dict[Key, int] = field(default_factory=dict)
+    counts: dict[Key, int] = field(default_factory=dict)
     free: dict[Key, dict[int, dist.ProcessGroup]] = field(default_factory=dict)
 
 
@@ -64,7 +64,7 @@ def own_wire(
             number = min(free)
             group = pool.free[key].pop(number)
         else:
-            number = pool.made[key] = pool.made.get(key, 0) + 1
+            number = pool.counts[key] = pool.counts.get(key, 0) + 1
             group = dist.new_group(list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
     wire = Wire(group, device, meter, timeout_s, soundness)
     # At the interpreter's end too: what a finalizer holds would be freed after everything else, a group's threads with it.

@@ -1,12 +1,11 @@
-"""Start workers on this machine with torchrun's environment, end them in order, and say who failed."""
+"""Start workers here with PyTorch's own elastic launcher (what ``torchrun`` runs), end them in order, say who failed."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-import queue
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -15,16 +14,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from paceline.errors import Interrupted, UserError
 from paceline.hardware import Cluster
 
-GRACE_S = 5.0
-"""Between asking the other workers to end and ending them."""
-_SETTLE_S = 0.2  # a killed worker and those that lose their connection by it end almost at once
-LIFELINE, ERROR_FILE = "PACELINE_LIFELINE", "PACELINE_ERROR_FILE"
-"""Variables of a worker: a pipe that closes when its launcher ends, and where it leaves its error for the launcher."""
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+LAUNCHER = "PACELINE_LAUNCHER"
+"""Variable of a worker: the process that started it, and that says the worker's error."""
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+"""Variable of a worker, set by the elastic launcher: where it leaves its error."""
+WATCH_S = 0.5
+"""How often a worker looks whether its launcher still runs."""
 
 
 class WorkerFailed(RuntimeError):
@@ -38,33 +41,40 @@ class WorkerFailed(RuntimeError):
 def run_workers(command: Sequence[str], workers: int) -> None:
     """Run ``python COMMAND`` as ``workers`` ranks and wait for them.
 
-    Each rank gets its share of the cores (``OMP_NUM_THREADS``, unless it is set). When one rank dies, or this process is told
-    to end, the others are ended. The ranks meet at a store of this process.
+    Each rank gets its share of the cores (``OMP_NUM_THREADS``, unless it is set). When one rank dies, or an exception such as
+    ``Interrupted`` arrives here, the others are ended.
 
     Raises:
         UserError: a rank ended with a user's error.
         WorkerFailed: a rank was killed or returned another code than 0.
     """
-    import torch.distributed as dist
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-    alive, lifeline = os.pipe()
-    processes: list[subprocess.Popen[bytes]] = []
-    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-    with tempfile.TemporaryDirectory() as folder:
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.getLogger("torch.distributed.elastic.multiprocessing").setLevel(logging.CRITICAL)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=workers,
+        run_id=f"paceline-{os.getpid()}",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        signals_to_handle="",  # they are the caller's: see interruptible
+    )
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    variables = {
+        LAUNCHER: str(os.getpid()),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    with _environment(variables):
         try:
-            for rank in range(workers):
-                own = {LIFELINE: str(alive), ERROR_FILE: str(Path(folder) / f"{rank}.json")}
-                processes.append(_start(command, {**_environment(rank, workers, store.port), **own}, alive))
-                threading.Thread(target=_await, args=(rank, processes[-1], ended), daemon=True).start()
-            failed = _first_failed(processes, ended)
-        finally:
-            _end(processes)
-            os.close(alive)
-            os.close(lifeline)
-        if failed:
-            rank = min(failed, key=lambda rank: _cause(rank, processes[rank].returncode, folder))
-            raise _error(rank, processes[rank], _left(folder, rank))
+            elastic_launch(config, sys.executable)("-u", *command)
+        except ChildFailedError as error:
+            rank, failure = min(error.failures.items(), key=lambda item: (_cause(item[1]), item[1].timestamp))
+            raise _error(rank, failure) from None
 
 
 @contextmanager
@@ -88,23 +98,24 @@ def interruptible() -> Iterator[None]:
 
 
 def follow_launcher() -> None:
-    """End this worker as soon as its launcher has ended, however that was; nothing where no launcher says how to know."""
-    if LIFELINE not in os.environ:
-        return
+    """End this worker soon after the process that started it has ended, however that was."""
+    parent = int(os.environ.get(LAUNCHER, os.getppid()))
 
-    def watch(pipe: int) -> None:
-        os.read(pipe, 1)  # nobody writes: it returns when the other end closes
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH_S)
         os._exit(1)
 
-    threading.Thread(target=watch, args=(int(os.environ[LIFELINE]),), name="paceline-lifeline", daemon=True).start()
+    threading.Thread(target=watch, name="paceline-launcher", daemon=True).start()
 
 
 def leave_error(message: str, fix: str = "", mistake: bool = False) -> bool:
     """Hand an error to the launcher; ``mistake``: of the user's. False where there is no launcher to say it."""
-    if ERROR_FILE not in os.environ:
+    if LAUNCHER not in os.environ or ERROR_FILE not in os.environ:
         return False
+    left = {"message": message, "timestamp": int(time.time()), "fix": fix, "mistake": mistake}
     with suppress(OSError):  # the disk may be what is wrong
-        Path(os.environ[ERROR_FILE]).write_text(json.dumps({"message": message, "fix": fix, "mistake": mistake}))
+        Path(os.environ[ERROR_FILE]).write_text(json.dumps(left))
         return True
     return False
 
@@ -119,84 +130,37 @@ def probe(workers: int) -> Cluster:
         return Cluster.from_json(json.loads(path.read_text()))
 
 
-def _environment(rank: int, workers: int, port: int) -> dict[str, str]:
-    """What torchrun sets, for ranks that meet at a store that is there already."""
-    threads = str(max(1, (os.cpu_count() or 1) // workers))
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(workers),
-        "LOCAL_WORLD_SIZE": str(workers),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-    }
-
-
-def _start(command: Sequence[str], environment: Mapping[str, str], alive: int) -> subprocess.Popen[bytes]:
-    """A worker in a session of its own: Ctrl-C is for the launcher, which ends its workers in order."""
-    return subprocess.Popen(
-        [sys.executable, "-u", *command],
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        pass_fds=[alive],
-        env={**os.environ, **environment},
-    )
-
-
-def _await(rank: int, process: subprocess.Popen[bytes], ended: queue.SimpleQueue[int]) -> None:
-    process.wait()
-    ended.put(rank)
-
-
-def _first_failed(processes: Sequence[subprocess.Popen[bytes]], ended: queue.SimpleQueue[int]) -> list[int]:
-    """The ranks that failed first, in the order of their ends; empty when all have ended well."""
-    failed: list[int] = []
-    with suppress(queue.Empty):
-        for _ in processes:
-            rank = ended.get(timeout=_SETTLE_S if failed else None)
-            if processes[rank].returncode != 0:
-                failed.append(rank)
-    return failed
-
-
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End every worker that still runs: asked first, after a while, or a second signal, made to."""
-    try:
-        for process in processes:
-            process.terminate()
-        until = time.monotonic() + GRACE_S
-        for process in processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def _left(folder: str, rank: int) -> dict[str, Any]:
+def _left(failure: ProcessFailure) -> Mapping[str, Any]:
     """The error that a rank has left; empty where it has left none."""
-    with suppress(OSError, ValueError):
-        error: dict[str, Any] = json.loads((Path(folder) / f"{rank}.json").read_text())
-        return error
-    return {}
+    data = failure.error_file_data
+    return data if "mistake" in data else {}
 
 
-def _cause(rank: int, code: int, folder: str) -> int:
-    """A killed rank is the cause, then one with a user's error; those that lost their connection by it are not."""
-    return 0 if code < 0 else 1 if _left(folder, rank).get("mistake") else 2
+def _cause(failure: ProcessFailure) -> int:
+    """A killed rank is the cause, then one with a user's error; those that lost their connection by it, or that the launcher
+    ended, are not."""
+    if failure.exitcode == -signal.SIGTERM:
+        return 3
+    return 0 if failure.exitcode < 0 else 1 if _left(failure).get("mistake") else 2
 
 
-def _error(rank: int, process: subprocess.Popen[bytes], left: Mapping[str, Any]) -> UserError | WorkerFailed:
-    code = process.returncode
+def _error(rank: int, failure: ProcessFailure) -> UserError | WorkerFailed:
+    code, left = failure.exitcode, _left(failure)
     if left.get("mistake"):
         return UserError(left["message"], left["fix"])
-    worker = f"worker rank {rank} (process {process.pid})"
+    worker = f"worker rank {rank} (process {failure.pid})"
     if code < 0:
         return WorkerFailed(f"{worker} was killed by {signal.Signals(-code).name}", 128 - code)
     why = f": {left['message']}" if left else ""
     return WorkerFailed(f"{worker} ended with code {code}{why}", code)
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            os.environ.pop(key) if value is None else os.environ.update({key: value})

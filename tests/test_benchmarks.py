@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from statistics import fmean
 
 import pytest
 
+import warm_python
 from paceline import lab
 
 ROOT = Path(__file__).parents[1]
@@ -25,10 +25,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 
 def run(script: str, *arguments: str) -> str:
-    source = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    command = [warm_python.executable(), str(ROOT / "benchmarks" / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=warm_python.ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shlex
 import shutil
 import socket
 import subprocess
-import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+import warm_python
 from paceline.cli import build_parser, main
 from paceline.cli.training_arguments import training_run
 from paceline.rundir import RunDir
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/tour.md", "docs/planning.md")
-BIN = Path(sys.executable).parent
 
 
 def commands(page: str) -> list[str]:
@@ -38,12 +36,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("examples", "validation", "benchmarks"):
         shutil.copytree(ROOT / name, copy / name)
     return copy
-
-
-def environment() -> dict[str, str]:
-    path = os.pathsep.join([str(BIN), os.environ["PATH"]])
-    source = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
-    return {**os.environ, "PATH": path, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
 
 
 OWN_PROCESS = {"train", "lab", "probe"}
@@ -66,12 +58,12 @@ def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def run_apart(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """In a shell, with this Python for every program of its environment."""
-    for name in ("paceline", "python"):
-        exact = "python -m paceline" if name == "paceline" else sys.executable
-        exact = exact.replace("python ", f"{sys.executable} ", 1) if name == "paceline" else exact
-        command = re.sub(rf"(^|&& ){name} ", rf"\g<1>{exact} ", command)
-    command = re.sub(r"(^|&& )torchrun ", rf"\g<1>{sys.executable} -m torch.distributed.run ", command)
-    return subprocess.run(["bash", "-c", command], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=200)
+    programs = {"paceline": " -m paceline", "python": "", "torchrun": " -m torch.distributed.run"}
+    for name, words in programs.items():
+        command = re.sub(rf"(^|&& ){name} ", rf"\g<1>{warm_python.executable()}{words} ", command)
+    return subprocess.run(
+        ["bash", "-c", command], cwd=cwd, env=warm_python.ENVIRONMENT, capture_output=True, text=True, timeout=200
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -122,7 +114,9 @@ def test_the_validation_pages_say_what_their_scripts_print(paper: str) -> None:
     """Orderings and median errors, word for word."""
     folder = ROOT / "validation" / paper
     block = re.search(r"```text\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
-    done = subprocess.run([sys.executable, str(folder / "compare.py")], env=environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        [warm_python.executable(), str(folder / "compare.py")], env=warm_python.ENVIRONMENT, capture_output=True, text=True
+    )
     assert done.returncode == 0 and block
     assert block[1].startswith("Orderings") and "Median error" in block[1] and done.stdout.endswith(block[1])
 
@@ -226,9 +220,9 @@ def test_a_job_over_two_machines(tmp_path: Path) -> None:
     words = shlex.split(text.replace("--nproc-per-node 2", "--nproc-per-node 1"))[1:]
     agents = [
         subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", "--local-addr", "localhost", *words, "--epochs", "1"],
+            [warm_python.executable(), "-m", "torch.distributed.run", "--local-addr", "localhost", *words, "--epochs", "1"],
             cwd=tmp_path,
-            env=environment(),
+            env=warm_python.ENVIRONMENT,
             stderr=subprocess.PIPE,
             text=True,
         )

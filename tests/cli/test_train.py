@@ -6,18 +6,16 @@ import json
 import os
 import pty
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-import paceline
+import warm_python
 from paceline.cli import main
 from paceline.rundir import RunDir
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(paceline.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 FILES = {"prediction.json", "record.jsonl", "predicted.trace.json", "measured.trace.json", "report.html"}
 METRICS = (
     "step_time_s samples_per_s compute_s comm_s codec_s exposed_comm_s wire_bytes_per_device memory_bytes low_s high_s "
@@ -70,9 +68,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
     reader = threading.Thread(target=read)
     reader.start()
-    environment = {**ENVIRONMENT, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+    environment = {**warm_python.ENVIRONMENT, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     done = subprocess.run(
-        [sys.executable, "-m", "paceline", "train", *words],
+        [warm_python.executable(), "-m", "paceline", "train", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=terminal,

@@ -70,6 +70,7 @@ def test_lenet_on_digits_is_as_good_as_dense_in_equal_epochs():
     assert accuracy["terngrad"] > accuracy["dense"] - 0.02, accuracy
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not MNIST.is_dir(), reason=f"no MNIST files in {MNIST}; PACELINE_SHARED may name another place")
 def test_lenet_on_26_000_of_mnist_passes_97_percent_in_one_epoch():
     (accuracy, *_) = launch(

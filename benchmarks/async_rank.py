@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from paceline.prediction.asynchronous.profile import place
+from paceline.prediction.asynchronous.profile import assign_servers
 
 TARGET, RATE, NOISE = 1.0, 0.05, 0.01
 
@@ -31,7 +31,7 @@ TARGET, RATE, NOISE = 1.0, 0.05, 0.01
 def server(case: dict[str, Any], spec: dict[str, Any], rank: int) -> dict[str, Any]:
     """Serve until every worker has said that it ends; what was counted in the case's window."""
     sizes = [layer["elements"] for layer in spec["layers"]]
-    mine = [i for i, s in enumerate(place(sizes, case["servers"])) if s == rank]
+    mine = [i for i, s in enumerate(assign_servers(sizes, case["servers"])) if s == rank]
     weights = {i: torch.zeros(sizes[i]) for i in mine}
     version = dict.fromkeys(mine, 0)
     lock = threading.Lock()
@@ -75,7 +75,7 @@ def worker(case: dict[str, Any], spec: dict[str, Any], rank: int) -> dict[str, A
     layers = spec["layers"]
     own = rank - spec["servers"]
     random = np.random.default_rng([case["seed"], own])
-    where = place([layer["elements"] for layer in layers], case["servers"])
+    where = assign_servers([layer["elements"] for layer in layers], case["servers"])
     weights, others = ([torch.empty(layer["elements"]) for layer in layers] for _ in range(2))
     gradients = [torch.zeros(layer["elements"] + 1) for layer in layers]
     noise = [torch.from_numpy(random.normal(-TARGET, NOISE, layer["elements"]).astype(np.float32)) for layer in layers]

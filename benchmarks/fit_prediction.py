@@ -405,6 +405,8 @@ def _key(name: str) -> str:
     return name if name.replace("_", "").isalnum() else f'"{name}"'
 
 
+ABOUT = "[about.matmul_share]"
+"""From here on the file says where constants come from, and has the assumed ones: the fit keeps it."""
 HEAD_HELD_OUT = """\
 # What differs from constants.toml where the fit did not see a chip, a model or a scale; written beside it by fit_prediction.py.
 """
@@ -431,7 +433,9 @@ def main(folder: Path) -> None:
     kept = tomllib.loads(TARGET.read_text(encoding="utf-8"))
     constants_now = {part: {**kept[part], **entries} for part, entries in parts(points, held_out, "", all_rows).items()}
     seen = {"seen": {"names": sorted(held_out)}}
-    TARGET.write_text(head + "\n" + to_toml({"sigmas": kept["sigmas"], **seen, **constants_now}), encoding="utf-8")
+    about = ABOUT + TARGET.read_text(encoding="utf-8").partition(ABOUT)[2]
+    written_parts = to_toml({"sigmas": kept["sigmas"], **seen, **constants_now})
+    TARGET.write_text(f"{head}\n{written_parts}\n{about}", encoding="utf-8")
     apart = {_key(name): parts(points, held_out, name, values) for name, values in held_out.items()}
     HELD_OUT.write_text(HEAD_HELD_OUT + "\n" + to_toml(apart), encoding="utf-8")
     print(table(points, held_out, all_rows))

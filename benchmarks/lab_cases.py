@@ -21,7 +21,7 @@ from paceline.calibration.constants import CATALOGUE
 from paceline.hardware import cluster as make_cluster
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
-from paceline.workload import Workload, workload
+from paceline.workload import Workload
 
 HERE = Path(__file__).parent
 CPU = "Xeon Platinum 8380"  # a CPU of the catalogue, for its codec; its compute is scaled to the paced seconds
@@ -160,5 +160,4 @@ __all__ = [
     "predicted",
     "run",
     "shapes",
-    "workload",
 ]

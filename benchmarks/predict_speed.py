@@ -22,7 +22,7 @@ from paceline.hardware import cluster
 from paceline.hardware.cluster import Cluster
 from paceline.prediction import ORDINARY, predict
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
 COLUMNS = ("what", "workload", "strategies", "seconds", "ms_each")
 WORKLOADS = ("resnet-50", "bert-large", "llama-2-7b")
@@ -61,7 +61,7 @@ def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:
 
 def one_at_a_time(name: str, count: int) -> float:
     """Median seconds of a prediction, each of another batch."""
-    net, place = workload(name), cluster("A100", 8, 4, "100Gb/s")
+    net, place = Workload.named(name), cluster("A100", 8, 4, "100Gb/s")
     strategies = [Strategy.of(world_size=32, global_batch_size=32 * (1 + i), precision="bf16") for i in range(count + 1)]
     predict(net, place, strategies[-1])
     taken = []
@@ -74,7 +74,7 @@ def one_at_a_time(name: str, count: int) -> float:
 
 def ranked(name: str, count: int) -> float:
     """Seconds in which so many candidates are ranked."""
-    net, candidates = workload(name), strategies(count)
+    net, candidates = Workload.named(name), strategies(count)
     start = time.perf_counter()
     result = ORDINARY.many(net, candidates)
     result.step_s.argsort()

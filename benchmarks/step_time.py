@@ -15,8 +15,8 @@ from pathlib import Path
 from rows import append
 
 from paceline.strategy import Strategy
-from paceline.training.train import train_job
-from paceline.training.training_run import Job
+from paceline.training.train import train_run
+from paceline.training.training_run import TrainingRun
 
 COLUMNS = (
     "workers",
@@ -59,7 +59,7 @@ def measure(workers: int, compression: str, epochs: int) -> dict[str, object]:
     """One run of LeNet-5 on digits."""
     strategy = Strategy.of(world_size=workers, global_batch_size=64, compression=compression)
     with tempfile.TemporaryDirectory() as out:
-        record, predicted = train_job(Job(model="lenet5", data="digits", strategy=strategy, epochs=epochs, out=out))
+        record, predicted = train_run(TrainingRun(model="lenet5", data="digits", strategy=strategy, epochs=epochs, out=out))
     return {
         "workers": workers,
         "compression": compression,

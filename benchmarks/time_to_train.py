@@ -37,7 +37,7 @@ from paceline.validation.case import Case
 from paceline.validation.informed_predictor import Model
 from paceline.validation.sets import adapter
 from paceline.validation.sets.hardware_aliases import torus
-from paceline.workload import workload
+from paceline.workload import Workload
 
 NETWORKS = {"resnet": "resnet-50", "bert": "bert-large-mlm"}
 NEEDED = ("division", "ttt_min_median", "samples_to_target_median")
@@ -171,7 +171,10 @@ def _width(curve: Convergence, batch: float) -> float:
 def lamb() -> list[Result]:
     """Every row from the hardware, and from the hardware with the first row in sight."""
     chip = device("TPU v3")
-    networks, software = (workload("bert-large-mlm", 128), workload("bert-large-mlm", 512)), efficiency("ordinary", chip.chip)
+    networks, software = (
+        (Workload.named("bert-large-mlm", 128), Workload.named("bert-large-mlm", 512)),
+        efficiency("ordinary", chip.chip),
+    )
     results = []
     for short, long, devices, hours in LAMB:
         ends = [0.0, 0.0, 0.0]

@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import samples
 import warm_python
 from paceline.rundir import RunDir
+
+# No test asserts an absolute time, hypothesis neither: a busy machine makes examples slowly.
+settings.register_profile("paceline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("paceline")
 
 # They build networks, time something or write where others do: one after another, beside the rest.
 _IN_A_ROW = (

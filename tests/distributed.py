@@ -49,7 +49,7 @@ def launch_and_let_fail(
     A rank that has stopped itself is ended when all others have.
     """
     with tempfile.TemporaryDirectory() as folder:
-        port = _free_port() if tcp else 0
+        port = free_port() if tcp else 0
         _run(function, workers, Path(folder), timeout, False, {"let_fail": True, "port": port}, arguments)
         ends = json.loads((Path(folder) / "ends.json").read_text())
         said = [(Path(folder) / f"{rank}.log").read_text(errors="replace") for rank in range(workers)]
@@ -190,7 +190,7 @@ def _wait_for_all(children: dict[int, int], folder: Path) -> int:
     return 0
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("localhost", 0))
         return int(one.getsockname()[1])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +97,7 @@ def _prediction(**change: Any) -> str:
         ("prediction.json", _prediction(step_time_s="soon")),
         ("prediction.json", _prediction(strategy=None)),
         ("record.jsonl", "{}\n"),
-        ("record.jsonl", '{"schema": 1, "work'),
+        ("record.jsonl", '{"schema": 1, "work\n'),
         ("record.jsonl", "7\n"),
         ("predicted.trace.json", "{}"),
         ("measured.trace.json", "\x00"),
@@ -150,3 +152,38 @@ def test_cluster_of_a_prediction_is_kept(tmp_path: Path) -> None:
     directory = RunDir(tmp_path)
     directory.write_prediction("dense", Predicted(**values))
     assert directory.read(partial=True).clusters["dense"]["nodes"] == 4
+
+
+def test_a_lock_keeps_others_out_and_leaves_nothing(tmp_path: Path) -> None:
+    directory = RunDir(tmp_path / "run")
+    with directory.locked():
+        owner = rf"run is in use by process {os.getpid()} on .*; wait for its end, or choose"
+        with pytest.raises(UserError, match=owner), RunDir(tmp_path / "run").locked():
+            pass
+        directory.add_record("dense", samples.record("dense"))
+    with directory.locked():  # it was given back
+        assert list(directory.read(partial=True).records) == ["dense"]
+    assert not directory.lock_path.exists()
+    with pytest.raises(ZeroDivisionError), RunDir(tmp_path / "other").locked():
+        raise ZeroDivisionError
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
+    directory = RunDir(tmp_path / "run")
+    if (child := os.fork()) == 0:
+        with directory.locked():
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert directory.lock_path.exists()
+    with directory.locked():
+        assert f"process {os.getpid()} " in directory.lock_path.read_text()
+
+
+def test_a_line_without_its_end_is_kept_when_it_is_whole(tmp_path: Path) -> None:
+    """As an editor leaves it."""
+    directory = RunDir(tmp_path)
+    for label in ("dense", "terngrad"):
+        directory.record_path.write_text(directory.record_path.read_text().rstrip("\n") if label == "terngrad" else "")
+        directory.add_record(label, samples.record(label))
+    assert list(directory.read(partial=True).records) == ["dense", "terngrad"]

@@ -85,7 +85,7 @@ def test_explain_whatif_and_plan_take_names() -> None:
         (lambda: paceline.predict("resnet-50", "A100", {}), "strategy {}"),
         (lambda: paceline.predict("resnet-50", "A100", predictor=3), "predictor 3"),
         (lambda: paceline.predict("resnet-50", "A100", batch=3), "unknown choice of a strategy 'batch'"),
-        (lambda: paceline.predict("resnet-50", "A100", global_batch_size="8"), "global batch '8'"),
+        (lambda: paceline.predict("resnet-50", "A100", global_batch_size="8"), "'8' samples in a global batch"),
         (lambda: paceline.predict("resnet-50", "2x8 A100"), "2 nodes have no network"),
         (lambda: paceline.predict("resnet-50", paceline.Cluster.named("A100"), network="10Gb/s"), "made already"),
         (lambda: paceline.whatif("resnet-50", "A100", changes=3, global_batch_size=8), "change 3"),

@@ -53,3 +53,15 @@ def unequal() -> tuple[torch.Tensor, ...]:
 
 def not_a_network() -> str:
     return "a string"
+
+
+def small() -> nn.Module:
+    """Just large enough that a compression packs one tensor."""
+    return nn.Sequential(nn.Linear(8, 160), nn.ReLU(), nn.Linear(160, 3))
+
+
+def few() -> tuple[torch.Tensor, ...]:
+    """A step an epoch and rank takes milliseconds."""
+    g = torch.Generator().manual_seed(3)
+    x, y = torch.randn(64, 8, generator=g), torch.arange(64) % 3
+    return x, y, x, y

@@ -74,7 +74,7 @@ def _read(items: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Event, ...]]:
         if kind == "process_name":
             run, separator, number = name.rpartition(", rank ")
             owner[pid] = (run, int(number)) if separator else (name, 0)
-    found: dict[str, list[Event]] = {label: [] for label, _ in owner.values()}
+    timelines: dict[str, list[Event]] = {label: [] for label, _ in owner.values()}
     for item in items:
         if item["ph"] != "X":
             continue
@@ -83,5 +83,5 @@ def _read(items: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Event, ...]]:
         if not (math.isfinite(start) and math.isfinite(duration)):
             raise ValueError(f"event {item['name']!r} has no finite time")
         lane = names["thread_name", item["pid"], item["tid"]]
-        found[label].append(Event(name=str(item["name"]), lane=lane, start_s=start, duration_s=duration, rank=rank))
-    return {label: tuple(events) for label, events in found.items()}
+        timelines[label].append(Event(name=str(item["name"]), lane=lane, start_s=start, duration_s=duration, rank=rank))
+    return {label: tuple(events) for label, events in timelines.items()}

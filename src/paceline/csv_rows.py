@@ -21,11 +21,11 @@ class Row:
     file: str
 
     def text(self, column: str) -> str:
-        """What stands there, without surrounding blanks; empty where nothing does, or the file has no such column."""
+        """The cell without surrounding blanks; empty for an empty cell and for a column that the file lacks."""
         return self.values.get(column, "").strip()
 
     def number_of(self, column: str) -> float | None:
-        """The number that stands there; None where nothing does. Raises UserError for text or a negative number."""
+        """The number in the cell; None for an empty cell. Raises UserError for text or a negative number."""
         text = self.text(column)
         if not text:
             return None
@@ -38,20 +38,20 @@ class Row:
         return value
 
     def positive(self, column: str) -> float | None:
-        """The number that stands there; None where nothing does, or 0. Raises UserError as ``number_of``."""
+        """The number in the cell; None for an empty cell or 0. Raises UserError as ``number_of``."""
         return self.number_of(column) or None
 
     def whole(self, column: str) -> int | None:
-        """The whole number that stands there; None where nothing does, or 0. Raises UserError for anything else."""
+        """The whole number in the cell; None for an empty cell or 0. Raises UserError for anything else."""
         value = self.number_of(column)
         if value is not None and value != int(value):
             raise self.wrong(column, "a whole number")
         return int(value) if value else None
 
-    def wrong(self, column: str, wanted: str) -> UserError:
-        """The error for what stands in ``column``."""
-        where = f"{self.file}, row {self.number} (line {self.line}), column {column}"
-        return UserError(f"{where}: {self.text(column)!r} is not {wanted}")
+    def wrong(self, column: str, expected: str) -> UserError:
+        """The error for the cell in ``column``."""
+        cell = f"{self.file}, row {self.number} (line {self.line}), column {column}"
+        return UserError(f"{cell}: {self.text(column)!r} is not {expected}")
 
 
 def read(path: str | Path, columns: Sequence[str]) -> list[Row]:

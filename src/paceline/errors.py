@@ -1,8 +1,14 @@
-"""The one error a user can cause, and the search for what they probably meant."""
+"""The one error a user can cause, the nearest legal name, checks of what a user gave, and the end of a run by a signal."""
 
 from __future__ import annotations
 
+import reprlib
+import signal
 from collections.abc import Iterable
+from numbers import Integral
+
+LARGEST_COUNT = 1 << 53
+"""The largest whole number that a count may have: a float still holds it exactly."""
 
 
 class UserError(Exception):
@@ -16,6 +22,20 @@ class UserError(Exception):
     def __init__(self, message: str, fix: str = "") -> None:
         self.message, self.fix = message, fix
         super().__init__(f"{message}; {fix}" if fix else message)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended a run in order; Ctrl-C is SIGINT. ``code`` is the exit code, 128 and the signal's number.
+
+    Args:
+        number: of the signal.
+        kept: what is left of the run.
+    """
+
+    def __init__(self, number: int, kept: str = "") -> None:
+        self.number, self.code = number, 128 + number
+        what = f"interrupted by {signal.Signals(number).name}"
+        super().__init__(f"{what}; {kept}" if kept else what)
 
 
 def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
@@ -32,10 +52,55 @@ def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
     return near[:limit]
 
 
-def unknown(kind: str, given: str, legal: Iterable[str], fix: str = "") -> UserError:
+def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "") -> UserError:
     """The error for a name that is not in ``legal``: it lists all of them when they are few, else the nearest."""
     names = list(legal)
+    if not isinstance(given, str):
+        return UserError(f"the {kind} is a name, {shown(given)} was given", fix or f"legal: {', '.join(names)}")
     near = did_you_mean(given, names)
     choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= 6 else f"nearest: {', '.join(near)}"
     hint = f"did you mean {near[0]}?" if near and (len(names) <= 6 or not fix) else fix
     return UserError(f"unknown {kind} {given!r}; {choices}", hint)
+
+
+def shorten(text: str, most: int = 200) -> str:
+    """The text, cut where it is longer than ``most`` characters: what a damaged file holds may be long."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def shown(value: object) -> str:
+    """``value`` on one short line of an error, whatever it is."""
+    try:
+        return reprlib.repr(value)
+    except Exception:  # Python refuses to print an int of more than 4,300 digits; a class may have a broken __repr__
+        return f"this {type(value).__name__}"
+
+
+def check_name(kind: str, value: object, legal: Iterable[str]) -> None:
+    """Raises UserError where ``value`` is not one of the ``legal`` names."""
+    if not isinstance(value, str) or value not in legal:
+        raise unknown(kind, value, legal)
+
+
+def check_count(value: object, what: str, least: int = 1) -> int:
+    """``value`` as a plain int from ``least`` to ``LARGEST_COUNT``. NumPy's whole numbers are legal too.
+
+    Args:
+        what: what is counted, such as ``"workers"``; the error puts it behind the value.
+
+    Raises:
+        UserError: anything else.
+    """
+    if type(value) is int and least <= value <= LARGEST_COUNT:  # the usual case, without a look at an abstract class
+        return value
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise UserError(f"{shown(value)} {what}", f"give a whole number from {least} up")
+    if int(value) > LARGEST_COUNT:
+        raise UserError(f"{shown(value)} {what}", f"give a whole number from {least} to {LARGEST_COUNT:,}")
+    return int(value)
+
+
+def check_flag(value: object, name: str) -> None:
+    """Raises UserError where ``value`` is not True or False."""
+    if type(value) is not bool:
+        raise UserError(f"{name}={shown(value)}", "give True or False")

@@ -1,4 +1,4 @@
-"""What a run is called: the metrics that a prediction and a measurement share, and the record of a measured run.
+"""The metrics that a prediction and a measurement share, and the record of a measured run.
 
 ``Prediction`` and ``RunRecord`` both are ``Metrics``, so validating a prediction is a subtraction.
 """
@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any, Self
 
 SCHEMA = 1
+_MOST_DIGITS = 300  # of a whole number; a float holds none that is longer
+_log = logging.getLogger("paceline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,19 +113,83 @@ class RunRecord(Metrics):
     batch_efficiency: Mapping[str, float] = field(default_factory=dict)
 
     def append(self, path: Path) -> None:
-        """Add this record as one line of a JSONL file."""
-        with path.open("a") as file:
-            file.write(json.dumps(self.to_json()) + "\n")
+        """Add this record as one line of a JSONL file, whole or not at all. Raises OSError."""
+        append_line(path, json.dumps(self.to_json()))
 
 
 def read_records(path: Path) -> list[RunRecord]:
-    """Every record of a JSONL file, oldest first."""
-    return [RunRecord.from_json(json.loads(line)) for line in path.read_text().splitlines() if line.strip()]
+    """Every record of a JSONL file, oldest first; a torn last line is left out with a warning."""
+    return [RunRecord.from_json(data) for _, data in read_lines(path)]
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text says. Raises ValueError, also for nesting and for whole numbers beyond what can be worked with."""
+    try:
+        return json.loads(text, parse_int=_parse_int)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def read_lines(path: Path) -> list[tuple[int, Any]]:
+    """The values of a JSONL file, each with the number of its line.
+
+    A last line without its end is torn: its writer was ended. It is left out with a warning.
+
+    Raises:
+        ValueError: any other line that is no JSON, with its number; OSError.
+    """
+    *lines, last = path.read_bytes().split(b"\n")
+    values: list[tuple[int, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                values.append((number, parse_json(line)))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+    if last.strip():
+        try:
+            values.append((len(lines) + 1, parse_json(last)))
+        except ValueError:
+            _log.warning("%s: line %d is torn and left out; whoever wrote it was ended", path, len(lines) + 1)
+    return values
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a JSONL file. Where that fails, as on a full disk, the file is as before. Raises OSError."""
+    path.touch()
+    with path.open("r+b", buffering=0) as file:
+        before = file.read()
+        last = before[before.rfind(b"\n") + 1 :]
+        torn = len(last) if last and not _is_json(last) else 0  # after a torn line no reader would find this one
+        end = len(before) - torn
+        rest = (b"\n" if last and not torn else b"") + line.encode() + b"\n"
+        try:
+            file.truncate(end)
+            file.seek(end)
+            while rest:
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        parse_json(text)
+    except ValueError:
+        return False
+    return True
 
 
 def environment(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, Any]:
     """Where a measurement was taken: date, commit, machine, versions. For records and benchmark files."""
-    import os
     from datetime import UTC, datetime
     from importlib import metadata
 
@@ -134,9 +202,9 @@ def environment(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, Any]:
             return "absent"
 
     def commit() -> str:
-        here = Path(__file__).parent
-        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
-        return done.stdout.strip() or "unknown"
+        folder = Path(__file__).parent
+        git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True)
+        return git.stdout.strip() or "unknown"
 
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

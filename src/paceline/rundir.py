@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from paceline.chrome_trace import chrome_trace, read_chrome_trace
-from paceline.errors import UserError
-from paceline.record import SCHEMA, Event, Metrics, RunRecord
+from paceline.errors import UserError, shorten
+from paceline.record import SCHEMA, Event, Metrics, RunRecord, append_line, parse_json, read_lines
 from paceline.trust_history import TrustHistory, from_csv, to_csv
 
 Timelines = dict[str, tuple[Event, ...]]
@@ -70,6 +72,49 @@ class RunDir:
         self.measured_path = self.path / "measured.trace.json"
         self.trust_path = self.path / "trust.csv"
         self.report_path = self.path / "report.html"
+        self.lock_path = self.path / ".lock"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out of the directory, which is made where there is none.
+
+        The kernel gives the lock back when this process ends, however it ends. Raises UserError naming the process that has
+        it, or for a directory that cannot be written.
+        """
+        import fcntl  # here, for the sake of systems without it that only predict
+
+        new = not self.path.exists()
+        self.check_writable()
+        while True:
+            try:
+                lock = self.lock_path.open("a+", encoding="utf-8")
+            except OSError as error:
+                raise unwritable(self.lock_path, error) from error
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with lock:
+                    lock.seek(0)
+                    owner = lock.read().strip() or "another process"
+                raise UserError(
+                    f"{self.path} is in use by {owner}", "wait for its end, or choose another directory with --out"
+                ) from None
+            except OSError:
+                break  # a file system without locks
+            if self.lock_path.exists() and os.path.samestat(os.fstat(lock.fileno()), self.lock_path.stat()):
+                break
+            lock.close()  # its owner has just ended and removed it
+        with lock:
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {platform.node()}\n")
+            lock.flush()
+            try:
+                yield
+            finally:
+                self.lock_path.unlink(missing_ok=True)
+                if new:
+                    with suppress(OSError):
+                        self.path.rmdir()  # where nothing came of it
 
     def check_writable(self) -> None:
         """Create the directory and try a write, so that a run of hours does not fail at its last line.
@@ -106,11 +151,10 @@ class RunDir:
             label = run_label({**record.strategy, "compression": label}, taken)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with self.record_path.open("a", encoding="utf-8") as file:
-                # as RunRecord.append writes it, plus the label, which readers of plain records ignore
-                file.write(json.dumps({"label": label, **record.to_json()}) + "\n")
+            # as RunRecord.append writes it, plus the label, which readers of plain records ignore
+            append_line(self.record_path, json.dumps({"label": label, **record.to_json()}))
         except OSError as error:
-            raise _unwritable(self.record_path, error) from error
+            raise unwritable(self.record_path, error) from error
         self._add_timeline(self.measured_path, label, record.timeline)
         return label
 
@@ -157,8 +201,8 @@ class RunDir:
                 return {}
             raise self._missing(path, "predict")
 
-        def parse(text: str) -> dict[str, dict[str, Any]]:
-            return {str(label): dict(item) for label, item in json.loads(text)["predictions"].items()}
+        def parse(path: Path) -> dict[str, dict[str, Any]]:
+            return {str(label): dict(item) for label, item in parse_json(path.read_bytes())["predictions"].items()}
 
         return _parse(path, parse)
 
@@ -175,16 +219,15 @@ class RunDir:
                 return {}
             raise self._missing(path, "train")
 
-        def parse(text: str) -> dict[str, RunRecord]:
-            found: dict[str, RunRecord] = {}
-            for number, line in enumerate(text.splitlines(), start=1):
-                if line.strip():
-                    try:
-                        label, record = _record(json.loads(line), found)
-                    except (ValueError, TypeError, KeyError, AttributeError) as error:
-                        raise ValueError(f"line {number}: {error}") from error
-                    found[label] = record
-            return found
+        def parse(path: Path) -> dict[str, RunRecord]:
+            records: dict[str, RunRecord] = {}
+            for number, data in read_lines(path):
+                try:
+                    label, record = _record(data, records)
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    raise ValueError(f"line {number}: {error}") from error
+                records[label] = record
+            return records
 
         return _parse(path, parse)
 
@@ -193,10 +236,13 @@ class RunDir:
             if partial:
                 return {}
             raise self._missing(path, verb)
-        return _parse(path, lambda text: read_chrome_trace(json.loads(text)))
+        return _parse(path, lambda path: read_chrome_trace(parse_json(path.read_bytes())))
 
     def _read_trust(self) -> dict[str, TrustHistory]:
-        return from_csv(self.trust_path) if self.trust_path.exists() else {}
+        if not self.trust_path.exists():
+            return {}
+        _check_file(self.trust_path)
+        return from_csv(self.trust_path)
 
     def _add_timeline(self, path: Path, label: str, timeline: tuple[Event, ...]) -> None:
         self._write(path, chrome_trace({**self._read_timelines(path, "", partial=True), label: timeline}))
@@ -213,7 +259,7 @@ class RunDir:
             temporary.replace(path)
         except OSError as error:
             temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
-            raise _unwritable(path, error) from error
+            raise unwritable(path, error) from error
 
 
 def _checked(run: _M) -> _M:
@@ -233,9 +279,16 @@ def _record(data: Mapping[str, Any], taken: Collection[str]) -> tuple[str, RunRe
     return (free_name(str(label), taken) if label else run_label(record.strategy, taken)), record
 
 
-def _parse(path: Path, parse: Callable[[str], _T]) -> _T:
+def _check_file(path: Path) -> None:
+    """Raises UserError for a pipe or a directory: reading a pipe would wait for whoever writes it."""
+    if not path.is_file():
+        raise _broken(path, "it is no file")
+
+
+def _parse(path: Path, parse: Callable[[Path], _T]) -> _T:
+    _check_file(path)
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(path)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _broken(path, str(error)) from error
     except UserError as error:
@@ -243,9 +296,10 @@ def _parse(path: Path, parse: Callable[[str], _T]) -> _T:
 
 
 def _broken(path: Path, why: str) -> UserError:
-    return UserError(f"{path} cannot be read: {why}", "move it away and run again")
+    return UserError(f"{path} cannot be read: {shorten(why)}", "move it away and run again")
 
 
-def _unwritable(path: Path, error: OSError) -> UserError:
+def unwritable(path: Path, error: OSError) -> UserError:
+    """The error for a file that the disk or the permissions do not take."""
     fix = "make room or choose another directory with --out"
     return UserError(f"cannot write {path}: {error.strerror or error}", fix)

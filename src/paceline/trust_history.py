@@ -1,4 +1,4 @@
-"""The trust ratio of every tensor over a run, as a value and as ``trust.csv``: what LARS and LAMB found of the layers."""
+"""The trust ratio of every tensor over a run with LARS or LAMB, as a value and as ``trust.csv``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TrustHistory:
         return TrustHistory(self.names, self.steps[kept], *(part[kept] for part in parts))
 
     def rates(self) -> dict[str, tuple[float, float, float]]:
-        """Of every tensor with a ratio, |w| / |u|: the rate at which a step of plain ``w - rate * u`` would be as large as w.
+        """|w| / |u| of every tensor with a ratio: the rate at which a step of plain ``w - rate * u`` would be as large as w.
 
         Returns:
             median, 10th and 90th percentile over the steps; tensors that never had a ratio other than 1 (excluded from the
@@ -51,14 +51,14 @@ class TrustHistory:
         """
         import numpy as np
 
-        found: dict[str, tuple[float, float, float]] = {}
+        rates: dict[str, tuple[float, float, float]] = {}
         for t, name in enumerate(self.names):
             w, u = self.weight_norm[:, t], self.update_norm[:, t]
             usable = np.isfinite(w) & np.isfinite(u) & (w > 0) & (u > 0)
             if usable.any() and (self.trust_ratio[usable, t] != 1).any():
                 middle, low, high = np.percentile(w[usable] / u[usable], [50, 10, 90])
-                found[name] = float(middle), float(low), float(high)
-        return found
+                rates[name] = float(middle), float(low), float(high)
+        return rates
 
 
 def to_csv(runs: Mapping[str, TrustHistory]) -> str:

@@ -13,13 +13,13 @@ import pytest
 from paceline import lab
 from paceline.cli import main
 from paceline.errors import UserError
-from paceline.lab import kernel, state
+from paceline.lab import journal, kernel
 
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A runtime directory of the test's own."""
-    monkeypatch.setenv(state.DIRECTORY, str(tmp_path / "runtime"))
+    monkeypatch.setenv(journal.DIRECTORY, str(tmp_path / "runtime"))
 
 
 def run(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

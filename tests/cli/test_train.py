@@ -130,7 +130,8 @@ def test_what_is_not_more_than_the_checkpoint_has_is_refused(trained: Run, capsy
         (["--epochs", "3", "--momentum", "0.5"], "momentum 0.8 -> 0.5"),
         (["--epochs", "3", "--optimizer", "lamb"], "optimizer 'momentum' -> 'lamb'"),
     ):
-        assert main(["train", "--resume", str(trained.out), *words]) == 2
+        named = ["--model", "small:net", "--data", "small:data"]
+        assert main(["train", "--resume", str(trained.out), *named, *words]) == 2
         out, err = capsys.readouterr()
         assert out == "" and err.startswith("paceline: ") and err.count("\n") == 1 and what in err
 

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.cli import build_parser
 from paceline.cli.training_arguments import training_run
-from paceline.cli.worker import worker_run
+from paceline.cli.worker import worker_options
 from paceline.errors import UserError
 
 WORDS = shlex.split("--model lenet5 --data digits --compression terngrad --global-batch 64 --epochs 2 --seed 7 --out out")
@@ -16,7 +16,7 @@ WORDS = shlex.split("--model lenet5 --data digits --compression terngrad --globa
 
 def test_a_worker_is_told_the_same_run_as_the_command() -> None:
     options = build_parser("train").parse_args(["train", "--workers", "4", *WORDS])
-    assert worker_run(WORDS, 4) == training_run(options)
+    assert worker_options(WORDS).run(4) == training_run(options)
 
 
 @pytest.mark.parametrize(
@@ -32,5 +32,5 @@ def test_a_mistake_names_the_nearest_option_and_prints_no_usage(
     words: list[str], what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UserError, match=what):
-        worker_run(words, 2)
+        worker_options(words).run(2)
     assert capsys.readouterr() == ("", "")

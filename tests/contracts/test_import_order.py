@@ -51,15 +51,10 @@ NAMES = {
 }
 
 
-STRICT = ("codecs",)
-"""Packages without a cycle even where imports inside functions and under TYPE_CHECKING count."""
-
-
-def imports(path: Path, top_level: bool = False) -> Iterator[str]:
-    """Modules of Paceline that a file imports, as dotted names; with ``top_level`` only when it is loaded at run time."""
+def imports(path: Path) -> Iterator[str]:
+    """Modules of Paceline that a file imports anywhere, as dotted names."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = list(_loaded(tree.body)) if top_level else list(ast.walk(tree))
-    for node in nodes:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.partition(".")[0] == "paceline")
         elif isinstance(node, ast.ImportFrom):
@@ -67,18 +62,6 @@ def imports(path: Path, top_level: bool = False) -> Iterator[str]:
             if (node.module or "").partition(".")[0] == "paceline":
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
                 yield from (name if name in NAMES else str(node.module) for name in names)
-
-
-def _loaded(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    for node in body:
-        if isinstance(node, ast.If):
-            if "TYPE_CHECKING" not in ast.unparse(node.test):
-                yield from _loaded(node.body)
-            yield from _loaded(node.orelse)
-        elif isinstance(node, ast.Try):
-            yield from _loaded([*node.body, *node.orelse, *node.finalbody])
-        else:
-            yield node
 
 
 def package(module: str) -> str:
@@ -115,13 +98,8 @@ def test_an_import_against_the_order_is_seen() -> None:
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
-    assert cycle({name: set(imports(path, top_level=True)) for name, path in NAMES.items()}) == []
-
-
-def test_no_module_of_a_strict_package_imports_itself_by_any_detour() -> None:
-    """Every import counts. Detours through other packages are against the order of packages."""
-    for name in STRICT:
-        assert cycle({module: set(imports(path)) for module, path in NAMES.items() if package(module) == name}) == []
+    """Every import counts, inside functions and under TYPE_CHECKING too."""
+    assert cycle({name: set(imports(path)) for name, path in NAMES.items()}) == []
 
 
 def cycle(edges: Mapping[str, AbstractSet[str]]) -> list[str]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import paceline
 from paceline import hardware
 from paceline.hardware.cluster import Cluster
-from paceline.workload import workload
+from paceline.workload import Workload
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(paceline.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 names = st.sampled_from([device.name for device in hardware.devices()])
@@ -89,6 +89,6 @@ def test_every_probed_number_says_where_it_is_from(probed: dict[str, Any]) -> No
 def test_a_probe_is_good_enough_to_predict_with(probed: dict[str, Any]) -> None:
     cluster = Cluster.from_json(probed)
     strategy = paceline.Strategy.of(world_size=2, global_batch_size=64)
-    prediction = paceline.predict(workload("lenet5"), cluster, strategy)
+    prediction = paceline.predict(Workload.named("lenet5"), cluster, strategy)
     assert 0 < prediction.low_s <= prediction.step_time_s <= prediction.high_s
     assert any("measured" in line for line in prediction.assumptions)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from paceline import lab
-from paceline.lab import state
+from paceline.lab import journal
 
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(state.DIRECTORY, str(tmp_path / "runtime"))
+    monkeypatch.setenv(journal.DIRECTORY, str(tmp_path / "runtime"))
     return tmp_path / "runtime"
 
 

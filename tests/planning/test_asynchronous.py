@@ -17,7 +17,7 @@ from paceline.hardware import Cluster, device
 from paceline.planning.asynchronous import LAB, MOST_PARTS, AsyncPrediction, parts, predict_asynchronous
 from paceline.prediction import ORDINARY, Observation, Predictor, fit, predict
 from paceline.strategy import Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 from prediction_toys import make_cluster, make_workload
 
 TOY = make_workload(flops=1e10)  # 16 MB in four layers
@@ -97,7 +97,7 @@ def test_observed_steps_correct_the_worker() -> None:
 
 @pytest.mark.parametrize("name", ["lenet5", "resnet-50", "bert-base"])
 def test_parts_keep_the_bytes_and_the_seconds(name: str) -> None:
-    net = workload(name)
+    net = Workload.named(name)
     alone = Strategy.of(world_size=1, global_batch_size=8, recompute=True)
     made = parts(ORDINARY.model(net), alone, device("V100"), 2.0)
     assert len(made) <= max(MOST_PARTS, 1) or len(net.layers) <= MOST_PARTS
@@ -140,5 +140,9 @@ def test_the_error_that_it_states_is_that_of_the_lab() -> None:
     missed = [abs(float(row["error"])) for row in rows]
     several = [row for row in rows if float(row["staleness"])]
     stale = [abs(float(row["predicted_staleness"]) / float(row["staleness"]) - 1) for row in several]
-    assert f"missed throughput by {sum(missed) / len(missed):.1%} and mean staleness by {sum(stale) / len(stale):.1%} (" in LAB
-    assert f"{len(rows)} emulated" in LAB and LAB in run(2).assumptions
+    throughput, staleness = sum(missed) / len(missed), sum(stale) / len(stale)
+    assert (
+        f"missed the throughput of {len(rows)} emulated jobs by {throughput:.1%} and their mean staleness by {staleness:.1%} ("
+        in LAB
+    )
+    assert LAB in run(2).assumptions

@@ -18,9 +18,9 @@ from paceline.prediction import ORDINARY, predict
 from paceline.prediction.bottleneck import reliefs
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
-RESNET = workload("resnet-50")
+RESNET = Workload.named("resnet-50")
 LINKS = ("1Gb/s", "100Gb/s")
 WAYS = [
     Strategy.of(world_size=16, global_batch_size=1024),
@@ -81,7 +81,7 @@ def test_a_measured_run_stands_beside(tmp_path: Path) -> None:
     timelines = read_chrome_trace(found.trace())
     assert set(timelines) == {"predicted", "measured"} and len(timelines["measured"]) == len(record.timeline)
     with pytest.raises(UserError, match="has no run of vgg-16; it has resnet-50"):
-        explain(workload("vgg-16"), cluster("V100", 8, 2, "1Gb/s"), WAYS[0], str(tmp_path))
+        explain(Workload.named("vgg-16"), cluster("V100", 8, 2, "1Gb/s"), WAYS[0], str(tmp_path))
     with pytest.raises(UserError, match="no run directory"):
         explain(RESNET, cluster("V100", 8, 2, "1Gb/s"), WAYS[0], str(tmp_path / "none"))
 

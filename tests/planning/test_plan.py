@@ -20,9 +20,9 @@ from paceline.planning.strategy_text import matches, parse_wanted
 from paceline.prediction import Observation, Predictor, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.convergence import Point, accuracies, fit, mlperf
-from paceline.reporting.planning import plan_text
+from paceline.reporting.planning_text import plan_text
 from paceline.strategy import COMPRESSIONS, Strategy
-from paceline.workload import Workload, workload
+from paceline.workload import Workload
 
 PRICES = {"toy": 1.0, "fast": 2.5}
 
@@ -120,7 +120,7 @@ def test_a_plainer_winner_says_what_it_gives_up(toy: Workload, space: Space) -> 
 @pytest.mark.parametrize(("name", "saves"), [("vgg-16", False), ("gpt2", True)])
 def test_recomputing_that_saves_nothing_is_left_out(name: str, saves: bool) -> None:
     space = Space(clusters=(cluster("A100", 1, 1),), batches=(8,), precisions=("bf16",))
-    found = plan(workload(name), space, Goal("fastest"), why_not={"recompute": True})
+    found = plan(Workload.named(name), space, Goal("fastest"), why_not={"recompute": True})
     said = [x for x in found.excluded if x.reason.startswith("recomputing saves")]
     assert (found.asked is not None) == saves and bool(said) != saves
     assert saves or (said[0].count == found.considered and found.why_not.startswith("recomputing saves this network no memory"))
@@ -413,7 +413,7 @@ def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() 
     """The target is ten seconds on two cores, one by one it would be minutes."""
     clusters = tuple(cluster(name, local, n, "100Gb/s") for name in ("A100", "H100") for local, n in worlds(8, 16))
     work = Work(curve=mlperf("resnet-50"))
-    net, begin = workload("resnet-50"), time.process_time()
+    net, begin = Workload.named("resnet-50"), time.process_time()
     space = Space(clusters=clusters, compressions=tuple(COMPRESSIONS))
     found = plan(net, space, Goal("cheapest"), work)
     assert found.considered > 100_000

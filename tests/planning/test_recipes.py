@@ -15,10 +15,10 @@ from paceline.planning.learning_rates import TUNED, Recipes, of_records
 from paceline.planning.space import worlds
 from paceline.prediction.convergence import mlperf
 from paceline.record import RunRecord
-from paceline.reporting.answers import plan_page
-from paceline.reporting.planning import plan_text
+from paceline.reporting.answer_page import plan_page
+from paceline.reporting.planning_text import plan_text
 from paceline.strategy.recipe import Recipe, scaled
-from paceline.workload import workload
+from paceline.workload import Workload
 
 MLPERF = Work(curve=mlperf("resnet-50"), recipes=Recipes("resnet-50", target="mlperf"))
 FEW: dict[str, Any] = {
@@ -37,7 +37,7 @@ def space() -> Space:
 
 
 def test_each_number_of_devices_has_its_batch_time_and_rates(space: Space) -> None:
-    found = plan(workload("resnet-50"), space, Goal("fastest"), MLPERF)
+    found = plan(Workload.named("resnet-50"), space, Goal("fastest"), MLPERF)
     assert [one.cluster.world_size for one in found.by_devices] == [1, 2, 4, 8, 64, 512, 4096]
     batches = [one.strategy.global_batch_size for one in found.by_devices]
     assert batches == sorted(batches) and batches[-1] > 32_768
@@ -60,17 +60,17 @@ def test_each_number_of_devices_has_its_batch_time_and_rates(space: Space) -> No
 def test_no_rate_is_guessed(space: Space) -> None:
     """Neither for an optimizer that no published run had, nor for a network without any, nor for a short run."""
     few = replace(space, clusters=space.clusters[:1], batches=(1024,))
-    adam = plan(workload("resnet-50"), replace(few, optimizer="adamw"), Goal("fastest"), MLPERF)
-    vgg = plan(workload("vgg-16"), few, Goal("fastest"), Work(recipes=Recipes("vgg-16")))
-    short = plan(workload("resnet-50"), few, Goal("fastest"), Work(recipes=Recipes("resnet-50")))
+    adam = plan(Workload.named("resnet-50"), replace(few, optimizer="adamw"), Goal("fastest"), MLPERF)
+    vgg = plan(Workload.named("vgg-16"), few, Goal("fastest"), Work(recipes=Recipes("vgg-16")))
+    short = plan(Workload.named("resnet-50"), few, Goal("fastest"), Work(recipes=Recipes("resnet-50")))
     for one in (adam, vgg, short):
         assert one.best.recipe is None and one.learning_rates.startswith("unknown: no source has a learning rate")
         assert "--records" in plan_text(one) and one.to_json()["best"]["recipe"] is None
-    assert not plan(workload("vgg-16"), few, Goal("fastest")).learning_rates  # nobody asked how to train
+    assert not plan(Workload.named("vgg-16"), few, Goal("fastest")).learning_rates  # nobody asked how to train
     assert "published for this network: lars, momentum (--optimizer)" in adam.learning_rates
-    sgd = plan(workload("resnet-50"), replace(few, optimizer="momentum"), Goal("fastest"), MLPERF)
-    assert "Samples and critical batch are of runs with lars; momentum may take others." in sgd.assumptions
-    lars = plan(workload("resnet-50"), few, Goal("fastest"), MLPERF)
+    sgd = plan(Workload.named("resnet-50"), replace(few, optimizer="momentum"), Goal("fastest"), MLPERF)
+    assert "Samples and critical batch come from runs with lars; momentum may take others." in sgd.assumptions
+    lars = plan(Workload.named("resnet-50"), few, Goal("fastest"), MLPERF)
     assert not [said for said in lars.assumptions if "may take others" in said]
     assert sgd.best.recipe and sgd.best.recipe.lr == pytest.approx(6.0 * 1024 / 3264)
 

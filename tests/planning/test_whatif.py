@@ -14,9 +14,9 @@ from paceline.planning import Change, parse_change, whatif
 from paceline.planning.whatif import apply
 from paceline.prediction import predict
 from paceline.strategy import COMPRESSIONS, Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
-RESNET = workload("resnet-50")
+RESNET = Workload.named("resnet-50")
 TWO = cluster("V100", 8, 2, "10Gb/s")
 PLAIN = Strategy.of(world_size=16, global_batch_size=1024, precision="fp16")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Predictor, predict
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
 PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in c.exchanges]
 PLACES = [named_cluster(device, *shape, "25Gb/s") for device in ("V100", "H100", "Xeon") for shape in ((1, 1), (4, 1), (4, 3))]
@@ -49,7 +49,7 @@ def candidates(draw):
     st.sampled_from([0.0, 1000.0]),
 )
 def test_the_numbers_are_those_of_predict(some, name, overlap, loader):
-    net = workload(name)
+    net = Workload.named(name)
     found = Predictor(overlap=overlap, loader=loader).many(net, some)
     for index, (place, strategy) in enumerate(some):
         p = Predictor(overlap=overlap, loader=loader).step(net, place, strategy)
@@ -60,7 +60,7 @@ def test_the_numbers_are_those_of_predict(some, name, overlap, loader):
 
 
 def test_what_cannot_be_predicted_says_why_and_spoils_nothing():
-    net, place = workload("lenet5"), named_cluster("V100", 2, 1)
+    net, place = Workload.named("lenet5"), named_cluster("V100", 2, 1)
     good = Strategy.of(world_size=2, global_batch_size=8)
     wrong = [Strategy.of(world_size=2, global_batch_size=8, precision="bf16"), Strategy.of(world_size=4, global_batch_size=8)]
     found = Predictor().many(net, [(place, s) for s in (good, *wrong)])
@@ -71,7 +71,7 @@ def test_what_cannot_be_predicted_says_why_and_spoils_nothing():
 
 
 def test_ten_thousand_take_a_fraction_of_as_many_calls():
-    net, place = workload("resnet-50"), named_cluster("A100", 8, 4, "100Gb/s")
+    net, place = Workload.named("resnet-50"), named_cluster("A100", 8, 4, "100Gb/s")
     some = [
         (place, Strategy.of(world_size=32, global_batch_size=32 * a * b, grad_accum_steps=a, precision=p, sharding=z))
         for a in range(1, 26)

@@ -175,7 +175,7 @@ def test_optimizer_moves_words(ideal):
 
 @given(st.integers(1, 512), st.integers(1, 512), st.sampled_from(["fp32", "tf32", "bf16"]))
 def test_a_bigger_batch_is_never_faster_and_never_worse_than_in_proportion(batch, more, precision):
-    workload, device = catalogue.workload("resnet-50"), hardware.device("A100")
+    workload, device = catalogue.layer_table("resnet-50"), hardware.device("A100")
     few, many = (
         sum(float(x.total.sum()) for x in layer_seconds(workload, b, precision, device, TYPICAL)) for b in (batch, batch + more)
     )
@@ -194,7 +194,7 @@ def test_constants_lie_where_physics_lets_them(level):
 
 
 def test_tuned_software_is_faster():
-    workload, device = catalogue.workload("resnet-50"), hardware.device("V100")
+    workload, device = catalogue.layer_table("resnet-50"), hardware.device("V100")
     slow, fast = (
         sum(float(x.total.sum()) for x in layer_seconds(workload, 64, "fp16", device, efficiency(level))) for level in LEVELS
     )

@@ -16,7 +16,7 @@ from paceline.hardware import Cluster, cluster
 from paceline.prediction import Observation, Prediction, Predictor, fit, predict
 from paceline.prediction.correction import MOST
 from paceline.strategy import Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
 WORKLOAD = "resnet-50"
 
@@ -24,7 +24,7 @@ WORKLOAD = "resnet-50"
 def setting(nodes: int = 1, per_node: int = 8, micro: int = 64, device: str = "V100") -> tuple[object, ...]:
     machines = cluster(device, per_node, nodes, "InfiniBand EDR")
     n = machines.world_size
-    return workload(WORKLOAD), machines, Strategy.of(world_size=n, global_batch_size=micro * n, precision="fp16")
+    return Workload.named(WORKLOAD), machines, Strategy.of(world_size=n, global_batch_size=micro * n, precision="fp16")
 
 
 def predicted(*given: object, **changes: object) -> Prediction:
@@ -61,7 +61,7 @@ def test_what_was_not_observed_is_said_and_no_observation_widens_a_range(change:
     where = {"network": "resnet-50", "device": "V100", **change}
     place = cluster(where["device"], 8, 1)
     plan = Strategy.of(world_size=8, global_batch_size=512, precision="fp16")
-    net = workload(where["network"])
+    net = Workload.named(where["network"])
     plain, said = predict(net, place, plan), Predictor(correction=fit([observed(1.0)])).step(net, place, plan)
     assert said.high_s / said.step_time_s <= plain.high_s / plain.step_time_s * (1 + 1e-9)
     assert said.step_time_s / said.low_s <= plain.step_time_s / plain.low_s * (1 + 1e-9)
@@ -120,7 +120,7 @@ def test_of_many_observations_those_of_the_same_workload_and_device_are_taken() 
 def test_a_record_is_an_observation() -> None:
     _, machines, strategy = setting()
     record = replace(samples.record("dense"), strategy=strategy.to_json())  # type: ignore[attr-defined]
-    one = Observation.of_record(record, workload(WORKLOAD), machines)  # type: ignore[arg-type]
+    one = Observation.of_record(record, Workload.named(WORKLOAD), machines)  # type: ignore[arg-type]
     assert (one.step_s, one.sync_s) == (record.step_time_s, record.exposed_comm_s)
     assert one.strategy == strategy
 

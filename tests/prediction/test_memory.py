@@ -5,7 +5,7 @@ from __future__ import annotations
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import predict
 from paceline.strategy import SHARDINGS, Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 from prediction_toys import make_cluster, make_workload
 
 
@@ -48,7 +48,7 @@ def test_memory_of_a_dense_allreduce():
 
 def test_frozen_weights_are_held_but_neither_updated_nor_exchanged():
     """Llama 2 70B has 68,976,648,192 of them (MLPerf Training v4.0): two bytes each in bf16."""
-    net, four = workload("llama-2-70b-lora"), named_cluster("H100-SXM", 4, 1)
+    net, four = Workload.named("llama-2-70b-lora"), named_cluster("H100-SXM", 4, 1)
     alone = predict(net, four, strategy(4, precision="bf16")).memory
     shared = predict(net, four, strategy(4, precision="bf16", sharding="zero3"))
     assert alone["frozen weights"] == 2 * 68_976_648_192 == 4 * shared.memory["frozen weights"]

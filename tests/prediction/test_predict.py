@@ -18,7 +18,7 @@ from paceline.prediction import Calibration, Line, Prediction, Predictor, predic
 from paceline.prediction.costs import RESOURCES, ExchangeCost, Stage, codec_seconds, slowest
 from paceline.prediction.timeline import Pieces, _placed_stages, schedule_step
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
-from paceline.workload import Coverage, workload
+from paceline.workload import Coverage, Workload
 from prediction_toys import IDEAL, fact, make_cluster, make_workload
 
 TIGHT = 1e-12  # seconds that floating point may lose in sums of a step
@@ -251,7 +251,7 @@ def test_without_overlap_the_exchange_starts_after_the_backward_pass():
 
 
 def test_wire_bytes_and_ratio_are_those_of_the_strategy():
-    net, n = workload("lenet5"), 4
+    net, n = Workload.named("lenet5"), 4
     plan = strategy(n, compression="terngrad")
     p = predict(net, make_cluster(2, 2), plan)
     assert p.wire_bytes_per_device == plan.wire_bytes_per_device(net.parameters, net.ready_order)
@@ -346,7 +346,7 @@ def test_bars_of_a_pipeline_fit_into_its_time(codec, network, chunks):
 
 
 def test_the_range_covers_what_the_gradients_decide():
-    plan, net, place = strategy(4, compression="inceptionn", exchange="ring"), workload("alexnet"), make_cluster(1, 4)
+    plan, net, place = strategy(4, compression="inceptionn", exchange="ring"), Workload.named("alexnet"), make_cluster(1, 4)
     p = predict(net, place, plan)
     assert any("depends on the gradients" in a and "Table III" in a for a in p.assumptions)
     assert "payload" in " ".join(p.explain().split("Range:")[1].split())
@@ -376,7 +376,7 @@ def test_a_dense_pull_is_slower_and_said():
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_every_pair_is_predicted_and_explained(compression):
-    net = workload("resnet-50")
+    net = Workload.named("resnet-50")
     for exchange in COMPRESSIONS[compression].exchanges:
         for device in ("V100", "Xeon"):
             p = predict(net, named_cluster(device, 4, 2, "10Gb/s"), strategy(8, compression=compression, exchange=exchange))
@@ -516,7 +516,7 @@ def test_precision_the_device_lacks_is_an_error():
 
 
 def test_json_has_what_a_script_needs_and_comes_back():
-    p = predict(workload("alexnet"), named_cluster("V100", 4, 2, "10Gb/s"), strategy(8, micro=64, compression="terngrad"))
+    p = predict(Workload.named("alexnet"), named_cluster("V100", 4, 2, "10Gb/s"), strategy(8, micro=64, compression="terngrad"))
     data = json.loads(json.dumps(p.to_json()))
     wanted = (
         "step_time_s samples_per_s compute_s comm_s exposed_comm_s wire_bytes_per_device memory_bytes bottleneck low_s high_s"
@@ -529,7 +529,7 @@ def test_json_has_what_a_script_needs_and_comes_back():
 
 @pytest.mark.parametrize("net", ["lenet5", "resnet-50", "bert-base"])
 def test_explain_fits_80_columns_and_adds_up(net):
-    text = predict(workload(net), named_cluster("A100", 8, 2, "8x InfiniBand HDR"), strategy(16, micro=32)).explain()
+    text = predict(Workload.named(net), named_cluster("A100", 8, 2, "8x InfiniBand HDR"), strategy(16, micro=32)).explain()
     assert max(map(len, text.splitlines())) <= 80
     shares = [float(line.rsplit(None, 1)[1].rstrip("%")) for line in text.splitlines() if line.endswith("%") and "  " in line]
     assert sum(shares) == pytest.approx(100, abs=0.5)
@@ -545,7 +545,7 @@ def test_512_workers_are_quick():
         start = time.process_time()
         for exchange in COMPRESSIONS["terngrad"].exchanges:
             plan = strategy(4 * nodes, compression="terngrad", exchange=exchange)
-            predict(workload("resnet-50"), named_cluster("P100", 4, nodes, "1Gb/s"), plan)
+            predict(Workload.named("resnet-50"), named_cluster("P100", 4, nodes, "1Gb/s"), plan)
         return time.process_time() - start
 
     seconds(4)  # what is remembered of the network
@@ -555,7 +555,7 @@ def test_512_workers_are_quick():
 
 def test_layers_are_worked_out_anew_where_an_end_of_the_range_has_other_kernels():
     """What is scaled from the typical seconds is what would be worked out."""
-    net, place = workload("resnet-50"), named_cluster("V100", 4, 2, "10Gb/s")
+    net, place = Workload.named("resnet-50"), named_cluster("V100", 4, 2, "10Gb/s")
     plan = strategy(8, precision="fp16")
     for changed in fields(TYPICAL):
         if changed.name in ("level", "protocols", "concurrent_messages", "sigmas", "seen"):
@@ -569,7 +569,7 @@ def test_layers_are_worked_out_anew_where_an_end_of_the_range_has_other_kernels(
 
 @pytest.mark.parametrize("sharding", ["ddp", "zero3"])
 def test_fp8_takes_the_memory_of_bf16_and_copies_of_the_weights(sharding: str) -> None:
-    work, machines = workload("gpt3-1.3b"), named_cluster("H100", 8, 1)
+    work, machines = Workload.named("gpt3-1.3b"), named_cluster("H100", 8, 1)
     half, eighth = (
         predict(work, machines, Strategy.of(world_size=8, global_batch_size=8, precision=p, sharding=sharding))
         for p in ("bf16", "fp8")
@@ -584,7 +584,7 @@ def test_fp8_takes_the_memory_of_bf16_and_copies_of_the_weights(sharding: str) -
 
 
 def test_an_assumption_names_only_numbers_that_are_used():
-    p = predict(workload("lenet5"), named_cluster("Xeon", 4, 2, "1Gb/s"), strategy(8, compression="int8"))
+    p = predict(Workload.named("lenet5"), named_cluster("Xeon", 4, 2, "1Gb/s"), strategy(8, compression="int8"))
     cores = [text for text in p.assumptions if "cores a rank" in text]
     assert len(cores) == 1 and "4 cores a rank" in cores[0]
     assert "range" not in cores[0] and "16" not in cores[0]

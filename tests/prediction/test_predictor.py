@@ -17,7 +17,7 @@ from paceline.hardware import cluster
 from paceline.prediction import ORDINARY, Assumption, Calibration, Line, Observation, Prediction, Predictor, fit, predict
 from paceline.prediction.costs import RESOURCES
 from paceline.strategy import Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 from prediction_toys import IDEAL, make_cluster, make_workload
 
 NET, PLACE = make_workload(), make_cluster(2, 2)
@@ -163,7 +163,7 @@ def test_without_keeps_what_else_the_predictor_knows() -> None:
 
 def test_an_observation_is_of_the_predictor_that_it_corrects() -> None:
     tuned = Predictor(software="tuned")
-    net, place = workload("resnet-50"), cluster("V100", 8, 1)
+    net, place = Workload.named("resnet-50"), cluster("V100", 8, 1)
     plan = Strategy.of(world_size=8, global_batch_size=512, precision="fp16")
     seen = [Observation(workload=net, cluster=place, strategy=plan, step_s=2 * tuned.step(net, place, plan).step_time_s)] * 5
     learnt = replace(tuned, correction=fit(seen, replace(tuned, loader=1.0).without("compute")))
@@ -171,7 +171,7 @@ def test_an_observation_is_of_the_predictor_that_it_corrects() -> None:
 
 
 def test_an_assumption_is_its_text_with_a_kind_and_a_source() -> None:
-    p = predict(workload("resnet-50"), cluster("V100", 8, 2, "10Gb/s"), Strategy.of(world_size=16, global_batch_size=64))
+    p = predict(Workload.named("resnet-50"), cluster("V100", 8, 2, "10Gb/s"), Strategy.of(world_size=16, global_batch_size=64))
     kinds = {a.kind for a in p.assumptions}
     assert {"uncalibrated", "device", "constants", "links", "overlap", "optimizer", "held-out error"} <= kinds
     assert all(a.source for a in p.assumptions if a.kind in ("links", "held-out error"))

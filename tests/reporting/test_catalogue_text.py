@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline import hardware
-from paceline.reporting.catalogue import WIDTH, device_text, hardware_text, link_text, workload_text, workloads_text
+from paceline.reporting.catalogue_text import WIDTH, device_text, hardware_text, link_text, workload_text, workloads_text
 from paceline.reporting.values import strategy_text
 from paceline.strategy import Strategy
-from paceline.workload import Coverage, Layer, Operation, Parameter, Workload, names, workload
+from paceline.workload import Coverage, Layer, Operation, Parameter, Workload, names
 
 DEVICES, LINKS = hardware.devices(), hardware.links()
 
@@ -42,7 +42,7 @@ def test_a_link_fits_and_names_every_source(link: hardware.Link) -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_a_workload_fits(name: str) -> None:
-    table = workload(name)
+    table = Workload.named(name)
     text = workload_text(table)
     assert narrow(text)
     assert f"{table.num_parameters:,} parameters" in text and table.sample in text
@@ -67,7 +67,7 @@ def test_the_list_of_hardware_is_aligned_and_whole() -> None:
 
 
 def test_the_list_of_workloads_is_aligned_and_whole() -> None:
-    tables = [workload(name) for name in names()]
+    tables = [Workload.named(name) for name in names()]
     text = workloads_text(tables)
     assert narrow(text) and "…" not in text
     head, *rows = text.splitlines()[: len(tables) + 1]

@@ -26,13 +26,13 @@ def test_a_noise_scale_says_what_the_batch_cost() -> None:
         "lars, rate 4 after 20 of 300 steps, decay of power 2 to 0 (linear scaling from 1 at batch 64)",
         "100 to 900 samples in 2 of 3 epochs",
         "about 256 (a rough estimate: McCandlish et al. 2018",
-        "At a batch of 256 the run took 2.00 times the steps",
-        "spared 50.0 % of its work",
+        "At a batch of 256 the run took 2.00 times the least steps",
+        "saved 50.0 % of the work",
         "2 steps changed nothing",
     ):
         assert part in text
     page = render_report(RunDirContents(records={"dense": run}))
-    assert "from 100 to 900 at a batch of 256" in page and "spared 50.0 % of its work" in page
+    assert "from 100 to 900 at a batch of 256" in page and "saved 50.0 % of the work" in page
 
 
 def test_what_is_not_known_is_said_or_left_out() -> None:

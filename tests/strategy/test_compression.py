@@ -13,7 +13,7 @@ from paceline.codecs.registry import BY_NAME
 from paceline.strategy import BF16, COMPRESSIONS, EXCHANGES, FP32, HEADER_BYTES, TERNARY, DenseRule
 from paceline.strategy.codec_rates import CPU_RATES
 from paceline.strategy.formats import INCEPTIONN_BITS, TABLE_III
-from paceline.workload import Parameter, workload
+from paceline.workload import Parameter, Workload
 
 # TernGrad slides: bits of the sum of N ternaries, log2(2N+1), here rounded up to whole bits.
 PULL_BITS = {2: 2.32, 4: 3.17, 8: 4.09, 16: 5.04, 32: 6.02, 64: 7.01, 128: 8.01, 256: 9.003, 512: 10.001}
@@ -68,7 +68,7 @@ def test_dense_rule_names_its_reasons():
 
 @pytest.mark.parametrize(("net", "last"), [("alexnet", "fc8"), ("vgg-a", "classifier.6"), ("resnet-50", "fc")])
 def test_the_last_layer_of_a_network_stays_dense(net, last):
-    parameters = workload(net).parameters
+    parameters = Workload.named(net).parameters
     dense = COMPRESSIONS["terngrad"].dense(parameters)
     final = parameters[-1].name.rpartition(".")[0]
     assert [name for name, why in dense.items() if why == "last layer"] == [
@@ -77,7 +77,7 @@ def test_the_last_layer_of_a_network_stays_dense(net, last):
 
 
 def test_only_a_coarse_codec_that_forgets_its_error_spares_the_last_layer():
-    spared = {name for name, c in COMPRESSIONS.items() if "fc8.weight" in c.dense(workload("alexnet").parameters)}
+    spared = {name for name, c in COMPRESSIONS.items() if "fc8.weight" in c.dense(Workload.named("alexnet").parameters)}
     assert spared == {"terngrad", "int4", "inceptionn"}
 
 

@@ -9,7 +9,8 @@ import pytest
 from paceline.errors import UserError
 from paceline.strategy import COMPRESSIONS, Strategy, parse_options
 from paceline.strategy.sharding import block, units
-from paceline.workload import workload
+from paceline.workload import Workload
+from wrong_types import wrong_types
 
 
 @pytest.mark.parametrize(
@@ -83,13 +84,13 @@ def test_options_as_text():
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_one_worker_sends_nothing(compression):
-    net = workload("lenet5")
+    net = Workload.named("lenet5")
     plan = Strategy.of(world_size=1, global_batch_size=64, compression=compression)
     assert plan.wire_bytes_per_device(net.parameters, net.ready_order) == 0
 
 
 def test_wire_bytes_of_a_ring_are_those_of_the_formula():
-    net = workload("lenet5")
+    net = Workload.named("lenet5")
     plan = Strategy.of(world_size=4, global_batch_size=64)
     exact = 2 * 3 / 4 * 4 * net.num_parameters
     sent = plan.wire_bytes_per_device(net.parameters, net.ready_order)
@@ -97,7 +98,7 @@ def test_wire_bytes_of_a_ring_are_those_of_the_formula():
 
 
 def test_terngrad_sends_less_and_the_parameter_server_most():
-    net = workload("alexnet")
+    net = Workload.named("alexnet")
 
     def sent(**choice: str) -> int:
         return Strategy.of(world_size=8, global_batch_size=64, **choice).wire_bytes_per_device(net.parameters, net.ready_order)
@@ -115,7 +116,7 @@ def test_micro_steps_divide_the_batch():
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_wire_bytes_of_shares_are_those_of_the_zero_paper(precision):
     """Rajbhandari et al. 2020, section 7: in units of (N-1)/N of the weights, two for gradients and one for every gather."""
-    net, n = workload("resnet-50"), 8
+    net, n = Workload.named("resnet-50"), 8
 
     def sent(sharding: str, times: int = 1) -> float:
         plan = Strategy.of(world_size=n, global_batch_size=64, precision=precision, sharding=sharding, grad_accum_steps=times)
@@ -129,7 +130,7 @@ def test_wire_bytes_of_shares_are_those_of_the_zero_paper(precision):
 
 @pytest.mark.parametrize("name", ["resnet-50", "bert-base"])
 def test_fsdp_gathers_whole_blocks(name):
-    net = workload(name)
+    net = Workload.named(name)
     for least in (1, 1 << 20, 1 << 40):
         made = units(net.parameters, least)
         assert [t for unit in made for t in unit] == list(net.parameters)
@@ -140,3 +141,37 @@ def test_fsdp_gathers_whole_blocks(name):
     groups = plan.groups(net.parameters, net.ready_order)
     assert [t for group in reversed(groups) for t in group.tensors] == list(net.parameters)
     assert [p.name for p in groups[0].gathers] == ["gather_forward", "gather_backward"]
+
+
+WRONG: list[tuple[str, tuple[type, ...], str]] = [
+    ("global_batch_size", (int,), "samples in a global batch; give a whole number from 1 "),
+    ("parallelism", (), "parallelism=.*; give a paceline.Parallelism"),
+    ("precision", (str,), "the precision is a name, .* was given; legal: fp32, tf32, bf16, fp16"),
+    ("gradient_exchange", (str,), "gradient_exchange=.*; give a paceline.GradientExchange"),
+    ("optimizer", (str,), "the optimizer is a name, .* was given; legal: sgd, "),
+    ("first_bucket_bytes", (int,), "bytes in the first bucket; give a whole number from 1 "),
+    ("bucket_bytes", (int,), "bytes in a bucket; give a whole number from 1 "),
+]
+
+
+def test_a_value_of_the_wrong_type_is_the_users_mistake():
+    for name, legal, words in WRONG:
+        for value in (10**5000, *wrong_types(*legal)):
+            with pytest.raises(UserError, match=words):
+                Strategy(**{"global_batch_size": 64, name: value})
+            if name not in ("parallelism", "gradient_exchange"):
+                with pytest.raises(UserError, match=words):
+                    Strategy.of(**{"world_size": 4, "global_batch_size": 64, name: value})
+
+
+def test_every_choice_can_be_read_by_its_name():
+    plan = Strategy.of(world_size=4, global_batch_size=64, compression="topk", options={"density": 0.5}, sharding="ddp")
+    as_json = plan.to_json()
+    plain = {name: plan.choice(name) for name in as_json}
+    assert {**plain, "options": {"density": 0.5}, "dense_rule": as_json["dense_rule"]} == as_json
+    with pytest.raises(UserError, match="unknown choice of a strategy 'bach'"):
+        plan.choice("bach")
+    with pytest.raises(UserError, match=r"unknown choice of a strategy 'compresion'.*did you mean compression"):
+        plan.changed(compresion="int8")
+    with pytest.raises(UserError, match="has no global batch; give global_batch_size"):
+        Strategy.of(world_size=4)

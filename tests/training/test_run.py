@@ -25,21 +25,25 @@ from paceline.strategy.recipe import Recipe
 from paceline.training import calibrate as profile
 from paceline.training import checkpoint, worker
 from paceline.training import train as local
-from paceline.training.training_run import Job
+from paceline.training.training_run import TrainingRun
 
 MODEL, DATA = "user_module:network", "user_module:samples"
 
 
-def job(out: Path | str, compression: str = "dense", optimizer: str = "momentum", workers: int = 3, **changes: Any) -> Job:
+def job(
+    out: Path | str, compression: str = "dense", optimizer: str = "momentum", workers: int = 3, **changes: Any
+) -> TrainingRun:
     strategy = Strategy.of(world_size=workers, global_batch_size=24, compression=compression, optimizer=optimizer)
-    return Job(**{"model": MODEL, "data": DATA, "strategy": strategy, "epochs": 3, "out": str(out), "seed": 6, **changes})
+    return TrainingRun(
+        **{"model": MODEL, "data": DATA, "strategy": strategy, "epochs": 3, "out": str(out), "seed": 6, **changes}
+    )
 
 
 def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[str]]) -> None:
     """Three epochs, and a run that goes on from the checkpoint after the first, as after an interruption."""
     save = checkpoint.save
 
-    def also_first(directory: Path, job: Job, epoch: int, state: dict[str, Any]) -> None:
+    def also_first(directory: Path, job: TrainingRun, epoch: int, state: dict[str, Any]) -> None:
         save(directory, job, epoch, state)
         if epoch == 1:
             (directory.parent / "first").mkdir(exist_ok=True)
@@ -58,7 +62,7 @@ def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[st
         whole = job(base / "whole", compression, optimizer, workers, **changes)
         rest = replace(whole, out=str(base / "rest"), resume=str(base / "first"))
         for one in (whole, rest):
-            worker._run(worker.prepare(one, first=rank == 0), torch.device("cpu"))
+            worker.train(worker.prepare(one, first=rank == 0), torch.device("cpu"))
             dist.barrier()
 
 
@@ -243,14 +247,14 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_out_that_is_a_file_is_said_before_training(tmp_path, no_workers):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="is a file, not a directory"):
-        local.train_job(job(tmp_path / "file"))
+        local.train_run(job(tmp_path / "file"))
     with pytest.raises(UserError, match="cannot write to"):
-        local.train_job(job(tmp_path / "file" / "below"))
+        local.train_run(job(tmp_path / "file" / "below"))
 
 
 def test_an_unwritable_out_is_said_before_training(no_workers):
     with pytest.raises(UserError, match="cannot write to /proc/paceline"):
-        local.train_job(job("/proc/paceline"))  # not even root may
+        local.train_run(job("/proc/paceline"))  # not even root may
 
 
 @pytest.mark.parametrize(
@@ -267,7 +271,7 @@ def test_an_unwritable_out_is_said_before_training(no_workers):
 )
 def test_what_cannot_work_is_said_before_training(tmp_path, no_workers, change, said):
     with pytest.raises(UserError) as error:
-        local.train_job(job(tmp_path / "out", **change))
+        local.train_run(job(tmp_path / "out", **change))
     assert said in str(error.value)
 
 
@@ -289,10 +293,10 @@ def children(pid: int) -> dict[int, str]:
 START = """
 import sys, time
 from paceline.training import train as local
-from paceline.training.training_run import Job
+from paceline.training.training_run import TrainingRun
 from paceline.training.launcher import WorkerFailed
 try:
-    local.train_job(Job.from_json(sys.argv[1]))
+    local.train_run(TrainingRun.from_json(sys.argv[1]))
 except WorkerFailed as error:
     print(f"failed: {error}", flush=True)
     sys.exit(error.code)
@@ -349,7 +353,7 @@ def test_without_torchrun_it_says_so():
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 def test_a_job_comes_back_from_its_json(optimizer):
     one = job("somewhere", "terngrad", optimizer, lr=0.25, label="x", resume="y")
-    assert Job.from_json(one.to_json()) == one
+    assert TrainingRun.from_json(one.to_json()) == one
     assert "\n" not in one.to_json()
 
 

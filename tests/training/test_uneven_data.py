@@ -21,7 +21,7 @@ def uneven(rank: int, workers: int) -> dict[str, Any]:
         model = DDP(nn.Sequential(nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 4)))
         hook = attach(model, compression, check_every=2)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        said = "no error"
+        told = "no error"
         try:
             with model.join():
                 for step in range(10 if rank == workers - 1 else 5):
@@ -29,7 +29,7 @@ def uneven(rank: int, workers: int) -> dict[str, Any]:
             for step in range(3):
                 _step(model, optimizer, 10 * step + rank)
         except RuntimeError as error:
-            said = str(error)
+            told = str(error)
         else:
             with torch.no_grad():
                 model.module[0].weight += rank
@@ -38,7 +38,7 @@ def uneven(rank: int, workers: int) -> dict[str, Any]:
                     _step(model, optimizer, step)
             except RuntimeError as error:
                 seen[f"drift {compression}"] = str(error)
-        seen[compression] = said, hook.step, [p.detach().numpy().copy() for p in model.parameters()]
+        seen[compression] = told, hook.step, [p.detach().numpy().copy() for p in model.parameters()]
     return seen
 
 
@@ -51,8 +51,8 @@ def _step(model: DDP, optimizer: torch.optim.Optimizer, seed: int) -> None:
 @pytest.mark.parametrize("compression", ["dense", "int8", "powersgd"])
 def test_a_rank_without_data_has_not_diverged(compression: str) -> None:
     for seen in launch_once(uneven, 3):
-        said, steps, _ = seen[compression]
-        assert said == "no error"
+        told, steps, _ = seen[compression]
+        assert told == "no error"
         assert steps >= 13
 
 

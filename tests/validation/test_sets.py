@@ -7,8 +7,7 @@ import pytest
 from measured_rows import USUAL, case, outcome, skip
 from paceline.errors import UserError
 from paceline.validation.case import Case, Skip
-from paceline.validation.sets import NAMES, adapter
-from paceline.validation.sets import hardware_aliases as spelling
+from paceline.validation.sets import NAMES, adapter, hardware_aliases
 
 
 def test_mlperf() -> None:
@@ -178,12 +177,12 @@ def test_text_in_a_number_names_row_and_column(name: str) -> None:
     ],
 )
 def test_devices_as_files_spell_them(text: str, name: str) -> None:
-    found = spelling.device(text)
+    found = hardware_aliases.device(text)
     assert found is not None and found.name == name
 
 
 def test_a_strange_device_is_none() -> None:
-    assert [spelling.device(text) for text in ("CPU-only", "Abacus-9", "", "SXM", "80GB")] == [None] * 5
+    assert [hardware_aliases.device(text) for text in ("CPU-only", "Abacus-9", "", "SXM", "80GB")] == [None] * 5
 
 
 @pytest.mark.parametrize(
@@ -197,12 +196,12 @@ def test_a_strange_device_is_none() -> None:
     ],
 )
 def test_networks_as_files_describe_them(text: str, bytes_per_s: float) -> None:
-    found = spelling.network(text)
+    found = hardware_aliases.network(text)
     assert found is not None and found.bandwidth.value == pytest.approx(bytes_per_s)
 
 
 def test_no_network_in_the_text() -> None:
-    assert [spelling.network(text) for text in ("", "N/A", "to be said", "Mellanox ConnectX-6")] == [None] * 4
+    assert [hardware_aliases.network(text) for text in ("", "N/A", "to be said", "Mellanox ConnectX-6")] == [None] * 4
 
 
 def test_reasons_are_few_whatever_the_row() -> None:

@@ -16,10 +16,9 @@ from paceline.errors import UserError
 from paceline.validation import Info, validate
 from paceline.validation.case import Case, HoldOut, Keys, Skip
 from paceline.validation.informed_predictor import Model
-from paceline.validation.sets import adapter
-from paceline.validation.sets import case_builders as making
+from paceline.validation.sets import adapter, case_builders
 from paceline.validation.validate import _visible
-from paceline.workload import workload
+from paceline.workload import Workload
 
 KEYS = ["points", "coverage", "mape", "median", "p90", "worst", "interval_share", "baselines", "groups", "skipped"]
 MORE = ["baseline_points", "mape_on_baseline_rows"]
@@ -215,16 +214,16 @@ HELD = {
 def test_no_constant_has_seen_a_row_of_what_is_held_out(given: tuple[str, HoldOut, int], name: str) -> None:
     info, hold_out, devices = given
     keys = Keys("resnet", "A100 SXM 40GB", devices, max(1, devices // 8))
-    setting = making.setting(hardware.cluster("A100 SXM 40GB", 1, 1), 32, "fp16", "momentum")
-    one = Case(keys=keys, workload=workload("resnet-50"), settings=(setting,), software="tuned", step_s=0.1)
+    setting = case_builders.setting(hardware.cluster("A100 SXM 40GB", 1, 1), 32, "fp16", "momentum")
+    one = Case(keys=keys, workload=Workload.named("resnet-50"), settings=(setting,), software="tuned", step_s=0.1)
     assert Model(lambda case: [], Info.parse(info), hold_out).held_out(one) == name
 
 
 def test_of_another_release_a_row_teaches_nothing_where_the_same_has_any() -> None:
     def case(release: str, model: str = "resnet") -> Case:
         keys = Keys(model, "V100", 8, 1, "someone", release)
-        setting = making.setting(hardware.cluster("V100", 8, 1), 32, "fp16", "momentum")
-        return Case(keys=keys, workload=workload("resnet-50"), settings=(setting,), software="tuned", step_s=0.1)
+        setting = case_builders.setting(hardware.cluster("V100", 8, 1), 32, "fp16", "momentum")
+        return Case(keys=keys, workload=Workload.named("resnet-50"), settings=(setting,), software="tuned", step_s=0.1)
 
     old, new, other = case("v1"), case("v2"), case("v2", "ssd")
     shown = _visible([old, new, other], Info.parse("one_node"))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.errors import UserError
-from paceline.workload import trace
+from paceline.workload import Workload
 
 
 class Spectral(nn.Module):
@@ -21,14 +21,14 @@ class Spectral(nn.Module):
 
 
 def test_operations_without_a_formula_are_reported() -> None:
-    coverage = trace(Spectral, torch.empty(1, 4, 8)).coverage
+    coverage = Workload.trace(Spectral, torch.empty(1, 4, 8)).coverage
     assert coverage.unknown["aten._fft_r2c"] == 1 and coverage.unknown["aten.linalg_inv_ex"] == 1
     assert coverage.known == coverage.ops - sum(coverage.unknown.values())
     assert 0 < coverage.share < 1
 
 
 def test_a_product_that_torch_itself_counts_as_nothing_is_reported() -> None:
-    coverage = trace(nn.Bilinear(4, 4, 5), (torch.empty(1, 4), torch.empty(1, 4))).coverage
+    coverage = Workload.trace(nn.Bilinear(4, 4, 5), (torch.empty(1, 4), torch.empty(1, 4))).coverage
     assert coverage.unknown == {"aten._trilinear": 2}
 
 
@@ -44,7 +44,7 @@ class LowRank(nn.Module):
 
 
 def test_flops_that_do_not_grow_with_the_batch_are_reported() -> None:
-    table = trace(LowRank, torch.empty(1, 8))
+    table = Workload.trace(LowRank, torch.empty(1, 8))
     ((label, calls),) = table.coverage.unknown.items()
     assert label == "aten.mm (not in proportion to the batch)" and calls >= 2
     assert [entry.name for entry in table.layers] == ["(model)", "loss"]
@@ -61,7 +61,7 @@ class Contrastive(nn.Module):
 
 
 def test_flops_quadratic_in_the_batch_are_reported() -> None:
-    unknown = trace(Contrastive, torch.empty(1, 8)).coverage.unknown
+    unknown = Workload.trace(Contrastive, torch.empty(1, 8)).coverage.unknown
     assert unknown == {"aten.mm (not in proportion to the batch)": 3}
 
 
@@ -84,7 +84,7 @@ class Selects(Decides):
 @pytest.mark.parametrize("network", [Decides, Selects])
 def test_control_flow_on_values_is_an_error_that_says_so(network: type[nn.Module]) -> None:
     with pytest.raises(UserError, match=r"decides by the values of a tensor.*avoid \.item\(\)"):
-        trace(network, torch.empty(1, 4))
+        Workload.trace(network, torch.empty(1, 4))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_control_flow_on_values_is_an_error_that_says_so(network: type[nn.Module
 )
 def test_what_cannot_be_traced_is_a_user_error(network: object, inputs: object, loss: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        trace(network, inputs, loss=loss)  # type: ignore[arg-type]
+        Workload.trace(network, inputs, loss=loss)  # type: ignore[arg-type]
 
 
 def test_a_lazy_layer_that_has_seen_an_input_is_a_layer() -> None:
@@ -113,4 +113,4 @@ def test_a_lazy_layer_that_has_seen_an_input_is_a_layer() -> None:
         layer(torch.zeros(1, 5))
         return layer
 
-    assert trace(build, torch.zeros(2, 5)).num_parameters == 24
+    assert Workload.trace(build, torch.zeros(2, 5)).num_parameters == 24

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from paceline.models import REGISTRY, build, model
 from paceline.models.detection import MaskRcnn, RetinaNet
 from paceline.models.tables import ZOO, fresh, main, render
-from paceline.workload import Workload, names, workload
+from paceline.workload import Workload, names
 from paceline.workload.catalogue import traced
 from paceline.workload.fused import fused_kernels
 
@@ -121,7 +121,7 @@ DEEPER = ("resnet-34", "resnet-101", "resnet-152", "resnext-101", "bert-large")
 
 @pytest.mark.parametrize("name", [name for name in REGISTRY if name not in DEEPER])
 def test_table_is_that_of_the_module(name: str) -> None:
-    assert workload(name) == fresh(name), "run python -m paceline.models.tables"
+    assert Workload.named(name) == fresh(name), "run python -m paceline.models.tables"
 
 
 def test_every_name_has_a_model_and_a_table() -> None:
@@ -133,14 +133,14 @@ def test_parameters_are_those_of_the_module_in_its_order(name: str) -> None:
     with torch.device("meta"):
         module = build(name)
     expected = [(n, tuple(p.shape)) for n, p in module.named_parameters() if p.requires_grad]
-    table = workload(name)
+    table = Workload.named(name)
     assert [(p.name, p.shape) for p in table.parameters] == expected
     assert sorted(p.ready for p in table.parameters) == list(range(len(expected)))
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_totals_are_the_published_ones(name: str) -> None:
-    table, published = workload(name), PUBLISHED[name]
+    table, published = Workload.named(name), PUBLISHED[name]
     assert table.num_parameters == published.parameters, published.citation
     assert table.flops_forward == pytest.approx(published.flops, rel=published.tolerance), published.citation
 
@@ -161,9 +161,9 @@ def test_detectors_are_those_of_torchvision_but_for_their_classes() -> None:
     assert elements("retinanet") == narrow + 9 * (264 - 91) * (9 * 256 + 1)
     assert elements("mask-rcnn") == 44_401_393 - 10 * (5 * 1025 + 257)
     # The frozen stem and first stage, of either width.
-    assert elements("mask-rcnn") - workload("mask-rcnn").num_parameters == 3 * 64 * 49 + 212_992
+    assert elements("mask-rcnn") - Workload.named("mask-rcnn").num_parameters == 3 * 64 * 49 + 212_992
     # MMDetection: 258 GMAC at 1280x800, where 1,000 proposals are boxes and 100 masks.
-    assert workload("mask-rcnn").flops_forward == pytest.approx(2 * 258e9, rel=0.1)
+    assert Workload.named("mask-rcnn").flops_forward == pytest.approx(2 * 258e9, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_ssd_has_8732_boxes_on_three_stages_of_a_residual_body(name: str, depth:
         size**2 * boxes * width
         for size, boxes, width in zip((38, 19, 10, 5, 3, 1), (4, 6, 6, 6, 4, 4), (first, 512, 512, 256, 256, 256), strict=True)
     )
-    heads = [x for x in workload(name).layers if x.name.startswith(("offsets", "classes"))]
+    heads = [x for x in Workload.named(name).layers if x.name.startswith(("offsets", "classes"))]
     assert sum(x.flops_forward for x in heads) == 2 * 9 * 85 * maps
 
 
@@ -191,27 +191,27 @@ def test_recurrent_networks_have_the_published_widths() -> None:
     wider = 4 * 1024 * (2048 + 1024 + 2)
     attention = 2 * 1024**2 + 2 * 1024 + 1
     decoder = gates // 2 + 3 * wider + attention
-    assert workload("gnmt").num_parameters == 2 * 32317 * 1024 + 32317 + 2 * gates + wider + decoder
+    assert Workload.named("gnmt").num_parameters == 2 * 32317 * 1024 + 32317 + 2 * gates + wider + decoder
     units = [6 * 800 * (inputs + 800 + 2) for inputs in (32 * 41, *[800] * 4)]  # three gates, two ways
     conv = 32 * 41 * 11 + 32 * 32 * 21 * 11 + 2 * 32 * 3
-    assert workload("deepspeech2").num_parameters == conv + sum(units) + 4 * 1600 + 1600 + 800 * 29
+    assert Workload.named("deepspeech2").num_parameters == conv + sum(units) + 4 * 1600 + 1600 + 800 * 29
 
 
 def test_stable_diffusion_has_the_released_size() -> None:
     """865.91 M: stabilityai/stable-diffusion-2-base, unet."""
-    assert workload("stable-diffusion").num_parameters == 865_910_724
-    attention = [o for layer in workload("stable-diffusion").layers for o in layer.operations if o.kind == "attention"]
+    assert Workload.named("stable-diffusion").num_parameters == 865_910_724
+    attention = [o for layer in Workload.named("stable-diffusion").layers for o in layer.operations if o.kind == "attention"]
     assert {(o.m, o.n) for o in attention} == {(s, t) for s in (4096, 1024, 256) for t in (s, 77)} | {(64, 64), (64, 77)}
 
 
 def test_unet3d_is_that_of_nnu_net() -> None:
     """31.2 M parameters: NVIDIA DeepLearningExamples, PyTorch/Segmentation/nnUNet, 3D."""
-    assert workload("unet3d").num_parameters == pytest.approx(31.2e6, rel=0.001)
+    assert Workload.named("unet3d").num_parameters == pytest.approx(31.2e6, rel=0.001)
 
 
 @pytest.mark.parametrize("name", SUMS)
 def test_operations_add_up_to_the_sums_counted_before_there_were_any(name: str) -> None:
-    layers = workload(name).layers
+    layers = Workload.named(name).layers
     totals = [sum(getattr(layer, f"{f}_{p}") for layer in layers) for f in FIELDS for p in ("forward", "backward")]
     kept = sum(layer.activation_bytes for layer in layers)
     both = sum(o.kind == "conv" and o.backward and o.grows == "m" for layer in layers for o in layer.operations)
@@ -220,7 +220,7 @@ def test_operations_add_up_to_the_sums_counted_before_there_were_any(name: str) 
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_shapes_account_for_the_flops(name: str) -> None:
-    for operation in (o for layer in workload(name).layers for o in layer.operations):
+    for operation in (o for layer in Workload.named(name).layers for o in layer.operations):
         product = 2 * operation.m * operation.n * operation.k * operation.batch * operation.calls
         if operation.kind == "attention":
             assert operation.flops == product * (5 if operation.backward else 2)
@@ -230,19 +230,19 @@ def test_shapes_account_for_the_flops(name: str) -> None:
 
 
 def test_hdc_is_five_hidden_layers_of_500() -> None:
-    table = workload("hdc")
+    table = Workload.named("hdc")
     assert table.num_parameters == 784 * 500 + 500 + 4 * (500 * 500 + 500) + 500 * 10 + 10
     assert table.flops_forward == 2 * (784 * 500 + 4 * 500 * 500 + 500 * 10)
 
 
 @pytest.mark.parametrize(("stage", "millions"), GOOGLENET_STAGES.items())
 def test_googlenet_stage_by_stage(stage: str, millions: int) -> None:
-    layers = [layer for layer in workload("googlenet").layers if layer.name.startswith(f"inception{stage}.")]
+    layers = [layer for layer in Workload.named("googlenet").layers if layer.name.startswith(f"inception{stage}.")]
     assert sum(layer.flops_forward for layer in layers) / 2e6 == pytest.approx(millions, rel=0.06)
 
 
 def test_resnet_50_layer_count_and_sizes() -> None:
-    layers = workload("resnet-50").layers
+    layers = Workload.named("resnet-50").layers
     assert sum(layer.kind in ("Conv2d", "Linear") for layer in layers) == 50 + 4  # and four projections
     assert [layer.name for layer in layers][:4] == ["conv1", "bn1", "relu", "pool1"]
     assert layers[-1].name == "loss"
@@ -261,25 +261,25 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
         counter = FlopCounterMode(display=False)
         with counter:
             output = module(entry.input.example(2, "meta"))
-        assert 2 * workload(name).flops_forward == counter.get_total_flops()
+        assert 2 * Workload.named(name).flops_forward == counter.get_total_flops()
         if name in ("alexnet", "retinanet", "resnext-101"):
             return  # torch counts the weight gradient of a grouped convolution as if it had one group
         counter = FlopCounterMode(display=False)
         with counter:
             sum((part.mean() for part in (output if isinstance(output, tuple) else (output,))), torch.zeros(())).backward()
-    table = workload(name)
+    table = Workload.named(name)
     assert 2 * (table.flops_per_sample - table.flops_forward) == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_operation_is_known(name: str) -> None:
-    coverage = workload(name).coverage
+    coverage = Workload.named(name).coverage
     assert coverage.share == 1.0 and not coverage.unknown and coverage.ops > 20
 
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_quantities_are_not_negative(name: str) -> None:
-    for layer in workload(name).layers:
+    for layer in Workload.named(name).layers:
         assert layer.activation_bytes >= 0
         for operation in layer.operations:
             numbers = [v for v in (getattr(operation, f) for f in type(operation).__slots__) if not isinstance(v, str)]
@@ -288,18 +288,18 @@ def test_quantities_are_not_negative(name: str) -> None:
 
 def test_json_round_trip_and_size() -> None:
     for name in traced():
-        table = workload(name)
+        table = Workload.named(name)
         assert Workload.from_json(table.to_json()) == table
         assert (ZOO / f"{name}.json").stat().st_size < 300_000
 
 
 def test_writing_tables_again_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check", "lenet5", "hdc"]) == 0
-    assert render(workload("lenet5")) == (ZOO / "lenet5.json").read_text(encoding="utf-8")
+    assert render(Workload.named("lenet5")) == (ZOO / "lenet5.json").read_text(encoding="utf-8")
 
 
 def test_gpt2_head_is_tied_and_counted_once() -> None:
-    table = workload("gpt2")
+    table = Workload.named("gpt2")
     assert "head.weight" not in [p.name for p in table.parameters]
     head = next(layer for layer in table.layers if layer.name == "head")
     assert head.flops_forward == 2 * 1024 * 768 * 50257

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.models import build, model
-from paceline.workload import Layer, Operation, Workload, trace
+from paceline.workload import Layer, Operation, Workload
 from paceline.workload.fused import fused_kernels
 from paceline.workload.operations import Shape
 from paceline.workload.recorder import Recorder
@@ -63,20 +63,20 @@ def observed_order(module: nn.Module, data: Tensor) -> list[str]:
 @pytest.mark.parametrize("name", ["lenet5", "cifar10-terngrad", "hdc"])
 def test_ready_order_of_named_networks_is_the_real_one(name: str) -> None:
     entry = model(name)
-    table = trace(entry.function, entry.input.example(1), loss="cross_entropy")
+    table = Workload.trace(entry.function, entry.input.example(1), loss="cross_entropy")
     assert [p.name for p in table.ready_order] == observed_order(build(name), entry.input.example(2))
 
 
 def test_ready_order_of_a_transformer_is_the_real_one() -> None:
     tokens = torch.zeros((3, 5), dtype=torch.int64)
-    table = trace(Tiny, tokens, loss="cross_entropy")
+    table = Workload.trace(Tiny, tokens, loss="cross_entropy")
     assert [p.name for p in table.ready_order] == observed_order(Tiny(), tokens)
 
 
 @pytest.mark.parametrize("name", ["cifar10-terngrad", "resnet-50", "bert-base"])
 def test_work_grows_linearly_to_a_third_batch(name: str) -> None:
     entry, batch = model(name), 6
-    table = trace(entry.function, entry.input.example(1, "meta"), loss="mean")
+    table = Workload.trace(entry.function, entry.input.example(1, "meta"), loss="mean")
     with torch.device("meta"):
         module, data = build(name), entry.input.example(batch, "meta")
         recorder = Recorder(module)
@@ -97,7 +97,7 @@ def test_work_grows_linearly_to_a_third_batch(name: str) -> None:
 
 
 def test_first_convolution_has_no_input_gradient() -> None:
-    table = trace(lambda: build("lenet5"), torch.empty(1, 1, 28, 28))
+    table = Workload.trace(lambda: build("lenet5"), torch.empty(1, 1, 28, 28))
     first, second, dense = (layer(table, name) for name in ("conv1", "conv2", "fc1"))
     assert first.flops_backward == first.flops_forward == 2 * 24 * 24 * 20 * 25
     assert second.flops_backward == 2 * second.flops_forward
@@ -105,7 +105,7 @@ def test_first_convolution_has_no_input_gradient() -> None:
 
 
 def test_bytes_and_activations_of_a_linear_layer() -> None:
-    table = trace(lambda: nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 30)), torch.empty(1, 10))
+    table = Workload.trace(lambda: nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 30)), torch.empty(1, 10))
     linear = layer(table, "2")
     assert linear.fixed_bytes_forward == 4 * (10 * 30 + 30)  # weight and bias, read once a step
     assert linear.bytes_forward == 4 * (10 + 30)
@@ -115,7 +115,7 @@ def test_bytes_and_activations_of_a_linear_layer() -> None:
 
 
 def test_embedding_reads_rows_not_the_table() -> None:
-    table = trace(lambda: nn.Embedding(1000, 8), torch.zeros((1, 4), dtype=torch.int64))
+    table = Workload.trace(lambda: nn.Embedding(1000, 8), torch.zeros((1, 4), dtype=torch.int64))
     (work,) = (entry for entry in table.layers if entry.kind == "Embedding")
     assert work.flops_forward == work.flops_backward == 0
     assert work.bytes_forward == 4 * 8 + 2 * 4 * 8 * 4  # four int64 indices; rows read and written
@@ -137,7 +137,7 @@ def test_embedding_reads_rows_not_the_table() -> None:
 )
 def test_flops_are_those_that_torch_counts(module: nn.Module, shape: tuple[int, ...]) -> None:
     given = torch.empty(2, *shape)
-    table = trace(module, given)
+    table = Workload.trace(module, given)
     # Torch counts a recurrent layer by its steps, not as the one kernel that a GPU has for it.
     kernels = nullcontext() if isinstance(module, nn.RNNBase) else fused_kernels()
     with torch.device("meta"), kernels, warnings.catch_warnings():
@@ -150,7 +150,7 @@ def test_flops_are_those_that_torch_counts(module: nn.Module, shape: tuple[int, 
 
 
 def test_grouped_convolution_costs_a_group_each() -> None:
-    table = trace(nn.Sequential(nn.ReLU(), nn.Conv2d(8, 8, 3, groups=4)), torch.empty(1, 8, 6, 6))
+    table = Workload.trace(nn.Sequential(nn.ReLU(), nn.Conv2d(8, 8, 3, groups=4)), torch.empty(1, 8, 6, 6))
     # The input needs no gradient here: the rectifier has no parameters.
     assert layer(table, "1").flops_forward == layer(table, "1").flops_backward == 2 * 16 * 8 * 2 * 9
 
@@ -167,7 +167,7 @@ class Reused(nn.Module):
 
 
 def test_a_module_called_twice_is_one_layer_with_its_work_added() -> None:
-    table = trace(Reused, torch.empty(1, 4))
+    table = Workload.trace(Reused, torch.empty(1, 4))
     assert [entry.name for entry in table.layers] == ["frozen", "twice", "last", "never", "loss"]
     assert layer(table, "twice").flops_forward == 2 * layer(table, "last").flops_forward == 4 * 16
     # Frozen weights need no gradient, nor does what comes before: one product less in twice's first call.
@@ -190,7 +190,7 @@ class Checkpointed(nn.Module):
 
 
 def test_activation_checkpointing_moves_a_forward_into_the_backward_pass() -> None:
-    table = trace(Checkpointed, torch.empty(1, 4))
+    table = Workload.trace(Checkpointed, torch.empty(1, 4))
     assert layer(table, "body.0").flops_backward == 3 * layer(table, "body.0").flops_forward == 3 * 2 * 64
     assert layer(table, "body.1").activation_bytes == 0
 
@@ -209,7 +209,7 @@ def test_attention_is_traced_as_one_fused_kernel() -> None:
             result: Tensor = self.block(x, x, x, attn_mask=mask, need_weights=False)[0]
             return result
 
-    table = trace(Masked, torch.empty(1, length, width))
+    table = Workload.trace(Masked, torch.empty(1, length, width))
     products = 2 * length * length * width  # over all heads
     projections = 2 * length * width * 4 * width
     assert layer(table, "block").flops_forward == projections + 2 * products
@@ -220,7 +220,7 @@ def test_attention_is_traced_as_one_fused_kernel() -> None:
 def test_the_users_module_is_left_as_it_was() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval()
     before = module[0].weight.clone()
-    trace(module, torch.empty(1, 4))
+    Workload.trace(module, torch.empty(1, 4))
     assert torch.equal(module[0].weight, before) and not module.training and module[0].weight.grad is None
 
 
@@ -230,8 +230,8 @@ def test_ties_survive_when_a_function_builds_on_the_cpu() -> None:
         assert module.words.weight.device.type == "cpu", "not on this device"
         return module
 
-    table = trace(built, torch.zeros((1, 5), dtype=torch.int64), loss="cross_entropy")
-    assert table.num_parameters == trace(Tiny, torch.zeros((1, 5), dtype=torch.int64)).num_parameters
+    table = Workload.trace(built, torch.zeros((1, 5), dtype=torch.int64), loss="cross_entropy")
+    assert table.num_parameters == Workload.trace(Tiny, torch.zeros((1, 5), dtype=torch.int64)).num_parameters
     assert table.parameters[0].name == "words.weight"
     assert not any(p.name == "head.weight" for p in table.parameters)
 
@@ -246,8 +246,8 @@ def test_inputs_may_be_several_or_named() -> None:
             return {"sum": self.mix(left) + right, "left": left}
 
     pair = (torch.empty(1, 4), torch.empty(1, 4))
-    by_name = trace(Two, {"left": pair[0], "right": pair[1]})
-    assert by_name.layers == trace(Two, pair).layers and by_name.input_bytes == 32
+    by_name = Workload.trace(Two, {"left": pair[0], "right": pair[1]})
+    assert by_name.layers == Workload.trace(Two, pair).layers and by_name.input_bytes == 32
 
 
 def test_the_loss_attribute_is_the_loss() -> None:
@@ -263,12 +263,12 @@ def test_the_loss_attribute_is_the_loss() -> None:
         def forward(self, x: Tensor) -> Output:
             return Output(self.mix(x).square().sum())
 
-    table = trace(Own, torch.empty(1, 4))
+    table = Workload.trace(Own, torch.empty(1, 4))
     assert layer(table, "(model)").ops_forward == 2  # the square and the sum are the model's own
 
 
 def test_products_of_a_linear_layer() -> None:
-    table = trace(lambda: nn.Sequential(nn.Linear(10, 20), nn.Linear(20, 30)), torch.empty(1, 7, 10))
+    table = Workload.trace(lambda: nn.Sequential(nn.Linear(10, 20), nn.Linear(20, 30)), torch.empty(1, 7, 10))
     forward, of_input, of_weight = (1, 7, 30, 20, "m"), (1, 7, 20, 30, "m"), (1, 30, 20, 7, "k")
     assert products(table, "1") == [forward, of_input, of_weight]
     assert products(table, "0") == [(1, 7, 20, 10, "m"), (1, 20, 10, 7, "k")]
@@ -288,7 +288,7 @@ def test_products_of_a_convolution(
     module: nn.Module, forward: tuple[object, ...], of_input: tuple[object, ...], of_weight: tuple[object, ...]
 ) -> None:
     """Worked out by hand for 8x8 images; a stride leaves the input's gradient a part of the window a position."""
-    table = trace(nn.Sequential(nn.Conv2d(3, 4, 1), module), torch.empty(1, 3, 8, 8))
+    table = Workload.trace(nn.Sequential(nn.Conv2d(3, 4, 1), module), torch.empty(1, 3, 8, 8))
     assert products(table, "1") == [forward, of_input, of_weight]
     convolutions = [o for o in layer(table, "1").operations if o.kind == "conv"]
     assert {o.window for o in convolutions} == {9 if module.kernel_size == (3, 3) else 4}
@@ -301,9 +301,9 @@ def prod_of_output(module: nn.Module) -> int:
 
 
 def test_products_of_attention_and_of_steps_in_time() -> None:
-    table = trace(nn.MultiheadAttention(8, 2, batch_first=True), (torch.empty(1, 16, 8),) * 3)
+    table = Workload.trace(nn.MultiheadAttention(8, 2, batch_first=True), (torch.empty(1, 16, 8),) * 3)
     assert (2, 16, 16, 4, "batch") in products(table, "(model)")
-    steps = trace(nn.LSTM(4, 5, batch_first=True), torch.empty(1, 7, 4))
+    steps = Workload.trace(nn.LSTM(4, 5, batch_first=True), torch.empty(1, 7, 4))
     (recurrent,) = (o for o in steps.layers[0].operations if o.k == 5 and not o.backward)
     assert (recurrent.calls, recurrent.m, recurrent.n, recurrent.grows) == (7, 1, 20, "m")
 
@@ -317,7 +317,7 @@ def test_columns_that_grow_are_the_same_product_the_other_way_round() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.weight @ x.T
 
-    assert products(trace(Left, torch.empty(1, 3)), "(model)") == [(1, 1, 5, 3, "m"), (1, 5, 3, 1, "k")]
+    assert products(Workload.trace(Left, torch.empty(1, 3)), "(model)") == [(1, 1, 5, 3, "m"), (1, 5, 3, 1, "k")]
 
 
 def test_kernels_launched_sample_by_sample_are_added_up() -> None:
@@ -329,5 +329,5 @@ def test_kernels_launched_sample_by_sample_are_added_up() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.stack([self.mix(row) for row in x])
 
-    table = trace(Loop, torch.empty(1, 4, 4))
+    table = Workload.trace(Loop, torch.empty(1, 4, 4))
     assert layer(table, "mix").flops_forward == 2 * 4 * 4 * 6

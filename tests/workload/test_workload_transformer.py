@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from paceline.errors import UserError
 from paceline.models.bert import Bert
 from paceline.models.gpt2 import Gpt2
-from paceline.workload import TransformerShape, Workload, trace, transformer, workload
+from paceline.workload import TransformerShape, Workload
 from paceline.workload.shapes import SHAPES
 
 FIELDS = ("flops", "bytes", "fixed_bytes", "ops")
@@ -60,7 +60,7 @@ def totals(table: Workload) -> dict[str, float]:
 @pytest.mark.parametrize("name", ["gpt2", "bert-base", "bert-large"])
 def test_dimensions_give_the_table_of_the_module(name: str) -> None:
     """FLOPs, gradients and their order exactly; bytes, activations and kernels within 1.2 %: arange, masks, seeds."""
-    table, module = SHAPES[name].table(name, None, True), workload(name)
+    table, module = SHAPES[name].table(name, None, True), Workload.named(name)
     mine, its = totals(table), totals(module)
     assert (mine["flops_forward"], mine["flops_backward"]) == (its["flops_forward"], its["flops_backward"])
     assert mine == pytest.approx(its, rel=0.012)
@@ -82,13 +82,15 @@ def test_dimensions_give_the_table_of_the_module(name: str) -> None:
 def test_any_dimensions_give_the_flops_of_the_module(layers: int, heads: int, head: int, length: int, decoder: bool) -> None:
     width = heads * head
     build = Gpt2 if decoder else Bert
-    module = trace(lambda: build(layers, width, heads), torch.zeros((1, length), dtype=torch.int64), loss="cross_entropy")
+    module = Workload.trace(
+        lambda: build(layers, width, heads), torch.zeros((1, length), dtype=torch.int64), loss="cross_entropy"
+    )
     rest = (
         {"vocabulary": 50257, "context": 1024}
         if decoder
         else {"vocabulary": 30522, "context": 512, "segments": 2, "post_norm": True, "fused_qkv": False, "head": "dense"}
     )
-    table = transformer(TransformerShape(layers=layers, hidden=width, heads=heads, **rest), length)  # type: ignore[arg-type]
+    table = Workload.from_shape(TransformerShape(layers=layers, hidden=width, heads=heads, **rest), length)  # type: ignore[arg-type]
     mine, its = totals(table), totals(module)
     assert (mine["flops_forward"], mine["flops_backward"]) == (its["flops_forward"], its["flops_backward"])
     assert mine["bytes_backward"] == pytest.approx(its["bytes_backward"], rel=0.012)
@@ -120,11 +122,11 @@ class Eager(nn.Module):
 
 def test_written_scores_and_gates_are_those_of_the_module() -> None:
     width, heads, ffn, length = 64, 4, 160, 128
-    module = trace(lambda: nn.Sequential(nn.LayerNorm(width), Eager(width, heads, ffn)), torch.empty(1, length, width))
+    module = Workload.trace(lambda: nn.Sequential(nn.LayerNorm(width), Eager(width, heads, ffn)), torch.empty(1, length, width))
     shape = TransformerShape(
         layers=1, hidden=width, heads=heads, ffn=ffn, vocabulary=10, gated=True, bias=False, fused_qkv=False
     )
-    table = transformer(shape, length, fused_attention=False)
+    table = Workload.from_shape(shape, length, fused_attention=False)
     block = [layer for layer in table.layers if layer.name.startswith("blocks.0.")]
     its = [layer for layer in module.layers if layer.name.startswith("1")]
     for key in ("flops_forward", "flops_backward"):
@@ -133,19 +135,19 @@ def test_written_scores_and_gates_are_those_of_the_module() -> None:
     for key in ("bytes_forward", "bytes_backward", "activation_bytes"):
         mine, theirs = (sum(getattr(layer, key) for layer in layers) for layers in (block, its))
         assert mine == pytest.approx(theirs, rel=0.1), key
-    fused = transformer(shape, length)
+    fused = Workload.from_shape(shape, length)
     assert fused.activation_bytes < table.activation_bytes
     assert totals(fused)["bytes_backward"] < totals(table)["bytes_backward"]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_those_of_the_released_weights(name: str) -> None:
-    assert workload(name).num_parameters == PUBLISHED[name]
+    assert Workload.named(name).num_parameters == PUBLISHED[name]
 
 
 def test_adapters_alone_are_trained() -> None:
     """MLPerf Training v4.0, llama2_70b_lora: 44,564,480 trained beside 68,976,648,192 frozen parameters."""
-    whole, adapted = workload("llama-2-70b", 8192), workload("llama-2-70b-lora", 8192)
+    whole, adapted = Workload.named("llama-2-70b", 8192), Workload.named("llama-2-70b-lora", 8192)
     assert adapted.num_parameters == 80 * 16 * (8192 + 10240 + 2 * 8192) == 44_564_480
     # The gradients of inputs only: a pass of products forward and one backward, and the adapters, under 1 %.
     products = [
@@ -159,12 +161,12 @@ def test_adapters_alone_are_trained() -> None:
 
 @pytest.mark.parametrize("name", ROUNDED)
 def test_parameters_are_those_of_the_papers(name: str) -> None:
-    assert workload(name).num_parameters == pytest.approx(ROUNDED[name], rel=0.02)
+    assert Workload.named(name).num_parameters == pytest.approx(ROUNDED[name], rel=0.02)
 
 
 def test_flops_of_gpt3_are_those_of_its_paper() -> None:
     """Brown et al. 2020, table D.1: 3.14e23 FLOPs for 300e9 tokens, six for each parameter and token; attention left out."""
-    table = workload("gpt3-175b")
+    table = Workload.named("gpt3-175b")
     linear = sum(o.flops for layer in table.layers for o in layer.operations if o.kind == "matmul")
     assert linear / 2048 * 300e9 == pytest.approx(3.14e23, rel=0.01)
 
@@ -176,7 +178,7 @@ def test_flops_are_those_of_the_formula(name: str) -> None:
     layers, h, v = shape.layers, shape.hidden, shape.vocabulary
     formula = 72 * s * layers * h**2 * (1 + s / (6 * h) + v / (12 * layers * h))
     again = layers * 2 * s**2 * h  # fused attention computes the scores once more
-    assert workload(name).flops_per_sample == pytest.approx(formula + again, rel=1e-9)
+    assert Workload.named(name).flops_per_sample == pytest.approx(formula + again, rel=1e-9)
 
 
 SHARED = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[3] / "shared"))
@@ -189,17 +191,17 @@ def test_parameters_are_those_that_llm_foundry_prints() -> None:
         printed = {(row["model"].lower(), int(row["seq_len"])): int(row["params"]) for row in csv.DictReader(file)}
     assert len(printed) > 50
     for (name, length), parameters in printed.items():
-        assert workload(name, seq_len=length).num_parameters == parameters, (name, length)
+        assert Workload.named(name, seq_len=length).num_parameters == parameters, (name, length)
 
 
 @given(st.sampled_from(sorted(SHAPES)), st.integers(1, 512), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_a_length_changes_the_sample_and_not_the_weights(name: str, length: int, fused: bool) -> None:
-    table = workload(name, length, fused_attention=fused)
+    table = Workload.named(name, length, fused_attention=fused)
     assert table.name == name and str(length) in table.sample
     assert table.input_bytes == 8 * length * (2 if SHAPES[name].pairs else 1)
     if not name.startswith("mpt"):  # whose places are as many as the sequence has
-        assert table.num_parameters == workload(name).num_parameters
+        assert table.num_parameters == Workload.named(name).num_parameters
     assert sorted(p.ready for p in table.parameters) == list(range(len(table.parameters)))
     assert all(p.layer < len(table.layers) for p in table.parameters)
     assert Workload.from_json(table.to_json()) == table
@@ -207,7 +209,7 @@ def test_a_length_changes_the_sample_and_not_the_weights(name: str, length: int,
 
 def test_attention_grows_with_the_square_of_the_length() -> None:
     def attention(length: int) -> float:
-        table = workload("llama-3-8b", length)
+        table = Workload.named("llama-3-8b", length)
         return sum(o.flops for layer in table.layers for o in layer.operations if o.kind == "attention")
 
     assert attention(4096) == 4 * attention(2048) > 0
@@ -224,7 +226,7 @@ def test_attention_grows_with_the_square_of_the_length() -> None:
 )
 def test_lengths_that_cannot_be_are_errors(name: str, length: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        workload(name, length)
+        Workload.named(name, length)
 
 
 @pytest.mark.parametrize("wrong", [{"heads": 7}, {"kv_heads": 5}, {"layers": 0}, {"vocabulary": -1}])

@@ -22,7 +22,7 @@ from paceline.hardware import cluster as make_cluster
 from paceline.prediction import Prediction, Predictor
 from paceline.record import environment
 from paceline.strategy import Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
 PUBLISHED = Path(__file__).with_name("published.toml")
 # The paper's systems: gradients to an aggregator (whose answer, weights, is never compressed), or around a ring.
@@ -65,7 +65,7 @@ def one_step(data: dict[str, Any], net: str, system: str, nodes: int, factor: fl
     levels = (LOW.timed(factor), TYPICAL.timed(factor), HIGH.timed(factor))
     where = make_cluster(data["device"], 1, nodes, data["network"])
     # The paper adds its parts up: nothing overlaps.
-    return Predictor(overlap=False, constants=levels).step(workload(net), where, strategy)
+    return Predictor(overlap=False, constants=levels).step(Workload.named(net), where, strategy)
 
 
 def compute_factor(data: dict[str, Any], net: str) -> float:

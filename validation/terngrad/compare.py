@@ -22,7 +22,7 @@ from paceline.hardware import cluster as make_cluster
 from paceline.prediction import Prediction, Predictor
 from paceline.record import environment
 from paceline.strategy import Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
 PUBLISHED = Path(__file__).with_name("published.toml")
 ORDER = ("vgg-a", "alexnet", "googlenet")  # the biggest gain first: by share of fully connected parameters
@@ -95,7 +95,7 @@ def one_step(
     batch = gpus * data["nets"][net]["local_batch"]
     strategy = Strategy.of(world_size=gpus, global_batch_size=batch, compression=how[0], exchange=how[1])
     levels = (LOW.timed(factor), TYPICAL.timed(factor), HIGH.timed(factor))
-    return Predictor(constants=levels, overlap=overlap).step(workload(net), where, strategy)
+    return Predictor(constants=levels, overlap=overlap).step(Workload.named(net), where, strategy)
 
 
 def compute_factor(data: dict[str, Any], net: str) -> float:

@@ -145,20 +145,10 @@ _KERNELS = (
 """What the seconds of layers follow from, but for ``time_factor``; a test holds the list complete."""
 
 
-def _kinds(pcie: float, nvlink: float, ethernet: float, infiniband: float, loopback: float) -> Mapping[str, float]:
+def _link_share(name: str) -> Mapping[str, float]:
     """Link shares by kind; fabric and ici are taken to be like NVLink, the nearest thing that was measured."""
-    return MappingProxyType(
-        {
-            "pcie": pcie,
-            "nvlink": nvlink,
-            "fabric": nvlink,
-            "ici": nvlink,
-            "ethernet": ethernet,
-            "infiniband": infiniband,
-            "loopback": loopback,
-            "memory": loopback,
-        }
-    )
+    share = assumed(name)
+    return MappingProxyType({**share, "fabric": share["nvlink"], "ici": share["nvlink"], "memory": share["loopback"]})
 
 
 @cache
@@ -167,6 +157,11 @@ def _read(name: str) -> dict[str, Any]:
     import tomllib
 
     return tomllib.loads(files("paceline.calibration").joinpath(name).read_text(encoding="utf-8"))
+
+
+def assumed(name: str) -> Any:
+    """A constant that no measurement gave; ``constants.toml`` has the reason."""
+    return _read("constants.toml")["assumed"][name]["value"]
 
 
 @cache
@@ -185,48 +180,32 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
     data = _read("constants.toml")
     seen = frozenset(data["seen"]["names"])
     changed = _read("constants_held_out.toml")[without] if without in seen else {"shared": {}, level: {}}
-    found: dict[str, Any] = {**data["shared"], **data[level], **changed["shared"], **changed[level]}
-    joules, matrix_joules = (MappingProxyType(found.pop(name)) for name in ("joules", "matrix_joules"))
-    gpu, cpu = found.pop("launch_s"), found.pop("launch_cpu_s")
-    # XLA runs one compiled program: about five kernels of a framework are one of its fusions, and none is launched by the host
-    launch = MappingProxyType({"gpu": gpu, "tpu": 0.2 * gpu, "accelerator": gpu, "cpu": cpu})
+    values: dict[str, Any] = {**data["shared"], **data[level], **changed["shared"], **changed[level]}
+    joules, matrix_joules = (MappingProxyType(values.pop(name)) for name in ("joules", "matrix_joules"))
+    gpu, cpu = values.pop("launch_s"), values.pop("launch_cpu_s")
+    launch = MappingProxyType({"gpu": gpu, "tpu": assumed("tpu_launch_share") * gpu, "accelerator": gpu, "cpu": cpu})
     return Efficiency(
         level=level,
         joules=joules,
         matrix_joules=matrix_joules,
         launch_s=launch,
-        link_share=_kinds(pcie=0.4, nvlink=0.8, ethernet=0.94, infiniband=0.85, loopback=0.8),
-        concurrent_messages=8,
-        latency_factor=1.0,
-        codec_cores=4,
+        link_share=_link_share("link_share"),
+        **_bound("typical"),
         protocols=NCCL,
-        sigmas=Sigmas(**data["sigmas"], **found.pop("sigmas")),
+        sigmas=Sigmas(**data["sigmas"], **values.pop("sigmas")),
         seen=seen - {without},
-        **found,
+        **values,
     )
 
 
-# Links are estimates: TCP/IP over Ethernet carries at most 0.94 of the line (1448 bytes of data in a frame of 1538);
-# 8 H100 on NVLink 4 (450 GB/s) reach a bus bandwidth of 466 GB/s with sums in the switch (NVIDIA dgxc-benchmarking), which
-# bounds HIGH; gloo reaches 0.94 between four hosts at 1 Gb/s (100 MB in 1.28 s). Over PCIe 3 four T4 wait 0.13 s
-# and two 0.06 s for the 436 MB of BERT base, 0.3 and 0.5 of the link; 2080 Ti, which have no peer access, get a tenth of it
-# (Sia's AWS and RTX clusters, siasosp23/artifacts @aaf7a0d). The other shares are unmeasured.
+def _bound(level: Literal["low", "typical", "high"]) -> dict[str, Any]:
+    """The assumed constants that bound the range, at one of its ends."""
+    names = ("concurrent_messages", "latency_factor", "codec_cores", "time_factor")
+    return {name: assumed(name)[level] for name in names if level in assumed(name)}
+
+
 TYPICAL = efficiency()
-LOW = replace(
-    TYPICAL,
-    time_factor=1.5,
-    link_share=_kinds(pcie=0.1, nvlink=0.55, ethernet=0.6, infiniband=0.6, loopback=0.5),
-    concurrent_messages=1,
-    latency_factor=2.0,
-    codec_cores=1,
-)
-HIGH = replace(
-    TYPICAL,
-    time_factor=0.7,
-    link_share=_kinds(pcie=0.85, nvlink=1.0, ethernet=0.94, infiniband=0.97, loopback=1.0),
-    concurrent_messages=32,
-    latency_factor=0.6,
-    codec_cores=16,
-)
+LOW = replace(TYPICAL, link_share=_link_share("link_share_low"), **_bound("low"))
+HIGH = replace(TYPICAL, link_share=_link_share("link_share_high"), **_bound("high"))
 CATALOGUE = (LOW, TYPICAL, HIGH)
 """The range that users see, where no interval was fitted: paced compute, another's software."""

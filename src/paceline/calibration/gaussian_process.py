@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.constants import assumed
 from paceline.hardware.cluster import Cluster
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
@@ -22,24 +23,24 @@ from paceline.workload.table import Workload
 Array = NDArray[np.float64]
 AMPLITUDES = tuple(np.exp(np.linspace(-2.0, 1.0, 10)).tolist())
 """What a kernel's ``near`` may be multiplied by."""
-LOOSE = 0.5
+LOOSE: float = assumed("ratio_amplitude_sigma")
 """Standard deviation of the amplitude's logarithm before anything was observed; the mean of its square is then 1."""
 TASK = 4
 """How many coordinates say which workload and device it is; the others say how it is run."""
-_SCALES = np.array([1.5, 1.5, 0.7, 0.7, 1.5, 1.5, 1.5, 0.7, 0.7, 0.7])
+_SCALES = np.array(assumed("ratio_scales"))
 """Distance at which coordinates count as one apart: log FLOPs a sample, log parameters, other workload, other device; log
 micro batch, log devices in a node, log nodes, several nodes, other links, other precision or division of the work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where a step lies: four names of which another is one unit away, and numbers (see ``_SCALES``)."""
 
     names: tuple[str, str, str, str]
     numbers: tuple[float, float, float, float, float, float]
 
     @classmethod
-    def of(cls, workload: Workload, cluster: Cluster, strategy: Strategy) -> Place:
+    def of(cls, workload: Workload, cluster: Cluster, strategy: Strategy) -> Position:
         """Of a step."""
         several = cluster.num_nodes > 1
         x, mesh = strategy.gradient_exchange, strategy.parallelism
@@ -62,7 +63,7 @@ class Place:
         return round(math.exp(self.numbers[3] + self.numbers[4]))
 
 
-def coordinates(places: Sequence[Place], names: tuple[str, ...]) -> Array:
+def coordinates(places: Sequence[Position], names: tuple[str, ...]) -> Array:
     """The places as seen from those names, in units of ``_SCALES`` (n, 10)."""
     numbers = np.array([place.numbers for place in places]).reshape(-1, 6)
     alike = [[one != here for one, here in zip(place.names, names, strict=True)] for place in places]

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from paceline.calibration.constants import assumed
 from paceline.calibration.observation import Observation
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
@@ -24,9 +25,9 @@ STEPS = 24
 """Observed waits that a link's factors are fitted to, evenly thinned."""
 WIDTHS = (2.0, 1.0, 0.5, 0.25)
 """Steps of the search in the logarithm of a factor."""
-NOISE = 0.3
+NOISE: float = assumed("link_noise")
 """Standard deviation of the logarithm of a measured wait; that of a factor before anything was measured is 1."""
-HIDDEN = 0.01
+HIDDEN: float = assumed("hidden_wait")
 """Share of the step below which a wait cannot be told from none."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from paceline.calibration.observation import Observation
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.record import RunRecord
+from paceline.record import RunRecord, parse_json
 from paceline.rundir import RunDir
 from paceline.strategy.strategy import Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
 NEEDED = ("workload", "device", "global_batch", "step_s")
 """Columns of a table; each row is a job, ``step_s`` and ``sync_s`` in seconds."""
@@ -66,7 +65,9 @@ def is_probe(path: str | Path) -> bool:
 
 def _probed(path: Path) -> Cluster:
     try:
-        return Cluster.from_json(json.loads(path.read_text(encoding="utf-8")))
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is no file", PROBE)
+        return Cluster.from_json(parse_json(path.read_bytes()))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}", PROBE) from error
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -76,7 +77,7 @@ def _probed(path: Path) -> Cluster:
 def _runs(path: Path) -> list[Observation]:
     records = RunDir(path).read(partial=True).records
     found = [
-        Observation.of_record(record, workload(record.workload), Cluster.from_json(record.cluster))
+        Observation.of_record(record, Workload.named(record.workload), Cluster.from_json(record.cluster))
         for record in records.values()
         if record.cluster
     ]
@@ -104,7 +105,7 @@ def _observation(row: Row) -> Observation:
     try:
         cluster = hardware.cluster(row.text("device"), whole("devices_per_node"), whole("nodes"), row.text("network") or None)
         return Observation(
-            workload=workload(row.text("workload"), row.whole("seq_len")),
+            workload=Workload.named(row.text("workload"), row.whole("seq_len")),
             cluster=cluster,
             strategy=Strategy.of(
                 world_size=cluster.world_size,

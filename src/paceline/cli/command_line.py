@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from paceline.cli.parser import PREDICT_EXAMPLE, Parser, adder, parse
-from paceline.errors import UserError
+from paceline.errors import Interrupted, UserError
 
 COMMANDS: Mapping[str, str] = {
     "predict": "time, bytes, memory, bottleneck of a training step",
@@ -67,10 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"paceline: this needs {error.name}; pip install 'paceline[train]'", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        kept = "; a checkpoint of the last whole epoch is kept, go on with --resume" if "train" in given[:1] else ""
-        print(f"paceline: interrupted{kept}", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        print(f"paceline: {str(error) or 'interrupted'}", file=sys.stderr)
+        return error.code if isinstance(error, Interrupted) else 130
     except BrokenPipeError:
         # The reader has gone; the flush at the end finds none either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -12,8 +12,8 @@ from paceline.cli.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
-from paceline.reporting import answers
-from paceline.reporting.planning import explain_text
+from paceline.reporting import answer_page
+from paceline.reporting.planning_text import explain_text
 
 EXAMPLE = """example:
   paceline explain resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024"""
@@ -40,4 +40,4 @@ def _explain(o: argparse.Namespace) -> Answer:
         except OSError as error:
             raise UserError(f"cannot write {o.trace}: {error.strerror or error}", "choose another file with --trace") from error
     text = explain_text(explanation)
-    return explanation.to_json(), with_report(text, o.report, lambda: answers.explained_page(explanation))
+    return explanation.to_json(), with_report(text, o.report, lambda: answer_page.explained_page(explanation))

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from paceline import hardware
 from paceline.cli.parser import Answer, Parser
 from paceline.hardware.prices import listings
-from paceline.reporting.catalogue import device_text, hardware_text, link_text
+from paceline.reporting.catalogue_text import device_text, hardware_text, link_text
 
 
 def add(parser: Parser) -> None:

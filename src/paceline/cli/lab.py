@@ -60,7 +60,7 @@ def _up(o: argparse.Namespace) -> Answer:
     if not o.loopback and not o.link:
         raise UserError("--link is missing", "give a rate such as --link 1Gb/s, or --loopback")
     cluster = lab.up(o.hosts, None if o.loopback else o.link, o.name, o.latency, say=_say(o.name))
-    text = f"{o.name}: {o.hosts} hosts, {link_text(cluster.plan.link)}"
+    text = f"{o.name}: {o.hosts} hosts, {link_text(cluster.topology.link)}"
     text += "; up" if cluster.fresh else "; was up already, left as it is"
     if cluster.is_loopback:
         text += "; all on 127.0.0.1, unshaped"

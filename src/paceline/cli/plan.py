@@ -27,10 +27,10 @@ from paceline.planning.goal import parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
-from paceline.reporting import answers
-from paceline.reporting.planning import plan_text
+from paceline.reporting import answer_page
+from paceline.reporting.planning_text import plan_text
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
-from paceline.workload import workload
+from paceline.workload import Workload
 
 EXAMPLE = """example:
   paceline plan resnet-50 --device A100 --devices-per-node 8 --network 100Gb/s --max-nodes 8 --target mlperf"""
@@ -74,12 +74,12 @@ def add(parser: Parser) -> None:
 
 def _plan(o: argparse.Namespace) -> Answer:
     best = _best(o)
-    return best.to_json(), with_report(plan_text(best), o.report, lambda: answers.plan_page(best))
+    return best.to_json(), with_report(plan_text(best), o.report, lambda: answer_page.plan_page(best))
 
 
 def _best(o: argparse.Namespace) -> Plan:
     """The plan that the options ask for. Raises UserError."""
-    goal, network = parse_goal(o.goal), workload(o.workload, o.seq_len)
+    goal, network = parse_goal(o.goal), Workload.named(o.workload, o.seq_len)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
     work = training_target(o, network, goal)
     space = Space(

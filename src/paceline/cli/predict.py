@@ -11,7 +11,7 @@ from paceline.cli.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
-from paceline.reporting import answers, prediction_text
+from paceline.reporting import answer_page, prediction_text
 
 
 def add(parser: Parser) -> None:
@@ -33,13 +33,13 @@ def _predict(o: argparse.Namespace) -> Answer:
     inputs, model = prediction_inputs(o), predictor(o, o.loader)
     prediction = model.step(*inputs)
     text = prediction_text(prediction)
-    page = with_report(text, o.report, lambda: answers.explained_page(explain(*inputs, predictor=model), "prediction"))
+    page = with_report(text, o.report, lambda: answer_page.explained_page(explain(*inputs, predictor=model), "prediction"))
     return prediction.to_json(), page
 
 
 def _predict_asynchronous(o: argparse.Namespace) -> Answer:
     from paceline.planning.asynchronous import predict_asynchronous
-    from paceline.reporting.asynchronous import asynchronous_text
+    from paceline.reporting.asynchronous_text import asynchronous_text
 
     if o.loader:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
@@ -53,4 +53,4 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
         drawn_steps=2,
     )
     text = asynchronous_text(prediction)
-    return prediction.to_json(), with_report(text, o.report, lambda: answers.asynchronous_page(prediction))
+    return prediction.to_json(), with_report(text, o.report, lambda: answer_page.asynchronous_page(prediction))

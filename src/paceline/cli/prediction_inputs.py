@@ -12,7 +12,7 @@ from paceline.hardware import Cluster
 from paceline.prediction import Correction, Predictor, fit
 from paceline.strategy import Strategy, parse_options
 from paceline.units import parse_bytes
-from paceline.workload import Workload, workload
+from paceline.workload import Workload
 
 Inputs = tuple[Workload, Cluster, Strategy]
 
@@ -22,7 +22,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     machines = _cluster(o)
     if o.exchange == "hierarchical" and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
-    network = workload(o.workload, o.seq_len)
+    network = Workload.named(o.workload, o.seq_len)
     strategy = Strategy.of(
         world_size=machines.world_size,
         global_batch_size=o.global_batch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from paceline.reporting.answers import Page, write
+from paceline.reporting.answer_page import Page, write
 
 
 def add_report_argument(parser: argparse.ArgumentParser) -> None:

@@ -21,14 +21,14 @@ def add(parser: Parser) -> None:
 def _train(o: argparse.Namespace) -> Answer:
     from paceline.reporting import learning_text, render, write_report
     from paceline.rundir import RunDir
-    from paceline.training.train import train_job
+    from paceline.training.train import train_run
 
-    job = training_run(o)
-    record, prediction = train_job(job)
-    write_report(job.out)
-    data = {**record.to_json(), "predicted": prediction.to_json(), "out": job.out}
+    run = training_run(o)
+    record, prediction = train_run(run)
+    write_report(run.out)
+    data = {**record.to_json(), "predicted": prediction.to_json(), "out": run.out}
     name = record.strategy["compression"]
-    contents = RunDir(job.out).read(partial=True)
+    contents = RunDir(run.out).read(partial=True)
     # The last record is this run's.
     learning = learning_text(record, contents.trust.get(list(contents.records)[-1]))
-    return data, f"{render({name: prediction}, {name: record})}\n{learning}\nreport: {job.out}/report.html"
+    return data, f"{render({name: prediction}, {name: record})}\n{learning}\nreport: {run.out}/report.html"

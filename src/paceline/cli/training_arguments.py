@@ -10,7 +10,8 @@ from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy, parse_options
 from paceline.strategy.recipe import SCALINGS
-from paceline.training.training_run import Job
+from paceline.training.training_run import TIMEOUT_S, TrainingRun
+from paceline.units import format_seconds, parse_seconds
 
 DEFAULT_OUT = "runs/train"
 OPTIMIZER_OPTIONS = tuple(dict.fromkeys(name for optimizer in OPTIMIZERS.values() for name in optimizer.options))
@@ -61,9 +62,16 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="DIR", default="", help=f"directory of the results (default {DEFAULT_OUT}; with --resume, that run's)"
     )
     parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
+    waits = f"how long a rank waits for one that hangs or is cut off, such as 30s (default {format_seconds(TIMEOUT_S)})"
+    parser.add_argument("--timeout", metavar="TIME", default="", help=waits)
 
 
-def training_run(options: argparse.Namespace, workers: int | None = None) -> Job:
+def timeout_s(options: argparse.Namespace) -> float:
+    """Seconds that a rank waits for another. Raises UserError for what is no time."""
+    return parse_seconds(options.timeout) if options.timeout else TIMEOUT_S
+
+
+def training_run(options: argparse.Namespace, workers: int | None = None) -> TrainingRun:
     """The run that parsed options describe; with ``--resume``, what is not given is the checkpoint's.
 
     Args:
@@ -76,7 +84,13 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Job
     if options.resume:
         from paceline.training.checkpoint import load
 
-        before = Job.from_json(load(Path(options.resume))["job"])
+        before: TrainingRun = load(Path(options.resume))["run"]
+        unnamed = {name: value for name, value in before.code.items() if getattr(options, name) is None}
+        if unnamed:
+            raise UserError(
+                f"the checkpoint in {options.resume} names code, {' and '.join(unnamed.values())}",
+                f"to run it, give {' '.join(f'--{name} {value}' for name, value in unnamed.items())}",
+            )
         strategy = before.strategy
         values |= {
             **before.identity,
@@ -101,7 +115,7 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Job
         raise UserError(f"learning rate {given['lr']}", "give a positive number")
     if given["scale_from"] == 0:
         raise UserError("rates of a batch of 0", "give a whole number from 1 up")
-    return Job(
+    return TrainingRun(
         model=values["model"],
         data=values["data"],
         strategy=Strategy.of(
@@ -122,4 +136,5 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Job
         seed=values["seed"],
         out=str(Path(options.out or options.resume or DEFAULT_OUT)),
         resume=options.resume,
+        timeout_s=timeout_s(options),
     )

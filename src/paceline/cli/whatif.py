@@ -11,8 +11,8 @@ from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import unknown
 from paceline.hardware.prices import parse_prices
 from paceline.planning.whatif import parse_change, whatif
-from paceline.reporting import answers
-from paceline.reporting.planning import whatif_text
+from paceline.reporting import answer_page
+from paceline.reporting.planning_text import whatif_text
 
 EXAMPLE = """example:
   paceline whatif resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024 --change network=100Gb/s"""
@@ -38,4 +38,4 @@ def _whatif(o: argparse.Namespace) -> Answer:
     changes = [parse_change(text) for text in o.change]
     prices = parse_prices(o.price or ())
     gains = whatif(*prediction_inputs(o), changes, scaling=o.scaling, prices=prices, predictor=predictor(o, o.loader))
-    return gains.to_json(), with_report(whatif_text(gains), o.report, lambda: answers.whatif_page(gains))
+    return gains.to_json(), with_report(whatif_text(gains), o.report, lambda: answer_page.whatif_page(gains))

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from paceline.cli.parser import Parser, parse
-from paceline.cli.training_arguments import add_training_arguments, training_run
-from paceline.training.training_run import Job
+from paceline.cli.training_arguments import add_training_arguments, timeout_s, training_run
+from paceline.training.training_run import TrainingRun
 
 
-def worker_run(arguments: Sequence[str], world_size: int) -> Job:
-    """The run that the command line of a worker describes, among ``world_size``. Raises UserError."""
+@dataclass(frozen=True)
+class WorkerOptions:
+    """The command line of a worker, parsed."""
+
+    options: argparse.Namespace
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that this worker waits for the others, also before the run is known."""
+        return timeout_s(self.options)
+
+    def run(self, world_size: int) -> TrainingRun:
+        """The run among ``world_size`` workers. Raises UserError."""
+        return training_run(self.options, world_size)
+
+
+def worker_options(arguments: Sequence[str]) -> WorkerOptions:
+    """The options of a worker. Raises UserError for those that do not exist."""
     text = "One worker of a run, on one machine or several: torchrun starts as many as there are."
     parser = Parser(prog="torchrun … -m paceline.training", description=text)
     add_training_arguments(parser)
-    return training_run(parse(parser, arguments), world_size)
+    return WorkerOptions(parse(parser, arguments))

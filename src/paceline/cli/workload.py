@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 
 from paceline.cli.parser import Answer, Parser
-from paceline.reporting.catalogue import workload_text, workloads_text
-from paceline.workload import names, workload
+from paceline.reporting.catalogue_text import workload_text, workloads_text
+from paceline.workload import Workload, names
 
 _KEYS = ("name", "sample", "source", "num_parameters", "flops_forward", "flops_per_sample", "activation_bytes")
 
@@ -22,10 +22,10 @@ def add(parser: Parser) -> None:
 
 
 def _list(o: argparse.Namespace) -> Answer:
-    tables = [workload(name) for name in names()]
+    tables = [Workload.named(name) for name in names()]
     return {"workloads": [{key: getattr(table, key) for key in _KEYS} for table in tables]}, workloads_text(tables)
 
 
 def _show(o: argparse.Namespace) -> Answer:
-    table = workload(o.name)
+    table = Workload.named(o.name)
     return asdict(table), workload_text(table)

@@ -31,14 +31,14 @@ def device(name: str) -> Device:
 
     Case, spaces, dashes, underscores and the vendor's name do not matter: ``a100``, ``A100-80``,
     ``NVIDIA A100-SXM4-80GB``. A short alias means the most common variant: ``A100`` is the A100 SXM 80GB, ``H100`` the
-    H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs. What else a
-    driver or a list of results adds is left out where nothing is called so: the kind of memory, its size where it is
-    that of the device, the form of the card (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``).
+    H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs. A driver or a
+    list of results may add the kind of memory, its size, or the form of the card. These words are ignored where no device has
+    such a name, and where the size is that of the device (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``).
 
     Raises:
         UserError: unknown name; the nearest names are given.
     """
-    return _spelt(name) or _find("device", name, _device_index(), "paceline hardware list shows all")
+    return _by_longer_name(name) or _find("device", name, _device_index(), "paceline hardware list shows all")
 
 
 def link(name: str) -> Link:
@@ -49,10 +49,10 @@ def link(name: str) -> Link:
 def find(name: str) -> Device | Link:
     """The device or the link of that name or alias. Raises UserError with the nearest names of both."""
     index: dict[str, Device | Link] = {**_device_index(), **_link_index()}
-    found = index.get(_fold(name)) or _spelt(name)
-    if found is None:
-        raise unknown("device or link", name, _spoken(index), "paceline hardware list shows all")
-    return found
+    entry = index.get(_fold(name)) or _by_longer_name(name)
+    if entry is None:
+        raise unknown("device or link", name, _all_names(index), "paceline hardware list shows all")
+    return entry
 
 
 def devices() -> tuple[Device, ...]:
@@ -70,8 +70,8 @@ def network(text: str) -> Link:
 
     Args:
         text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``), or a bandwidth per
-            node in one direction (``10Gb/s``). A bandwidth is taken for Ethernet: that of the catalogue when it has
-            one so fast, else one of that bandwidth with the latency of the catalogue's nearest.
+            node in one direction (``10Gb/s``). A bandwidth means Ethernet: the link of the
+            catalogue with that bandwidth, else a new link with the latency of the nearest one.
 
     Raises:
         UserError: neither a known link nor a bandwidth.
@@ -79,56 +79,58 @@ def network(text: str) -> Link:
     if _fold(text) in _link_index():
         return link(text)
     if several := _SEVERAL.match(text):
-        return _times(int(several[1]), network(several[2]))
+        return _side_by_side(int(several[1]), network(several[2]))
     if re.match(r"\s*[0-9.]", text):
         return _ethernet(parse_bandwidth(text))
-    raise unknown("network", text, _spoken(_link_index()), "or give a bandwidth per node such as 10Gb/s")
+    raise unknown("network", text, _all_names(_link_index()), "or give a bandwidth per node such as 10Gb/s")
 
 
 def _fold(name: str) -> str:
-    """``name`` without what does not matter in a look-up: case, separators, the vendor."""
+    """``name`` without case, separators and vendor, which do not matter in a look-up."""
     return _VENDOR.sub("", _SEPARATORS.sub("", name.casefold()))
 
 
 @cache
-def _spelt(name: str) -> Device | None:
-    """The device that ``name`` means: as it stands, then with less and less beside the name; None where there is none."""
+def _by_longer_name(name: str) -> Device | None:
+    """The device that ``name`` means. Additions to the name are removed step by step. None where no device fits."""
     plain = _NOISE.sub("", name.replace("_", " "))
     general = _FORM.sub(r"\1", plain)
     short, shorter = _MEMORY.sub("", plain), _MEMORY.sub("", general)
     sizes = [float(size) * 2**30 for size in _MEMORY.findall(plain)]
     for text in (name, plain, general, short, shorter, _VARIANT.sub("", general), _VARIANT.sub("", shorter)):
-        found = _device_index().get(_fold(text))
-        if found and (_MEMORY.search(text) or all(math.isclose(size, found.memory.value, rel_tol=_NEAR) for size in sizes)):
-            return found
+        candidate = _device_index().get(_fold(text))
+        if candidate and (
+            _MEMORY.search(text) or all(math.isclose(size, candidate.memory.value, rel_tol=_NEAR) for size in sizes)
+        ):
+            return candidate
     return None
 
 
 def _find(kind: str, name: str, index: Mapping[str, _Named], fix: str) -> _Named:
-    found = index.get(_fold(name))
-    if found is None:
-        raise unknown(kind, name, _spoken(index), fix)
-    return found
+    entry = index.get(_fold(name))
+    if entry is None:
+        raise unknown(kind, name, _all_names(index), fix)
+    return entry
 
 
-def _spoken(index: Mapping[str, Device | Link] | Mapping[str, Device] | Mapping[str, Link]) -> list[str]:
+def _all_names(index: Mapping[str, Device | Link] | Mapping[str, Device] | Mapping[str, Link]) -> list[str]:
     """Every name and alias as the catalogue writes it, names first."""
     entries = list(dict.fromkeys((entry.name, entry.aliases) for entry in index.values()))
     return [name for name, _ in entries] + [alias for _, aliases in entries for alias in aliases]
 
 
-def _times(count: int, one: Link) -> Link:
+def _side_by_side(count: int, single: Link) -> Link:
     """``count`` equal links side by side: their bandwidths add, the latency is that of one."""
     if count == 1:
-        return one
-    total = replace(one.bandwidth, value=count * one.bandwidth.value, source=f"{count} x {one.bandwidth.source}")
-    return replace(one, name=f"{count}x {one.name}", bandwidth=total, aliases=())
+        return single
+    total = replace(single.bandwidth, value=count * single.bandwidth.value, source=f"{count} x {single.bandwidth.source}")
+    return replace(single, name=f"{count}x {single.name}", bandwidth=total, aliases=())
 
 
 def _ethernet(bandwidth: float) -> Link:
     """Ethernet of ``bandwidth`` bytes/s: the catalogue's own within one part in a thousand, else one made for it."""
-    ethernets = [one for one in links() if one.kind == "ethernet"]
-    nearest = min(ethernets, key=lambda one: abs(math.log(one.bandwidth.value / bandwidth)))
+    ethernets = [ethernet for ethernet in links() if ethernet.kind == "ethernet"]
+    nearest = min(ethernets, key=lambda ethernet: abs(math.log(ethernet.bandwidth.value / bandwidth)))
     if math.isclose(nearest.bandwidth.value, bandwidth, rel_tol=1e-3):
         return nearest
     return Link(
@@ -141,12 +143,15 @@ def _ethernet(bandwidth: float) -> Link:
 
 
 def _carried(bandwidth: float) -> Fact | None:
-    """What TCP carries of an Ethernet between those of the catalogue, which a faster one never has less of.
+    """Share of an Ethernet link that TCP carries, interpolated between the links of the catalogue.
 
-    Up to the slowest that flows share it is the whole line; past the fastest of them it grows to that of the next, whose
-    traffic is RDMA.
+    A faster link never carries fewer bytes. Below the slowest link with a known share, TCP fills the line. Above the fastest
+    one, the carried rate grows up to that of the next link, which carries RDMA.
     """
-    rates = sorted(((one.bandwidth.value, one.carried) for one in links() if one.kind == "ethernet"), key=lambda one: one[0])
+    rates = sorted(
+        ((ethernet.bandwidth.value, ethernet.carried) for ethernet in links() if ethernet.kind == "ethernet"),
+        key=lambda ethernet: ethernet[0],
+    )
     for (low, below), (high, above) in pairwise(rates):
         known = below or above
         if known is not None and low < bandwidth < high:
@@ -222,8 +227,8 @@ def _catalogue_links() -> tuple[Link, ...]:
 
 def _index(entries: Iterable[_Named]) -> dict[str, _Named]:
     index: dict[str, _Named] = {}
-    for one in entries:
-        index.update(dict.fromkeys([_fold(name) for name in (one.name, *one.aliases)], one))
+    for entry in entries:
+        index.update(dict.fromkeys([_fold(name) for name in (entry.name, *entry.aliases)], entry))
     return index
 
 

@@ -16,11 +16,11 @@ from paceline.hardware.catalogue import network as network_named
 from paceline.hardware.device import Device, Fact, Link
 
 MOST_DEVICES = 1 << 20
-"""Devices of a cluster that are predicted: a bound on time and memory, above any cluster that stands."""
+"""Largest number of devices that is predicted. It bounds time and memory, and no existing cluster has so many."""
 MOST_IN_NODE = {"pcie": 16, "fabric": 64, "nvlink": 576, "ici": 9216}
-"""Devices that one link inside a node joins at most: 16 GPUs of a PCIe host (AWS p2.16xlarge), 576 GPUs in a domain of NVLink
-switches (NVIDIA, GB200 NVL72), 9,216 chips of a TPU pod (Google, Ironwood, 2025); fabrics are taken to join eight boards of
-eight. Memory and loopback join what the machine has."""
+"""Most devices that one link inside a node joins: 16 GPUs of a PCIe host (AWS p2.16xlarge), 576 GPUs in a domain of NVLink
+switches (NVIDIA, GB200 NVL72), 9,216 chips of a TPU pod (Google, Ironwood, 2025). For fabrics, eight boards of eight devices
+are assumed. Memory and loopback have no limit but the machine."""
 LEVELS = ("package", "node", "rack", "pod", "site")
 """Names of levels, innermost first."""
 _COUNTED = re.compile(r"^\s*(?:(\d+)\s*[x×]\s*)?(?:(\d+)\s*[x×\s]\s*)?(\S.*?)\s*$", re.IGNORECASE)
@@ -78,7 +78,7 @@ class Cluster:
         The link inside a node is the device's own. A single node needs no network.
 
         Raises:
-            UserError: unknown device or network, counts that are none, several nodes without a network.
+            UserError: unknown device or network, counts below 1, several nodes without a network.
         """
         if not isinstance(text, str):
             raise UserError(f"cluster {text!r}", "give a text such as '2x8 A100', or a paceline.Cluster")
@@ -119,7 +119,7 @@ class Cluster:
 
     @cached_property
     def _tiers(self) -> tuple[Level, ...]:
-        """The levels as the exchange sees them: of more than two, neighbours of one link are one, and a single member none."""
+        """The levels as the exchange sees them. With more than two, levels of size 1 go and neighbours with one link join."""
         if len(self.levels) <= 2:
             return self.levels
         tiers: list[Level] = []
@@ -152,7 +152,7 @@ class Cluster:
 
     @property
     def network(self) -> Link:
-        """Between nodes; bandwidth per node, one direction, shared by the node's devices. Of one node the link inside it."""
+        """Between nodes; bandwidth per node, one direction, shared by the node's devices. With one node, the link inside it."""
         return self._tiers[-1].link
 
     @classmethod

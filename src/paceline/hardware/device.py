@@ -11,8 +11,8 @@ from paceline.errors import unknown
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16", "fp8")
 BYTES_PER_ELEMENT: dict[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
-"""Of what layers keep and pass on. fp8 is that of matrix operands alone: the rest is bf16 (Micikevicius et al. 2022,
-arXiv:2209.05433, section 4; NVIDIA, Transformer Engine, fp8 primer)."""
+"""Bytes of one element that a layer keeps or passes on. With fp8 only matrix operands have 8 bits; the rest is bf16
+(Micikevicius et al. 2022, arXiv:2209.05433, section 4; NVIDIA, Transformer Engine, fp8 primer)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Device:
 
     @property
     def chip(self) -> str:
-        """What boards have in common that were fitted, or held out, together: the architecture, else the name."""
+        """The architecture, else the name. Boards of one chip are fitted, and held out, together."""
         return self.architecture or self.name
 
     def peak(self, precision: str) -> Fact:
@@ -72,8 +72,8 @@ class Link:
         bandwidth: bytes/s in one direction, per device (inside a node) or per node (between nodes).
         latency: seconds for an empty message between two ends, software included.
         reduces: whether its switch adds up what passes through it (NVLink SHARP, SHARP on InfiniBand).
-        carried: share that ordinary software gets of it over TCP, whose flows may be one or many; 80 % of machines lie between
-            its square and 1. None where one flow fills the link, or no TCP is used.
+        carried: share of the bandwidth that ordinary software reaches over TCP. 80 % of machines lie between its square and
+            1. None where one flow fills the link, or where no TCP is used.
     """
 
     name: str

@@ -14,12 +14,12 @@ from paceline.errors import UserError
 from paceline.hardware.catalogue import device
 
 VARIABLE = "PACELINE_PRICES"
-"""Environment variable that names a file of prices which go before the package's own."""
+"""Environment variable with the path of a price file. Its prices come before those of the package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Dollars for one device and hour, its share of node and network included. ``date``: when it was listed."""
+    """Dollars for one device and hour, with its share of node and network. ``date``: when the provider listed it."""
 
     device: str
     usd_per_device_hour: float
@@ -42,17 +42,20 @@ def listings(name: str) -> tuple[Price, ...]:
     Raises:
         UserError: the file that ``PACELINE_PRICES`` names is not one of prices.
     """
-    wanted = _spoken(name)
-    own = os.environ.get(VARIABLE, "")
-    return tuple(one for one in (*(_read(own) if own else ()), *_read("")) if one.device == wanted)
+    wanted = _catalogue_name(name)
+    file = os.environ.get(VARIABLE, "")
+    return tuple(listing for listing in (*(_read(file) if file else ()), *_read("")) if listing.device == wanted)
 
 
-def price(name: str, given: Mapping[str, float] | None = None) -> Price | None:
-    """What a device costs: as ``given`` (by device, or for all under the empty name), else as listed, else None."""
-    chosen = _spoken(name)
+def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | None:
+    """What a device costs: the user's own price, else the first listing, else None.
+
+    ``own_prices``: dollars by device; the empty name stands for every device.
+    """
+    chosen = _catalogue_name(name)
     for key in (chosen, ""):
-        if given and key in given:
-            return Price(device=chosen, usd_per_device_hour=given[key], provider="given by the user", date="", source="")
+        if own_prices and key in own_prices:
+            return Price(device=chosen, usd_per_device_hour=own_prices[key], provider="given by the user", date="", source="")
     return next(iter(listings(chosen)), None)
 
 
@@ -62,7 +65,7 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
     Raises:
         UserError: not a number of dollars, or an unknown device.
     """
-    found: dict[str, float] = {}
+    prices: dict[str, float] = {}
     for text in texts:
         name, equals, number = text.rpartition("=")
         try:
@@ -71,11 +74,11 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
             value = math.nan
         if not 0 <= value < math.inf or (equals and not name.strip()):
             raise UserError(f"--price {text!r} is not a price", "write dollars for a device and hour: 2.50 or H100=2.50")
-        found[device(name).name if equals else ""] = value
-    return found
+        prices[device(name).name if equals else ""] = value
+    return prices
 
 
-def _spoken(name: str) -> str:
+def _catalogue_name(name: str) -> str:
     """The catalogue's name; a device that is not in it, such as one that was probed, keeps its own."""
     try:
         return device(name).name

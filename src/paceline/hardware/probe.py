@@ -1,7 +1,7 @@
-"""Measure the machine at hand: matmul rate, memory bandwidth and the link, with all ranks at work at once.
+"""Measure this machine: matmul rate, memory bandwidth and the link, while all ranks work at once.
 
-Ranks that share cores or a network card slow each other down; measured together, that is in the numbers. Needs torch and a
-process group; ``torchrun -m paceline.hardware.probe FILE`` writes the result as JSON.
+Ranks that share cores or a network card slow each other down. A measurement of all ranks together includes that.
+Needs torch and a process group. ``torchrun -m paceline.hardware.probe FILE`` writes the result as JSON.
 """
 
 from __future__ import annotations
@@ -68,27 +68,27 @@ def probe_cluster(device: torch.device) -> Cluster:
     def seconds(work: Callable[[], Any]) -> float:
         work()
         dist.barrier()
-        taken: list[float] = []
+        times: list[float] = []
         start = time.perf_counter()
-        while time.perf_counter() - start < SECONDS or len(taken) < 3:
+        while time.perf_counter() - start < SECONDS or len(times) < 3:
             begin = time.perf_counter()
             work()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            taken.append(time.perf_counter() - begin)
-        return mean(statistics.median(taken))
+            times.append(time.perf_counter() - begin)
+        return mean(statistics.median(times))
 
     def exchanged(size: int, repeats: int) -> float:
         buffer = torch.zeros(size // 4, device=device)
-        taken: list[float] = []
+        times: list[float] = []
         for _ in range(repeats):
             dist.barrier()
             begin = time.perf_counter()
             dist.all_reduce(buffer)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            taken.append(time.perf_counter() - begin)
-        return mean(statistics.median(taken[1:]))
+            times.append(time.perf_counter() - begin)
+        return mean(statistics.median(times[1:]))
 
     ranks = dist.get_world_size()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
@@ -114,7 +114,7 @@ def probe_cluster(device: torch.device) -> Cluster:
     link = Link(name="measured link", kind="loopback", bandwidth=fact(rate), latency=fact(latency))
     cuda = device.type == "cuda"
     memory = torch.cuda.get_device_properties(device).total_memory if cuda else memory_bytes() / local
-    here = Device(
+    probed = Device(
         name=torch.cuda.get_device_name(device) if cuda else f"this machine ({cpu_name()}, {local} ranks)",
         kind="gpu" if cuda else "cpu",
         peak_flops={"fp32": fact(matmul)},
@@ -123,7 +123,7 @@ def probe_cluster(device: torch.device) -> Cluster:
         memory_bandwidth=fact(bandwidth),
         link=link.name,
     )
-    return Cluster.of_nodes(here, local, ranks // local, link, link)
+    return Cluster.of_nodes(probed, local, ranks // local, link, link)
 
 
 def memory_bytes() -> float:

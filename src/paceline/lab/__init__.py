@@ -1,13 +1,13 @@
 """An emulated cluster on one Linux machine: a network namespace per host, a switch, and a token bucket on every wire.
 
-What a real cluster of N hosts does to a training job (the link's rate, a host that dies, a cable that is pulled) can then be
-had on a laptop. Without the privileges for it, :func:`loopback` runs the same command on 127.0.0.1, unshaped.
+So a laptop shows what a real cluster of N hosts does to a training job: the link's rate, a host that dies, a pulled cable.
+Without the privileges for it, :func:`loopback` runs the same command on 127.0.0.1, unshaped.
 """
 
 from __future__ import annotations
 
 from paceline.lab.kernel import has_netem, missing
-from paceline.lab.network import Lab, Loopback, down, find, labs, loopback, up
+from paceline.lab.lab import Lab, Loopback, down, find, labs, loopback, up
 from paceline.lab.processes import HostFailed, HostResult
 from paceline.lab.status import Counters, LabStatus
 

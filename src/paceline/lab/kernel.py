@@ -1,4 +1,4 @@
-"""The only way to the kernel: commands of iproute2 and util-linux, what is missing for them, and who lives in a namespace."""
+"""All calls to the kernel: commands of iproute2 and util-linux, what they lack here, and the processes of a namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from paceline.lab.topology import NETNS, Command
 
 MARK = "PACELINE_LAB"
-"""In the environment of every process that ``Lab.run`` started: how ``down`` tells its own from others."""
+"""Variable in the environment of every process that ``Lab.run`` started. ``down`` ends only processes that have it."""
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
 COMMAND_TIMEOUT_S = 30.0
@@ -38,7 +38,7 @@ def system(command: Sequence[str]) -> str:
     """Run one command and return its stdout. Raises CommandFailed."""
     path = os.pathsep.join((os.environ.get("PATH", ""), _PATH))
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -48,9 +48,11 @@ def system(command: Sequence[str]) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandFailed(f"{' '.join(command)}: {error}") from error
-    if done.returncode != 0:
-        raise CommandFailed(f"{' '.join(command)}: {' '.join((done.stderr or done.stdout).split()) or done.returncode}")
-    return done.stdout
+    if finished.returncode != 0:
+        raise CommandFailed(
+            f"{' '.join(command)}: {' '.join((finished.stderr or finished.stdout).split()) or finished.returncode}"
+        )
+    return finished.stdout
 
 
 def system_json(command: Sequence[str]) -> list[dict[str, Any]]:
@@ -68,11 +70,11 @@ def missing() -> list[str]:
     """
     if sys.platform != "linux":
         return ["Linux"]
-    lacking = [f"root ({' and '.join(lost)})"] if (lost := lost_capabilities()) else []
-    lacking += [f"{tool} ({package})" for tool, package in TOOLS.items() if not _which(tool)]
-    if not lacking:
-        lacking = [f"{part} in the kernel" for part in _lacking_parts("bridge", "veth", "tbf")]
-    return lacking
+    needs = [f"root ({' and '.join(capabilities)})"] if (capabilities := lost_capabilities()) else []
+    needs += [f"{tool} ({package})" for tool, package in TOOLS.items() if not _which(tool)]
+    if not needs:
+        needs = [f"{part} in the kernel" for part in _lacking_parts("bridge", "veth", "tbf")]
+    return needs
 
 
 def has_netem() -> bool:
@@ -102,7 +104,7 @@ def _which(tool: str) -> str | None:
 
 
 def boot_id() -> str:
-    """Of the running kernel; namespaces do not outlive it."""
+    """The identity of the running kernel; no namespace outlives it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -126,18 +128,18 @@ def is_same(name: str, inode: int | None) -> bool:
     None (a creation that was cut short) stands for any, and so does a name that is no longer mounted (a restarted container).
     """
     try:
-        found = (Path(NETNS) / name).stat()
+        entry = (Path(NETNS) / name).stat()
     except OSError:
         return False
-    mounted = found.st_dev == Path("/proc/self/ns/net").stat().st_dev
-    return not mounted or inode is None or found.st_ino == inode
+    mounted = entry.st_dev == Path("/proc/self/ns/net").stat().st_dev
+    return not mounted or inode is None or entry.st_ino == inode
 
 
 def is_alive(name: str, inode: int | None) -> bool:
     """Whether the namespace that was created under the name is still there to enter."""
     try:
-        found = (Path(NETNS) / name).stat()
-        return inode is not None and found.st_ino == inode and found.st_dev == Path("/proc/self/ns/net").stat().st_dev
+        entry = (Path(NETNS) / name).stat()
+        return inode is not None and entry.st_ino == inode and entry.st_dev == Path("/proc/self/ns/net").stat().st_dev
     except OSError:
         return False
 

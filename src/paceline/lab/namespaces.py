@@ -1,4 +1,4 @@
-"""From a plan to namespaces and back, with a journal that is always ahead of what exists."""
+"""Make the namespaces of a topology, and remove them. The journal is always ahead of what exists."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from dataclasses import replace
 
 from paceline.errors import UserError
 from paceline.lab import kernel
+from paceline.lab.journal import State
 from paceline.lab.kernel import CommandFailed
-from paceline.lab.state import State
-from paceline.lab.topology import Plan
+from paceline.lab.topology import Topology
 
 
-def make(wanted: Plan, say: Callable[[str], None]) -> State:
-    """Make what is planned, journal first. Raises UserError, with nothing left behind, when a command fails."""
-    made = State(wanted, "building", dict.fromkeys(wanted.namespaces))
-    made.save()
+def make(topology: Topology, say: Callable[[str], None]) -> State:
+    """Make what the topology lists, journal first. Raises UserError, with nothing left behind, when a command fails."""
+    state = State(topology, "building", dict.fromkeys(topology.namespaces))
+    state.save()
     try:
-        for count, entry in enumerate(wanted.namespaces):
-            say(f"namespace {count + 1} of {len(wanted.namespaces)}: {entry}")
-            made = made.created(entry, kernel.add_namespace(entry))
-            made.save()
-        commands = wanted.commands() if wanted.link is not None else []
+        for count, entry in enumerate(topology.namespaces):
+            say(f"namespace {count + 1} of {len(topology.namespaces)}: {entry}")
+            state = state.created(entry, kernel.add_namespace(entry))
+            state.save()
+        commands = topology.commands() if topology.link is not None else []
         for count, command in enumerate(commands):
             if count % 100 == 0:
                 say(f"command {count + 1} of {len(commands)}")
             kernel.system(command)
-        made = replace(made, phase="up")
-        made.save()
-        return made
+        state = replace(state, phase="up")
+        state.save()
+        return state
     except CommandFailed as error:
-        remove(made)
+        remove(state)
         raise UserError(f"cannot make the lab: {error}", "nothing of it is left") from error
     except BaseException:
-        remove(made)
+        remove(state)
         raise
 
 
-def remove(found: State) -> list[str]:
+def remove(state: State) -> list[str]:
     """Delete what the journal lists and is still what it lists; the file goes last.
 
     Returns a line for each thing there is to know. Raises UserError when a part cannot be removed.
     """
     notes, failed = [], []
-    for entry, inode in found.namespaces.items():
+    for entry, inode in state.namespaces.items():
         if not kernel.exists(entry):
             continue
         if not kernel.is_same(entry, inode):
             notes.append(f"{entry} is now another's namespace; left alone")
             continue
-        ended, others = kernel.end_processes(entry, found.plan.name)
+        ended, others = kernel.end_processes(entry, state.topology.name)
         try:
             kernel.delete_namespace(entry)
         except CommandFailed as error:
@@ -59,8 +59,8 @@ def remove(found: State) -> list[str]:
         if others:
             notes.append(f"{entry}: {_processes(others)} not of Paceline left running, without a network")
     if failed:
-        raise UserError(f"cannot remove all of lab {found.plan.name!r}: {failed[0]}", "paceline lab down again, with sudo")
-    found.delete()
+        raise UserError(f"cannot remove all of lab {state.topology.name!r}: {failed[0]}", "paceline lab down again, with sudo")
+    state.delete()
     return notes
 
 

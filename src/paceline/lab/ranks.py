@@ -45,9 +45,9 @@ def environment(hosts: Sequence[Host], rank: int, per_host: int, port: int) -> d
 def fill(command: Sequence[str], rank: int, hosts: int, address: str) -> list[str]:
     """The command of one rank; braces around any other word stay as they are."""
     words = {"{rank}": str(rank), "{hosts}": str(hosts), "{address}": address}
-    filled = []
+    words_of_rank = []
     for word in command:
         for name, value in words.items():
             word = word.replace(name, value)
-        filled.append(word)
-    return filled
+        words_of_rank.append(word)
+    return words_of_rank

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from paceline.lab import kernel
+from paceline.lab.journal import State
 from paceline.lab.kernel import CommandFailed
-from paceline.lab.state import State
 from paceline.lab.topology import INTERFACE, link_text
 from paceline.units import format_bytes, format_seconds
 
@@ -45,26 +45,34 @@ class LabStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: link in bytes/s each way, latency in seconds each way, since in seconds of the epoch."""
-        plan = self.state.plan
+        topology = self.state.topology
         hosts = [
             {"host": number, "address": address, "link": self.links[number], **_numbers(self.counters[number])}
-            for number, address in enumerate(plan.addresses)
+            for number, address in enumerate(topology.addresses)
         ]
-        shown = {"name": plan.name, "loopback": plan.link is None, "link_bytes_per_s": plan.link, "latency_s": plan.latency}
+        shown = {
+            "name": topology.name,
+            "loopback": topology.link is None,
+            "link_bytes_per_s": topology.link,
+            "latency_s": topology.latency,
+        }
         end = {"since": self.state.since, "complete": self.complete, "lacking": list(self.lacking)}
         return {**shown, "hosts": hosts, **end}
 
     def to_text(self) -> str:
         """A table of at most eighty columns."""
-        plan = self.state.plan
+        topology = self.state.topology
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.state.since))
-        late = f", {format_seconds(plan.latency)} later each way" if plan.latency else ""
+        latency = f", {format_seconds(topology.latency)} later each way" if topology.latency else ""
         whole = "complete" if self.complete else "incomplete"
         age = format_seconds(max(0.0, time.time() - self.state.since))
-        lines = [f"{plan.name}: {plan.hosts} hosts, {link_text(plan.link)}{late}; {whole}", f"up since {since} ({age})"]
-        if plan.link is not None:
+        lines = [
+            f"{topology.name}: {topology.hosts} hosts, {link_text(topology.link)}{latency}; {whole}",
+            f"up since {since} ({age})",
+        ]
+        if topology.link is not None:
             lines.append(f"{'host':<6}{'address':<14}{'link':<7}{'sent':>12}{'received':>12}")
-        for number, address in enumerate(plan.addresses if plan.link is not None else ()):
+        for number, address in enumerate(topology.addresses if topology.link is not None else ()):
             count = self.counters[number]
             moved = f"{format_bytes(count.tx_bytes):>12}{format_bytes(count.rx_bytes):>12}" if count else ""
             lines.append(f"{number:<6}{address:<14}{self.links[number]:<7}{moved}".rstrip())
@@ -78,22 +86,22 @@ def read_counters(state: State, host: int) -> Counters:
 
 def read_status(state: State) -> LabStatus:
     """Look at every part of the lab."""
-    plan, lacking = state.plan, [] if state.phase == "up" else ["its making was cut short"]
+    topology, lacking = state.topology, [] if state.phase == "up" else ["its making was cut short"]
     links: list[str] = []
     counters: list[Counters | None] = []
-    if plan.link is not None and not kernel.is_alive(plan.switch, state.namespaces.get(plan.switch)):
-        lacking.append(f"the switch ({plan.switch})")
-    for host, address in enumerate(plan.addresses):
-        if plan.link is None:
+    if topology.link is not None and not kernel.is_alive(topology.switch, state.namespaces.get(topology.switch)):
+        lacking.append(f"the switch ({topology.switch})")
+    for host, address in enumerate(topology.addresses):
+        if topology.link is None:
             links.append("up")
             counters.append(None)
             continue
-        name = plan.namespace(host)
+        name = topology.namespace(host)
         try:
             if not kernel.is_alive(name, state.namespaces.get(name)):
                 raise CommandFailed(f"its namespace {name}")
             link, count = _look(state, host)
-            if not _is_shaped(name, INTERFACE) or (link == "up" and not _is_shaped(plan.switch, f"p{host}")):
+            if not _is_shaped(name, INTERFACE) or (link == "up" and not _is_shaped(topology.switch, f"p{host}")):
                 raise CommandFailed("the token bucket of its link")
             links.append(link)
             counters.append(count)
@@ -105,12 +113,12 @@ def read_status(state: State) -> LabStatus:
 
 
 def _look(state: State, host: int) -> tuple[str, Counters]:
-    shown = kernel.system_json(("ip", "-j", "-s", "-n", state.plan.namespace(host), "link", "show", "dev", INTERFACE))
+    shown = kernel.system_json(("ip", "-j", "-s", "-n", state.topology.namespace(host), "link", "show", "dev", INTERFACE))
     try:
-        tx, rx = (shown[0]["stats64"][way] for way in ("tx", "rx"))
+        tx, rx = (shown[0]["stats64"][direction] for direction in ("tx", "rx"))
         link = "up" if "LOWER_UP" in shown[0]["flags"] else "cut"
         numbers = (int(tx["bytes"]), int(tx["packets"]), int(rx["bytes"]), int(rx["packets"]))
-        return link, Counters(host, state.plan.address(host), *numbers)
+        return link, Counters(host, state.topology.address(host), *numbers)
     except (KeyError, IndexError, TypeError) as error:
         raise CommandFailed(f"its interface {INTERFACE}") from error
 

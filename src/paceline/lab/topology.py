@@ -33,8 +33,11 @@ Command = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One lab. ``link`` in bytes/s each way (None: loopback, unshaped), ``latency`` in seconds each way, or None."""
+class Topology:
+    """The hosts of one lab and the link of each host.
+
+    ``link`` is in bytes/s each way, or None for loopback, which is unshaped. ``latency`` is in seconds each way, or None.
+    """
 
     name: str
     hosts: int
@@ -66,23 +69,23 @@ class Plan:
 
     def commands(self) -> list[Command]:
         """What turns empty namespaces into the lab, in order."""
-        done: list[Command] = [quiet(namespace) for namespace in self.namespaces]
-        done += [
+        commands: list[Command] = [quiet(namespace) for namespace in self.namespaces]
+        commands += [
             ("ip", "-n", self.switch, "link", "add", "br0", "type", "bridge", "stp_state", "0", "mcast_snooping", "0"),
             ("ip", "-n", self.switch, "link", "set", "br0", "up"),
         ]
         for host in range(self.hosts):
-            own, port = self.namespace(host), f"p{host}"
-            done += [
-                ("ip", "-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", own),
-                ("ip", "-n", own, "addr", "add", f"{self.address(host)}/24", "dev", INTERFACE),
-                *self.shape(own, INTERFACE, delay=True),
+            host_name, port = self.namespace(host), f"p{host}"
+            commands += [
+                ("ip", "-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host_name),
+                ("ip", "-n", host_name, "addr", "add", f"{self.address(host)}/24", "dev", INTERFACE),
+                *self.shape(host_name, INTERFACE, delay=True),
                 *self.shape(self.switch, port),
                 ("ip", "-n", self.switch, "link", "set", port, "master", "br0", "up"),
-                ("ip", "-n", own, "link", "set", INTERFACE, "up"),
-                ("ip", "-n", own, "link", "set", "lo", "up"),
+                ("ip", "-n", host_name, "link", "set", INTERFACE, "up"),
+                ("ip", "-n", host_name, "link", "set", "lo", "up"),
             ]
-        return done
+        return commands
 
     def shape(self, namespace: str, interface: str, delay: bool = False) -> list[Command]:
         """The token bucket of what leaves ``interface``; with ``delay``, behind the latency where the lab has one."""
@@ -94,7 +97,7 @@ class Plan:
         late = ("netem", "limit", str(NETEM_PACKETS), "delay", f"{self.latency * 1e6:.0f}us")
         return [(*add, "root", "handle", "1:", *late), (*add, "parent", "1:1", "handle", "10:", *bucket)]
 
-    def difference(self, other: Plan) -> str:
+    def difference(self, other: Topology) -> str:
         """What ``other`` has otherwise, in words; empty where they are equal."""
         parts = []
         if self.hosts != other.hosts:
@@ -106,8 +109,13 @@ class Plan:
         return " and ".join(parts)
 
 
-def plan(hosts: int, link: str | float | None, name: str = "lab", latency: str | float | None = None) -> Plan:
-    """A checked plan. ``link`` as text (``1Gb/s``) or bytes/s, ``latency`` as text (``100us``) or seconds. Raises UserError."""
+def topology(hosts: int, link: str | float | None, name: str = "lab", latency: str | float | None = None) -> Topology:
+    """A checked topology. Raises UserError for what cannot be.
+
+    Args:
+        link: text (``1Gb/s``), or bytes/s each way; None for loopback.
+        latency: text (``100us``), or seconds each way.
+    """
     if not 1 <= hosts <= MAX_HOSTS:
         raise UserError(f"{hosts} hosts", f"give a whole number from 1 to {MAX_HOSTS}")
     check_name(name)
@@ -117,7 +125,7 @@ def plan(hosts: int, link: str | float | None, name: str = "lab", latency: str |
     delay = parse_seconds(latency) if isinstance(latency, str) else latency
     if delay is not None and not 1e-6 <= delay <= 10:
         raise UserError(f"a latency of {format_seconds(delay)}", "give one from 1us to 10s, each way")
-    return Plan(name, hosts, rate, delay)
+    return Topology(name, hosts, rate, delay)
 
 
 def check_name(name: str) -> None:

@@ -31,19 +31,19 @@ PROPOSALS, MASKS = 512, 128
 
 
 class Stages(nn.Module):
-    """A residual body, of which the outputs of the named layers are given: (B, 3, H, W) to a list of maps."""
+    """A residual body that returns the outputs of the named layers: (B, 3, H, W) to a list of maps."""
 
     def __init__(self, layers: dict[str, nn.Module], wanted: Sequence[str]) -> None:
         super().__init__()
         self.layers, self.wanted = nn.ModuleDict(layers), tuple(wanted)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        found = []
+        maps = []
         for name, layer in self.layers.items():
             x = layer(x)
             if name in self.wanted:
-                found.append(x)
-        return found
+                maps.append(x)
+        return maps
 
 
 class Ssd(nn.Module):
@@ -86,11 +86,11 @@ class Pyramid(nn.Module):
 
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
         above: Tensor | None = None
-        found = []
+        widened = []
         for inner, outer, x in reversed(list(zip(self.inner, self.outer, maps, strict=True))):
             above = inner(x) if above is None else inner(x) + F.interpolate(above, size=x.shape[-2:])
-            found.append(outer(above))
-        return found[::-1]
+            widened.append(outer(above))
+        return widened[::-1]
 
 
 def _tower(outputs: int) -> nn.Module:
@@ -163,8 +163,8 @@ def _bins(features: Tensor, proposals: int, side: int) -> Tensor:
     """(B, C, H, W) to (B x proposals, C, side, side): as many places as there are bins, from the first to the last."""
     places = features.shape[-2] * features.shape[-1]
     chosen = torch.linspace(0, places - 1, proposals * side * side, device=features.device).long()
-    found: Tensor = features.flatten(2).index_select(2, chosen).unflatten(2, (proposals, side, side))
-    return found.transpose(1, 2).flatten(0, 1)
+    picked: Tensor = features.flatten(2).index_select(2, chosen).unflatten(2, (proposals, side, side))
+    return picked.transpose(1, 2).flatten(0, 1)
 
 
 def ssd_resnet34() -> nn.Module:

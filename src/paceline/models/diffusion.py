@@ -32,7 +32,7 @@ class Residual(nn.Module):
 
 
 class Attention(nn.Module):
-    """Of (B, S, width) to (B, T, given), heads of 64."""
+    """Attention from (B, S, width) to (B, T, given), with heads of 64."""
 
     def __init__(self, width: int, given: int) -> None:
         super().__init__()

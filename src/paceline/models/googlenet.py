@@ -41,12 +41,12 @@ class Inception(nn.Module):
 
     def __init__(self, inputs: int, widths: tuple[int, int, int, int, int, int]) -> None:
         super().__init__()
-        one, reduce3, three, reduce5, five, project = widths
-        self.branch1 = _conv(inputs, one, 1)
-        self.branch3 = nn.Sequential(OrderedDict(reduce=_conv(inputs, reduce3, 1), conv3=_conv(reduce3, three, 3)))
-        self.branch5 = nn.Sequential(OrderedDict(reduce=_conv(inputs, reduce5, 1), conv5=_conv(reduce5, five, 5)))
+        width1, narrow3, width3, narrow5, width5, width_pool = widths
+        self.branch1 = _conv(inputs, width1, 1)
+        self.branch3 = nn.Sequential(OrderedDict(reduce=_conv(inputs, narrow3, 1), conv3=_conv(narrow3, width3, 3)))
+        self.branch5 = nn.Sequential(OrderedDict(reduce=_conv(inputs, narrow5, 1), conv5=_conv(narrow5, width5, 5)))
         pool = nn.MaxPool2d(3, stride=1, padding=1)
-        self.branch_pool = nn.Sequential(OrderedDict(pool=pool, project=_conv(inputs, project, 1)))
+        self.branch_pool = nn.Sequential(OrderedDict(pool=pool, project=_conv(inputs, width_pool, 1)))
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.branch1(x), self.branch3(x), self.branch5(x), self.branch_pool(x)], dim=1)
@@ -67,8 +67,8 @@ def googlenet() -> nn.Module:
     for stage, blocks in _STAGES.items():
         for letter, widths in blocks.items():
             layers[f"inception{stage}{letter}"] = Inception(channels, widths)
-            one, _, three, _, five, project = widths
-            channels = one + three + five + project
+            width1, _, width3, _, width5, width_pool = widths
+            channels = width1 + width3 + width5 + width_pool
         if stage != "5":
             layers[f"pool{stage}"] = _pool()
     layers |= OrderedDict(

@@ -53,8 +53,8 @@ def _figure5(inputs: int, pooled: int) -> nn.Module:
 def _figure6(width: int) -> nn.Module:
     row, column = ((1, 7), (0, 3)), ((7, 1), (3, 0))
 
-    def line(inputs: int, outputs: int, way: tuple[tuple[int, int], tuple[int, int]]) -> nn.Module:
-        return conv(inputs, outputs, way[0], padding=way[1])
+    def line(inputs: int, outputs: int, kernel_and_padding: tuple[tuple[int, int], tuple[int, int]]) -> nn.Module:
+        return conv(inputs, outputs, kernel_and_padding[0], padding=kernel_and_padding[1])
 
     return Branches(
         conv(768, 192, 1),

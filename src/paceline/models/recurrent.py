@@ -97,9 +97,9 @@ class Gnmt(nn.Module):
         for layer in self.encoder:
             x = x + layer(self.drop(x))[0]
         y = self.attend(self.drop(self.tokens(target)))[0]
-        found = self.attention(y, x)
+        context = self.attention(y, x)
         for i, layer in enumerate(self.decoder):
-            new = layer(torch.cat((self.drop(y), found), -1))[0]
+            new = layer(torch.cat((self.drop(y), context), -1))[0]
             y = new if i == 0 else y + new
         result: Tensor = self.head(y)
         return result

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 from paceline.models import REGISTRY, model
-from paceline.workload import trace
-from paceline.workload.table import Workload
+from paceline.workload import Workload
 
 ZOO = Path(__file__).parents[1] / "workload" / "zoo"
 
@@ -19,7 +18,7 @@ ZOO = Path(__file__).parents[1] / "workload" / "zoo"
 def fresh(name: str) -> Workload:
     """The table of a named network, traced now."""
     entry = model(name)
-    return trace(
+    return Workload.trace(
         entry.function,
         entry.input.example(1, "meta"),
         name=name,

@@ -43,10 +43,10 @@ class Darknet53(nn.Module):
             self.stages.append(nn.Sequential(_conv(width // 2, width, 3, 2), *(Residual(width) for _ in range(blocks))))
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        found = [self.stem(x)]
+        features = [self.stem(x)]
         for stage in self.stages:
-            found.append(stage(found[-1]))
-        return found[3:]
+            features.append(stage(features[-1]))
+        return features[3:]
 
 
 class Scale(nn.Module):

@@ -18,7 +18,7 @@ from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.asynchronous.profile import LayerProfile, Profile, place
+from paceline.prediction.asynchronous.profile import LayerProfile, Profile, assign_servers
 from paceline.prediction.asynchronous.result import AsyncResult
 from paceline.prediction.asynchronous.simulate import simulate
 from paceline.prediction.compute import optimizer_seconds
@@ -42,12 +42,12 @@ LEAST_STEPS, MOST_STEPS = 24, 100
 PROFILED = 16
 """Steps of a profile that is not measured: quantiles of ``Efficiency.straggler_spread``."""
 LAB = (
-    "In 24 emulated jobs such simulations, from a measured profile of one worker, missed throughput by 7.5% and mean staleness "
-    "by 5.0% (benchmarks/results/async_lab.csv)."
+    "Such simulations, from a measured profile of one worker, missed the throughput of 24 emulated jobs by 7.5% and their mean "
+    "staleness by 5.0% (benchmarks/results/async_lab.csv)."
 )
 UNKNOWN = (
-    "What staleness costs in accuracy is unknown: it was not measured and is not taken to be zero. Samples a second are "
-    "compared, not the time to a target."
+    "What staleness costs in accuracy is unknown: nobody measured it here, and it is not assumed to be zero. The figures "
+    "compare samples a second, not the time to a target."
 )
 
 
@@ -166,13 +166,13 @@ def predict_asynchronous(
     )
     beside = predictor.step(workload, cluster, strategy)
     many = "server is one more node" if servers == 1 else f"{servers} servers are more nodes"
-    said = (
-        f"The {many} on {network.name}, {format_bandwidth(network.bandwidth.value)} each way, of which "
-        f"{profile.link_share:.0%} are had; latency {format_seconds(latency)}. Gradients and parameters travel as fp32.",
+    notes = (
+        f"The {many} on {network.name}: {format_bandwidth(network.bandwidth.value)} each way, {profile.link_share:.0%} of it "
+        f"is reached. Latency {format_seconds(latency)}. Gradients and parameters travel as fp32.",
         f"A server updates with {strategy.optimizer} on {serving.name}: {format_seconds(memory + launches)} for the whole "
         "network, one gradient after another.",
         f"A part of the network stays whole; the fullest server holds {_fullest(profile, servers):.0%} of the parameters.",
-        "A worker reads a server's parameters anew as soon as the server has applied all its gradients.",
+        "A worker reads a server's parameters again as soon as the server has applied all its gradients.",
         *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in result.assumptions),
         LAB,
         UNKNOWN,
@@ -184,7 +184,7 @@ def predict_asynchronous(
         result=result,
         worker=worker,
         synchronous=beside,
-        assumptions=lazy(lambda: (*said, *_of_worker(worker))),
+        assumptions=lazy(lambda: (*notes, *_of_worker(worker))),
     )
 
 
@@ -252,4 +252,4 @@ def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -
 def _fullest(profile: Profile, servers: int) -> float:
     """Share of the bytes on the server that has most of them."""
     sizes = [part.size for part in profile.layers if part.size]
-    return float(np.bincount(place(sizes, servers), weights=sizes).max() / profile.size)
+    return float(np.bincount(assign_servers(sizes, servers), weights=sizes).max() / profile.size)

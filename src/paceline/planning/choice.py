@@ -25,7 +25,8 @@ class Choice:
         meets: probability that it meets the goal's limit; None without one.
         beyond_least: share of the samples that a small batch would not have needed; None where no curve says it.
         recipe: learning rates, by a source that it names; None where there is none.
-        reason: why it stands where it stands, against the best.
+        difference: how it differs from the best, which it was compared with; empty where it was not.
+        preference: why it is the best though another is faster or cheaper; empty where none is.
     """
 
     cluster: Cluster
@@ -41,7 +42,14 @@ class Choice:
     meets: float | None = None
     beyond_least: float | None = None
     recipe: Recipe | None = None
-    reason: str = ""
+    difference: str = ""
+    preference: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why it stands where it stands."""
+        against = self.difference or f"waits for {self.prediction.bottleneck} most"
+        return f"{against}; {self.preference}" if self.preference else against
 
     @property
     def title(self) -> str:
@@ -133,11 +141,11 @@ class Plan:
             "goal": str(self.goal),
             "notice": self.notice,
             "best": self.best.to_json(),
-            "ranking": [one.to_json() for one in self.ranking],
-            "by_devices": [one.to_json() for one in self.by_devices],
+            "ranking": [choice.to_json() for choice in self.ranking],
+            "by_devices": [choice.to_json() for choice in self.by_devices],
             "critical_batch": self.critical_batch,
             "learning_rates": self.learning_rates,
-            "front": [one.to_json() for one in self.front],
+            "front": [choice.to_json() for choice in self.front],
             "excluded": [{"count": x.count, "reason": x.reason, "example": x.example} for x in self.excluded],
             "considered": self.considered,
             "compression": self.compression,

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from paceline.errors import UserError
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
+from paceline.planning.comparison import illegal
 from paceline.planning.goal import Goal, money
 from paceline.planning.ranking import PLAIN, TIE, Table, by_devices, distinct, front, preferred, ranked, table_of
 from paceline.planning.scaling import scaling
 from paceline.planning.space import Candidate, Space, Tally, candidates
-from paceline.planning.strategy_text import POINTLESS, Wanted, describe, illegal, matches, saves_memory
+from paceline.planning.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
 from paceline.planning.training_target import Work
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Steps
@@ -28,8 +29,8 @@ from paceline.workload.table import Workload
 SHOWN = 8
 """Strategies in the ranking."""
 TRIED = (
-    "Batches: those given, else powers of two a worker (to 1024, as far as one micro step holds them); the smallest of those "
-    f"within {TIE:.0%} of the best."
+    "Batches: those given, else powers of two a worker, up to 1024 and what one micro step holds. Of those within "
+    f"{TIE:.0%} of the best, the smallest."
 )
 
 
@@ -63,24 +64,24 @@ def plan(
     pointless = len(space.recomputes) > 1 and not saves_memory(workload)
     if pointless:
         space = replace(space, recomputes=(False,))
-    made = candidates(space, work, left_out)
+    legal = candidates(space, work, left_out)
     if pointless:
-        left_out.add(POINTLESS, len(made))
-    if not made:
+        left_out.add(POINTLESS, len(legal))
+    if not legal:
         raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
-    steps = predictor.many(workload, made)
+    steps = predictor.many(workload, legal)
     for why in steps.refused.values():
         left_out.add(why)
-    fitting = _fitting(workload, made, steps, left_out)
+    fitting = _fitting(workload, legal, steps, left_out)
     if not space.batches and work.curve is None:
-        fitting = _at_once(made, fitting, left_out)
+        fitting = _at_once(legal, fitting, left_out)
     notice = _notice(workload, space, work)
-    table = table_of(workload, work, goal, listed, [made[i] for i in fitting], steps.step_s[fitting], predictor)
+    table = table_of(workload, work, goal, listed, [legal[i] for i in fitting], steps.step_s[fitting], predictor)
     order = ranked(goal, table, left_out)
     best = table.choice(order[0])
-    best = replace(best, reason="; ".join(filter(None, (best.reason, preferred(table, order)))))
-    said, asked = _why_not(why_not, table, best, goal, left_out, space, work)
-    ranking = (best, *(table.choice(i, best) for i in distinct(order, table.made)[1:SHOWN]))
+    best = replace(best, preference=preferred(table, order))
+    why, asked = _why_not(why_not, table, best, goal, left_out, space, work)
+    ranking = (best, *(table.choice(i, best) for i in distinct(order, table.candidates)[1:SHOWN]))
     pareto = tuple(table.choice(i) for i in front(table))
     counts = tuple(table.choice(i) for i in by_devices(table, order[0]))
     shown = dict.fromkeys(
@@ -94,12 +95,12 @@ def plan(
         ranking=ranking,
         front=pareto,
         excluded=tuple(left_out.excluded()),
-        considered=len(made),
+        considered=len(legal),
         compression=_compression(table, order, goal),
         prices=_price_notes(listed),
         notice=notice,
         assumptions=(*((notice, TRIED) if notice else ()), *work.notes(best.strategy), *best.prediction.assumptions, *others),
-        why_not=said,
+        why_not=why,
         asked=asked,
         scaling=scaling(workload, best.cluster, best.strategy, predictor),
         by_devices=counts,
@@ -108,14 +109,14 @@ def plan(
     )
 
 
-def _fitting(workload: Workload, made: Sequence[Candidate], steps: Steps, left_out: Tally) -> NDArray[np.intp]:
+def _fitting(workload: Workload, legal: Sequence[Candidate], steps: Steps, left_out: Tally) -> NDArray[np.intp]:
     """Indices of the candidates that fit their device."""
     too_large = ~steps.fits
     lacking = steps.memory_bytes - steps.available_bytes
     if too_large.any():
         where = np.flatnonzero(too_large)
         least = int(where[lacking[where].argmin()])
-        missing, title = format_gib(float(lacking[least])), describe(*made[least])
+        missing, title = format_gib(float(lacking[least])), describe(*legal[least])
         if too_large.all():
             raise UserError(
                 f"{workload.name} fits nowhere here: {missing} are missing at least, with {title}",
@@ -125,14 +126,14 @@ def _fitting(workload: Workload, made: Sequence[Candidate], steps: Steps, left_o
     return np.flatnonzero(~too_large & np.isfinite(steps.step_s))
 
 
-def _at_once(made: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Tally) -> NDArray[np.intp]:
+def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Tally) -> NDArray[np.intp]:
     """Those whose batch some strategy holds in one micro step on the same cluster: where nobody knows what a larger batch
     costs, micro steps must not make it larger."""
     largest: dict[int, int] = {}
-    for cluster, strategy in (made[i] for i in fitting.tolist()):
+    for cluster, strategy in (legal[i] for i in fitting.tolist()):
         if strategy.parallelism.micro_batches == 1:
             largest[id(cluster)] = max(largest.get(id(cluster), 0), strategy.global_batch_size)
-    kept = [i for i in fitting.tolist() if made[i][1].global_batch_size <= largest.get(id(made[i][0]), math.inf)]
+    kept = [i for i in fitting.tolist() if legal[i][1].global_batch_size <= largest.get(id(legal[i][0]), math.inf)]
     left_out.add("a batch that does not fit in one micro step, and nothing known of what it costs", len(fitting) - len(kept))
     return np.array(kept, dtype=np.intp)
 
@@ -158,7 +159,7 @@ def _learning_rates(work: Work, best: Choice) -> str:
 def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
     """What compression is worth: the best with it against the best without."""
     score = goal.score(table.time_s, table.usd)
-    lossy = np.array([s.gradient_exchange.compression != "dense" for _, s in table.made])
+    lossy = np.array([s.gradient_exchange.compression != "dense" for _, s in table.candidates])
     limited = goal.limited(table.time_s, table.usd) <= goal.limit
     if not lossy.any():
         return "Compression was not tried."
@@ -170,7 +171,7 @@ def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
         return f"Compression does not pay: no strategy with it meets {goal}."
     other = int(with_it[score[with_it].argmin()])
     gain = float(score[dense] / score[other])
-    exchange = table.made[other][1].gradient_exchange
+    exchange = table.candidates[other][1].gradient_exchange
     own, name = exchange.compression, str(exchange)
     what = "costs" if goal.by_cost else "takes"
     if abs(gain - 1) < PLAIN:
@@ -194,7 +195,7 @@ def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
 
 
 def _network_share(table: Table, index: int) -> float:
-    p = table.predictor.step(table.workload, *table.made[index])
+    p = table.predictor.step(table.workload, *table.candidates[index])
     return sum(p.exposed.get(name, 0.0) for name in ("network", "intra-node link")) / p.step_time_s
 
 
@@ -204,24 +205,24 @@ def _why_not(
     """What speaks against the strategy that was asked for, and it."""
     if not wanted:
         return "", None
-    there = [i for i, one in enumerate(table.made) if matches(one, wanted)]
+    there = [i for i, one in enumerate(table.candidates) if matches(one, wanted)]
     if not there:
         return illegal(wanted, best, table.workload, space.clusters, left_out, space.barred(work), table.predictor), None
     scores = goal.score(table.time_s, table.usd)
     asked = table.choice(min(there, key=lambda i: scores[i]), best)
-    said = f"{asked.title}: {asked.reason}."
+    text = f"{asked.title}: {asked.reason}."
     if goal.limited(np.array([asked.time_s]), np.array([asked.usd]))[0] > goal.limit:
-        said += f" It does not meet {goal}."
+        text += f" It does not meet {goal}."
     if not table.work.known(asked.strategy.gradient_exchange.compression):
-        said += " This is for equal samples: how many more it takes to the target is unknown."
-    return said, asked
+        text += " This is for equal samples: how many more it takes to the target is unknown."
+    return text, asked
 
 
 def _price_notes(listed: Mapping[str, Price | None]) -> tuple[str, ...]:
     """What each device was taken to cost, and how far apart its listings lie."""
-    said = []
-    for name, one in listed.items():
+    notes = []
+    for name, listing in listed.items():
         others = [x.usd_per_device_hour for x in listings(name)]
         apart = f" Listed from {money(min(others))} to {money(max(others))}." if len(others) > 1 else ""
-        said.append(f"{one}.{apart}" if one else f"{name}: no price is known; --price {name!r}=DOLLARS gives one.")
-    return tuple(said)
+        notes.append(f"{listing}.{apart}" if listing else f"{name}: no price is known; --price {name!r}=DOLLARS gives one.")
+    return tuple(notes)

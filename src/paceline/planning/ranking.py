@@ -13,9 +13,10 @@ from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.errors import UserError
 from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
+from paceline.planning.comparison import difference
 from paceline.planning.goal import Array, Goal
 from paceline.planning.space import Candidate, Tally
-from paceline.planning.strategy_text import describe, difference
+from paceline.planning.strategy_text import describe
 from paceline.planning.training_target import Work
 from paceline.prediction import Predictor
 from paceline.strategy import BUCKET_BYTES, Strategy
@@ -44,7 +45,7 @@ class Table:
     work: Work
     goal: Goal
     prices: Mapping[str, Price | None]
-    made: Sequence[Candidate]
+    candidates: Sequence[Candidate]
     step_s: Array
     time_s: Array
     usd: Array
@@ -52,8 +53,8 @@ class Table:
     predictor: Predictor
 
     def choice(self, index: int, best: Choice | None = None) -> Choice:
-        """The whole prediction of one; ``best``: what its reason is told against."""
-        cluster, strategy = self.made[index]
+        """The whole prediction of one; ``best``: the choice that it is compared with."""
+        cluster, strategy = self.candidates[index]
         p = self.predictor.step(self.workload, cluster, strategy)
         samples = self.work.samples(strategy)
         time = p.step_time_s * samples / strategy.global_batch_size
@@ -62,9 +63,9 @@ class Table:
         low, high = p.low_s / p.step_time_s, p.high_s / p.step_time_s
         if of_samples:
             low, high = math.exp(-Z80 * spread), math.exp(Z80 * spread)
-        one = self.prices[cluster.device.name]
-        usd = one.usd(cluster.world_size, time) if one else math.nan
-        found = Choice(
+        price = self.prices[cluster.device.name]
+        usd = price.usd(cluster.world_size, time) if price else math.nan
+        choice = Choice(
             cluster=cluster,
             strategy=strategy,
             prediction=p,
@@ -79,8 +80,7 @@ class Table:
             beyond_least=self.work.beyond_least(strategy.global_batch_size),
             recipe=self.work.recipe(strategy),
         )
-        reason = difference(found, best) if best else f"waits for {p.bottleneck} most"
-        return replace(found, reason=reason)
+        return replace(choice, difference=difference(choice, best)) if best else choice
 
 
 def table_of(
@@ -88,16 +88,16 @@ def table_of(
     work: Work,
     goal: Goal,
     prices: Mapping[str, Price | None],
-    made: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     step_s: Array,
     predictor: Predictor,
 ) -> Table:
-    """Seconds and dollars of the whole work with each of ``made``, whose steps take ``step_s`` seconds."""
-    steps = np.array([work.samples(s) / s.global_batch_size for _, s in made])
-    rate = {name: one.usd_per_device_hour / 3600 if one else math.nan for name, one in prices.items()}
-    dollars = np.array([rate[c.device.name] * c.world_size for c, _ in made])
-    known = np.array([work.known(s.gradient_exchange.compression) for _, s in made])
-    return Table(workload, work, goal, prices, made, step_s, step_s * steps, step_s * steps * dollars, known, predictor)
+    """Seconds and dollars of the whole work with each of ``candidates``, whose steps take ``step_s`` seconds."""
+    steps = np.array([work.samples(s) / s.global_batch_size for _, s in candidates])
+    rate = {name: price.usd_per_device_hour / 3600 if price else math.nan for name, price in prices.items()}
+    dollars = np.array([rate[c.device.name] * c.world_size for c, _ in candidates])
+    known = np.array([work.known(s.gradient_exchange.compression) for _, s in candidates])
+    return Table(workload, work, goal, prices, candidates, step_s, step_s * steps, step_s * steps * dollars, known, predictor)
 
 
 def ranked(goal: Goal, table: Table, left_out: Tally) -> list[int]:
@@ -116,7 +116,7 @@ def ranked(goal: Goal, table: Table, left_out: Tally) -> list[int]:
         over = float(limited[near])
         raise UserError(
             f"no strategy meets {goal}: the nearest takes {goal.amount(over)}, {_over(over / goal.limit)}, with "
-            f"{describe(*table.made[near])}",
+            f"{describe(*table.candidates[near])}",
             f"give {goal.kind}={_wide(goal, over)} or more{', or more nodes' if goal.kind == 'deadline' else ''}",
         )
     return _sorted(table, allowed)
@@ -125,11 +125,11 @@ def ranked(goal: Goal, table: Table, left_out: Tally) -> list[int]:
 def _sorted(table: Table, allowed: NDArray[np.intp]) -> list[int]:
     """Those indices, the best for the goal's quantity first; plainer ways and what is as good for less of the other first."""
     goal = table.goal
-    plain = np.array([1 + PLAIN * _detours(table.made[i][1]) for i in allowed.tolist()])
+    plain = np.array([1 + PLAIN * _detours(table.candidates[i][1]) for i in allowed.tolist()])
     score = goal.score(table.time_s, table.usd)[allowed] * plain
     other = np.nan_to_num((table.time_s if goal.by_cost else table.usd)[allowed]) * plain
     near = score <= score.min() * (1 + TIE)
-    batch = np.array([0 if table.work.curve else table.made[i][1].global_batch_size for i in allowed.tolist()])
+    batch = np.array([0 if table.work.curve else table.candidates[i][1].global_batch_size for i in allowed.tolist()])
     order = np.lexsort((score, np.where(near, other, score), np.where(near, batch, 0), ~near))
     return [int(i) for i in allowed[order]]
 
@@ -137,17 +137,18 @@ def _sorted(table: Table, allowed: NDArray[np.intp]) -> list[int]:
 def by_devices(table: Table, best: int) -> list[int]:
     """The best of each device and number of devices, in the order of the space: of what meets the limit, or what is nearest to
     it. Thinned evenly, but for the place of the ``best``."""
-    places: dict[tuple[str, int], list[int]] = {}
+    members_of: dict[tuple[str, int], list[int]] = {}
     for index in np.flatnonzero(table.known).tolist():
-        places.setdefault(_place(table, index), []).append(index)
-    found = {place: _best_of(table, np.array(members, dtype=np.intp)) for place, members in places.items()}
-    found[_place(table, best)] = best
-    kept = {*_thin(list(found.values()), COUNTS), best}
-    return [i for i in found.values() if i in kept]
+        members_of.setdefault(_devices(table, index), []).append(index)
+    winners = {where: _best_of(table, np.array(members, dtype=np.intp)) for where, members in members_of.items()}
+    winners[_devices(table, best)] = best
+    kept = {*_thin(list(winners.values()), COUNTS), best}
+    return [i for i in winners.values() if i in kept]
 
 
-def _place(table: Table, index: int) -> tuple[str, int]:
-    cluster = table.made[index][0]
+def _devices(table: Table, index: int) -> tuple[str, int]:
+    """Which device a candidate runs on, and how many."""
+    cluster = table.candidates[index][0]
     return cluster.device.name, cluster.world_size
 
 
@@ -165,14 +166,14 @@ def preferred(table: Table, order: Sequence[int]) -> str:
     behind = float(score[first] / score[least]) - 1
     if behind < 0.0005:
         return ""
-    one, other = table.made[first][1], table.made[least][1]
+    chosen, fastest = table.candidates[first][1], table.candidates[least][1]
     why = "as the cheaper" if not table.goal.by_cost else "as the faster"
-    if _detours(one) < _detours(other):
+    if _detours(chosen) < _detours(fastest):
         why = "as simpler"
-    elif one.global_batch_size < other.global_batch_size:
+    elif chosen.global_batch_size < fastest.global_batch_size:
         why = "for its smaller batch"
     what = "cheapest" if table.goal.by_cost else "fastest"
-    return f"preferred {why}: within {behind:.1%} of the {what}, {describe(*table.made[least])}"
+    return f"preferred {why}: within {behind:.1%} of the {what}, {describe(*table.candidates[least])}"
 
 
 def _over(ratio: float) -> str:
@@ -193,11 +194,11 @@ def _detours(s: Strategy) -> int:
     return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute, *others))
 
 
-def distinct(order: Sequence[int], made: Sequence[Candidate]) -> list[int]:
+def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
     """Of strategies that differ only in exchange, bucket, recomputation or micro steps, the first."""
     first: dict[tuple[object, ...], int] = {}
     for i in order:
-        c, s = made[i]
+        c, s = candidates[i]
         first.setdefault(
             (
                 c.device.name,
@@ -223,8 +224,8 @@ def front(table: Table) -> list[int]:
     return _thin([int(order[0]), *(int(i) for i in order[1:][costs[1:] < before[1:] * (1 - 1e-9)])], FRONT)
 
 
-def _thin(found: Sequence[int], most: int) -> list[int]:
+def _thin(indices: Sequence[int], most: int) -> list[int]:
     """At most ``most`` of them, both ends kept."""
-    if len(found) <= most:
-        return list(found)
-    return [found[i] for i in sorted({round(x) for x in np.linspace(0, len(found) - 1, most)})]
+    if len(indices) <= most:
+        return list(indices)
+    return [indices[i] for i in sorted({round(x) for x in np.linspace(0, len(indices) - 1, most)})]

@@ -81,17 +81,17 @@ class Work:
 
     def notes(self, strategy: Strategy) -> tuple[str, ...]:
         """What it rests on, in sentences."""
-        said = self.curve.notes(strategy.global_batch_size) if self.curve else ()
+        notes = self.curve.notes(strategy.global_batch_size) if self.curve else ()
         if (recipe := self.recipe(strategy)) and recipe.optimizer in ("lars", "lamb"):
-            said = (*said, TUNED)
+            notes = (*notes, TUNED)
         if self.recipes and (seen := self.recipes.of_curve) not in ("", strategy.optimizer):
-            said = (*said, f"Samples and critical batch are of runs with {seen}; {strategy.optimizer} may take others.")
+            notes = (*notes, f"Samples and critical batch come from runs with {seen}; {strategy.optimizer} may take others.")
         if strategy.gradient_exchange.compression in self.penalties and self.curve:
             given = self.penalties[strategy.gradient_exchange.compression]
-            return (*said, f"{strategy.gradient_exchange.compression} is given to take {given:g} times the samples.")
+            return (*notes, f"{strategy.gradient_exchange.compression} takes {given:g} times the samples, as given.")
         if self.curve is None and strategy.gradient_exchange.compression != "dense":
-            return (*said, "The time is that of equal samples, not of equal accuracy.")
-        return said
+            return (*notes, "The time is for equal samples, not for equal accuracy.")
+        return notes
 
 
 def parse_penalties(texts: list[str]) -> dict[str, float]:

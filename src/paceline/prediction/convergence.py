@@ -107,17 +107,17 @@ class Convergence:
         """What this rests on, in sentences; one more where the batch is smaller than any that was seen."""
         finite = math.isfinite(self.critical_batch)
         critical = f"a critical batch of {self.critical_batch:.3g}" if finite else "no critical batch"
-        said = f"Samples to {self.target}: {self.min_samples:.3g} and {critical}, from "
+        text = f"Samples to {self.target}: {self.min_samples:.3g} and {critical}, from "
         if self.critical_spread:
             share = math.exp(Z80 * self.spread_at(global_batch_size)) - 1
-            return (f"{said}{self.source}; at batch {global_batch_size:g} that is {share:.0%} of the samples.",)
-        said += (
+            return (f"{text}{self.source}; at batch {global_batch_size:g} that is {share:.0%} of the samples.",)
+        text += (
             f"{self.num_points} points at batches of {self.low_batch:g} to {self.high_batch:g} ({self.source}); "
             f"runs lie {self.spread:.0%} off the curve."
         )
         if global_batch_size >= self.low_batch:
-            return (said,)
-        return said, f"Batch {global_batch_size:g} is smaller than any of these; the curve is taken to stay flat there."
+            return (text,)
+        return text, f"Batch {global_batch_size:g} is smaller than any of these: the curve is assumed flat there."
 
 
 def fit(points: Iterable[Point], target: str, source: str, epoch_samples: int = 0) -> Convergence:
@@ -174,8 +174,9 @@ def from_records(records: Sequence[RunRecord], accuracy: float) -> Convergence:
     if len({record.workload for record in records}) > 1:
         raise UserError("the records are of several networks", "give the runs of one")
     dense = [r for r in records if r.strategy.get("compression") == "dense"]
-    found = [point for point in (reached(record, accuracy) for record in dense) if point]
-    return fit(found, f"{accuracy:.1%} accuracy", f"{len(dense)} runs without compression, {len(found)} of which reach it")
+    points = [point for point in (reached(record, accuracy) for record in dense) if point]
+    source = f"{len(points)} of {len(dense)} runs without compression reach it"
+    return fit(points, f"{accuracy:.1%} accuracy", source)
 
 
 def from_run(record: RunRecord, accuracy: float) -> Convergence:
@@ -282,16 +283,16 @@ def accuracy_notes(compression: str, options: Given = ()) -> tuple[str, ...]:
     """What was measured of a compression's accuracy, or that nothing was. ``options``: those that are not its own defaults."""
     if compression == "dense":
         return ()
-    said = [
+    measured = [
         f"{a.points:+.2f} points (standard error {a.error:.2f}, {a.seeds} seeds) on {a.network}, {a.data}, {a.workers} workers"
         for a in accuracies(compression)
     ]
-    if not said:
-        return (f"What {compression} does to accuracy was never measured here: it is unknown, not zero.",)
+    if not measured:
+        return (f"Nobody measured here what {compression} does to accuracy: it is unknown, not zero.",)
     given = ", ".join(f"{k}={v:g}" for k, v in dict(options).items() if k != "ratio")  # a ratio is of the prediction only
     return (
-        f"Accuracy of {compression} against dense in equal epochs: {'; '.join(said)}. How many more steps it needs to a "
-        f"target, and what it does to another network{f' or with {given}' if given else ''}, is unknown.",
+        f"Accuracy of {compression} against dense in equal epochs: {'; '.join(measured)}. The number of steps "
+        f"to a target, and the effect on another network{f' or with {given}' if given else ''}, is unknown.",
     )
 
 

@@ -16,8 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from paceline.calibration.constants import Efficiency
-from paceline.calibration.gaussian_process import TASK, Kernel, Place, Process, coordinates
+from paceline.calibration.constants import Efficiency, assumed
+from paceline.calibration.gaussian_process import TASK, Kernel, Position, Process, coordinates
 from paceline.calibration.link_fit import HIDDEN, ObservedLinks
 from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80
@@ -32,12 +32,12 @@ MOST = 320
 """Observations used at once; of more, those nearest to the workload and the device that are asked for, evenly thinned."""
 WORKING = ("compute", "memory bandwidth", "launch overhead", "stragglers", "input pipeline")
 """Resources of ``Prediction.exposed`` that the device itself works with; the others are waited for."""
-WHOLE = 0.25
+WHOLE: float = assumed("whole_distance")
 """Distance from an observed step, in units of the coordinates, at which most of what it says of the whole is lost."""
-LEAST_WORK = 0.3
+LEAST_WORK: float = assumed("least_work")
 """Share of a measured step that is taken for work at least, where nobody measured the wait."""
-WORK = Kernel(every=0.1, task=0.2, near=0.25, noise=0.04)
-WAIT = Kernel(every=0.2, task=0.6, near=0.6, noise=0.2)
+WORK = Kernel(**assumed("ratio_work_kernel"))
+WAIT = Kernel(**assumed("ratio_wait_kernel"))
 
 
 class Model(Protocol):
@@ -56,7 +56,7 @@ class Correction:
 
     def __init__(self, observations: Sequence[Observation], model: Model) -> None:
         self._seen, self._model = tuple(observations), model
-        self._places = [Place.of(one.workload, one.cluster, one.strategy) for one in observations]
+        self._positions = [Position.of(seen.workload, seen.cluster, seen.strategy) for seen in observations]
         self._ratios: dict[int, tuple[float, float]] = {}
         self._links = ObservedLinks(self._seen, model.step)
         self._local: dict[tuple[tuple[str, ...], float], tuple[Process, Process, int]] = {}
@@ -70,24 +70,24 @@ class Correction:
         return self._model.typical == constants
 
     def applied(
-        self, made: Prediction, workload: Workload, cluster: Cluster, strategy: Strategy, whole: Prediction
+        self, prediction: Prediction, workload: Workload, cluster: Cluster, strategy: Strategy, whole: Prediction
     ) -> Prediction:
         """A prediction with its times corrected, its range from what the observations leave open, and a sentence on them.
 
         Args:
-            whole: the same with every resource. Where ``made`` has free ones, waits come to light that their work hid; those
-                are as long as that work was, so no free resource makes a step longer.
+            whole: the same with every resource. Where ``prediction`` has free ones, waits come to light that their work hid;
+                those are as long as that work was, so no free resource makes a step longer.
         """
-        place = Place.of(workload, cluster, strategy)
+        place = Position.of(workload, cluster, strategy)
         work, wait, largest = self._processes(place)
         here = coordinates([place], place.names)[0]
         (work_log, work_sigma), (wait_log, wait_sigma) = work.at(here), wait.at(here)
-        exposed = min(made.exposed_comm_s, whole.exposed_comm_s)
-        exchanges = made.comm_s + made.codec_s > 0
+        exposed = min(prediction.exposed_comm_s, whole.exposed_comm_s)
+        exchanges = prediction.comm_s + prediction.codec_s > 0
         floor = HIDDEN * whole.step_time_s if exchanges else 0.0
-        working = (made.step_time_s - made.exposed_comm_s) * math.exp(work_log)
+        working = (prediction.step_time_s - prediction.exposed_comm_s) * math.exp(work_log)
         waiting = max(0.0, (exposed + floor) * math.exp(wait_log) - floor)
-        waiting += (made.exposed_comm_s - exposed) * math.exp(work_log)
+        waiting += (prediction.exposed_comm_s - exposed) * math.exp(work_log)
         total = working + waiting
         sigma = math.hypot(working * work_sigma, waiting * wait_sigma) / total if total else 0.0
         # Where a whole step was observed, the whole is known, even if nobody measured which part of it was waiting.
@@ -95,39 +95,39 @@ class Correction:
         sigma = min(sigma, math.hypot(sigma * math.sqrt(-math.expm1(-distance / WHOLE**2)), WORK.noise))
         count = len(work.places)
         steps, devices = ("step" if count == 1 else "steps"), ("device" if largest == 1 else "devices")
-        said = f"Corrected by {count} observed {steps} on up to {largest} {devices}"
+        text = f"Corrected by {count} observed {steps} on up to {largest} {devices}"
         if cluster.world_size > largest:
-            said += f"; {cluster.world_size} devices are beyond what was observed"
+            text += f"; {cluster.world_size} devices are beyond what was observed"
         if not self.knows(workload, cluster):
-            networks, devices_seen = ({one.names[k] for one in self._places} for k in (0, 1))
+            networks, devices_seen = ({position.names[k] for position in self._positions} for k in (0, 1))
             lacking = [name for name, seen in ((place.names[0], networks), (place.names[1], devices_seen)) if name not in seen]
-            said += f"; {' and '.join(lacking) if lacking else 'this network on this device'} was not observed"
-        return _scaled(made, working, waiting, math.exp(Z80 * sigma), Assumption("corrected", f"{said}."))
+            text += f"; {' and '.join(lacking) if lacking else 'this network on this device'} was not observed"
+        return _scaled(prediction, working, waiting, math.exp(Z80 * sigma), Assumption("corrected", f"{text}."))
 
     def knows(self, workload: Workload, cluster: Cluster) -> bool:
         """Whether a step of this network on this device was observed."""
-        return any(place.names[:2] == (workload.name, cluster.device.name) for place in self._places)
+        return any(place.names[:2] == (workload.name, cluster.device.name) for place in self._positions)
 
-    def _processes(self, place: Place) -> tuple[Process, Process, int]:
+    def _processes(self, place: Position) -> tuple[Process, Process, int]:
         """The processes of work and of waiting around a step, and the most devices of their observations."""
         key = (place.names, place.numbers[0])
         if key not in self._local:
             chosen = self._nearest(place)
-            places = coordinates([self._places[i] for i in chosen], place.names)
+            places = coordinates([self._positions[i] for i in chosen], place.names)
             ratios = np.array([self._ratio(i) for i in chosen]).reshape(-1, 2)
             known = np.isfinite(ratios[:, 1])
             self._local[key] = (
                 Process.of(WORK, places, ratios[:, 0]),
                 Process.of(WAIT, places[known], ratios[known, 1]),
-                max((self._places[i].devices for i in chosen), default=0),
+                max((self._positions[i].devices for i in chosen), default=0),
             )
         return self._local[key]
 
-    def _nearest(self, place: Place) -> list[int]:
+    def _nearest(self, place: Position) -> list[int]:
         """At most ``MOST`` observations: of this workload and device, else by how much they have in common."""
         if len(self._seen) <= MOST:
             return list(range(len(self._seen)))
-        table = coordinates([*self._places, place], place.names)
+        table = coordinates([*self._positions, place], place.names)
         distance = ((table[:-1, :TASK] - table[-1, :TASK]) ** 2).sum(-1).round(6)
         order = np.lexsort((*table[:-1, TASK:7].T, distance))
         same = int((distance == distance.min()).sum())
@@ -137,38 +137,39 @@ class Correction:
         """Logarithms of measured to predicted work and wait; no number where the wait was not measured."""
         if index not in self._ratios:
             seen = self._seen[index]
-            made = self._model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
-            exposed, floor = made.exposed_comm_s, HIDDEN * made.step_time_s
+            prediction = self._model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
+            exposed, floor = prediction.exposed_comm_s, HIDDEN * prediction.step_time_s
             if seen.sync_s is None:
                 worked, wait = max(seen.step_s - exposed, LEAST_WORK * seen.step_s), math.nan
             else:
                 worked = max(seen.step_s - seen.sync_s, HIDDEN * seen.step_s)
                 wait = math.log((seen.sync_s + floor) / (exposed + floor)) if seen.cluster.world_size > 1 else math.nan
-            self._ratios[index] = (math.log(worked / (made.step_time_s - exposed)), wait)
+            self._ratios[index] = (math.log(worked / (prediction.step_time_s - exposed)), wait)
         return self._ratios[index]
 
 
-def _scaled(made: Prediction, working: float, waiting: float, spread: float, said: Assumption) -> Prediction:
+def _scaled(prediction: Prediction, working: float, waiting: float, spread: float, taught: Assumption) -> Prediction:
     """The prediction with other seconds of work and of waiting."""
-    step, before = working + waiting, made.step_time_s
-    worked = sum(seconds for name, seconds in made.exposed.items() if name in WORKING)
-    waited = sum(made.exposed.values()) - worked
+    step, before = working + waiting, prediction.step_time_s
+    worked = sum(seconds for name, seconds in prediction.exposed.items() if name in WORKING)
+    waited = sum(prediction.exposed.values()) - worked
     factors = (working / worked if worked else 0.0, waiting / waited if waited else 0.0)
-    exposed = {name: seconds * factors[name not in WORKING] for name, seconds in made.exposed.items()}
+    exposed = {name: seconds * factors[name not in WORKING] for name, seconds in prediction.exposed.items()}
     if not waited:
         exposed["network"] = exposed.get("network", 0.0) + waiting
     return replace(
-        made,
+        prediction,
         step_time_s=step,
-        low_s=step / min(spread, before / made.low_s) if made.low_s else 0.0,  # an observation takes away no knowledge
-        high_s=step * min(spread, made.high_s / before) if before else 0.0,
-        samples_per_s=made.samples_per_s * before / step if step else math.inf,
+        # an observation takes away no knowledge
+        low_s=step / min(spread, before / prediction.low_s) if prediction.low_s else 0.0,
+        high_s=step * min(spread, prediction.high_s / before) if before else 0.0,
+        samples_per_s=prediction.samples_per_s * before / step if step else math.inf,
         compute_s=working,
         exposed_comm_s=waiting,
-        comm_s=max(made.comm_s, waiting),
+        comm_s=max(prediction.comm_s, waiting),
         exposed=exposed,
-        timeline=lazy(lambda: tuple(_stretched(event, step / before if before else 0.0) for event in made.timeline)),
-        assumptions=lazy(lambda: (said, *(a for a in made.assumptions if a.kind != "uncalibrated"))),
+        timeline=lazy(lambda: tuple(_stretched(event, step / before if before else 0.0) for event in prediction.timeline)),
+        assumptions=lazy(lambda: (taught, *(a for a in prediction.assumptions if a.kind != "uncalibrated"))),
     )
 
 

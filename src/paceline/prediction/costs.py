@@ -20,7 +20,7 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
-from paceline.prediction.exchange_plan import Array, ExchangePlan, Job, Work, blocks
+from paceline.prediction.exchange_plan import Array, CodecPass, ExchangePlan, Work, blocks
 from paceline.prediction.network import phase_seconds
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
@@ -148,7 +148,7 @@ class ExchangeSeconds:
             resource: Resource = "codec" if codec else "network" if self.network[i] else "intra-node link"
             lane: Literal["codec", "network"] = "codec" if codec else "network"
             parts[piece.part].append(Stage(piece.name, lane, float(self.pieces[i]), resource))
-        before, chunked, after = (tuple(some) for some in parts.values())
+        before, chunked, after = (tuple(stages) for stages in parts.values())
         return ExchangeCost(before, chunked, after, float(self.plan.largest[index]))
 
 
@@ -180,10 +180,10 @@ def run_again(workload: Workload, recompute: bool, forward: Array) -> tuple[Arra
     last layer's."""
     if not recompute:
         return np.zeros_like(forward), np.zeros_like(forward)
-    found = blocks(workload)
+    repeated = blocks(workload)
     again = np.zeros_like(forward)
-    np.add.at(again, found.last, found.inside * forward)
-    return again, found.inside
+    np.add.at(again, repeated.last, repeated.inside * forward)
+    return again, repeated.inside
 
 
 def slowest(workers: int, efficiency: Efficiency) -> float:
@@ -211,13 +211,13 @@ def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficienc
     """The exchange of a step, priced from the catalogue; the plan remembers the last prices, which no batch changes."""
     parts = cluster.device, cluster.intra_link, cluster.network, efficiency
     key = cluster.num_nodes, *map(id, parts)
-    found = plan.prices.get(key)
-    if found is None:
+    remembered = plan.prices.get(key)
+    if remembered is None:
         if len(plan.prices) >= PRICES:
             plan.prices.clear()
-        found = plan.prices[key] = (parts, _priced(plan, cluster, efficiency))  # parts stay alive, so no id is used twice
-    made: ExchangeSeconds = found[1]
-    return made
+        remembered = plan.prices[key] = (parts, _priced(plan, cluster, efficiency))  # parts stay alive, so no id is used twice
+    exchange: ExchangeSeconds = remembered[1]
+    return exchange
 
 
 def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> ExchangeSeconds:
@@ -225,8 +225,8 @@ def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> Exc
     collectives = int((~plan.codec).sum())
     pieces, by_network = np.empty(len(plan.codec)), np.zeros(len(plan.codec), dtype=np.bool_)
     pieces[~plan.codec], by_network[~plan.codec] = seconds[:collectives], network[:collectives]
-    if len(plan.jobs):
-        pieces[plan.codec] = _job_seconds(plan, cluster.device, efficiency)
+    if len(plan.codec_passes):
+        pieces[plan.codec] = _codec_pass_seconds(plan, cluster.device, efficiency)
     shape = (len(plan.gathers), plan.count)
     gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
     return priced(plan, pieces, by_network, *gathers)
@@ -247,9 +247,9 @@ def priced(
     return ExchangeSeconds(plan, pieces, network, waited, buckets, gathers, gathers_network)
 
 
-def _job_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
+def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
     """Of every pass of the codec: launches, and the streams of both formats."""
-    encodes, calls, packed, dense = plan.jobs.T
+    encodes, calls, packed, dense = plan.codec_passes.T
     seconds: Array = calls * efficiency.launch_s[device.kind]
     for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
         rates = [codec_seconds(compression, w, 1, device, efficiency) for w in ("decode", "encode")]
@@ -314,7 +314,7 @@ def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration:
     levels = {piece.name: by for piece, by in zip(base.plan.pieces, base.network.tolist(), strict=True)}
     seconds, sent = [], iter(plan.sent.tolist())
     for piece in plan.pieces:
-        if isinstance(piece.what, Job):
+        if isinstance(piece.what, CodecPass):
             line, size = getattr(calibration, piece.what.work), piece.what.packed
         else:
             line, size = calibration.allreduce if _summed(piece.what) else calibration.direct, next(sent)
@@ -322,7 +322,7 @@ def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration:
     largest = plan.largest if calibration.overlap else np.ones_like(plan.largest)
     flat = replace(plan, largest=largest)
     network = np.array([levels.get(piece.name, False) for piece in plan.pieces], dtype=np.bool_)
-    each = np.array([[calibration.allreduce(phase.sent(0)) for phase in some] for some in plan.gathering])
+    each = np.array([[calibration.allreduce(phase.sent(0)) for phase in gathers] for gathers in plan.gathering])
     gathers = each.reshape(len(plan.gathering), len(plan.gathers))[plan.partition.index].T
     return priced(flat, np.array(seconds), network, gathers, base.gathers_network)
 

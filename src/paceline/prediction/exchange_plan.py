@@ -29,23 +29,23 @@ Work = Literal["encode", "reduce", "decode"]
 T = TypeVar("T")
 
 IN_FLIGHT = 2  # chunks: one at the codec, one on the network
-_MADE: dict[int, dict[Hashable, Any]] = {}
+_KEPT: dict[int, dict[Hashable, Any]] = {}
 
 
 def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
     """``make()``, once for this workload and key, as long as the workload lives."""
-    store = _MADE.get(id(workload))
+    store = _KEPT.get(id(workload))
     if store is None:  # by identity: to hash a table of layers would take longer than a prediction
-        store = _MADE[id(workload)] = {}
-        weakref.finalize(workload, _MADE.pop, id(workload), None)
+        store = _KEPT[id(workload)] = {}
+        weakref.finalize(workload, _KEPT.pop, id(workload), None)
     if key not in store:
         store[key] = make()
-    found: T = store[key]
-    return found
+    value: T = store[key]
+    return value
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CodecPass:
     """One pass of the codec over a bucket: elements of the compression's format and of fp32."""
 
     work: Work
@@ -63,7 +63,7 @@ class Piece:
 
     name: str
     part: Literal["before", "chunked", "after"]
-    what: Phase | Job
+    what: Phase | CodecPass
     times: int
 
 
@@ -93,7 +93,7 @@ class ExchangePlan:
             first of each bucket. They are in the order in which they follow each other.
         largest: of each bucket, its share of the largest chunk.
         loads: of the pieces that are collectives, then of the gathers, bucket by bucket for each name.
-        jobs: of the pieces that are the codec's: whether it encodes, calls, packed and dense elements.
+        codec_passes: of the pieces that are the codec's: whether it encodes, calls, packed and dense elements.
         gathers: names of the all-gathers of each bucket.
         prices: what it cost on a cluster (``costs``).
     """
@@ -110,7 +110,7 @@ class ExchangePlan:
     begin: Ints
     largest: Array
     loads: Loads
-    jobs: Array
+    codec_passes: Array
     gathers: tuple[str, ...]
     prices: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -170,7 +170,7 @@ def exchange_plan(
         measured: whether costs come from a calibration, in which even a dense gradient is divided and checked.
     """
     key = (plan_key(strategy), devices_per_node, level if strategy.description.format.spread else "", measured)
-    return kept(workload, key, lambda: _make(workload, strategy, devices_per_node, level, measured))
+    return kept(workload, key, lambda: _plan(workload, strategy, devices_per_node, level, measured))
 
 
 def plan_key(strategy: Strategy) -> Hashable:
@@ -197,31 +197,31 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
     key = "partition", alone, level.weights, x.compression, x.options, x.dense_rule, x.exchange == "allreduce", sized
 
     def make() -> Partition:
-        made = [] if alone else s.partition(workload.parameters, workload.ready_order)
-        layers = tuple(tuple({p.layer for p in members}) for members, _ in made)
-        unlike = {plan: number for number, plan in enumerate(dict.fromkeys(plan for _, plan in made))}
-        index = np.array([unlike[plan] for _, plan in made], dtype=np.int64)
-        return Partition(layers, tuple(unlike), index, np.array([min(some) for some in layers], dtype=np.int64))
+        groups = [] if alone else s.partition(workload.parameters, workload.ready_order)
+        layers = tuple(tuple({p.layer for p in members}) for members, _ in groups)
+        unlike = {plan: number for number, plan in enumerate(dict.fromkeys(plan for _, plan in groups))}
+        index = np.array([unlike[plan] for _, plan in groups], dtype=np.int64)
+        return Partition(layers, tuple(unlike), index, np.array([min(members) for members in layers], dtype=np.int64))
 
     return kept(workload, key, make)
 
 
-def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: Level, measured: bool) -> ExchangePlan:
+def _plan(workload: Workload, strategy: Strategy, devices_per_node: int, level: Level, measured: bool) -> ExchangePlan:
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(strategy.gathers(plan) for plan in parts.unlike)
-    made = [_pieces(plan, some, measured) for plan, some in zip(parts.unlike, traffic, strict=True)]
-    flat = tuple(piece for some in made for piece in some)
-    counts = np.array([len(some) for some in made], dtype=np.int64)
+    of_bucket = [_pieces(plan, own, measured) for plan, own in zip(parts.unlike, traffic, strict=True)]
+    flat = tuple(piece for pieces in of_bucket for piece in pieces)
+    counts = np.array([len(pieces) for pieces in of_bucket], dtype=np.int64)
     each = counts[parts.index]
     begin = np.cumsum(each) - each
     order = np.repeat((np.cumsum(counts) - counts)[parts.index] - begin, each) + np.arange(int(each.sum()))
-    codec = np.array([isinstance(p.what, Job) for p in flat], dtype=np.bool_)
+    codec = np.array([isinstance(p.what, CodecPass) for p in flat], dtype=np.bool_)
     chunked = np.array([p.part == "chunked" for p in flat], dtype=np.bool_)
     rows = load_rows([p.what if isinstance(p.what, Phase) else None for p in flat], devices_per_node)[order]
     names = strategy.parallelism.shares.gathers if parts.layers else ()
-    fetched = [load_rows([some[i] for some in gathering], devices_per_node)[parts.index] for i in range(len(names))]
-    jobs = [_job_row(piece.what) for piece in flat]
+    fetched = [load_rows([gathers[i] for gathers in gathering], devices_per_node)[parts.index] for i in range(len(names))]
+    codec_passes = [_codec_pass_row(piece.what) for piece in flat]
     return ExchangePlan(
         strategy,
         parts,
@@ -233,15 +233,15 @@ def _make(workload: Workload, strategy: Strategy, devices_per_node: int, level: 
         codec[order],
         chunked[order],
         begin,
-        np.array([some.largest for some in traffic], dtype=np.float64)[parts.index],
+        np.array([own.largest for own in traffic], dtype=np.float64)[parts.index],
         Loads.of(np.concatenate([rows[~codec[order]], *fetched])),
-        np.array(jobs, dtype=np.float64).reshape(-1, 4)[order][codec[order]],
+        np.array(codec_passes, dtype=np.float64).reshape(-1, 4)[order][codec[order]],
         names,
     )
 
 
-def _job_row(what: Phase | Job) -> tuple[float, ...]:
-    return (what.work == "encode", what.calls, what.packed, what.dense) if isinstance(what, Job) else (0, 0, 0, 0)
+def _codec_pass_row(what: Phase | CodecPass) -> tuple[float, ...]:
+    return (what.work == "encode", what.calls, what.packed, what.dense) if isinstance(what, CodecPass) else (0, 0, 0, 0)
 
 
 def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[Piece]:
@@ -256,24 +256,24 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[Piece]:
         packed, dense = getattr(t.compressed, work), getattr(t.dense, work)
         if measured:
             added = t.compressed.reduce + t.dense.reduce + t.inner.reduce
-            return [Piece(work, "chunked", Job(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)]
-        return [Piece(work, "chunked", Job(work, calls, packed, dense), calls)] if packed or dense else []
+            return [Piece(work, "chunked", CodecPass(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)]
+        return [Piece(work, "chunked", CodecPass(work, calls, packed, dense), calls)] if packed or dense else []
 
-    made: list[Piece] = []
+    pieces: list[Piece] = []
     for phase in t.before:
-        made.append(Piece(phase.name, "before", phase, 1))
+        pieces.append(Piece(phase.name, "before", phase, 1))
         if t.inner.reduce and phase.name == "inner_reduce" and not measured:
-            made.append(Piece("inner_add", "before", Job("reduce", 1, 0, t.inner.reduce), 1))
+            pieces.append(Piece("inner_add", "before", CodecPass("reduce", 1, 0, t.inner.reduce), 1))
     bare = t.chunked and t.chunked[0].pattern == "scatter"  # FSDP's own: no codec, whatever was measured
-    made += [] if bare else codec("encode")
+    pieces += [] if bare else codec("encode")
     added = bool(bare)
     for phase in t.chunked:
-        made.append(Piece(phase.name, "chunked", phase, chunks))
+        pieces.append(Piece(phase.name, "chunked", phase, chunks))
         if not added and phase.name != "sizes" and not phase.ring:
-            made += codec("reduce")
+            pieces += codec("reduce")
             added = True
-    made += [] if bare else codec("decode")
-    return [*made, *(Piece(phase.name, "after", phase, 1) for phase in t.after)]
+    pieces += [] if bare else codec("decode")
+    return [*pieces, *(Piece(phase.name, "after", phase, 1) for phase in t.after)]
 
 
 def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:

@@ -64,7 +64,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
         "gradients": whole / workers if level.gradients else whole,
         "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
         "buckets": whole if ddp else 0.0,
-        "error feedback": whole if ddp and strategy.description.error_feedback else 0.0,
+        "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
         "codec buffers": float(plan.codec_bytes),
     }
 

@@ -163,12 +163,12 @@ def _range(p: Prediction) -> str:
     """Why the step may be faster or slower."""
     kinds = {assumption.kind for assumption in p.assumptions}
     if "calibrated" in kinds:
-        payload = "; at both ends the payload that depends on the gradients is at its own" if "payload" in kinds else ""
+        payload = "; at its ends the gradients' payload is the least and the most" if "payload" in kinds else ""
         return f"the spread of the calibration's repetitions{payload}; load that comes later is not in it."
     ends = ""
     if "payload" in kinds:
-        ends = " and the gradients' payload is at its least and its most"
+        ends = "; at its ends the gradients' payload is the least and the most"
     return (
-        "80 % of measured steps should lie in it, by what the constants missed on measurements held out of their fit, and by "
-        f"what slower or faster links would do to the step{ends}. Observed steps or a calibration on the machine narrow it."
+        "80 % of measured steps should lie in it. It comes from what the constants missed on measurements held out of their "
+        f"fit, and from slower and faster links{ends}. Observed steps or a calibration on the machine narrow it."
     )

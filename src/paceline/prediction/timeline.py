@@ -257,23 +257,23 @@ def events(
     at = placed.forward_starts or (0.0,), placed.backward_starts or (parts.forward,)
     spans = list(zip(bounds, bounds[1:], *at, strict=False))
     for micro in range(last + 1):
-        begin, said = micro * placed.micro_step, f", micro step {micro + 1}" if last else ""
+        begin, suffix = micro * placed.micro_step, f", micro step {micro + 1}" if last else ""
         for start, stop, after, _ in spans:
             clock = begin + after
             for layer in range(start, stop):
-                yield Event(name=f"forward {names[layer]}{said}", lane="compute", start_s=clock, duration_s=forward[layer])
+                yield Event(name=f"forward {names[layer]}{suffix}", lane="compute", start_s=clock, duration_s=forward[layer])
                 clock += forward[layer]
         for start, stop, _, after in reversed(spans):
             clock = begin + after
             for layer in reversed(range(start, stop)):
                 if again[layer]:
-                    name = f"recompute {blocks_of[layer]}{said}"
+                    name = f"recompute {blocks_of[layer]}{suffix}"
                     yield Event(name=name, lane="compute", start_s=clock, duration_s=again[layer])
                     clock += again[layer]
-                yield Event(name=f"backward {names[layer]}{said}", lane="compute", start_s=clock, duration_s=backward[layer])
+                yield Event(name=f"backward {names[layer]}{suffix}", lane="compute", start_s=clock, duration_s=backward[layer])
                 clock += backward[layer]
         if shared or micro == last:
-            yield from _exchanged(costs, placed, begin if shared else 0.0, said if shared else "")
+            yield from _exchanged(costs, placed, begin if shared else 0.0, suffix if shared else "")
     yield Event(name="optimizer", lane="compute", start_s=placed.update_start, duration_s=sum(costs.optimizer))
     clock = placed.gather_start
     for index, seconds in enumerate(costs.exchange.gathers[0].tolist() if plan.gathers == ("gather_update",) else ()):
@@ -288,7 +288,7 @@ def input_event(feed: float) -> Event:
     return Event(name="input", lane="input", start_s=0.0, duration_s=feed)
 
 
-def _exchanged(costs: StepCosts, placed: Schedule, begin: float, said: str) -> Iterator[Event]:
+def _exchanged(costs: StepCosts, placed: Schedule, begin: float, suffix: str) -> Iterator[Event]:
     """The gathers and the exchange of one micro step."""
     gathers = dict(zip(costs.exchange.plan.gathers, costs.exchange.gathers.tolist(), strict=True))
     for name, starts in (
@@ -296,10 +296,10 @@ def _exchanged(costs: StepCosts, placed: Schedule, begin: float, said: str) -> I
         ("gather_backward", placed.gather_backward_starts),
     ):
         for index, (at, seconds) in enumerate(zip(starts, gathers.get(name, ()), strict=bool(gathers.get(name)))):
-            yield Event(name=f"{name} bucket {index}{said}", lane="network", start_s=begin + at, duration_s=seconds)
+            yield Event(name=f"{name} bucket {index}{suffix}", lane="network", start_s=begin + at, duration_s=seconds)
     for index, start in enumerate(placed.exchange_starts):
         for stage, at in _placed_stages(begin + start, costs.exchange.cost(index)):
-            yield Event(name=f"{stage.name} bucket {index}{said}", lane=stage.lane, start_s=at, duration_s=stage.seconds)
+            yield Event(name=f"{stage.name} bucket {index}{suffix}", lane=stage.lane, start_s=at, duration_s=stage.seconds)
 
 
 def _placed_stages(start: float, exchange: ExchangeCost) -> Iterator[tuple[Stage, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.reporting.html import render_report, write_report
+from paceline.reporting.report_page import render_report, write_report
 from paceline.reporting.table import comparison_table, learning_text, prediction_text, record_text, render
 
 __all__ = [

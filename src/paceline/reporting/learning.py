@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.record import RunRecord
-from paceline.reporting.figures import DASHES, PALETTE, canvas, to_svg
+from paceline.reporting.report_figures import DASHES, PALETTE, canvas, to_svg
 from paceline.reporting.values import clean, number, percent
 from paceline.trust_history import TrustHistory
 
@@ -20,9 +20,9 @@ DRAWN = 6
 
 
 def sentences(record: RunRecord | None, trust: TrustHistory | None) -> list[str]:
-    """Recipe, noise scale and what follows from it, skipped steps, the layer that limits the rate: what is known of them."""
-    found = [*_recipe(record), *_noise(record), *_skipped(record)] if record is not None else []
-    return found + ([_limit(trust)] if trust is not None else [])
+    """Sentences on the recipe, the noise scale, skipped steps, and the layer that limits the rate, where they are known."""
+    lines = [*_recipe(record), *_noise(record), *_skipped(record)] if record is not None else []
+    return lines + ([_limit(trust)] if trust is not None else [])
 
 
 def _recipe(record: RunRecord) -> list[str]:
@@ -47,9 +47,9 @@ def _noise(record: RunRecord) -> list[str]:
     return [
         f"Noise scale: {span} samples in {epochs}; it usually grows as the loss falls.",
         f"The critical batch that follows is about {number(e['critical_batch'])} (a rough estimate: McCandlish et al. 2018, "
-        f"sections 2.2 and 2.3). At a batch of {e['batch']:g} the run took {number(e['steps_factor'])} times the steps that "
-        f"no batch goes below and {number(e['samples_factor'])} times the least samples: a small batch would have spared "
-        f"{percent(e['wasted_share'])} of its work.",
+        f"sections 2.2 and 2.3). At a batch of {e['batch']:g} the run took {number(e['steps_factor'])} times the least "
+        f"steps and {number(e['samples_factor'])} times the least samples. A small batch would have saved "
+        f"{percent(e['wasted_share'])} of the work.",
     ]
 
 
@@ -88,11 +88,11 @@ def noise_curve(records: Mapping[str, RunRecord]) -> str:
             if batch:
                 axes.axhline(batch, color=colour, linestyle=(0, (1, 2)), linewidth=1.2)
         _finish(figure, axes, "noise scale, samples", "epoch; dotted: the batch in use")
-        said = "; ".join(
+        description = "; ".join(
             f"{clean(label, 30)} from {number(line[0][1])} to {number(line[-1][1])} at a batch of {_batch(records[label]):g}"
             for label, line in drawn.items()
         )
-        return to_svg(figure, "noise", f"Noise scale in samples over epochs: {said}")
+        return to_svg(figure, "noise", f"Noise scale in samples over epochs: {description}")
 
 
 def _finish(figure: Figure, axes: Axes, title: str, below: str) -> None:

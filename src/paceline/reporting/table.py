@@ -136,8 +136,8 @@ def record_text(record: RunRecord, width: int = WIDTH) -> str:
     ]
     if record.nonfinite_steps:
         lines.append(("not compressed", f"{record.nonfinite_steps} steps with a NaN or infinite gradient went dense"))
-    said = learning_text(record, None, width)
-    return _text("measured", record, lines, width) + (f"\n{said}" if said else "")
+    learning = learning_text(record, None, width)
+    return _text("measured", record, lines, width) + (f"\n{learning}" if learning else "")
 
 
 def learning_text(record: RunRecord, trust: TrustHistory | None, width: int = WIDTH) -> str:

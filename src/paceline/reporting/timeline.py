@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from paceline.chrome_trace import LANES
 from paceline.record import Event
-from paceline.reporting.figures import PALETTE, canvas, to_svg
+from paceline.reporting.report_figures import PALETTE, canvas, to_svg
 from paceline.reporting.values import clean, seconds
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MAX_BARS = 200
 
 
 @dataclass(frozen=True)
-class Group:
+class StepTimeline:
     """The step of one run: a heading, the events (seconds), and the step's length as the metrics have it."""
 
     title: str
@@ -46,10 +46,10 @@ def merged(events: Sequence[Event], most: int = 60) -> tuple[Event, ...]:
         run: list[Event] = []
         for event in bars:
             if run and (len(run) >= together or _verb(event) != _verb(run[0])):
-                kept.append(_one(run))
+                kept.append(_joined(run))
                 run = []
             run.append(event)
-        kept += [_one(run)] if run else []
+        kept += [_joined(run)] if run else []
     return tuple(kept)
 
 
@@ -57,7 +57,7 @@ def _verb(event: Event) -> str:
     return event.name.partition(" ")[0]
 
 
-def _one(run: Sequence[Event]) -> Event:
+def _joined(run: Sequence[Event]) -> Event:
     """A bar from the first to the last of ``run``."""
     first, last = run[0], run[-1]
     if len(run) == 1:
@@ -71,20 +71,20 @@ def unit_of(longest: float) -> tuple[float, str]:
     return next(((s, u) for s, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")) if longest >= s), (1e-6, "µs"))
 
 
-def draw(groups: Sequence[Group], name: str, label: str) -> str:
+def draw(timelines: Sequence[StepTimeline], name: str, label: str) -> str:
     """All groups below each other on one time axis, as SVG. At least one group must have events."""
-    ends = [e.end_s for g in groups for e in g.events] + [g.step_time_s for g in groups]
+    ends = [e.end_s for g in timelines for e in g.events] + [g.step_time_s for g in timelines]
     end = max([1e-9, *filter(math.isfinite, ends)])
     scale, unit = unit_of(end)
-    rows = [_lanes(group) for group in groups]
+    rows = [_lanes(group) for group in timelines]
     heights = [1.15 + len(lanes) for lanes in rows]
     tips: dict[str, str] = {}
-    with canvas(9.8, 0.75 + 0.235 * (sum(heights) + 0.55 * (len(groups) - 1))) as figure:
+    with canvas(9.8, 0.75 + 0.235 * (sum(heights) + 0.55 * (len(timelines) - 1))) as figure:
         axes = figure.add_subplot()
         top = 0.0
         ticks: list[tuple[float, str]] = []
-        for n, (group, lanes, height) in enumerate(zip(groups, rows, heights, strict=True)):
-            ticks += _group(axes, group, lanes, top, scale, end / scale, f"bar-{n}", tips)
+        for n, (group, lanes, height) in enumerate(zip(timelines, rows, heights, strict=True)):
+            ticks += _draw_step(axes, group, lanes, top, scale, end / scale, f"bar-{n}", tips)
             top += height + 0.55
         axes.set_ylim(top - 0.3, -0.15)
         axes.set_xlim(0, end / scale * 1.02)
@@ -96,27 +96,27 @@ def draw(groups: Sequence[Group], name: str, label: str) -> str:
         return to_svg(figure, name, label, tips)
 
 
-def _lanes(group: Group) -> list[str]:
-    used = {e.lane for e in group.events}
+def _lanes(timeline: StepTimeline) -> list[str]:
+    used = {e.lane for e in timeline.events}
     return [*(lane for lane in LANES if lane in used), *sorted(used - set(LANES))]
 
 
-def _group(
-    axes: Axes, group: Group, lanes: list[str], top: float, scale: float, end: float, gid: str, tips: dict[str, str]
+def _draw_step(
+    axes: Axes, timeline: StepTimeline, lanes: list[str], top: float, scale: float, end: float, gid: str, tips: dict[str, str]
 ) -> list[tuple[float, str]]:
     """Draw one group below ``top`` (rows); returns the labels of its lanes as (row, text)."""
-    axes.text(0, top + 0.45, group.title, va="center", weight="bold", fontsize=9)
+    axes.text(0, top + 0.45, timeline.title, va="center", weight="bold", fontsize=9)
     ticks = []
     for row, lane in enumerate(lanes):
         y = top + 1.5 + row
         ticks.append((y, lane))
-        bars = sorted((e for e in group.events if e.lane == lane), key=lambda e: e.start_s)[:MAX_BARS]
+        bars = sorted((e for e in timeline.events if e.lane == lane), key=lambda e: e.start_s)[:MAX_BARS]
         for k, event in enumerate(bars):
             free = bars[k + 1].start_s / scale if k + 1 < len(bars) else end
-            if event.end_s < group.step_time_s * 0.999:  # a name does not cross the line that ends the step
-                free = min(free, group.step_time_s / scale)
+            if event.end_s < timeline.step_time_s * 0.999:  # a name does not cross the line that ends the step
+                free = min(free, timeline.step_time_s / scale)
             _bar(axes, event, y, scale, free, end, f"{gid}-{row}-{k}", tips)
-    x = group.step_time_s / scale  # NaN where unknown, which draws nothing
+    x = timeline.step_time_s / scale  # NaN where unknown, which draws nothing
     axes.plot([x, x], [top + 1.0, top + 1.1 + len(lanes)], color=PALETTE["ink"], linewidth=1.4, solid_capstyle="butt")
     return ticks
 

@@ -19,7 +19,7 @@ FUSE_BYTES = 4 << 20  # below about 4 MB a codec call costs the same whatever it
 
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
-    """The elements of one bucket, or of some fused ones, by the way they travel.
+    """The elements of one bucket, or of several fused ones, by the format in which they travel.
 
     Attributes:
         compressed: elements in the compression's format; ``tensors`` is the number of tensors they come from.
@@ -63,11 +63,11 @@ def buckets(ready: Sequence[T], bucket_bytes: int = BUCKET_BYTES, first_bytes: i
     return [*result, current] if current else result
 
 
-def fuse(made: Sequence[Sequence[T]], least_bytes: int = FUSE_BYTES) -> list[list[T]]:
+def fuse(separate: Sequence[Sequence[T]], least_bytes: int = FUSE_BYTES) -> list[list[T]]:
     """Consecutive buckets joined until a group holds ``least_bytes`` of fp32; the last group may hold fewer."""
     groups: list[list[T]] = []
     current: list[T] = []
-    for bucket in made:
+    for bucket in separate:
         current.extend(bucket)
         if 4 * sum(prod(tensor.shape) for tensor in current) >= least_bytes:
             groups.append(current)

@@ -20,7 +20,7 @@ class CodecRate:
 
 
 def _rate(encode: float, decode: float, source: str = MEASURED, date: str = "2026-11-21") -> CodecRate:
-    """From GB/s."""
+    """A rate from GB/s."""
     return CodecRate(Fact(encode * 1e9, source, date), Fact(decode * 1e9, source, date))
 
 
@@ -36,4 +36,4 @@ CPU_RATES: Mapping[str, CodecRate] = {
     "topk": _rate(8.9, 16.1),
     "powersgd": _rate(2, 2, ASSUMED),
 }
-"""By compression. Replace a row by ``_rate(encode, decode, "how it was measured", date)`` where it was measured anew."""
+"""Rates by compression. After a new measurement, replace the row: ``_rate(encode, decode, "how it was measured", date)``."""

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from math import prod
 from typing import Protocol
 
+from paceline.errors import UserError, check_count, check_flag, shown
 from paceline.strategy import formats
 from paceline.strategy.codec_rates import CPU_RATES, CodecRate
 from paceline.strategy.compression_options import Given, Option, Values, resolve
@@ -37,11 +38,21 @@ class DenseRule:
             is coarse and forgets its error loses them. It is taken to be the owner of the last matrix in model order; where
             the logits reuse an embedding, name that in ``names``.
         names: patterns as in a shell (``*.embedding.*``) of further tensors to keep dense.
+
+    Raises:
+        UserError: a value of another type, or below 0.
     """
 
     min_elements: int = 1024
     last_layer: bool = True
     names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_elements", check_count(self.min_elements, "elements as min_elements", least=0))
+        check_flag(self.last_layer, "last_layer")
+        if not isinstance(self.names, tuple | list) or not all(isinstance(name, str) for name in self.names):
+            raise UserError(f"names={shown(self.names)}", 'give patterns such as ("*.embedding.*",)')
+        object.__setattr__(self, "names", tuple(self.names))
 
     def dense(self, tensors: Sequence[NamedShape]) -> Mapping[str, str]:
         """Names of the tensors that stay dense, each with the reason. ``tensors`` in ``named_parameters()`` order."""
@@ -113,7 +124,7 @@ class Compression:
 
     @cached_property
     def format(self) -> Format:
-        """Of the tensors that are compressed; the others travel as fp32."""
+        """Format of the tensors that are compressed; the others travel as fp32."""
         return self.layout(self.option_values).at(self.level)
 
     @property
@@ -123,7 +134,7 @@ class Compression:
 
     @property
     def lossy(self) -> bool:
-        """Whether a gradient can be unfit for the codec (NaN, infinity, all zero), which all ranks must know before."""
+        """Whether a gradient can be unfit for the codec (NaN, infinity, all zero). Ranks agree on that before they encode."""
         return self.rule is not None
 
     def dense(self, tensors: Sequence[NamedShape]) -> Mapping[str, str]:
@@ -153,7 +164,7 @@ _RATIO = Option(
     name="ratio", default=0, least=0, most=16, text="measured compression ratio, for prediction; 0 takes the published range"
 )
 _EVERY_LAYER = DenseRule(last_layer=False)
-"""Of codecs whose error is small in each block of elements, or fed back: TernGrad's reason for the rule is not theirs."""
+"""Rule of codecs with a small error in each block, or with error feedback: they need no dense last layer."""
 _BLOCK = Option(
     name="block", default=1024, least=64, most=65536, whole=True, power=True, text="elements that share a scale; a power of two"
 )

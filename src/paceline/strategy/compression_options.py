@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import isfinite, log2
+from math import log2, nan
+from numbers import Real
 
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, check_name, shown
 
 Given = Mapping[str, float] | Iterable[tuple[str, float]]
 Values = tuple[tuple[str, float], ...]
@@ -26,31 +27,46 @@ class Option:
 
     def check(self, value: object, owner: str) -> float:
         """``value`` as a legal number. Raises UserError naming what is legal."""
-        kind = "a power of two" if self.power else "a whole number" if self.whole else "a number"
-        wrong = UserError(
-            f"{self.name} {value:g} of {owner}" if isinstance(value, float) else f"{self.name} {value} of {owner}",
-            f"give {kind} from {self.least:g} to {self.most:g} (default {self.default:g})",
-        )
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise wrong
-        if not self.least <= value <= self.most or (self.whole and value != int(value)):
-            raise wrong
-        if self.power and not log2(value).is_integer():
-            raise wrong
-        return int(value) if self.whole else float(value)
+        number = _as_number(value)
+        legal = self.least <= number <= self.most and not (self.whole and number % 1)
+        if not legal or (self.power and not log2(number).is_integer()):
+            kind = "a power of two" if self.power else "a whole number" if self.whole else "a number"
+            text = f"{value:g}" if isinstance(value, float) else shown(value)
+            raise UserError(
+                f"{self.name} {text} of {owner}",
+                f"give {kind} from {self.least:g} to {self.most:g} (default {self.default:g})",
+            )
+        return int(number) if self.whole else number
 
 
-def resolve(given: Given, options: tuple[Option, ...], owner: str) -> Values:
-    """What was ``given``, checked and in the order of ``options``. Raises UserError for an unknown name or an illegal value."""
-    pairs = list(given.items()) if isinstance(given, Mapping) else [(str(name), value) for name, value in given]
-    known = {option.name: option for option in options}
-    for name, _ in pairs:
-        if name not in known:
-            if not known:
-                raise UserError(f"{owner} takes no option, {name!r} was given", "leave it out")
-            raise unknown(f"option of {owner}", name, known)
-    values = dict(pairs)
-    return tuple((o.name, o.check(values[o.name], owner)) for o in options if o.name in values)
+def _as_number(value: object) -> float:
+    """A real number as a float, NumPy's too; NaN for anything else."""
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else nan
+    except OverflowError:
+        return nan
+
+
+def resolve(options: Given, legal: tuple[Option, ...], owner: str) -> Values:
+    """``options``, checked and in the order of ``legal``. Raises UserError for an unknown name or an illegal value."""
+    values = _as_dict(options, legal, owner)
+    names = [option.name for option in legal]
+    for name in values:
+        if not legal:
+            raise UserError(f"{owner} takes no option, {shown(name)} was given", "leave it out")
+        check_name(f"option of {owner}", name, names)
+    return tuple((o.name, o.check(values[o.name], owner)) for o in legal if o.name in values)
+
+
+def _as_dict(options: Given, legal: tuple[Option, ...], owner: str) -> dict[str, float]:
+    """A mapping, or pairs of a name and a number, as a dict."""
+    try:
+        if not isinstance(options, str | bytes):
+            return dict(options)
+    except (TypeError, ValueError):
+        pass
+    example = {option.name: option.default for option in legal[:1]}
+    raise UserError(f"options of {owner}: {shown(options)}", f"write {example}" if example else "leave them out")
 
 
 def parse_options(texts: Iterable[str]) -> dict[str, float]:

@@ -136,8 +136,8 @@ def describe(
         inner_own += parts[0]
         if members == 1 and local > 1:  # one node: nothing is encoded
             continue
-        way = carrier(exchange, fmt == compression.format)
-        columns = [_stream(part, fmt, way, members, compress_pull, servers) for part in parts]
+        stream_carrier = carrier(exchange, fmt == compression.format)
+        columns = [_stream(part, fmt, stream_carrier, members, compress_pull, servers) for part in parts]
         for position, lane in enumerate(columns[0].lanes):
             every = [column.lanes[position] for column in columns]
             sizes = np.stack([x.sizes for x in every], axis=1).reshape(-1)  # node-major: equal local ranks are a stride apart
@@ -168,14 +168,14 @@ def describe(
 
 
 def _allreduce(plan: BucketPlan, compression: Compression, world_size: int) -> Traffic:
-    """In place, bucket by bucket, without headers; of low-rank factors two, after the flag and one of what stays dense."""
+    """In place, bucket by bucket, without headers. Low-rank: the flag, then the dense part, then the two factors."""
     parts = [("allreduce", compression.format.push_bytes(plan.elements))]
     if compression.low_rank:
         parts = [("allreduce", 4 * plan.dense), ("factor_p", 4 * plan.factors[0]), ("factor_q", 4 * plan.factors[1])]
     work = Passes() if compression.format == FP32 else Passes(encode=plan.compressed, decode=plan.compressed)
-    made = tuple(Phase(name, (size,), world_size) for name, size in parts if size)
+    collectives = tuple(Phase(name, (size,), world_size) for name, size in parts if size)
     shared = (Phase("scales", (4 * FLAGS,), world_size),) if compression.low_rank else ()
-    return Traffic(shared, made, (), work, Passes(), Passes(), 1, 1.0)
+    return Traffic(shared, collectives, (), work, Passes(), Passes(), 1, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def _stream(count: int, fmt: Format, exchange: str, members: int, compress_pull:
 
 @lru_cache(maxsize=4096)
 def _chunk(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool, servers: int) -> _Column:
-    """One chunk. Formats of unknown length tell the sizes of their messages first, along the same ways."""
+    """One chunk. Formats of unknown length tell the sizes of their messages first, between the same ranks."""
     make = {"ring": _ring, "allgather": _allgather}.get(exchange)
     if make is None:
         lanes, passes, fp32 = _push_pull(count, fmt, exchange, members, compress_pull, servers)
@@ -229,43 +229,43 @@ def _chunk(count: int, fmt: Format, exchange: str, members: int, compress_pull: 
     return _Column(tuple(lanes), passes, fp32, int(count > 0))
 
 
-_Made = tuple[list[_Lane], Passes, Passes]
+_ChunkTraffic = tuple[list[_Lane], Passes, Passes]
 
 
 def _lanes(name: str, pattern: Pattern, sizes: Iterable[int], messages: Iterable[int], fmt: Format, rounds: int) -> list[_Lane]:
     """A collective, behind the sizes of its ``messages`` (of each member) where the format needs them."""
-    made = [_Lane(name, pattern, np.asarray(list(sizes), dtype=np.int64), rounds)]
+    payload = [_Lane(name, pattern, np.asarray(list(sizes), dtype=np.int64), rounds)]
     if fmt.spread is None:
-        return made
-    told = SIZE_BYTES * np.asarray(list(messages), dtype=np.int64)
-    return [_Lane("sizes", pattern, told, rounds), *made]
+        return payload
+    message_sizes = SIZE_BYTES * np.asarray(list(messages), dtype=np.int64)
+    return [_Lane("sizes", pattern, message_sizes, rounds), *payload]
 
 
 def _messages(sizes: Iterable[int], fmt: Format, contributions: int = 1) -> list[int]:
     """Message bytes of each size; most sizes are equal, and each is worked out once."""
     known: dict[int, int] = {}
-    made = []
+    message_bytes = []
     for size in sizes:
         if size not in known:
             known[size] = fmt.message_bytes(size, contributions)
-        made.append(known[size])
-    return made
+        message_bytes.append(known[size])
+    return message_bytes
 
 
-def _push_pull(count: int, fmt: Format, exchange: str, n: int, compress_pull: bool, servers: int) -> _Made:
+def _push_pull(count: int, fmt: Format, exchange: str, n: int, compress_pull: bool, servers: int) -> _ChunkTraffic:
     """To the owners and back. An owner's own part stays with it."""
     owned = [stop - start for start, stop in shard_bounds(count, exchange, n, servers)]
     back = fmt if compress_pull else FP32
-    some = [int(size > 0) for size in owned]
+    messages = [int(size > 0) for size in owned]
     lanes = [
-        *_lanes("push", "push", _messages(owned, fmt), some, fmt, 1),
-        *_lanes("pull", "pull", _messages(owned, back, n), some, back, 1),
+        *_lanes("push", "push", _messages(owned, fmt), messages, fmt, 1),
+        *_lanes("pull", "pull", _messages(owned, back, n), messages, back, 1),
     ]
     out, into = Passes(encode=count, reduce=owned[0] * n), Passes(encode=owned[0], decode=count)
     return (lanes, out.plus(into), Passes()) if compress_pull else (lanes, out, into)
 
 
-def _ring(count: int, fmt: Format, n: int) -> _Made:
+def _ring(count: int, fmt: Format, n: int) -> _ChunkTraffic:
     """Rank r sends block r - s + 1 at hop s, a sum of s contributions; it ends with block r + 1 and passes all but r + 2 on."""
     blocks = np.array([stop - start for start, stop in shard_bounds(count, "sharded", n)], dtype=np.int64)
     hops = np.arange(1, n)
@@ -300,7 +300,7 @@ def _lengths(
     return of
 
 
-def _allgather(count: int, fmt: Format, n: int) -> _Made:
+def _allgather(count: int, fmt: Format, n: int) -> _ChunkTraffic:
     """The whole chunk to all others; each adds N of them up in rank order."""
     lanes = _lanes("all_gather", "pull", [fmt.message_bytes(count)] * n, [int(count > 0)] * n, fmt, 1)
     return lanes, Passes(encode=count, reduce=count * n), Passes()

@@ -8,7 +8,7 @@ from math import ceil, erfc, sqrt
 from typing import Literal
 
 HEADER_BYTES = 32
-"""In front of every message that a codec writes (docs/wire-format.md); the codecs' own constant, held equal by a test."""
+"""Bytes in front of every message of a codec (docs/wire-format.md). A test holds this equal to the codecs' constant."""
 
 Level = Literal["low", "expected", "high", "most"]
 
@@ -121,9 +121,11 @@ def inceptionn_scaled(options: Mapping[str, float]) -> Format:
     most = 10.0 if k < 7 else 18.0
     # A block of 1,024 normal values reaches 3.2 sigma, so its power of two is 4 sigma and the unit 4 sigma 2^-k.
     unit = 4 * 2.0**-k
-    some, many = (erfc(units * unit / sqrt(2)) for units in (0.5, 127.5))
+    beyond_half, beyond_byte = (erfc(units * unit / sqrt(2)) for units in (0.5, 127.5))
     source = "expected for normal values; the ends are the format's own"
-    fmt = Format("inceptionn-scaled", 2 + 8 * some + (8 * many if k >= 7 else 0), 8, headers=(DIRECTORY, EXPONENTS))
+    fmt = Format(
+        "inceptionn-scaled", 2 + 8 * beyond_half + (8 * beyond_byte if k >= 7 else 0), 8, headers=(DIRECTORY, EXPONENTS)
+    )
     return _measured(replace(fmt, spread=Spread(2.0, most, most, source)), options["ratio"])
 
 

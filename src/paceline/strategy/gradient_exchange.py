@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, check_count, check_flag, check_name, shown
 from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
 from paceline.strategy.compression_options import Given
 from paceline.strategy.exchange import EXCHANGES, ONE_WAY
@@ -47,30 +47,25 @@ class GradientExchange:
     ranks_per_node: int = 1
 
     def __post_init__(self) -> None:
-        if self.compression not in COMPRESSIONS:
-            raise unknown("compression", self.compression, COMPRESSIONS)
+        check_name("compression", self.compression, COMPRESSIONS)
         described = COMPRESSIONS[self.compression]
         object.__setattr__(self, "options", described.configured(self.options).values)
         self._check_exchange(described)
         self._check_clip()
         self._check_dense_rule(described)
         for name, what in (("servers", "servers"), ("ranks_per_node", "ranks a node")):
-            count = getattr(self, name)
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise UserError(f"{count!r} {what}", "give a whole number from 1 up")
+            object.__setattr__(self, name, check_count(getattr(self, name), what))
         if self.servers > 1 and self.exchange != "parameter_server":
             raise UserError(f"exchange {self.exchange!r} has no {self.servers} servers", "name exchange parameter_server")
-        if not isinstance(self.compress_pull, bool):
-            raise UserError(f"compress_pull={self.compress_pull!r}", "give True or False")
+        check_flag(self.compress_pull, "compress_pull")
         if not self.compress_pull and self.exchange not in ONE_WAY:
             raise UserError(f"exchange {self.exchange!r} has no pull to send as fp32", f"legal: {', '.join(ONE_WAY)}")
 
     def _check_exchange(self, described: Compression) -> None:
         carriers = described.exchanges
-        if not self.exchange:
+        if self.exchange == "":
             object.__setattr__(self, "exchange", carriers[0])
-        if self.exchange not in EXCHANGES:
-            raise unknown("exchange", self.exchange, EXCHANGES)
+        check_name("exchange", self.exchange, EXCHANGES)
         if self.exchange not in carriers:
             why = "packed codes cannot be added" if self.exchange == "allreduce" else "its factors are all-reduced"
             raise UserError(
@@ -81,19 +76,19 @@ class GradientExchange:
     def _check_clip(self) -> None:
         clip = self.clip
         if self.compression != "terngrad":
-            if clip not in (None, CLIP):
+            if clip is not None and not (isinstance(clip, Real) and clip == CLIP):
                 raise UserError(f"{self.compression} does not clip", "leave clip out: it is TernGrad's")
             object.__setattr__(self, "clip", None)
         elif clip is not None:
-            number = not isinstance(clip, bool) and isinstance(clip, int | float) and math.isfinite(clip)
-            if not number or not _CLIPS[0] <= clip <= _CLIPS[1]:
-                raise UserError(f"clip={clip!r}", "give standard deviations, 1e-3 to 1e6, or None")
+            if isinstance(clip, bool) or not isinstance(clip, Real) or not _CLIPS[0] <= clip <= _CLIPS[1]:
+                raise UserError(f"clip={shown(clip)}", "give standard deviations, 1e-3 to 1e6, or None")
+            object.__setattr__(self, "clip", float(clip))
 
     def _check_dense_rule(self, described: Compression) -> None:
         if self.dense_rule is None:
             object.__setattr__(self, "dense_rule", described.rule)
         elif not isinstance(self.dense_rule, DenseRule):
-            raise UserError(f"dense_rule={self.dense_rule!r}", "give a paceline.strategy.DenseRule")
+            raise UserError(f"dense_rule={shown(self.dense_rule)}", "give a paceline.strategy.DenseRule")
         elif described.rule is None:
             raise UserError(f"{self.compression} treats all tensors alike", "leave dense, min_elements and dense_rule out")
 
@@ -101,6 +96,10 @@ class GradientExchange:
     def description(self) -> Compression:
         """What the compression is and costs, with these options and this rule for dense tensors."""
         return replace(COMPRESSIONS[self.compression].configured(self.options), rule=self.dense_rule)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what is derived from them holds functions, which other processes cannot be sent."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def uncompressed(self) -> GradientExchange:
         """The same exchange without compression where dense gradients can take it: what a ratio of bytes is taken against."""
@@ -116,18 +115,20 @@ class GradientExchange:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GradientExchange:
         """From what ``to_json`` wrote, now or in an earlier version. Raises UserError for what is unknown or illegal."""
-        known = {f.name for f in fields(cls)}
-        given = dict(data)
-        for name in given:
-            if name not in known:
-                raise unknown("choice of a gradient exchange", str(name), sorted(known))
-        rule = given.get("dense_rule")
-        if isinstance(rule, Mapping):
-            try:
-                given["dense_rule"] = DenseRule(**{**rule, "names": tuple(rule.get("names", ()))})
-            except TypeError as error:
-                raise UserError(f"dense_rule {rule!r}: {error}", "its fields are min_elements, last_layer and names") from None
-        return cls(**given)
+        if not isinstance(data, Mapping):
+            raise UserError(f"a gradient exchange is written as a dict of its choices, {shown(data)} was given", "see to_json")
+        for name in data:
+            check_name("choice of a gradient exchange", name, _FIELDS)
+        rule = data.get("dense_rule")
+        if not isinstance(rule, Mapping):
+            return cls(**data)
+        for name in rule:
+            check_name("field of a dense_rule", name, _RULE_FIELDS)
+        return cls(**{**data, "dense_rule": DenseRule(**rule)})
 
     def __str__(self) -> str:
         return f"{self.compression} over {self.exchange}"
+
+
+_FIELDS = [f.name for f in fields(GradientExchange)]
+_RULE_FIELDS = [f.name for f in fields(DenseRule)]

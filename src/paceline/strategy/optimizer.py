@@ -10,13 +10,18 @@ from paceline.workload.table import Workload
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """What a step of one costs: SGD; Adam by Kingma and Ba 2015, algorithm 1; AdamW by Loshchilov and Hutter 2019, algorithm 2;
-    LARS by You et al. 2017 and LAMB by You et al. 2020, both in two passes (``training/optimizers/``): one reads for the norms,
-    one reads again and writes.
+    """What a step of an optimizer costs.
 
-    ``state_words``: fp32 values kept per parameter; ``moved_words``: fp32 values read or written per parameter and step;
-    ``ops``: kernels per parameter tensor (unfused); ``lr``: the default learning rate of ``paceline train``; ``options``: what
-    else it takes there, with its defaults (LARS: You et al. 2017, section 5).
+    Sources: Kingma and Ba 2015, algorithm 1 (Adam); Loshchilov and Hutter 2019, algorithm 2 (AdamW); You et al. 2017 (LARS);
+    You et al. 2020 (LAMB). LARS and LAMB take two passes (``training/optimizers/``): one reads for the norms, one reads again
+    and writes.
+
+    Attributes:
+        state_words: fp32 values kept per parameter.
+        moved_words: fp32 values read or written per parameter and step.
+        ops: kernels per parameter tensor (unfused).
+        lr: the default learning rate of ``paceline train``.
+        options: its other options there, with their defaults (LARS: You et al. 2017, section 5).
     """
 
     name: str
@@ -41,5 +46,5 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 
 def usual_optimizer(workload: Workload) -> str:
-    """What such a network is commonly trained with: ``adam`` where it has attention, else ``momentum``."""
+    """The optimizer that is common for such a network: ``adam`` if it has attention, else ``momentum``."""
     return "adam" if workload.attends else "momentum"

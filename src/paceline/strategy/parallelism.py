@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, check_count, check_flag, check_name
 from paceline.strategy.sharding import SHARDINGS, Sharding
 
 MESH = ("pipeline", "data", "context", "tensor")
@@ -43,22 +42,18 @@ class Parallelism:
     recompute: bool = False
 
     def __post_init__(self) -> None:
-        if self.sharding not in SHARDINGS:
-            if self.sharding not in ALIASES:
-                raise unknown("sharding", self.sharding, [*SHARDINGS, "fsdp"])
-            object.__setattr__(self, "sharding", ALIASES[self.sharding])
-        for name in _COUNTS:
-            count = getattr(self, name)
-            if type(count) is not int or count < 1:
-                raise UserError(f"{count!r} {_WORDS.get(name, name)}", "give a whole number from 1 up")
+        if isinstance(self.sharding, str):
+            object.__setattr__(self, "sharding", ALIASES.get(self.sharding, self.sharding))
+        check_name("sharding", self.sharding, (*SHARDINGS, "fsdp"))
+        for name, what in _COUNTS.items():
+            object.__setattr__(self, name, check_count(getattr(self, name), what))
         for name in _NOT_YET:
             if getattr(self, name) > 1:
                 raise UserError(
                     f"{name} parallelism of {getattr(self, name)} is neither predicted nor trained yet",
                     f"give {name}=1 and divide by data",
                 )
-        if type(self.recompute) is not bool:
-            raise UserError(f"recompute={self.recompute!r}", "give True or False")
+        check_flag(self.recompute, "recompute")
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -83,5 +78,5 @@ class Parallelism:
             )
 
 
-_COUNTS = tuple(f.name for f in fields(Parallelism) if f.name not in ("sharding", "recompute"))
-_WORDS: dict[str, Any] = {"data": "workers", "micro_batches": "micro steps"}
+_COUNTS = {"data": "workers", **{name: name for name in _NOT_YET}, "micro_batches": "micro steps"}
+"""Fields that count something, and what an error calls it."""

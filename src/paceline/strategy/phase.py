@@ -30,12 +30,14 @@ class Phase:
         name: what it is for: ``allreduce``, ``factor_p``, ``factor_q``; ``scales``, ``sizes``, ``push``, ``pull``,
             ``reduce_scatter``, ``all_gather``; ``inner_reduce``, ``inner_gather``; ``gather_forward``, ``gather_backward``,
             ``gather_update``.
-        sizes: bytes of each rank, or one number for all ranks alike; what they mean is the pattern's:
-            ``allreduce``: of the buffer, reduced in place; ``gather``, ``scatter``: of the whole buffer, of which every rank
-            has an equal part before an all-gather and after a reduce-scatter; ``push``: every other member sends so many
-            to this rank; ``pull``: this rank sends so many to every other member; ``shift``: this rank sends so many to the
-            next one, the last to the first.
-        rounds: how many times that happens in succession; the bytes are those of all of them.
+        sizes: bytes of each rank, or one number for all ranks alike. Their meaning depends on the pattern:
+            ``allreduce``: the buffer, which is reduced in place;
+            ``gather``, ``scatter``: the whole buffer; each rank has an equal part before an all-gather and after a
+            reduce-scatter;
+            ``push``: what every other member sends to this rank;
+            ``pull``: what this rank sends to every other member;
+            ``shift``: what this rank sends to the next one; the last sends to the first.
+        rounds: how many times that happens in succession; ``sizes`` are the sums over all rounds.
     """
 
     name: str

@@ -68,7 +68,7 @@ class Recipe:
         """Learning rate of the step, counted from 0; the peak is that of step ``warmup_steps`` (or the last warm-up step's).
 
         A warm-up of W steps gives (step + 1) / W of the peak, so that no step is lost to a rate of 0, or with A steps ahead
-        (step + 1 + A) / (W + A); after the run it is ``end_lr``.
+        (step + 1 + A) / (W + A). After the run it is ``end_lr``, or the peak where nothing decays.
         """
         if step < self.warmup_steps:
             return self.lr * (step + 1 + self.steps_ahead) / (self.warmup_steps + self.steps_ahead)
@@ -83,9 +83,9 @@ class Recipe:
     @property
     def arguments(self) -> dict[str, Any]:
         """``options`` as the optimizer takes them: ``LARS(params, recipe.lr, **recipe.arguments)``."""
-        found: dict[str, Any] = dict(self.options or {})
-        betas = tuple(found.pop(name) for name in ("beta1", "beta2") if name in found)
-        return found | ({"betas": betas} if betas else {})
+        arguments: dict[str, Any] = dict(self.options or {})
+        betas = tuple(arguments.pop(name) for name in ("beta1", "beta2") if name in arguments)
+        return arguments | ({"betas": betas} if betas else {})
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
@@ -193,8 +193,8 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
         raise unknown(f"target of a published recipe of {workload}", target, dict.fromkeys(t["target"] for t in of_network))
     table = next((t for t in tables if optimizer in ("", t["rows"][0]["optimizer"])), None)
     if table is None:
-        there = list(dict.fromkeys(t["rows"][0]["optimizer"] for t in tables))
-        raise unknown(f"optimizer of a published recipe of {workload}", optimizer, there)
+        known_optimizers = list(dict.fromkeys(t["rows"][0]["optimizer"] for t in tables))
+        raise unknown(f"optimizer of a published recipe of {workload}", optimizer, known_optimizers)
     row = min(table["rows"], key=lambda r: abs(math.log(r["batch"] / batch)))
     if batch > REACH * row["batch"]:
         raise UserError(
@@ -237,8 +237,8 @@ def reference_optimizer(workload: str) -> str:
 
 def optimizers(workload: str, target: str = "") -> list[str]:
     """Those that rows of ``workload`` are published for, to that target or any."""
-    found = (t for t in _tables() if workload in t["workloads"] and target in ("", t["target"]))
-    return list(dict.fromkeys(t["rows"][0]["optimizer"] for t in found))
+    tables = (t for t in _tables() if workload in t["workloads"] and target in ("", t["target"]))
+    return list(dict.fromkeys(t["rows"][0]["optimizer"] for t in tables))
 
 
 def networks() -> list[str]:

@@ -57,21 +57,21 @@ def units(parameters: Sequence[T], least_bytes: int) -> list[list[T]]:
     A block is what shares a name up to its first number, such as ``layers.3``: what FSDP's policies wrap. ``parameters`` in
     model order; what belongs to no block joins its neighbours.
     """
-    made: list[list[T]] = []
+    groups: list[list[T]] = []
     filled, last = least_bytes, ""
     for tensor in parameters:
         owner = block(tensor.name)
         if filled >= least_bytes and (owner != last or not owner):
-            made.append([])
+            groups.append([])
             filled = 0
-        made[-1].append(tensor)
+        groups[-1].append(tensor)
         filled += 4 * prod(tensor.shape)
         last = owner
-    return made
+    return groups
 
 
 def block(name: str) -> str:
-    """The part of a tensor's name that says its block; empty outside of any."""
+    """The part of a tensor's name that says its block; empty for a tensor outside all blocks."""
     parts = name.split(".")
     number = next((i for i, part in enumerate(parts) if part.isdigit()), None)
     return "" if number is None else ".".join(parts[: number + 1])
@@ -85,7 +85,7 @@ def scatter(elements: int, precision: str, world_size: int) -> Traffic:
 
 
 def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int) -> tuple[Phase, ...]:
-    """The all-gathers of one unit's weights in a micro step; of ``zero1`` in a step, as fp32: they are the masters."""
+    """The all-gathers of one unit's weights in a micro step. ``zero1`` gathers the fp32 master weights once a step."""
     level = SHARDINGS[sharding]
     size = BYTES_PER_ELEMENT[precision] * plan.elements if level.weights else FP32.push_bytes(plan.elements)
     return tuple(Phase(name, (size,), world_size, "gather") for name in level.gathers)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic
 
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
@@ -64,13 +64,12 @@ class Strategy:
         if isinstance(self.gradient_exchange, str):
             object.__setattr__(self, "gradient_exchange", GradientExchange(self.gradient_exchange))
         if not isinstance(self.parallelism, Parallelism):
-            raise UserError(f"parallelism={self.parallelism!r}", "give a paceline.Parallelism")
+            raise UserError(f"parallelism={shown(self.parallelism)}", "give a paceline.Parallelism")
         if not isinstance(self.gradient_exchange, GradientExchange):
-            raise UserError(f"gradient_exchange={self.gradient_exchange!r}", "give a paceline.GradientExchange")
-        if self.optimizer and self.optimizer not in OPTIMIZERS:
-            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
-        if self.precision not in PRECISIONS:
-            raise unknown("precision", self.precision, PRECISIONS)
+            raise UserError(f"gradient_exchange={shown(self.gradient_exchange)}", "give a paceline.GradientExchange")
+        if self.optimizer != "":
+            check_name("optimizer", self.optimizer, OPTIMIZERS)
+        check_name("precision", self.precision, PRECISIONS)
         self._check_sharding()
         self._check_numbers()
 
@@ -84,10 +83,9 @@ class Strategy:
         """
         parts: dict[str, dict[str, Any]] = {"parallelism": {}, "gradient_exchange": {}, "": {}}
         for name, value in choices.items():
-            if name not in _CHOICES:
-                raise unknown("choice of a strategy", name, _CHOICES)
-            part, own = _CHOICES[name]
-            parts[part][own] = value
+            check_name("choice of a strategy", name, _CHOICES)
+            part, field_name = _CHOICES[name]
+            parts[part][field_name] = value
         if "global_batch_size" not in choices:
             raise UserError("a strategy has no global batch", "give global_batch_size, samples a step over all devices")
         exchange = GradientExchange.from_json(parts["gradient_exchange"])
@@ -106,9 +104,10 @@ class Strategy:
         return Strategy.of(**{**before, **choices})
 
     def choice(self, name: str) -> Any:
-        """The value of one choice, named as in ``of``."""
-        part, own = _CHOICES[name]
-        return getattr(getattr(self, part) if part else self, own)
+        """The value of one choice, named as in ``of``. Raises UserError for a name that ``of`` does not take."""
+        check_name("choice of a strategy", name, _CHOICES)
+        part, field_name = _CHOICES[name]
+        return getattr(getattr(self, part) if part else self, field_name)
 
     def settled(self, workload: Workload, cluster: Cluster) -> Strategy:
         """The same with what it leaves to the network and the cluster: the optimizer, and the ranks of a node."""
@@ -137,13 +136,10 @@ class Strategy:
 
     def _check_numbers(self) -> None:
         x, n, times = self.gradient_exchange, self.parallelism.devices, self.parallelism.micro_batches
-        if type(self.global_batch_size) is not int:
-            raise UserError(f"global batch {self.global_batch_size!r}", "give a whole number of samples a step")
-        first, rest = self.first_bucket_bytes, self.bucket_bytes
-        if type(first) is not int or first < 1:
-            raise UserError(f"{first!r} bytes in the first bucket", "give a whole number from 1 up")
-        if type(rest) is not int or rest < 1:
-            raise UserError(f"{rest!r} bytes in a bucket", "give a whole number from 1 up")
+        if isinstance(self.global_batch_size, int) and self.global_batch_size < 1:
+            raise UserError(f"global batch {shown(self.global_batch_size)}", f"nearest legal: {n * times}")
+        for name, what in _COUNTS.items():
+            object.__setattr__(self, name, check_count(getattr(self, name), what))
         most = MOST_WORKERS.get(x.exchange, MOST_OTHERS)
         if n > most:
             raise UserError(
@@ -157,7 +153,7 @@ class Strategy:
             raise UserError(
                 f"{n} workers are not whole nodes of {local} ranks", f"nearest legal: {_multiples(n, local)} workers"
             )
-        if batch < n * times or batch % (n * times):
+        if batch % (n * times):
             whom = f"{n} workers" if times == 1 else f"{n} workers in {times} micro steps"
             legal = f"nearest legal: {_multiples(batch, n * times)}"
             raise UserError(f"global batch {batch} does not divide among {whom}", legal)
@@ -187,8 +183,9 @@ class Strategy:
         return replace(self, gradient_exchange=self.gradient_exchange.uncompressed())
 
     def groups(self, parameters: Sequence[T], ready: Sequence[T], level: Level = "expected") -> list[ExchangeGroup[T]]:
-        """What is exchanged together, in order, and how. See ``partition``; ``level``: which end of the range where lengths
-        depend on values.
+        """What is exchanged together, in order, and how. See ``partition``.
+
+        ``level``: where lengths depend on values, which end of the range.
         """
         plans = self.partition(parameters, ready)
         alike = {plan: (self.traffic(plan, level), self.gathers(plan)) for plan in {plan for _, plan in plans}}
@@ -208,11 +205,10 @@ class Strategy:
             return [(unit, plan_bucket(unit, compression, ())) for unit in reversed(units(parameters, self.bucket_bytes))]
         dense = set(compression.dense(parameters))
         in_place = self.gradient_exchange.exchange == "allreduce" and not compression.low_rank
-        made = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
-        return [
-            (b, plan_bucket(b, compression, dense))
-            for b in (made if self.gradient_exchange.exchange == "allreduce" else fuse(made))
-        ]
+        members = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
+        if self.gradient_exchange.exchange != "allreduce":
+            members = fuse(members)
+        return [(bucket, plan_bucket(bucket, compression, dense)) for bucket in members]
 
     def traffic(self, plan: BucketPlan, level: Level = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
@@ -242,21 +238,27 @@ class Strategy:
         exchange = self.gradient_exchange.to_json()
         owners = {"": self, "parallelism": self.parallelism}
         return {
-            name: exchange[own] if part == "gradient_exchange" else getattr(owners[part], own)
-            for name, (part, own) in _CHOICES.items()
+            name: exchange[field_name] if part == "gradient_exchange" else getattr(owners[part], field_name)
+            for name, (part, field_name) in _CHOICES.items()
         }
 
 
 def _choices() -> Iterator[tuple[str, tuple[str, str]]]:
     """Each choice by name: the part that holds it (empty: the strategy itself), and the field there."""
-    for own in fields(Strategy):
-        if own.name not in _PARTS:
-            yield own.name, ("", own.name)
+    for whole in fields(Strategy):
+        if whole.name not in _PARTS:
+            yield whole.name, ("", whole.name)
     for part, kind in _PARTS.items():
         for inner in fields(kind):
             yield _FLAT.get(inner.name, inner.name), (part, inner.name)
 
 
+_COUNTS = {
+    "global_batch_size": "samples in a global batch",
+    "first_bucket_bytes": "bytes in the first bucket",
+    "bucket_bytes": "bytes in a bucket",
+}
+"""Fields that count something, and what an error calls it."""
 _PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange}
 _FLAT = {"data": "world_size", "micro_batches": "grad_accum_steps"}
 _CHOICES = {"world_size": ("parallelism", "data"), **dict(_choices())}

@@ -1,41 +1,54 @@
-"""``torchrun … -m paceline.training --model … --data …``: one worker of a job, on one machine or several."""
+"""``torchrun … -m paceline.training --model … --data …``: one worker of a run, on one machine or several."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+from contextlib import ExitStack
 
-from paceline.cli.worker import worker_run
 from paceline.errors import UserError
+from paceline.training.launcher import follow_launcher, leave_error
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 a peer was lost or the replicas drifted apart, 2 a user's mistake."""
-    from paceline.training.training_run import Job
-    from paceline.training.worker import prepare, run
+    from paceline.cli.worker import worker_options
+    from paceline.training.worker import joined, launched, train
 
+    follow_launcher()
     given = sys.argv[1:] if arguments is None else arguments
-    rank = int(os.environ.get("RANK", "0"))
+    rank = os.environ.get("RANK", "0")
+    alike = True  # until training starts, the ranks have the same error, and the first of each node says it
     try:
-        if given[:1] == ["--job"]:
-            run(Job.from_json(given[1]))
-            return 0
-        if "WORLD_SIZE" not in os.environ:
-            raise UserError(
-                "no torchrun around this process", "on one machine: paceline train; else torchrun -m paceline.training"
-            )
-        job = prepare(worker_run(given, int(os.environ["WORLD_SIZE"])), first=rank == 0)
-        run(job)
-        if rank == 0:
-            print(json.dumps({"out": job.out, "label": job.label}), file=sys.stderr)
+        with ExitStack() as held:
+            if given[:1] == ["--run"]:
+                launched(given[1])
+                return 0
+            options = worker_options(given)
+            if "WORLD_SIZE" not in os.environ:
+                instead = "on one machine: paceline train; else torchrun -m paceline.training"
+                raise UserError("no torchrun around this process", instead)
+            run, device = joined(options, held)
+            alike = False
+            train(run, device)
+        if rank == "0":
+            print(json.dumps({"out": run.out, "label": run.label}), file=sys.stderr)
     except UserError as error:
-        if rank == 0:
-            print(f"paceline: {error}", file=sys.stderr)
+        if not leave_error(error.message, error.fix, mistake=True) and not (alike and os.environ.get("LOCAL_RANK", "0") != "0"):
+            print(f"paceline: {'' if alike else f'rank {rank}: '}{error}", file=sys.stderr)
         return 2
     except Exception as error:
-        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        print(f"paceline: rank {rank}: {first}", file=sys.stderr)
+        what = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        waited = re.search(r"[Tt]imed out waiting (\d+)ms", what)  # of gloo's, outside of an exchange of gradients
+        if waited:
+            seconds = int(waited[1]) / 1000
+            what = (
+                f"another rank has not answered for {seconds:g} s: it hangs, or a link is cut; --timeout sets how long to wait"
+            )
+        if not leave_error(what):
+            print(f"paceline: rank {rank}: {what}", file=sys.stderr)
         return 1
     return 0
 

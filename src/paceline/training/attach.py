@@ -37,8 +37,8 @@ _log = logging.getLogger("paceline")
 CANDIDATES = ("bf16", "int8", "inceptionn-scaled", "terngrad")
 """What ``auto`` tries beside dense: those within 0.5 points of dense in the project's own accuracy study."""
 TIMEOUT_S = 300.0
-"""A step waits for its slowest rank: a data loader's pause or a checkpoint takes up to minutes. Ten times that, PyTorch's
-default, is longer than anyone waits before they look."""
+"""A step waits for its slowest rank, and a data loader's pause or a checkpoint of one rank can take minutes. A lost process is
+noticed at once; this is for a silent one and a cut link, for which PyTorch's 1800 s of gloo keep every other rank busy."""
 
 
 def attach(

@@ -48,8 +48,8 @@ class Groups:
 
     def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, Tensor], fused: bool) -> None:
         first = FIRST_BUCKET_BYTES if model.bucket_bytes_cap_default else model.bucket_bytes_cap
-        made = buckets(list(tensors.values())[::-1], model.bucket_bytes_cap, first)
-        self.members: list[list[Tensor]] = fuse(made, FUSE_BYTES) if fused else made
+        cut = buckets(list(tensors.values())[::-1], model.bucket_bytes_cap, first)
+        self.members: list[list[Tensor]] = fuse(cut, FUSE_BYTES) if fused else cut
         self._tensors = tensors
         self._place = {t.name: index for index, members in enumerate(self.members) for t in members}
         self._begin()

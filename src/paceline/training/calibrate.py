@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.prediction import Calibration, Line
-from paceline.strategy import BucketPlan, Strategy, phases
+from paceline.strategy import BucketPlan, Strategy
 from paceline.training.attach import attach, wrap
 from paceline.training.loop import make_optimizer
 
@@ -34,7 +35,7 @@ _PARTS = ("forward", "backward", "optimizer", "encode", "reduce", "decode")
 Parts = dict[str, float]  # seconds of each part of one step; collectives by their phase's name
 
 
-def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy, name: str) -> Calibration:
+def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy, name: str, timeout_s: float) -> Calibration:
     """Measure on every rank at once; the result is the mean over the ranks and the same on all of them.
 
     Every step computes as training does and then exchanges one made-up gradient, so ranks wait for each other as they will.
@@ -43,6 +44,7 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
         model: on this rank's device, of its own: its weights and buffers change.
         batch: one micro batch.
         name: of the workload, for the record.
+        timeout_s: how long an exchange waits for another rank.
     """
     device = batch[0].device
     compute = _ComputeStep(model, batch, strategy)
@@ -50,7 +52,7 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
     totals: list[float] = []
     for elements in ELEMENTS:
         sizes = _phase_bytes(strategy, elements)
-        steps = _steps(compute, strategy, elements, device)
+        steps = _steps(compute, strategy, elements, device, timeout_s)
         totals += [sum(parts.values()) for parts in steps]
         for part, seconds in _middle(steps).items():
             points[part].append((sizes.get(part, elements), mean_over_ranks(seconds, device)))
@@ -81,9 +83,10 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
     )
 
 
-def _steps(compute: _ComputeStep, strategy: Strategy, elements: int, device: torch.device) -> list[Parts]:
-    x = strategy.gradient_exchange
-    hook = attach(DistributedDataParallel(_Vector(elements).to(device)), x.compression, exchange=x.exchange)
+def _steps(compute: _ComputeStep, strategy: Strategy, elements: int, device: torch.device, timeout_s: float) -> list[Parts]:
+    ddp = DistributedDataParallel(_Vector(elements).to(device))
+    # A rule for dense tensors is of the model's: the gradient here stands for those that are compressed.
+    hook = attach(ddp, replace(strategy.gradient_exchange, dense_rule=None), timeout_s=timeout_s)
     gradient = torch.randn(elements, generator=torch.Generator().manual_seed(dist.get_rank())).to(device)
     steps: list[Parts] = []
     for _ in range(STEPS + 2):
@@ -165,9 +168,7 @@ def _keep_local(state, bucket):  # type: ignore[no-untyped-def]
 
 def _phase_bytes(strategy: Strategy, elements: int) -> dict[str, float]:
     """Bytes that the busiest rank sends in each collective of one bucket of ``elements``."""
-    collectives = phases(
-        BucketPlan(elements, 1, 0), strategy.description, strategy.gradient_exchange.exchange, strategy.world_size
-    )
+    collectives = strategy.traffic(BucketPlan(elements, 1, 0)).phases
     return {phase.name: max(phase.sent(rank) for rank in range(strategy.world_size)) for phase in collectives}
 
 

@@ -91,11 +91,11 @@ def _from_archive(path: Path) -> Iterator[tuple[str, bytes]]:
 def _decode(files: Iterator[tuple[str, bytes]], source: Path) -> dict[str, NDArray[np.uint8]]:
     from PIL import Image, UnidentifiedImageError
 
-    found: dict[str, list[tuple[str, str, NDArray[np.uint8]]]] = {part: [] for part in _PARTS}
+    images: dict[str, list[tuple[str, str, NDArray[np.uint8]]]] = {part: [] for part in _PARTS}
     for name, raw in files:
         part, _, rest = name.partition("/")
         kind, _, number = rest.partition("/")
-        if part not in found or not number.lower().endswith(_PICTURES):
+        if part not in images or not number.lower().endswith(_PICTURES):
             continue
         try:
             pixels = np.asarray(Image.open(io.BytesIO(raw)).convert("RGB"), np.uint8)
@@ -103,12 +103,12 @@ def _decode(files: Iterator[tuple[str, bytes]], source: Path) -> dict[str, NDArr
             raise UserError(f"{name} in {source} cannot be read: {error}", "fetch the files again") from error
         if pixels.shape != (SIDE, SIDE, 3):
             raise UserError(f"{name} in {source} is {pixels.shape[1]}x{pixels.shape[0]}", f"pictures are {SIDE}x{SIDE}")
-        found[part].append((kind, number, pixels))
-    classes = sorted({kind for kind, _, _ in found["train"]})
-    if not classes or {kind for kind, _, _ in found["test"]} != set(classes):
+        images[part].append((kind, number, pixels))
+    classes = sorted({kind for kind, _, _ in images["train"]})
+    if not classes or {kind for kind, _, _ in images["test"]} != set(classes):
         raise UserError(f"{source} holds no pictures as train/<class>/<number>.jpg and test/ of the same classes")
     arrays: dict[str, NDArray[np.uint8]] = {}
-    for part, pictures in found.items():
+    for part, pictures in images.items():
         pictures.sort(key=lambda p: p[:2])
         arrays[f"{part}_x"] = np.ascontiguousarray(np.stack([p[2] for p in pictures]).transpose(0, 3, 1, 2))
         arrays[f"{part}_y"] = np.array([classes.index(p[0]) for p in pictures], np.uint8)

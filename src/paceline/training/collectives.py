@@ -132,8 +132,8 @@ class Wire:
         wanted = {rank: buffer for rank, buffer in into.items() if buffer.numel()}
         operations = [
             dist.P2POp(what, tensor, self._ranks[rank], self.group, self._tag)
-            for what, some in ((dist.irecv, wanted), (dist.isend, data))
-            for rank, tensor in some.items()
+            for what, buffers in ((dist.irecv, wanted), (dist.isend, data))
+            for rank, tensor in buffers.items()
         ]
         with collective():
             return (dist.batch_isend_irecv(operations) if operations else []), data

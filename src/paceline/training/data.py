@@ -16,9 +16,10 @@ from torch import Tensor
 
 from paceline.errors import UserError, unknown
 from paceline.training import cifar
+from paceline.training.training_run import DIRECTORIES
 from paceline.workload import call_factory
 
-_KINDS = ("digits", "mnist:DIR", "fashion-mnist:DIR", "cifar10:DIR", "module:function")
+_KINDS = ("digits", *(f"{kind}:DIR" for kind in DIRECTORIES), "module:function")
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,11 @@ def _digits() -> Dataset:
 
     Source: Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits, UCI (test part).
     """
-    found = importlib.util.find_spec("sklearn")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
     # Its file alone: importing scikit-learn would take each worker a second.
-    raw = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", np.float32, delimiter=",")
+    raw = np.loadtxt(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", np.float32, delimiter=",")
     images = np.kron(raw[:, :-1].reshape(-1, 8, 8) / 16, np.ones((1, 3, 3), np.float32))
     x = torch.from_numpy(np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None])
     y = torch.from_numpy(raw[:, -1].astype(np.int64))

@@ -17,25 +17,25 @@ from paceline.training.liveness import Roll
 
 _log = logging.getLogger("paceline")
 
-Job = Callable[[], None]
+Task = Callable[[], None]
 Future = torch.futures.Future[torch.Tensor]
 Waiting = tuple[torch.Tensor, Future]
 """A bucket's buffer, and the future that DDP waits for."""
 
 
 class Background:
-    """Runs jobs one after another until its owner is gone.
+    """Runs tasks one after another until its owner is gone.
 
     The thread knows only its queue, so a model that is thrown away takes its hook and its buffers with it.
     """
 
     def __init__(self, owner: object, name: str) -> None:
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        daemons.start(owner, _serve, (self._jobs,), name, partial(self._jobs.put, None))
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        daemons.start(owner, _serve, (self._tasks,), name, partial(self._tasks.put, None))
 
-    def submit(self, job: Job) -> None:
-        """Run ``job`` when those before it are done."""
-        self._jobs.put(job)
+    def submit(self, task: Task) -> None:
+        """Run ``task`` when those before it are done."""
+        self._tasks.put(task)
 
 
 class Exchanges:
@@ -51,11 +51,11 @@ class Exchanges:
         self._failed: Exception | None = None
         self._work = Background(self, "paceline-exchange")
 
-    def submit(self, exchange: Job, waiting: Sequence[Waiting]) -> None:
+    def submit(self, exchange: Task, waiting: Sequence[Waiting]) -> None:
         """Run ``exchange`` in its turn; the futures then hold their buffers, of any content where it failed."""
         self._work.submit(lambda: self._finish(exchange, waiting))
 
-    def _finish(self, exchange: Job, waiting: Sequence[Waiting]) -> None:
+    def _finish(self, exchange: Task, waiting: Sequence[Waiting]) -> None:
         try:
             if self._failed is not None:  # the ranks are no longer in step
                 raise self._failed
@@ -88,7 +88,7 @@ def promise(buffer: torch.Tensor) -> Future:
     return torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
 
 
-def _serve(jobs: queue.SimpleQueue[Job | None]) -> None:
-    while (job := jobs.get()) is not None:
-        job()
-        del job  # it refers to the owner, which must not live until the next one
+def _serve(tasks: queue.SimpleQueue[Task | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # it refers to the owner, which must not live until the next one

@@ -1,4 +1,4 @@
-"""Start workers on this machine with PyTorch's own elastic launcher (what ``torchrun`` runs), and say who failed."""
+"""Start workers here with PyTorch's own elastic launcher (what ``torchrun`` runs), end them in order, say who failed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from paceline.errors import UserError
+from paceline.errors import Interrupted, UserError
 from paceline.hardware import Cluster
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+LAUNCHER = "PACELINE_LAUNCHER"
+"""Variable of a worker: the process that started it, and that says the worker's error."""
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+"""Variable of a worker, set by the elastic launcher: where it leaves its error."""
+WATCH_S = 0.5
+"""How often a worker looks whether its launcher still runs."""
 
 
 class WorkerFailed(RuntimeError):
@@ -27,12 +41,14 @@ class WorkerFailed(RuntimeError):
 def run_workers(command: Sequence[str], workers: int) -> None:
     """Run ``python COMMAND`` as ``workers`` ranks and wait for them.
 
-    Each rank gets its share of the cores (``OMP_NUM_THREADS``, unless it is set). When one rank dies the others are ended.
+    Each rank gets its share of the cores (``OMP_NUM_THREADS``, unless it is set). When one rank dies, or an exception such as
+    ``Interrupted`` arrives here, the others are ended.
 
     Raises:
+        UserError: a rank ended with a user's error.
         WorkerFailed: a rank was killed or returned another code than 0.
     """
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
@@ -45,20 +61,63 @@ def run_workers(command: Sequence[str], workers: int) -> None:
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=0,
+        signals_to_handle="",  # they are the caller's: see interruptible
     )
     threads = str(max(1, (os.cpu_count() or 1) // workers))
-    with _environment({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}):
+    variables = {
+        LAUNCHER: str(os.getpid()),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    with _environment(variables):
         try:
             elastic_launch(config, sys.executable)("-u", *command)
         except ChildFailedError as error:
+            rank, failure = min(error.failures.items(), key=lambda item: (_cause(item[1]), item[1].timestamp))
+            raise _error(rank, failure) from None
 
-            def cause(item: tuple[int, ProcessFailure]) -> tuple[int, int]:
-                # A killed rank is the cause; those that lost their connection or were ended by the launcher are not.
-                code = item[1].exitcode
-                return 2 if code == -signal.SIGTERM else int(code >= 0), item[1].timestamp
 
-            rank, failure = min(error.failures.items(), key=cause)
-            raise WorkerFailed(*_verdict(rank, failure.exitcode, failure.pid)) from None
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in here, where nobody else handles them."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise Interrupted(number)
+
+    usual: Any = signal.SIG_DFL
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: usual, signal.SIGHUP: usual}
+    on_main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler
+    handled = [n for n, default in defaults.items() if on_main and signal.getsignal(n) == default]
+    for number in handled:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, defaults[number])
+
+
+def follow_launcher() -> None:
+    """End this worker soon after the process that started it has ended, however that was."""
+    parent = int(os.environ.get(LAUNCHER, os.getppid()))
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="paceline-launcher", daemon=True).start()
+
+
+def leave_error(message: str, fix: str = "", mistake: bool = False) -> bool:
+    """Hand an error to the launcher; ``mistake``: of the user's. False where there is no launcher to say it."""
+    if LAUNCHER not in os.environ or ERROR_FILE not in os.environ:
+        return False
+    left = {"message": message, "timestamp": int(time.time()), "fix": fix, "mistake": mistake}
+    with suppress(OSError):  # the disk may be what is wrong
+        Path(os.environ[ERROR_FILE]).write_text(json.dumps(left))
+        return True
+    return False
 
 
 def probe(workers: int) -> Cluster:
@@ -71,14 +130,33 @@ def probe(workers: int) -> Cluster:
         return Cluster.from_json(json.loads(path.read_text()))
 
 
-def _verdict(rank: int, exitcode: int, pid: int) -> tuple[str, int]:
-    if exitcode < 0:
-        return f"worker rank {rank} (process {pid}) was killed by {signal.Signals(-exitcode).name}", 128 - exitcode
-    return f"worker rank {rank} (process {pid}) ended with code {exitcode}", exitcode
+def _left(failure: ProcessFailure) -> Mapping[str, Any]:
+    """The error that a rank has left; empty where it has left none."""
+    data = failure.error_file_data
+    return data if "mistake" in data else {}
+
+
+def _cause(failure: ProcessFailure) -> int:
+    """A killed rank is the cause, then one with a user's error; those that lost their connection by it, or that the launcher
+    ended, are not."""
+    if failure.exitcode == -signal.SIGTERM:
+        return 3
+    return 0 if failure.exitcode < 0 else 1 if _left(failure).get("mistake") else 2
+
+
+def _error(rank: int, failure: ProcessFailure) -> UserError | WorkerFailed:
+    code, left = failure.exitcode, _left(failure)
+    if left.get("mistake"):
+        return UserError(left["message"], left["fix"])
+    worker = f"worker rank {rank} (process {failure.pid})"
+    if code < 0:
+        return WorkerFailed(f"{worker} was killed by {signal.Signals(-code).name}", 128 - code)
+    why = f": {left['message']}" if left else ""
+    return WorkerFailed(f"{worker} ended with code {code}{why}", code)
 
 
 @contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
     before = {key: os.environ.get(key) for key in values}
     os.environ.update(values)
     try:

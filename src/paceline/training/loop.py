@@ -69,10 +69,10 @@ def make_optimizer(
 def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:
     """What the optimizer was made with beside the rate, as a ``Recipe`` names it."""
     group = optimizer.param_groups[0]
-    found: dict[str, float | str] = {"variant": group["variant"]} if "variant" in group else {}
+    options: dict[str, float | str] = {"variant": group["variant"]} if "variant" in group else {}
     names = ("momentum", "weight_decay", "trust_coefficient", "eps")
-    found |= {name: float(group[name]) for name in names if group.get(name) is not None}
-    return found | {f"beta{n}": float(beta) for n, beta in enumerate(group.get("betas", ()), start=1)}
+    options |= {name: float(group[name]) for name in names if group.get(name) is not None}
+    return options | {f"beta{n}": float(beta) for n, beta in enumerate(group.get("betas", ()), start=1)}
 
 
 def mixed_seed(*parts: int) -> int:

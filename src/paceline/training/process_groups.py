@@ -22,14 +22,14 @@ Key = tuple[tuple[int, ...], float]
 
 
 @dataclass
-class _Groups:
+class _Pool:
     """Of one initialisation of ``torch.distributed``. Groups of a key are numbered alike on all its ranks."""
 
-    made: dict[Key, int] = field(default_factory=dict)
+    counts: dict[Key, int] = field(default_factory=dict)
     free: dict[Key, dict[int, dist.ProcessGroup]] = field(default_factory=dict)
 
 
-_groups: weakref.WeakKeyDictionary[dist.ProcessGroup, _Groups] = weakref.WeakKeyDictionary()
+_pools: weakref.WeakKeyDictionary[dist.ProcessGroup, _Pool] = weakref.WeakKeyDictionary()
 
 
 def own_wire(
@@ -48,12 +48,12 @@ def own_wire(
     """
     world = dist.group.WORLD
     assert world is not None, "parent is a group of it"
-    groups = _groups.setdefault(world, _Groups())
+    pool = _pools.setdefault(world, _Pool())
     key: Key = (tuple(ranks), timeout_s)
     offers: list[tuple[int, list[int]]] = [(0, [])] * dist.get_world_size(parent)
     with collective():
         count = len(dist.distributed_c10d._world.pg_names)
-        dist.all_gather_object(offers, (count, list(groups.free.get(key, {}))), group=parent)
+        dist.all_gather_object(offers, (count, list(pool.free.get(key, {}))), group=parent)
         of_rank = dict(zip(dist.get_process_group_ranks(parent), offers, strict=True))
         free = set[int].intersection(*(set(of_rank[rank][1]) for rank in ranks))
         # PyTorch names a new group after the number of groups that a process is in, and waits for ever where that differs
@@ -62,19 +62,20 @@ def own_wire(
             dist.new_group([dist.get_rank()], use_local_synchronization=True)
         if free:
             number = min(free)
-            group = groups.free[key].pop(number)
+            group = pool.free[key].pop(number)
         else:
-            number = groups.made[key] = groups.made.get(key, 0) + 1
+            number = pool.counts[key] = pool.counts.get(key, 0) + 1
             group = dist.new_group(list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
     wire = Wire(group, device, meter, timeout_s, soundness)
-    weakref.finalize(wire, _release, groups, key, number, group, wire.soundness).atexit = False
+    # At the interpreter's end too: what a finalizer holds would be freed after everything else, a group's threads with it.
+    weakref.finalize(wire, _release, pool, key, number, group, wire.soundness)
     return wire
 
 
-def _release(groups: _Groups, key: Key, number: int, group: dist.ProcessGroup, soundness: Soundness) -> None:
+def _release(pool: _Pool, key: Key, number: int, group: dist.ProcessGroup, soundness: Soundness) -> None:
     """Offer the group again, unless an exchange over it has failed: messages of that may still come."""
     if soundness.sound:
-        groups.free.setdefault(key, {})[number] = group
+        pool.free.setdefault(key, {})[number] = group
 
 
 __all__ = ["own_wire"]

@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from paceline.training.training_run import Job
+from paceline.training.training_run import TrainingRun
 
 
 class Progress:
     """Silent on every rank but 0."""
 
-    def __init__(self, rank: int, job: Job) -> None:
+    def __init__(self, rank: int, run: TrainingRun) -> None:
         self._quiet = rank != 0
-        self._job = job
+        self._run = run
 
     def say(self, text: str) -> None:
         """One line about what happens now."""
         if not self._quiet:
-            print(f"{self._job.label}: {text}", file=sys.stderr, flush=True)
+            print(f"{self._run.label}: {text}", file=sys.stderr, flush=True)
 
     @contextmanager
     def epochs(self, first: int, steps_per_epoch: int) -> Iterator[Callable[[int], None]]:
@@ -40,14 +40,14 @@ class Progress:
             TimeRemainingColumn(),
         )
         with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(self._job.label, total=(self._job.epochs - first) * steps_per_epoch)
+            task = bar.add_task(self._run.label, total=(self._run.epochs - first) * steps_per_epoch)
             yield lambda number: bar.advance(task)
 
     def epoch_done(self, entry: Mapping[str, Any]) -> None:
         """The epoch's line."""
-        if self._quiet or (sys.stderr.isatty() and entry["epoch"] < self._job.epochs):
+        if self._quiet or (sys.stderr.isatty() and entry["epoch"] < self._run.epochs):
             return
         self.say(
-            f"epoch {entry['epoch']:.0f}/{self._job.epochs}  loss {entry['loss']:.4f}  "
+            f"epoch {entry['epoch']:.0f}/{self._run.epochs}  loss {entry['loss']:.4f}  "
             f"accuracy {100 * entry['accuracy']:.2f} %  {entry['seconds']:.2f} s"
         )

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from paceline.errors import UserError
+from paceline.errors import Interrupted, UserError
 from paceline.lab import Loopback
 from paceline.record import Metrics, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import Scaling
-from paceline.training.launcher import run_workers
-from paceline.training.training_run import Job
+from paceline.training.launcher import interruptible, run_workers
+from paceline.training.training_run import TIMEOUT_S, TrainingRun
 
 
 def train(
@@ -31,6 +31,7 @@ def train(
     seed: int = 0,
     out: str = "runs/train",
     resume: str = "",
+    timeout_s: float = TIMEOUT_S,
     on: Loopback | None = None,
 ) -> RunRecord:
     """Train on ``strategy.world_size`` workers here; the prediction is written to ``out`` before training starts.
@@ -44,13 +45,16 @@ def train(
             ``linear`` or ``sqrt``; None takes the optimizer's usual rule.
         optimizer_options: ``variant`` (LARS, LAMB), ``momentum``, ``weight_decay``; the optimizer's own where left out.
         resume: directory of an earlier run to go on with.
+        timeout_s: seconds that a rank waits for another one, which hangs or cannot be reached, before the run ends.
         on: an emulated cluster (``paceline.lab.up``) of one host a worker; by default processes of this machine.
 
     Raises:
-        UserError: before training starts, for anything that cannot work.
+        UserError: before training starts, for anything that cannot work, and for a directory that another run writes; later
+            for a disk that is full.
         WorkerFailed: a worker died; the message names its rank.
+        Interrupted: a KeyboardInterrupt, of Ctrl-C, SIGTERM or SIGHUP; the message says what is kept.
     """
-    job = Job(
+    run = TrainingRun(
         model=model,
         data=data,
         strategy=strategy,
@@ -64,21 +68,32 @@ def train(
         seed=seed,
         out=out,
         resume=resume,
+        timeout_s=timeout_s,
     )
-    return train_job(job, on)[0]
+    try:
+        return train_run(run, on)[0]
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UserError("paceline.train needs PyTorch", "install it: pip install 'paceline[train]'") from None
 
 
-def train_job(job: Job, on: Loopback | None = None) -> tuple[RunRecord, Metrics]:
-    """Run a job to its end: the record, and the prediction that was made before it. Raises as ``train``."""
+def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, Metrics]:
+    """Train to the end: the record, and the prediction that was made before it. Raises as ``train``."""
+    from paceline.training import checkpoint
     from paceline.training.worker import prepare
 
-    job = prepare(job)
-    command = ["-m", "paceline.training", "--job", job.to_json()]
-    if on is None:
-        run_workers(command, job.strategy.world_size)
-    else:
-        on.run([sys.executable, *command], stream=True)
-    contents = RunDir(job.out).read()
-    if job.label not in contents.records:
-        raise UserError(f"the workers ended without a record in {job.out}", "look at their messages above")
-    return contents.records[job.label], contents.predictions[job.label]
+    with RunDir(run.out).locked(), interruptible():
+        run = prepare(run, local_ranks=1 if on else run.strategy.world_size)
+        command = ["-m", "paceline.training", "--run", run.to_json()]
+        try:
+            if on is None:
+                run_workers(command, run.strategy.world_size)
+            else:
+                on.run([sys.executable, *command], stream=True)
+        except Interrupted as error:
+            raise Interrupted(error.number, checkpoint.kept(run)) from None
+        contents = RunDir(run.out).read()
+    if run.label not in contents.records:
+        raise UserError(f"the workers ended without a record in {run.out}", "look at their messages above")
+    return contents.records[run.label], contents.predictions[run.label]

@@ -1,4 +1,4 @@
-"""One training job as a value: what the command line says, what travels to the workers, what a checkpoint remembers."""
+"""One training run as a value: what the command line says, what travels to the workers, what a checkpoint remembers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, shorten, unknown
+from paceline.record import parse_json
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.recipe import SCALINGS, Recipe, Scaling, scaled_recipe
 
+TIMEOUT_S = 300.0
+"""Minutes, not seconds: saving, or a first compilation on another rank, takes as long, and nothing waits longer in order."""
+MOST_TIMEOUT_S = 7 * 86400.0
+MOST_EPOCHS = 10**9
+DIRECTORIES = ("mnist", "fashion-mnist", "cifar10")
+"""Kinds of data that are read from a directory, ``KIND:DIR``."""
+_LARGEST = 10**15
+
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class TrainingRun:
     """Everything that decides a run's result, and where it is written.
 
     Attributes:
@@ -21,11 +30,17 @@ class Job:
         epochs: passes over the training data, counted from the very beginning, also when resuming.
         lr: learning rate, the peak; 0 takes the optimizer's default.
         warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
-        scale_from: the batch that ``lr`` and ``warmup`` are for; 0: the job's own. ``scaling``: of the rate, ``linear`` or
+        scale_from: the batch that ``lr`` and ``warmup`` are for; 0: the run's own. ``scaling``: of the rate, ``linear`` or
             ``sqrt``; None takes the optimizer's usual rule. The warm-up grows in proportion to the batch.
         optimizer_options: of those that ``OPTIMIZERS`` names for the optimizer; what is left out is the optimizer's default.
         out: directory of the results; ``resume``: a directory to go on from, empty for a fresh start.
+        timeout_s: seconds that a rank waits for another before it ends: for a worker that hangs or a cable that is cut. One
+            that has ended is noticed at once.
         label: of this run within ``out``.
+
+    Raises:
+        UserError: values of another type or out of range, options that the optimizer does not have, a strategy that can be
+            predicted but not run.
     """
 
     model: str
@@ -41,13 +56,17 @@ class Job:
     seed: int = 0
     out: str = "runs/train"
     resume: str = ""
+    timeout_s: float = TIMEOUT_S
     label: str = ""
 
     def __post_init__(self) -> None:
+        self._check_types()
         if not self.strategy.optimizer:
             object.__setattr__(self, "strategy", replace(self.strategy, optimizer="momentum"))
-        if self.epochs < 1:
-            raise UserError(f"{self.epochs} epochs", "give a whole number from 1 up")
+        if not 1 <= self.epochs <= MOST_EPOCHS:
+            raise UserError(f"{shorten(str(self.epochs))} epochs", f"give a whole number from 1 up to {MOST_EPOCHS:,}")
+        if not 1 <= self.timeout_s <= MOST_TIMEOUT_S:
+            raise UserError(f"a timeout of {self.timeout_s:g} s", f"give 1 s to {MOST_TIMEOUT_S:g} s")
         if self.strategy.precision != "fp32":
             raise UserError(f"train is fp32, not {self.strategy.precision}", "use autocast in your own script with attach()")
         self._check_runnable()
@@ -64,11 +83,26 @@ class Job:
         self._check_optimizer_options()
         self.recipe(1)
 
+    def _check_types(self) -> None:
+        """Refuse what a file that was edited or damaged may hold in place of a value."""
+        for kind, legal, names in (
+            (str, "text", ("model", "data", "out", "resume", "label")),
+            (int, "a whole number", ("epochs", "scale_from", "seed")),
+            (int | float, "a number", ("lr", "warmup", "decay", "timeout_s")),
+            (Strategy, "a paceline.Strategy", ("strategy",)),
+            (Mapping, "names with values", ("optimizer_options",)),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                large = isinstance(value, int) and name != "seed" and abs(value) > _LARGEST
+                if not isinstance(value, kind) or isinstance(value, bool) or large:
+                    raise UserError(f"{name} is {shorten(repr(value), 80)}", f"give {legal}")
+
     def _check_optimizer_options(self) -> None:
         name = self.strategy.optimizer
         for option, value in self.optimizer_options.items():
             if option not in OPTIMIZERS[name].options:
-                having = [one.name for one in OPTIMIZERS.values() if option in one.options]
+                having = [optimizer.name for optimizer in OPTIMIZERS.values() if option in optimizer.options]
                 if not having:
                     raise unknown(f"option of {name}", option, OPTIMIZERS[name].options)
                 raise UserError(f"{name} has no {option.replace('_', ' ')}", f"leave it out, or use {' or '.join(having)}")
@@ -81,7 +115,7 @@ class Job:
 
     def _check_runnable(self) -> None:
         """Refuse what can be predicted but not run."""
-        servers, mesh = self.strategy.gradient_exchange.servers, self.strategy.parallelism
+        x, mesh = self.strategy.gradient_exchange, self.strategy.parallelism
         for what, is_on, instead in (
             (
                 f"sharding {mesh.sharding}",
@@ -90,9 +124,14 @@ class Job:
             ),
             ("activation recomputation", mesh.recompute, "use torch.utils.checkpoint in your own model"),
             (
-                f"{servers} servers",
-                servers > 1,
+                f"{x.servers} servers",
+                x.servers > 1,
                 "train with 1, or with exchange sharded, in which every worker serves",
+            ),
+            (
+                f"{x.ranks_per_node} ranks a node over {x.exchange}",
+                x.ranks_per_node > 1 and x.exchange != "hierarchical",
+                "leave them out, or name exchange hierarchical, which has nodes",
             ),
             (
                 f"{mesh.micro_batches} micro steps",
@@ -141,12 +180,31 @@ class Job:
         options = {**OPTIMIZERS[self.strategy.optimizer].options, **self.optimizer_options}
         return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **self.strategy.to_json(), **options}
 
+    @property
+    def code(self) -> dict[str, str]:
+        """Which of ``model`` and ``data`` name a function of the user's, ``module:function``."""
+        return {
+            name: value
+            for name, value in (("model", self.model), ("data", self.data))
+            if ":" in value and not (name == "data" and value.partition(":")[0] in DIRECTORIES)
+        }
+
+    def on_nodes_of(self, ranks: int) -> TrainingRun:
+        """The run with the ranks of a node where its exchange has nodes and leaves their size open."""
+        x = self.strategy.gradient_exchange
+        if x.exchange != "hierarchical" or x.ranks_per_node != 1 or ranks == 1:
+            return self
+        return replace(self, strategy=replace(self.strategy, gradient_exchange=replace(x, ranks_per_node=ranks)))
+
     def to_json(self) -> str:
         """One line of JSON."""
         return json.dumps({**asdict(self), "strategy": self.strategy.to_json()})
 
     @classmethod
-    def from_json(cls, text: str) -> Job:
-        """The inverse of ``to_json``."""
-        data: Mapping[str, Any] = json.loads(text)
-        return cls(**{**data, "strategy": Strategy.of(**data["strategy"])})
+    def from_json(cls, text: str) -> TrainingRun:
+        """The inverse of ``to_json``, for what earlier versions wrote too. Raises UserError for anything else."""
+        try:
+            data = dict(parse_json(text))
+            return cls(**{**data, "strategy": Strategy.of(**data["strategy"])})
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"this is no training run: {shorten(f'{type(error).__name__}: {error}')}") from error

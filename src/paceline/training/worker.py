@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from paceline.prediction import Prediction, Predictor
 from paceline.prediction.noise_scale import batch_efficiency
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
+from paceline.strategy import FIRST_BUCKET_BYTES, Strategy
 from paceline.strategy.recipe import Recipe
 from paceline.training import checkpoint
 from paceline.training.attach import attach, wrap
@@ -34,53 +36,107 @@ from paceline.training.noise_scale import MEASURABLE
 from paceline.training.optimizers.layerwise import Layerwise
 from paceline.training.progress import Progress
 from paceline.training.schedules import scheduler
-from paceline.training.training_run import Job
-from paceline.workload import Workload, call_factory, trace
+from paceline.training.training_run import TrainingRun
+from paceline.units import format_bytes
+from paceline.workload import Workload, call_factory
 
 _TRANSFERS = 50  # of the trust ratios to the host, in a run
-_TIMEOUT = timedelta(minutes=5)  # a lost peer is noticed at once by its closed connection; this is for a silent one
+_T = TypeVar("_T")
 
 
-def run(job: Job) -> None:
-    """Train ``job`` as this process's rank. The environment is torchrun's."""
-    device = join_group(_TIMEOUT)
-    try:
-        if dist.get_world_size() != job.strategy.world_size:
-            raise UserError(
-                f"{dist.get_world_size()} workers run, the job is for {job.strategy.world_size}", "let torchrun set the number"
-            )
-        _run(job, device)
-    finally:
-        dist.destroy_process_group()
+class WorkerOptions(Protocol):
+    """What the command line of a worker says."""
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that this worker waits for the others, also before the run is known."""
+
+    def run(self, world_size: int) -> TrainingRun:
+        """The run that it describes. Raises UserError."""
 
 
-def prepare(job: Job, first: bool = True) -> Job:
-    """The job with its label, after everything that can be known to fail before training has been tried.
+def launched(text: str) -> None:
+    """Train the run that ``paceline train`` has checked, as this process's rank; ``text`` is its JSON."""
+    run = TrainingRun.from_json(text)
+    device = join_group(timedelta(seconds=run.timeout_s))
+    if dist.get_world_size() != run.strategy.world_size:
+        raise UserError(f"{dist.get_world_size()} ranks for {run.strategy.world_size} workers", "start as many as workers")
+    train(run, device)
+    dist.destroy_process_group()  # and not after an error: a peer may be gone, and this would wait for it
+
+
+def joined(options: WorkerOptions, held: ExitStack) -> tuple[TrainingRun, torch.device]:
+    """Join the other ranks of torchrun's, and check on each what the command line asks for.
 
     Args:
-        first: whether this process also checks that ``job.out`` can be written (rank 0 does, once for all).
+        held: keeps the lock of the directory, on rank 0.
+
+    Raises:
+        UserError: on every rank alike, naming the ranks that have it where not all do.
+    """
+    device = join_group(timedelta(seconds=options.timeout_s))
+    first = dist.get_rank() == 0
+
+    def checked() -> TrainingRun:
+        run = options.run(dist.get_world_size())
+        if first:
+            held.enter_context(RunDir(run.out).locked())
+        return prepare(run, first, int(os.environ.get("LOCAL_WORLD_SIZE", run.strategy.world_size)))
+
+    return agreed(checked), device
+
+
+def agreed(make: Callable[[], _T]) -> _T:
+    """What ``make`` returns here. Raises UserError on every rank where it does on any."""
+    result: _T | None = None
+    own: tuple[str, str] | None = None
+    try:
+        result = make()
+    except UserError as error:
+        own = error.message, error.fix
+    errors: list[tuple[str, str] | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(errors, own)
+    distinct = {error: [rank for rank, other in enumerate(errors) if other == error] for error in errors if error}
+    if not distinct:
+        return cast(_T, result)
+    (message, fix), ranks = next(iter(distinct.items()))
+    if len(ranks) < len(errors):
+        message = f"rank {', '.join(map(str, ranks))}: {message}"
+    others = [f"rank {', '.join(map(str, more))}: {text}" for (text, _), more in list(distinct.items())[1:]]
+    raise UserError("; ".join([message, *others]), fix)
+
+
+def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None) -> TrainingRun:
+    """The run with its label, after everything that can be known to fail before training has been tried.
+
+    Args:
+        first: whether this process also checks that ``run.out`` can be written (rank 0 does, once for all).
+        local_ranks: of the run on this machine; None: all.
 
     Raises:
         UserError: unknown names, a network that does not fit the samples, an unwritable directory, a wrong checkpoint.
     """
-    if not on_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", job.strategy.world_size))):
+    local = local_ranks or run.strategy.world_size
+    run = run.on_nodes_of(local)
+    check_buckets(run.strategy)
+    if not on_gpus(local):
         # The same cores compute and exchange: nothing to overlap, and the fewest exchanges are the fastest.
-        job = replace(job, strategy=replace(job.strategy, first_bucket_bytes=job.strategy.bucket_bytes))
-    if job.resume:
-        checkpoint.check_same_run(job, checkpoint.load(Path(job.resume)))
-    make_optimizer(job.strategy.optimizer, [nn.Parameter(torch.zeros(1))], job.learning_rate, 0, job.optimizer_options)
-    data = load(job.data)
-    if len(data.train_y) < job.strategy.global_batch_size:
+        run = replace(run, strategy=replace(run.strategy, first_bucket_bytes=run.strategy.bucket_bytes))
+    if run.resume:
+        checkpoint.check_same_run(run, checkpoint.load(Path(run.resume)))
+    make_optimizer(run.strategy.optimizer, [nn.Parameter(torch.zeros(1))], run.learning_rate, 0, run.optimizer_options)
+    data = load(run.data)
+    if len(data.train_y) < run.strategy.global_batch_size:
         raise UserError(
-            f"global batch {job.strategy.global_batch_size} is more than the {len(data.train_y)} training samples",
+            f"global batch {run.strategy.global_batch_size} is more than the {len(data.train_y)} training samples",
             f"give at most {len(data.train_y)}",
         )
-    directory = RunDir(job.out)
+    directory = RunDir(run.out)
     if first:
         directory.check_writable()
-        describe(job, data)
+        describe(run, data)
     taken = directory.read(partial=True).records if directory.record_path.exists() else {}
-    return replace(job, label=run_label(job.strategy.to_json(), taken))
+    return replace(run, label=run_label(run.strategy.to_json(), taken))
 
 
 def build_model(spec: str, seed: int) -> nn.Module:
@@ -93,26 +149,26 @@ def build_model(spec: str, seed: int) -> nn.Module:
     return module
 
 
-def describe(job: Job, data: Dataset) -> Workload:
-    """The layer table of the job's network on the job's samples. Raises UserError when they do not fit together."""
-    model = build_model(job.model, job.seed)
+def describe(run: TrainingRun, data: Dataset) -> Workload:
+    """The layer table of the run's network on the run's samples. Raises UserError when they do not fit together."""
+    model = build_model(run.model, run.seed)
     other = [f"{name} is {p.dtype}" for name, p in model.named_parameters() if p.dtype != torch.float32]
     if other:
-        raise UserError(f"{job.model}: {other[0]}", "train is fp32; in your own script, autocast goes with attach()")
-    source = f"--model {job.model} --data {job.data}"
+        raise UserError(f"{run.model}: {other[0]}", "train is fp32; in your own script, autocast goes with attach()")
+    source = f"--model {run.model} --data {run.data}"
     try:
-        table = trace(
-            lambda: build_model(job.model, job.seed), data.train_x[:1], name=job.model, source=source, loss="cross_entropy"
+        table = Workload.trace(
+            lambda: build_model(run.model, run.seed), data.train_x[:1], name=run.model, source=source, loss="cross_entropy"
         )
     except UserError as error:
         shape = "x".join(map(str, data.train_x.shape[1:]))
-        raise UserError(f"{job.model} does not take the samples of {job.data}, {shape}: {error.message}") from error
+        raise UserError(f"{run.model} does not take the samples of {run.data}, {shape}: {error.message}") from error
     classes = _outputs(model, data.train_x[:2])
     used = torch.cat([data.train_y, data.test_y]).unique()
     wrong = used[(used < 0) | (used >= classes)].tolist()
     if wrong:
         raise UserError(
-            f"{job.data} has the label {wrong[0]}, {job.model} has {classes} outputs", f"label from 0 to {classes - 1}"
+            f"{run.data} has the label {wrong[0]}, {run.model} has {classes} outputs", f"label from 0 to {classes - 1}"
         )
     return table
 
@@ -123,43 +179,41 @@ def _outputs(model: nn.Module, samples: Tensor) -> int:
         return int(model.to("meta")(samples.to("meta")).shape[-1])
 
 
-def _run(job: Job, device: torch.device) -> None:
-    rank, strategy = dist.get_rank(), job.strategy
-    progress = Progress(rank, job)
-    data = load(job.data)
-    before = _resident()
-    module = build_model(job.model, job.seed).to(device)
+def train(run: TrainingRun, device: torch.device) -> None:
+    """One rank of a run that ``prepare`` has checked: calibrate, predict, train, record.
 
-    resumed = checkpoint.load(Path(job.resume)) if job.resume else None
+    Raises:
+        UserError: the disk is full; LostRank: a rank has ended or does not answer; ReplicasDiverged.
+    """
+    rank, strategy = dist.get_rank(), run.strategy
+    progress = Progress(rank, run)
+    data = load(run.data)
+    before = _resident()
+    module = build_model(run.model, run.seed).to(device)
+
+    resumed = checkpoint.load(Path(run.resume)) if run.resume else None
     if resumed is not None:
-        checkpoint.check_same_run(job, resumed)
+        checkpoint.check_same_run(run, resumed)
 
     progress.say("measuring this machine")
     batch = data.train_x[: strategy.micro_batch_size].to(device), data.train_y[: strategy.micro_batch_size].to(device)
     cluster = probe_cluster(device)
-    calibration = calibrate(build_model(job.model, job.seed).to(device), batch, strategy, job.model)
+    calibration = calibrate(build_model(run.model, run.seed).to(device), batch, strategy, run.model, run.timeout_s)
     prediction: Prediction | None = None
     if rank == 0:
-        workload = describe(job, data)
+        workload = describe(run, data)
         prediction = Predictor(calibration=calibration).step(workload, cluster, strategy)
-        RunDir(job.out).write_prediction(job.label, prediction)
-        progress.say(f"predicted: {prediction.step_time_s * 1e3:.3g} ms a step; written to {job.out}/prediction.json")
+        RunDir(run.out).write_prediction(run.label, prediction)
+        progress.say(f"predicted: {prediction.step_time_s * 1e3:.3g} ms a step; written to {run.out}/prediction.json")
 
     ddp = wrap(module, strategy)
     x = strategy.gradient_exchange
-    noise = x.compression in MEASURABLE
-    hook = attach(
-        ddp,
-        strategy.gradient_exchange.compression,
-        exchange=strategy.gradient_exchange.exchange,
-        seed=job.seed,
-        noise_scale=noise,
-    )
-    recipe = job.recipe(len(data.train_y) // strategy.global_batch_size)
+    hook = attach(ddp, x, seed=run.seed, noise_scale=x.compression in MEASURABLE, timeout_s=run.timeout_s)
+    recipe = run.recipe(len(data.train_y) // strategy.global_batch_size)
     every = min(1000, max(1, recipe.total_steps // _TRANSFERS))
-    optimizer = make_optimizer(strategy.optimizer, module.named_parameters(), recipe.lr, every, job.optimizer_options)
+    optimizer = make_optimizer(strategy.optimizer, module.named_parameters(), recipe.lr, every, run.optimizer_options)
     recipe = replace(recipe, options=options_of(optimizer))
-    trainer = Trainer(ddp, hook, optimizer, data, strategy, job.seed, device)
+    trainer = Trainer(ddp, hook, optimizer, data, strategy, run.seed, device)
     trainer.settle_buckets()
     first, curve = 0, []
     if resumed is not None:
@@ -174,20 +228,20 @@ def _run(job: Job, device: torch.device) -> None:
             optimizer.diagnostics.load_state_dict(resumed["diagnostics"])
     trainer.schedule = scheduler(optimizer, recipe, first * trainer.steps_per_epoch)
 
-    histogram = _train(job, trainer, progress, first, curve)
-    record = _record(job, trainer, recipe, curve, histogram, cluster, _resident() - before)
+    histogram = _train(run, trainer, progress, first, curve)
+    record = _record(run, trainer, recipe, curve, histogram, cluster, _resident() - before)
     if rank == 0:
-        label = RunDir(job.out).add_record(job.label, record)
+        label = RunDir(run.out).add_record(run.label, record)
         if isinstance(optimizer, Layerwise):
-            optimizer.diagnostics.write(job.out, label)
+            optimizer.diagnostics.write(run.out, label)
 
 
-def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: list[dict[str, Any]]) -> dict[str, Any]:
+def _train(run: TrainingRun, trainer: Trainer, progress: Progress, first: int, curve: list[dict[str, Any]]) -> dict[str, Any]:
     """Every remaining epoch; appends to ``curve`` and returns the gradient histogram where one was taken."""
     histogram: dict[str, Any] = {}
     with progress.epochs(first, trainer.steps_per_epoch) as step:
-        for epoch in range(first, job.epochs):
-            finish = _sampler(trainer) if epoch == (first + job.epochs) // 2 else None
+        for epoch in range(first, run.epochs):
+            finish = _sampler(trainer) if epoch == (first + run.epochs) // 2 else None
 
             def on_step(number: int, finish: Callable[[], dict[str, Any]] | None = finish) -> None:
                 step(number)
@@ -213,7 +267,7 @@ def _train(job: Job, trainer: Trainer, progress: Progress, first: int, curve: li
                 }
                 if isinstance(trainer.optimizer, Layerwise):
                     state["diagnostics"] = trainer.optimizer.diagnostics.state_dict()
-                checkpoint.save(Path(job.out), job, epoch + 1, state)
+                checkpoint.save(Path(run.out), run, epoch + 1, state)
             progress.epoch_done(curve[-1])
     return histogram
 
@@ -235,7 +289,7 @@ def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:
 
 
 def _record(
-    job: Job,
+    run: TrainingRun,
     trainer: Trainer,
     recipe: Recipe,
     curve: list[dict[str, Any]],
@@ -243,14 +297,14 @@ def _record(
     cluster: Cluster,
     grown: float,
 ) -> RunRecord:
-    times, strategy, device = trainer.times, job.strategy, trainer.device
+    times, strategy, device = trainer.times, run.strategy, trainer.device
 
     def mean(values: list[float]) -> float:
         return mean_over_ranks(statistics.median(values), device)
 
     step, exposed, comm, codec = (mean(v) for v in (times.step, times.exposed, times.comm, times.codec))
     low, high = (mean_over_ranks(float(np.percentile(times.step, q)), device) for q in (10, 90))
-    sent = torch.tensor([max(times.sent)], device=device)
+    sent = torch.tensor([round(statistics.median(times.sent))], device=device)  # powersgd's first steps are dense
     dist.all_reduce(sent, op=dist.ReduceOp.MAX)
     timelines: list[list[Event]] = [[] for _ in range(strategy.world_size)]
     chosen = torch.tensor([median_step(times)], device=device)
@@ -260,7 +314,7 @@ def _record(
     share = {"compute": step - exposed, "network": exposed * comm / (comm + codec) if comm + codec else 0.0}
     share["codec"] = exposed - share["network"]
     return RunRecord(
-        workload=job.model,
+        workload=run.model,
         strategy=strategy.to_json(),
         step_time_s=step,
         low_s=low,
@@ -278,14 +332,15 @@ def _record(
             f"measured: median of {len(times.step)} steps, mean over {strategy.world_size} ranks",
             "range of the step time: 10th to 90th percentile",
             "communication times include waiting for slower ranks",
-            "wire bytes: counted where they are handed to collectives; an all-reduce counts as a ring",
+            "wire bytes: median of the steps, counted where they are handed to collectives; an all-reduce counts as a ring",
             "memory: growth of the process while training" if device.type == "cpu" else "memory: peak of the allocator",
+            *_bucket_note(strategy, device),
         ),
         timeline=tuple(e for events in timelines for e in events),
         accuracy=curve[-1]["accuracy"],
-        epochs=job.epochs,
-        seed=job.seed,
-        steps=trainer.steps_per_epoch * job.epochs,
+        epochs=run.epochs,
+        seed=run.seed,
+        steps=trainer.steps_per_epoch * run.epochs,
         nonfinite_steps=trainer.hook.meter.nonfinite_steps,
         curve=tuple(curve),
         environment={**environment(), "device": cluster.device.name, "threads": torch.get_num_threads()},
@@ -295,6 +350,22 @@ def _record(
         recipe=recipe.to_json(),
         batch_efficiency=batch_efficiency(curve, strategy.global_batch_size),
     )
+
+
+def _bucket_note(strategy: Strategy, device: torch.device) -> Iterator[str]:
+    """What ``prepare`` has chosen in place of the usual buckets."""
+    if device.type == "cpu" and strategy.gradient_exchange.exchange == "allreduce":
+        size = format_bytes(strategy.bucket_bytes)
+        yield f"buckets: all of {size}, the first too: CPUs that compute and exchange on the same cores overlap nothing"
+
+
+def check_buckets(strategy: Strategy) -> None:
+    """Raises UserError for sizes of buckets that DDP does not make."""
+    first, rest = strategy.first_bucket_bytes, strategy.bucket_bytes
+    if first not in (FIRST_BUCKET_BYTES, rest):
+        raise UserError(
+            f"buckets of {first} and then {rest} bytes", "leave first_bucket_bytes out, or give one size for all buckets"
+        )
 
 
 def _resident() -> float:

@@ -45,16 +45,16 @@ class Baselines:
 
     def __call__(self, case: Case) -> dict[str, float]:
         """Seconds of a step by the name of the baseline; without those that know nothing of such a row."""
-        said = dict(case.published)
+        seconds_by_name = dict(case.published)
         if (rate := self._linear(case)) is not None:
-            said["linear scaling"] = self._seconds(case, rate)
+            seconds_by_name["linear scaling"] = self._seconds(case, rate)
         if (share := self._constant_mfu(case)) is not None:
-            said["constant MFU"] = self._seconds(case, share * _peak(case) / case.workload.flops_per_sample)
-        said.update({name: self._seconds(case, rate) for name, rate in self._datasheet(case).items()})
+            seconds_by_name["constant MFU"] = self._seconds(case, share * _peak(case) / case.workload.flops_per_sample)
+        seconds_by_name.update({name: self._seconds(case, rate) for name, rate in self._datasheet(case).items()})
         form = self._pollux(case)
         if form is not None and (seconds := form(case)) is not None:
-            said["Pollux form"] = seconds
-        return said
+            seconds_by_name["Pollux form"] = seconds
+        return seconds_by_name
 
     @staticmethod
     def _seconds(case: Case, rate: float) -> float:

@@ -101,8 +101,8 @@ class Info:
         """``none``, ``one_device``, ``one_node`` or ``up_to=8``. Raises UserError otherwise."""
         if text in ("none", "one_device", "one_node"):
             return cls(text)  # type: ignore[arg-type]
-        if found := re.fullmatch(r"up_to=([1-9][0-9]{0,8})", text):
-            return cls("up_to", int(found[1]))
+        if matched := re.fullmatch(r"up_to=([1-9][0-9]{0,8})", text):
+            return cls("up_to", int(matched[1]))
         if text.startswith("up_to"):
             raise UserError(f"--info {text!r} has no number of devices", "write it as up_to=8")
         raise unknown("--info", text, ("none", "one_device", "one_node", "up_to=N"))

@@ -28,12 +28,12 @@ class Model:
     def __call__(self, case: Case) -> Estimate:
         """The estimate of each setting, averaged by weight."""
         predictor = self._predictor(case)
-        found = [(one.weight, predictor.step(case.workload, one.cluster, one.strategy)) for one in case.settings]
+        steps = [(own.weight, predictor.step(case.workload, own.cluster, own.strategy)) for own in case.settings]
         return Estimate(
-            step_s=sum(w * p.step_time_s for w, p in found),
-            low_s=sum(w * p.low_s for w, p in found),
-            high_s=sum(w * p.high_s for w, p in found),
-            sync_s=sum(w * p.exposed_comm_s for w, p in found),
+            step_s=sum(w * p.step_time_s for w, p in steps),
+            low_s=sum(w * p.low_s for w, p in steps),
+            high_s=sum(w * p.high_s for w, p in steps),
+            sync_s=sum(w * p.exposed_comm_s for w, p in steps),
         )
 
     def held_out(self, case: Case) -> str:
@@ -72,5 +72,7 @@ def _efficiency(software: Software, without: str) -> Efficiency:
 
 def _observation(row: Case) -> Observation:
     """An even row as the step that it measured."""
-    (one,) = row.settings
-    return Observation(workload=row.workload, cluster=one.cluster, strategy=one.strategy, step_s=row.step_s, sync_s=row.sync_s)
+    (setting,) = row.settings
+    return Observation(
+        workload=row.workload, cluster=setting.cluster, strategy=setting.strategy, step_s=row.step_s, sync_s=row.sync_s
+    )

@@ -44,8 +44,8 @@ class PolluxForm:
         def residual(x: Array) -> Array:
             return np.asarray(np.log(_seconds(x, facts) / measured))
 
-        found = least_squares(residual, np.clip(start, low * 1.01, high), bounds=(low, high), x_scale=start, max_nfev=400)
-        return cls(tuple(float(value) for value in found.x), (float(measured.min()), float(measured.max())))
+        fitted = least_squares(residual, np.clip(start, low * 1.01, high), bounds=(low, high), x_scale=start, max_nfev=400)
+        return cls(tuple(float(value) for value in fitted.x), (float(measured.min()), float(measured.max())))
 
     def __call__(self, case: Case) -> float | None:
         """Seconds of a step; None where they are absurd beside those in sight."""

@@ -60,7 +60,7 @@ def summary(points: Sequence[Point], cases: int, skips: Sequence[Skip]) -> dict[
     errors = np.array([point.error for point in points])
     good = cases + sum(skip.good for skip in skips)
     names = sorted({name for point in points for name in point.baselines})
-    said = {name: [point for point in points if name in point.baselines] for name in names}
+    of_baseline = {name: [point for point in points if name in point.baselines] for name in names}
     sync = [p.sync_points for p in points if p.sync_points is not None]
 
     def of(figure: Callable[[Any], Any]) -> float | None:
@@ -74,9 +74,9 @@ def summary(points: Sequence[Point], cases: int, skips: Sequence[Skip]) -> dict[
         "p90": of(lambda e: np.quantile(e, 0.9)),
         "worst": of(np.max),
         "interval_share": float(np.mean([point.inside for point in points])) if points else None,
-        "baselines": {name: _mape(name, said[name]) for name in names},
-        "baseline_points": {name: len(said[name]) for name in names},
-        "mape_on_baseline_rows": {name: float(np.mean([point.error for point in said[name]])) for name in names},
+        "baselines": {name: _mape(name, of_baseline[name]) for name in names},
+        "baseline_points": {name: len(of_baseline[name]) for name in names},
+        "mape_on_baseline_rows": {name: float(np.mean([point.error for point in of_baseline[name]])) for name in names},
     }
     if sync:
         figures["sync_share_points"] = float(np.mean(sync))

@@ -74,8 +74,8 @@ def validate(
     reader, info = adapter(name), info or Info()
     hold_out = hold_out or info.hold_out
     outcomes = [reader.read(row) for row in read(path, (*reader.texts, *reader.numbers))]
-    cases = [one for one in outcomes if isinstance(one, Case)]
-    skips = [one for one in outcomes if isinstance(one, Skip)]
+    cases = [outcome for outcome in outcomes if isinstance(outcome, Case)]
+    skips = [outcome for outcome in outcomes if isinstance(outcome, Skip)]
     say(f"{name}: {len(outcomes)} rows, {len(cases)} can be modelled")
     seen = [case for case in cases if info.shows(case.keys)]
     scored = [case for case in cases if not info.shows(case.keys)]

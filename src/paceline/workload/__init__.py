@@ -6,8 +6,6 @@ from paceline.workload.layers import Coverage, Layer, Operation, Parameter
 from paceline.workload.table import Workload
 from paceline.workload.transformer import TransformerShape
 
-workload, trace, transformer = Workload.named, Workload.trace, Workload.from_shape
-
 __all__ = [
     "Coverage",
     "Layer",
@@ -18,7 +16,4 @@ __all__ = [
     "call_factory",
     "load_factory",
     "names",
-    "trace",
-    "transformer",
-    "workload",
 ]

@@ -130,9 +130,9 @@ def _recurrent(
     state: Any,
 ) -> tuple[torch.Tensor, ...]:
     """The last but one result is what cuDNN keeps: the gates of every step, its state and what that came from."""
-    ways, places = 1 + both, data.shape[0] * data.shape[1]
-    output = data.new_empty((*data.shape[:2], hidden * ways))
-    kept = data.new_empty(places * ways * layers * hidden * (GATES[mode] + 2))
+    directions, places = 1 + both, data.shape[0] * data.shape[1]
+    output = data.new_empty((*data.shape[:2], hidden * directions))
+    kept = data.new_empty(places * directions * layers * hidden * (GATES[mode] + 2))
     return output, hx.new_empty(hx.shape), hx.new_empty(0 if cx is None else cx.shape), kept, data.new_empty(0)
 
 

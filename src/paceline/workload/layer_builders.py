@@ -16,7 +16,7 @@ Operations = tuple[Operation, ...]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A layer and its parameters, before it has a place. ``weights`` is name to shape, in the order they become ready."""
+    """A layer and its parameters, before it has an index. ``weights`` is name to shape, in the order they become ready."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class Part:
         return replace(self, name=prefix + self.name)
 
 
-def place(parts: list[Part]) -> tuple[tuple[Layer, ...], tuple[Parameter, ...]]:
+def lay_out(parts: list[Part]) -> tuple[tuple[Layer, ...], tuple[Parameter, ...]]:
     """Layers in forward order; gradients become ready from the last to the first."""
     layers = tuple(Layer(name=p.name, kind=p.kind, operations=p.operations, activation_bytes=p.kept) for p in parts)
     order = [(i, name) for i in reversed(range(len(parts))) for name, _ in parts[i].weights]
@@ -51,9 +51,9 @@ def elementwise(
     name: str, kind: str, forward: tuple[int, float], backward: tuple[int, float], kept: float = 0.0, *, fixed: float = 0.0
 ) -> Part:
     """Kernels and bytes of each pass; ``fixed`` bytes are read forward."""
-    there = (memory(False, *forward, fixed),) if forward[0] else ()
+    forth = (memory(False, *forward, fixed),) if forward[0] else ()
     back = (memory(True, *backward),) if backward[0] else ()
-    return Part(name, kind, there + back, kept)
+    return Part(name, kind, forth + back, kept)
 
 
 def product(
@@ -125,7 +125,7 @@ def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept
 
 
 def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = False) -> Part:
-    """Rows of a table, whose gradient is dense; a tied table's is added to that of the output."""
+    """Rows of a table. Its gradient is dense; the gradient of a tied table is added to that of the output layer."""
     x, table = WORD * rows * width, WORD * entries * width
     operations = (
         memory(False, 1, INDEX * rows + 2 * x),
@@ -145,7 +145,7 @@ def positions(name: str, rows: float, entries: int, width: int) -> Part:
 
 
 def dropout(name: str, numbers: float, calls: int = 1) -> Part:
-    """Of ``numbers`` elements, ``calls`` times."""
+    """Dropout of ``numbers`` elements, ``calls`` times."""
     moved = calls * numbers * (2 * WORD + MASK)
     return elementwise(name, "Dropout", (calls, moved), (calls, moved), calls * numbers * MASK)
 
@@ -186,6 +186,6 @@ def attention(
 
 
 def cross_entropy(name: str, rows: float, classes: int) -> Part:
-    """Of logits (rows, classes) against a class for each row."""
+    """Cross entropy of logits (rows, classes) and one class for each row."""
     logits = WORD * rows * classes
     return elementwise(name, "loss", (2, 2 * logits + INDEX * rows), (3, 5 * logits + INDEX * rows), logits + INDEX * rows)

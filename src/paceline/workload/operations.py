@@ -183,23 +183,23 @@ def _recurrent(args: Sequence[Any], *, backward: bool) -> list[Kernel]:
     both, mask = (args[17], args[21]) if backward else (args[13], [False] * 4)
     data = args[0]
     batch, steps = (data.shape[0], data.shape[1]) if batch_first else (data.shape[1], data.shape[0])
-    wide, rows, ways = GATES[mode] * hidden, batch * steps, 1 + both
+    wide, rows, directions = GATES[mode] * hidden, batch * steps, 1 + both
 
     def product(m: int, n: int, k: int) -> Kernel:
         return Kernel("matmul", 4.0 * (m * k + k * n + m * n), 2.0 * m * n * k, (1.0, m, n, k))
 
-    found: list[Kernel] = []
+    kernels: list[Kernel] = []
     for layer in range(layers):
-        width = hidden * ways if layer else data.shape[-1]
+        width = hidden * directions if layer else data.shape[-1]
         gates = Kernel("memory", 4.0 * batch * (2 * wide + 4 * hidden))
         if backward:
             state = [product(batch, hidden, wide)] * (steps if mask[1] else steps - 1)
             inputs = [product(rows, width, wide)] if layer or mask[0] else []
             weights = [product(wide, width, rows), product(wide, hidden, rows)] if mask[3] else []
-            found += (state + [gates] * steps + inputs + weights) * ways
+            kernels += (state + [gates] * steps + inputs + weights) * directions
         else:
-            found += ([product(rows, wide, width)] + [product(batch, wide, hidden), gates] * steps) * ways
-    return found
+            kernels += ([product(rows, wide, width)] + [product(batch, wide, hidden), gates] * steps) * directions
+    return kernels
 
 
 def traffic(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> float:

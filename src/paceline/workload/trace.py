@@ -111,7 +111,7 @@ def _check_shaped(module: nn.Module, name: str) -> None:
     from torch.nn.parameter import is_lazy
 
     for path, layer in module.named_modules():
-        if any(is_lazy(one) for one in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))):
+        if any(is_lazy(tensor) for tensor in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))):
             at = f"layer {path}" if path else "the module itself"
             raise UserError(
                 f"{name}: {at} ({type(layer).__name__}) has no shape until a first forward pass",
@@ -221,8 +221,7 @@ def _operations(small: list[Kernel], large: list[Kernel], *, backward: bool) -> 
         flops = _line(*(sum(kernel.flops or 0.0 for kernel in side) for side in (few, many)))[1]
         work = {"flops": flops, "bytes": moved, "fixed_bytes": fixed}
         shape = {"m": m, "n": n, "k": k, "batch": batch}
-        made = Operation(kind=kind, backward=backward, calls=len(few), grows=grows, window=window, **work, **shape)
-        result.append(made)
+        result.append(Operation(kind=kind, backward=backward, calls=len(few), grows=grows, window=window, **work, **shape))
     return result
 
 

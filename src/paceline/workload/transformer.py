@@ -21,9 +21,9 @@ from paceline.workload.layer_builders import (
     dropout,
     elementwise,
     embedding,
+    lay_out,
     linear,
     normalisation,
-    place,
     positions,
 )
 from paceline.workload.layers import Coverage, LayerTable
@@ -135,7 +135,7 @@ def _adapted(part: Part, rank: int) -> Part:
 
 
 def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: float, frozen: int = 0) -> LayerTable:
-    layers, parameters = place(parts)
+    layers, parameters = lay_out(parts)
     ops = sum(operation.calls for layer in layers for operation in layer.operations)
     return LayerTable(
         name=name,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.prediction.asynchronous import AsyncResult, LayerProfile, Profile, simulate
-from paceline.prediction.asynchronous.profile import place
+from paceline.prediction.asynchronous.profile import assign_servers
 
 GIGABIT = 125e6
 
@@ -166,8 +166,8 @@ def test_sixty_four_workers_take_time_in_proportion() -> None:
 
 
 def test_tensors_go_where_the_fewest_bytes_are() -> None:
-    assert place([5, 3, 1, 1, 4], 2) == (0, 1, 1, 1, 0)
-    assert place([1, 1, 1], 1) == (0, 0, 0)
+    assert assign_servers([5, 3, 1, 1, 4], 2) == (0, 1, 1, 1, 0)
+    assert assign_servers([1, 1, 1], 1) == (0, 0, 0)
 
 
 def test_timeline_shows_the_first_steps() -> None:

@@ -10,15 +10,15 @@ from torch import nn
 
 import paceline
 from command import run
-from paceline.training.optimizers import bench, peers
+from paceline.training.optimizers import bench, other_libraries
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """One peer, and one that is not there."""
-    for kind, others in peers.PEERS.items():
+    for kind, others in other_libraries.PEERS.items():
         name, (_, *rest) = "torch_optimizer", others["torch_optimizer"]
-        monkeypatch.setitem(peers.PEERS, kind, {name: others[name], "nobody": ("nobody_s", *rest)})  # type: ignore[index]
+        monkeypatch.setitem(other_libraries.PEERS, kind, {name: others[name], "nobody": ("nobody_s", *rest)})  # type: ignore[index]
     monkeypatch.setattr(bench, "REPETITIONS", 3)
 
 
@@ -58,11 +58,11 @@ def test_the_plain_foreach_contender_is_the_same_optimizer(kind: str) -> None:
     start = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((5, 3), (3, 4, 2))]
     one, other = ([nn.Parameter(w.clone()) for w in start] for _ in range(2))
     if kind == "LARS":
-        step = peers.foreach_lars(one)
-        ours = paceline.LARS(other, peers.RATE, peers.MOMENTUM, peers.LARS_DECAY)
+        step = other_libraries.foreach_lars(one)
+        ours = paceline.LARS(other, other_libraries.RATE, other_libraries.MOMENTUM, other_libraries.LARS_DECAY)
     else:
-        step = peers.foreach_lamb(one)
-        ours = paceline.LAMB(other, peers.RATE, weight_decay=peers.LAMB_DECAY)
+        step = other_libraries.foreach_lamb(one)
+        ours = paceline.LAMB(other, other_libraries.RATE, weight_decay=other_libraries.LAMB_DECAY)
     for seed in range(4):
         generator = torch.Generator().manual_seed(seed)
         for a, b in zip(one, other, strict=True):

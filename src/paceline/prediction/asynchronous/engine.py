@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from paceline.prediction.asynchronous.profile import Profile, place
+from paceline.prediction.asynchronous.profile import Profile, assign_servers
 from paceline.prediction.asynchronous.sharing import Fabric
 from paceline.record import Event
 
@@ -57,7 +57,7 @@ class _Worker:
         self.layer = self.row = self.applied = self.steps = 0
 
 
-class Job:
+class Simulation:
     """N workers and M servers. Layers and their tensors have one numbering; a layer without parameters has no tensor."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Job:
         self.names = [layer.name for layer in layers]
         self.sizes = [layer.size for layer in layers]
         self.tensors = [i for i, size in enumerate(self.sizes) if size > 0]
-        placed = place([self.sizes[i] for i in self.tensors], servers)
+        placed = assign_servers([self.sizes[i] for i in self.tensors], servers)
         self.server = dict(zip(self.tensors, placed, strict=True))
         self.group = self._groups()
         self.in_group = [[i for i in self.tensors if self.group[i] == g] for g in range(len(set(self.group.values())))]

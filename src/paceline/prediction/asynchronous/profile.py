@@ -88,7 +88,7 @@ class Profile:
         return math.fsum(x for layer in self.layers for x in (*layer.forward_s, *layer.backward_s)) / self.steps
 
 
-def place(sizes: Sequence[float], servers: int) -> tuple[int, ...]:
+def assign_servers(sizes: Sequence[float], servers: int) -> tuple[int, ...]:
     """The server of each tensor: in their order, each goes where the fewest bytes are so far.
 
     As TensorFlow's ``GreedyLoadBalancingStrategy`` with ``byte_size_load_fn`` (tf.contrib.training) does.

@@ -23,12 +23,12 @@ from typing import get_args
 
 from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError, unknown
-from paceline.prediction.asynchronous.engine import Job, Pull, Run
+from paceline.prediction.asynchronous.engine import Pull, Run, Simulation
 from paceline.prediction.asynchronous.profile import LayerProfile, Profile
 from paceline.prediction.asynchronous.result import AsyncResult
 
 STARTS = 4
-"""Jobs simulated. Few workers keep for long the phases in which they start, so one start says little of others."""
+"""Simulations. Few workers keep for long the phases in which they start, so one start says little of others."""
 
 
 def simulate(
@@ -62,8 +62,10 @@ def simulate(
     warm = max(1, each // 3)
     runs = []
     for start in range(STARTS):
-        job = Job(profile, workers, servers, link_bandwidth, latency, pull, [seed, start], 0 if start else drawn_steps)
-        runs.append(job.run(warm + each, warm))
+        simulation = Simulation(
+            profile, workers, servers, link_bandwidth, latency, pull, [seed, start], 0 if start else drawn_steps
+        )
+        runs.append(simulation.run(warm + each, warm))
     rates = [_updates_per_s(run) for run in runs]
     rate = math.fsum(rates) / STARTS
 
@@ -71,7 +73,9 @@ def simulate(
         """Updates/s from the first start with parts that take so many standard deviations longer."""
         other = _stretched(profile, math.exp(compute * profile.compute_spread), math.exp(server * profile.server_spread))
         bandwidth = link_bandwidth * math.exp(-network * profile.network_spread)
-        return _updates_per_s(Job(other, workers, servers, bandwidth, latency, pull, [seed, 0], 0).run(warm + each, warm))
+        return _updates_per_s(
+            Simulation(other, workers, servers, bandwidth, latency, pull, [seed, 0], 0).run(warm + each, warm)
+        )
 
     parts = (("compute", profile.compute_spread), ("network", profile.network_spread), ("server", profile.server_spread))
     widths = [math.log(rates[0] / slower(**{part: Z80})) for part, spread in parts if spread]

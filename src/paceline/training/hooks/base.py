@@ -106,8 +106,8 @@ class HookBase(ABC):
             self._factor = factor
 
     def _take_used(self, parts: Mapping[str, torch.Tensor]) -> set[str]:
-        """Those of the tensors that this rank has used in the step; on the thread of the backward pass."""
-        return set(parts) if self._usage is None else self._usage.take(parts)
+        """Those that this rank has used in the step, for ``_unused``; on the thread of the backward pass."""
+        return set() if self._usage is None else self._usage.take(parts)
 
     def _unused(self, parts: Mapping[str, torch.Tensor], used: set[str]) -> set[str]:
         """Those that no rank has used: DDP discards what is delivered of them. Exchanges flags where there can be any."""

@@ -209,20 +209,20 @@ class PowerSGD(HookBase):
         PyTorch's hook keeps residuals by bucket: the model must be cut into the same groups.
         """
         states = well_formed(state)
-        for one in states:
-            given = (one["compression"], one.get("low_rank"), one.get("groups"))
+        for rank_state in states:
+            given = (rank_state["compression"], rank_state.get("low_rank"), rank_state.get("groups"))
             if given != ("powersgd", self.rank, self._cut()):
                 raise UserError(
                     f"the state is of {given[0]}, rank {given[1]}, or of another model; here powersgd, rank {self.rank}",
                     "attach the same compression to the same model, with the same bucket_cap_mb",
                 )
-        by_rank = {one["rank"]: one for one in states}
+        by_rank = {rank_state["rank"]: rank_state for rank_state in states}
         before = states[0]["workers"]
         own = by_rank.get(self.meter.rank) if before == self.wire.world_size else None
         if own is None:
             if sorted(by_rank) != list(range(before)):
                 raise UserError(f"the states of {sorted(by_rank)} are not of all {before} ranks", "give those of every rank")
-            total = {i: sum(one["error_dict"][i].double() for one in states) for i in by_rank[0]["error_dict"]}
+            total = {i: sum(rank_state["error_dict"][i].double() for rank_state in states) for i in by_rank[0]["error_dict"]}
             own = {**by_rank[0], "error_dict": {i: (t / self.wire.world_size).float() for i, t in total.items()}}
         for name in _MEMORIES:
             kept = {i: t.to(self.wire.device).clone() for i, t in own[name].items() if bool(t.any())}

@@ -34,23 +34,23 @@ def well_formed(state: object) -> list[State]:
         UserError: they are not what ``Hook.state_dict`` returned, or not of one run.
     """
     states: list[Any] = [state] if isinstance(state, Mapping) or not isinstance(state, Sequence) else list(state)
-    states = [{**one, "gradient_exchange": one["way"]} if _is_earlier(one) else one for one in states]
+    states = [_with_gradient_exchange(rank_state) for rank_state in states]
     if not states:
         raise UserError("the state is of nothing: an empty list was given", "give what state_dict() returned")
-    for one in states:
-        if not isinstance(one, Mapping) or not isinstance(one.get("compression"), str):
-            raise UserError(f"this is no state of a hook: {_shown(one)}", "give what state_dict() returned")
-    for one in states:
-        if one["compression"] == "powersgd":  # PyTorch's hook, whose state is another
+    for rank_state in states:
+        if not isinstance(rank_state, Mapping) or not isinstance(rank_state.get("compression"), str):
+            raise UserError(f"this is no state of a hook: {_shown(rank_state)}", "give what state_dict() returned")
+    for rank_state in states:
+        if rank_state["compression"] == "powersgd":  # PyTorch's hook, whose state is another
             continue
-        wrong = [name for name, kind in _KINDS.items() if not isinstance(one.get(name), kind)]
-        if not wrong and not all(_is_tensors(one["feedback"].get(kind)) for kind in ("residual", "velocity")):
+        wrong = [name for name, kind in _KINDS.items() if not isinstance(rank_state.get(name), kind)]
+        if not wrong and not all(_is_tensors(rank_state["feedback"].get(kind)) for kind in ("residual", "velocity")):
             wrong = ["feedback"]
         if wrong:
             raise UserError(f"the state is damaged: {', '.join(wrong)} missing or wrong", "give what state_dict() returned")
-    if len({(one["compression"], repr(one.get("gradient_exchange"))) for one in states}) > 1:
-        found = ", ".join(sorted({one["compression"] for one in states}))
-        raise UserError(f"the states are of several runs ({found})", "give those of one checkpoint")
+    if len({(rank_state["compression"], repr(rank_state.get("gradient_exchange"))) for rank_state in states}) > 1:
+        names = ", ".join(sorted({rank_state["compression"] for rank_state in states}))
+        raise UserError(f"the states are of several runs ({names})", "give those of one checkpoint")
     return states
 
 
@@ -85,11 +85,11 @@ def own_state(states: Sequence[State], exchange: GradientExchange, workers: int,
     Raises:
         UserError: states of other ranks, or not all that it takes.
     """
-    by_rank = {one["rank"]: one for one in states}
+    by_rank = {rank_state["rank"]: rank_state for rank_state in states}
     before = states[0]["workers"]
     if before == workers and rank in by_rank:
         return by_rank[rank]
-    if not exchange.description.error_feedback and not any(one["feedback"]["residual"] for one in states):
+    if not exchange.description.error_feedback and not any(rank_state["feedback"]["residual"] for rank_state in states):
         return states[0]  # they differ in nothing
     if sorted(by_rank) != list(range(before)):
         held = ", ".join(map(str, sorted(by_rank)))
@@ -97,7 +97,7 @@ def own_state(states: Sequence[State], exchange: GradientExchange, workers: int,
             f"{workers} workers, the state is of {before} and of rank {held} only",
             f"give load_state_dict the states of all {before} ranks",
         )
-    return {**by_rank[0], "feedback": divided([one["feedback"] for one in states], workers)}
+    return {**by_rank[0], "feedback": divided([rank_state["feedback"] for rank_state in states], workers)}
 
 
 def with_every_residual(
@@ -133,9 +133,11 @@ def check_tensors(state: State, exchange: GradientExchange, tensors: Sequence[Te
                 raise UserError(f"the state has {values.numel()} residuals of {name}, the model {sizes.get(name, 'none')}")
 
 
-def _is_earlier(state: object) -> bool:
+def _with_gradient_exchange(state: Any) -> Any:
     """Version 0.1.0 called the gradient exchange a way."""
-    return isinstance(state, Mapping) and isinstance(state.get("way"), Mapping) and "gradient_exchange" not in state
+    if isinstance(state, Mapping) and isinstance(state.get("way"), Mapping):
+        return {**state, "gradient_exchange": state["way"]}
+    return state
 
 
 def _is_tensors(values: object) -> bool:

@@ -19,8 +19,8 @@ from paceline.training.optimizers.lamb import LAMB
 from paceline.training.optimizers.lars import LARS
 from paceline.training.optimizers.layerwise import Layerwise
 from paceline.training.optimizers.native import built
-from paceline.training.optimizers.peers import COEFFICIENT, LAMB_DECAY, LARS_DECAY, MOMENTUM, RATE, Step, peers
-from paceline.training.optimizers.trust import LAMB_VARIANTS, LARS_VARIANTS
+from paceline.training.optimizers.other_libraries import COEFFICIENT, LAMB_DECAY, LARS_DECAY, MOMENTUM, RATE, Step, peers
+from paceline.training.optimizers.published_variants import LAMB_VARIANTS, LARS_VARIANTS
 from paceline.units import digits3, format_byte_rate, format_count
 
 NAMES, DEVICES = ("lars", "lamb"), ("cpu", "cuda")

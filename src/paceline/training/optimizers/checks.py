@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from paceline.errors import UserError
+from paceline.training.optimizers.exclusion import check_rule
 from paceline.training.optimizers.norms import is_sharded
-from paceline.training.optimizers.rules import check_rule
-from paceline.training.optimizers.trust import variant_of
+from paceline.training.optimizers.published_variants import variant_of
 
 _TORCHS = ("params", "param_names", "initial_lr")
 """Keys of a group that torch and its schedulers put there."""

@@ -288,8 +288,8 @@ def _blocks(sizes: tuple[int, ...], device: torch.device) -> _Blocks:
     firsts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     tensors = torch.repeat_interleave(torch.arange(len(sizes)), counts)
     starts = BLOCK * (torch.arange(len(tensors)) - firsts[tensors])
-    made = (tensors.to(torch.int32), starts, torch.tensor(sizes, dtype=torch.int64), firsts)
-    return _Blocks(*(table.to(device) for table in made))
+    tables = (tensors.to(torch.int32), starts, torch.tensor(sizes, dtype=torch.int64), firsts)
+    return _Blocks(*(table.to(device) for table in tables))
 
 
 def _device(bundle: Bundle) -> AbstractContextManager[Any]:

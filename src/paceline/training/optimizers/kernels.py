@@ -25,7 +25,7 @@ def callable_now() -> list[Any]:
     replays would read the addresses of this step's gradients."""
     if torch.compiler.is_compiling():
         return []
-    found = [native] if native.built() else []
+    modules = [native] if native.built() else []
     if gpu() is not None and not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
-        found.append(gpu())
-    return found
+        modules.append(gpu())
+    return modules

@@ -11,10 +11,10 @@ from torch import Tensor
 from paceline.errors import UserError
 from paceline.training.optimizers.bundle import Bundle, listed, scalar_dtype
 from paceline.training.optimizers.checks import is_number
+from paceline.training.optimizers.exclusion import DEFAULT_RULE, Exclude
 from paceline.training.optimizers.layerwise import Layerwise, kept, rates
 from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, squares
-from paceline.training.optimizers.rules import DEFAULT_RULE, Exclude
-from paceline.training.optimizers.trust import LAMB_VARIANTS, trust_ratio, variant_of
+from paceline.training.optimizers.published_variants import LAMB_VARIANTS, trust_ratio, variant_of
 
 
 class LAMB(Layerwise):
@@ -164,8 +164,8 @@ def _corrections(bundle: Bundle) -> tuple[Tensor, Tensor]:
     """What the first moment and the root of the second are multiplied with at the coming step, shape (n,) each."""
     dtype = scalar_dtype(bundle.weights[0])
     if not LAMB_VARIANTS[bundle.group["variant"]].bias_correction:
-        one = torch.ones(len(bundle.steps), dtype=dtype, device=bundle.device)
-        return one, one
+        ones = torch.ones(len(bundle.steps), dtype=dtype, device=bundle.device)
+        return ones, ones
     steps = torch.stack(bundle.steps).to(dtype) + 1
     # 1 - beta ** step by expm1: at the first steps the difference itself would lose five digits in fp32
     first, second = (-torch.expm1(steps * (math.log(beta) if beta else -math.inf)) for beta in bundle.group["betas"])

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from paceline.training.optimizers.bundle import Bundle, listed, scalar_dtype
+from paceline.training.optimizers.exclusion import DEFAULT_RULE, Exclude
 from paceline.training.optimizers.layerwise import Layerwise, kept, rates
 from paceline.training.optimizers.norms import NormGroup, squares
-from paceline.training.optimizers.rules import DEFAULT_RULE, Exclude
-from paceline.training.optimizers.trust import LARS_VARIANTS, LarsVariant, trust_ratio, variant_of
+from paceline.training.optimizers.published_variants import LARS_VARIANTS, LarsVariant, trust_ratio, variant_of
 
 
 class LARS(Layerwise):

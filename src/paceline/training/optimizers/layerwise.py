@@ -20,9 +20,9 @@ from paceline.errors import UserError, unknown
 from paceline.training.optimizers.bundle import Bundle, fitted
 from paceline.training.optimizers.checks import LOW, check_group, check_keys, check_of_all, check_state, owned
 from paceline.training.optimizers.diagnostics import Diagnostics
+from paceline.training.optimizers.exclusion import Exclude, check_patterns_match, is_excluded
 from paceline.training.optimizers.kernels import callable_now
 from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards, like_parameter, local, zero_group
-from paceline.training.optimizers.rules import Exclude, check_patterns_match, is_excluded
 
 
 class Layerwise(torch.optim.Optimizer, ABC):
@@ -180,7 +180,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
             self._diagnostics.record(names, torch.cat(rows, dim=1))
 
     def _without_tensors(self) -> torch.device:
-        """Where a rank that owns nothing joins the collectives of ``norm_group``."""
+        """A rank that owns nothing joins the collectives of ``norm_group`` here."""
         return torch.device("cuda" if dist.get_backend(self.norm_group) == "nccl" else "cpu")
 
     def _finite(self, bundles: list[Bundle], sums: Tensor) -> Tensor:
@@ -214,8 +214,8 @@ class Layerwise(torch.optim.Optimizer, ABC):
 
     def _bundles(self) -> Iterator[Bundle]:
         """Parameters with a gradient, put together where one path serves them alike."""
-        made: dict[tuple[Any, ...], Bundle] = {}
-        possible = [] if self._foreach else callable_now()
+        bundles: dict[tuple[Any, ...], Bundle] = {}
+        modules = [] if self._foreach else callable_now()
         for index, group in enumerate(self.param_groups):
             check_of_all(self._kind, group, self._shared)  # which ZeroRedundancyOptimizer loads past ``load_state_dict``
             for parameter, name, excluded in zip(group["params"], self._names[index], self._excluded[index], strict=True):
@@ -229,14 +229,14 @@ class Layerwise(torch.optim.Optimizer, ABC):
                 state = self._state_of(parameter)
                 weight, words = local(state.get("master", parameter)), [local(state[word]) for word in self._words]
                 gradient = like_parameter(parameter.grad, parameter)
-                kernels = next((one for one in possible if one.serves(weight, words)), None)
+                kernels = next((module for module in modules if module.serves(weight, words)), None)
                 if kernels:
                     gradient = fitted(gradient, weight)
                 key = (index, excluded, kernels, weight.device, parameter.dtype, gradient.dtype)
-                if key not in made:
-                    made[key] = Bundle(group, excluded, kernels, weight.device)
-                made[key].add(name, parameter, weight, gradient, words, state.get("step"))
-        return iter(made.values())
+                if key not in bundles:
+                    bundles[key] = Bundle(group, excluded, kernels, weight.device)
+                bundles[key].add(name, parameter, weight, gradient, words, state.get("step"))
+        return iter(bundles.values())
 
     def _state_of(self, parameter: Tensor) -> dict[str, Any]:
         """Its state, with what is missing made: zeros of at least fp32, and an fp32 copy of 16-bit weights."""

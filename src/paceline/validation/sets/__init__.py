@@ -25,7 +25,7 @@ NAMES = tuple(_MODULES)
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """The columns that a file of the set has, and what a row of it says.
+    """The columns that a file of the set has, and how a row becomes a case.
 
     ``numbers`` hold a number or nothing, ``texts`` anything; ``case`` raises UserError for what is neither.
     """
@@ -36,7 +36,7 @@ class Adapter:
     case: Callable[[Row], Case | Skip]
 
     def read(self, row: Row) -> Case | Skip:
-        """What the row says. Raises UserError that names row and column for text where a number belongs."""
+        """The row as a case, or the reason to skip it. Raises UserError for text where a number belongs."""
         for column in self.numbers:
             row.number_of(column)
         return self.case(row)

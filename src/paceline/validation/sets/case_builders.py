@@ -10,8 +10,7 @@ from paceline.hardware.device import Device, Link
 from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Setting
 from paceline.validation.sets.hardware_aliases import cluster
-from paceline.workload import TransformerShape, transformer, workload
-from paceline.workload.table import Workload
+from paceline.workload import TransformerShape, Workload
 
 NO_DEVICE = "device not in the catalogue"
 NO_WORKLOAD = "model not among the workloads"
@@ -26,22 +25,22 @@ def named(name: str | None, **dimensions: Any) -> Workload | None:
     if not name:
         return None
     try:
-        return workload(name, **dimensions)
+        return Workload.named(name, **dimensions)
     except UserError:
         return None
 
 
 def half(device: Device) -> str:
     """The precision that mixed-precision training uses: fp16 or bf16 where the device has one, else fp32."""
-    wanted = ("fp16", "bf16") if device.kind == "gpu" else ("bf16", "fp16")
-    return next((p for p in wanted if p in device.peak_flops), "fp32")
+    preferred = ("fp16", "bf16") if device.kind == "gpu" else ("bf16", "fp16")
+    return next((p for p in preferred if p in device.peak_flops), "fp32")
 
 
 def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocabulary: int) -> Workload | None:
     """GPT of these dimensions, as before fused attention."""
     try:
         shape = TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary)
-        return transformer(shape, seq_len, name=f"gpt-{layers}x{hidden}", fused_attention=False)
+        return Workload.from_shape(shape, seq_len, name=f"gpt-{layers}x{hidden}", fused_attention=False)
     except UserError:
         return None
 

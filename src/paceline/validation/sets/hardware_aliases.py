@@ -15,7 +15,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.cluster import cluster as make_cluster
 from paceline.hardware.device import Device, Link
 
-_OWNER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure)[\s_-]+", re.IGNORECASE)
+_PROVIDER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure)[\s_-]+", re.IGNORECASE)
 _COUNT = re.compile(r"^[0-9]+\s*x\s*", re.IGNORECASE)
 _BRACKETS = re.compile(r"\(.*?\)")
 _PORTS = re.compile(r"\s*(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(?:Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
@@ -25,7 +25,7 @@ _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 @cache
 def device(text: str) -> Device | None:
     """The device that ``text`` names, as it stands or without what is in brackets, the count and the owner."""
-    plain = _OWNER.sub("", _COUNT.sub("", _OWNER.sub("", _BRACKETS.sub("", text.replace("_", " ")).strip())))
+    plain = _PROVIDER.sub("", _COUNT.sub("", _PROVIDER.sub("", _BRACKETS.sub("", text.replace("_", " ")).strip())))
     for name in (text, plain):
         try:
             return find_device(name)
@@ -48,31 +48,31 @@ def network(text: str) -> Link | None:
             kind = {100.0: "InfiniBand EDR", 200.0: "InfiniBand HDR", 400.0: "InfiniBand NDR"}.get(float(speed))
             name = kind if kind and _INFINIBAND.search(words + part) else f"{float(speed):g}Gb/s"
             try:
-                found = find_network(f"{count}x {name}" if count else name)
+                link_of_part = find_network(f"{count}x {name}" if count else name)
             except UserError:
                 continue
-            if best is None or found.bandwidth.value > best.bandwidth.value:
-                best = found
+            if best is None or link_of_part.bandwidth.value > best.bandwidth.value:
+                best = link_of_part
     return best
 
 
 def cluster(device: Device, per_node: int, nodes: int, between: Link | str | None = None, inside: str = "") -> Cluster:
     """``nodes`` nodes of ``per_node`` devices, the links inside a node the device's own unless ``inside`` names one."""
-    own = make_cluster(device.name, per_node, 1)
-    intra = link(inside) if inside else own.intra_link
-    far = find_network(between) if isinstance(between, str) else between or intra
+    one_node = make_cluster(device.name, per_node, 1)
+    intra = link(inside) if inside else one_node.intra_link
+    between_nodes = find_network(between) if isinstance(between, str) else between or intra
     if nodes == 1:
-        far = intra
-    return Cluster.of_nodes(device, per_node, nodes, intra, far)
+        between_nodes = intra
+    return Cluster.of_nodes(device, per_node, nodes, intra, between_nodes)
 
 
 def torus(device: Device, devices: int) -> Cluster:
     """Devices in a torus as square as their number allows, however many hosts drive it: rows are nodes of the same link."""
     rows = next(n for n in range(math.isqrt(devices), 0, -1) if devices % n == 0)
     row = devices // rows
-    one = cluster(device, row, rows)
-    across = replace(one.intra_link.bandwidth, value=row * one.intra_link.bandwidth.value)
-    return one.changed(network=replace(one.intra_link, name=f"{one.intra_link.name} of a row", bandwidth=across))
+    grid = cluster(device, row, rows)
+    across = replace(grid.intra_link.bandwidth, value=row * grid.intra_link.bandwidth.value)
+    return grid.changed(network=replace(grid.intra_link, name=f"{grid.intra_link.name} of a row", bandwidth=across))
 
 
 @cache

@@ -8,8 +8,7 @@ from __future__ import annotations
 from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import case_builders as making
-from paceline.validation.sets import hardware_aliases as spelling
+from paceline.validation.sets import case_builders, hardware_aliases
 
 TEXTS = ("system", "model", "precision", "unit")
 NUMBERS = ("num_gpus", "batch_per_gpu_listed", "throughput")
@@ -21,30 +20,30 @@ WORKLOADS = {
     "bert_large_squad": ("bert-large-squad", "adam"),
 }
 PAIR_TOKENS = 54
-"""Of a pair of sentences of WMT English-German, 27 on either side: GNMT's rate counts both."""
+"""Tokens in a pair of sentences of WMT English-German, 27 on either side. GNMT's rate counts both sides."""
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
-    model, found = row.text("model"), spelling.device(row.text("system"))
+    """The row as a case, or the reason to skip it."""
+    model, device = row.text("model"), hardware_aliases.device(row.text("system"))
     devices = row.whole("num_gpus") or 1
-    keys = Keys(model, found.name if found else row.text("system"), devices, 1, "")
+    keys = Keys(model, device.name if device else row.text("system"), devices, 1, "")
     batch, rate = row.whole("batch_per_gpu_listed"), row.positive("throughput")
     if rate is None:
-        return Skip(keys, making.NO_VALUE, good=False)
+        return Skip(keys, case_builders.NO_VALUE, good=False)
     if batch is None or batch % devices:
-        return Skip(keys, making.NO_BATCH, good=False)
-    if found is None:
-        return Skip(keys, making.NO_DEVICE)
+        return Skip(keys, case_builders.NO_BATCH, good=False)
+    if device is None:
+        return Skip(keys, case_builders.NO_DEVICE)
     name, optimizer = WORKLOADS.get(model, ("", ""))
-    network = making.named(name, **({"seq_len": 384, "fused_attention": False} if model.startswith("bert") else {}))
-    if network is None:
-        return Skip(keys, making.NO_WORKLOAD)
-    full = "tf32" if "tf32" in found.peak_flops else "fp32"
-    precision = making.half(found) if "16" in row.text("precision") else full
+    workload = case_builders.named(name, **({"seq_len": 384, "fused_attention": False} if model.startswith("bert") else {}))
+    if workload is None:
+        return Skip(keys, case_builders.NO_WORKLOAD)
+    full = "tf32" if "tf32" in device.peak_flops else "fp32"
+    precision = case_builders.half(device) if "16" in row.text("precision") else full
     try:
-        one = making.setting(spelling.cluster(found, devices, 1), batch // devices, precision, optimizer)
+        setting = case_builders.setting(hardware_aliases.cluster(device, devices, 1), batch // devices, precision, optimizer)
     except UserError:
-        return Skip(keys, making.NO_BATCH)
+        return Skip(keys, case_builders.NO_BATCH)
     per_sample = PAIR_TOKENS if row.text("unit") == "tokens/s" else 1
-    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=batch * per_sample / rate)
+    return Case(keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=batch * per_sample / rate)

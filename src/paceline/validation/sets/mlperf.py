@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from paceline.calibration.constants import assumed
 from paceline.csv_rows import Row
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import case_builders as making
-from paceline.validation.sets import hardware_aliases as spelling
+from paceline.validation.sets import case_builders, hardware_aliases
 
 TEXTS = ("round", "submitter", "benchmark", "accelerator", "host_networking", "throughput_source")
 NUMBERS = (
@@ -49,7 +49,8 @@ WORKLOADS = {
     "llama31_8b": "llama-3-8b",
     "stable_diffusion": "stable-diffusion",
 }
-LARGE = {"gpt3": 1.3 * 2 * 175e9, "llama2_70b_lora": 1.3 * 2 * 69e9, "llama31_405b": 1.3 * 2 * 405e9}
+_PARAMETERS = {"gpt3": 175e9, "llama2_70b_lora": 69e9, "llama31_405b": 405e9}
+LARGE = {name: assumed("mlperf_memory") * 2 * count for name, count in _PARAMETERS.items()}
 """Bytes of weights at 16 bits and what goes with them: where a device has less, the model is divided among several."""
 OPTIMIZERS = dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b"), "adam")
 NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))
@@ -57,25 +58,25 @@ NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
-    benchmark, found = _benchmark(row), spelling.device(row.text("accelerator"))
+    """The row as a case, or the reason to skip it."""
+    benchmark, device = _benchmark(row), hardware_aliases.device(row.text("accelerator"))
     devices = row.number_of("num_accel") or 0
     nodes, per_node = row.whole("num_nodes") or 1, row.number_of("accel_per_node")
-    name = found.name if found else row.text("accelerator")
+    name = device.name if device else row.text("accelerator")
     release = row.text("round")
     keys = Keys(benchmark, name, int(devices), nodes, f"{row.text('submitter')} {release}", release)
     rate, source = row.positive("throughput_samples_per_s"), row.text("throughput_source")
     batch, accumulation = row.positive("global_batch"), row.whole("grad_accum") or 1
     if not source or rate is None:
-        return Skip(keys, making.NO_VALUE, good=False)
+        return Skip(keys, case_builders.NO_VALUE, good=False)
     if source not in GOOD_SOURCES:
         return Skip(keys, f"throughput from {source}", good=False)
     if any((row.whole(column) or 1) > 1 for column in ("tp", "pp", "cp")):
-        return Skip(keys, making.PARALLEL, good=False)
-    if found is None:
-        return Skip(keys, making.NO_DEVICE)
+        return Skip(keys, case_builders.PARALLEL, good=False)
+    if device is None:
+        return Skip(keys, case_builders.NO_DEVICE)
     if batch is None or devices != int(devices) or devices < 1:
-        return Skip(keys, making.NO_BATCH, good=False)
+        return Skip(keys, case_builders.NO_BATCH, good=False)
     if batch < devices:
         return Skip(keys, "a sample divided among devices", good=False)
     samples = batch
@@ -83,24 +84,24 @@ def case(row: Row) -> Case | Skip:
         if batch / devices < 512:
             return Skip(keys, "batch in packed sequences of unknown length", good=False)
         samples = batch / SENTENCE_TOKENS
-    network = making.named(WORKLOADS.get(benchmark), **_dimensions(benchmark, row))
-    if network is None:
-        return Skip(keys, making.NO_WORKLOAD)
-    if LARGE.get(benchmark, 0.0) > found.memory.value:  # the row leaves out how
-        return Skip(keys, making.PARALLEL, good=False)
+    workload = case_builders.named(WORKLOADS.get(benchmark), **_dimensions(benchmark, row))
+    if workload is None:
+        return Skip(keys, case_builders.NO_WORKLOAD)
+    if LARGE.get(benchmark, 0.0) > device.memory.value:  # the row leaves out how
+        return Skip(keys, case_builders.PARALLEL, good=False)
     micro = max(1, round(samples / devices / accumulation))
-    machines = _cluster(found, int(devices), nodes, int(per_node or 0), row)
+    machines = _cluster(device, int(devices), nodes, int(per_node or 0), row)
     if machines is None:
         return Skip(keys, "nodes and accelerators do not agree", good=False)
-    one = making.setting(
-        machines, micro, making.half(found), OPTIMIZERS.get(benchmark, "momentum"), grad_accum_steps=accumulation
+    setting = case_builders.setting(
+        machines, micro, case_builders.half(device), OPTIMIZERS.get(benchmark, "momentum"), grad_accum_steps=accumulation
     )
     return Case(
         keys=keys,
-        workload=network,
-        settings=(one,),
+        workload=workload,
+        settings=(setting,),
         software="tuned" if _round(row) >= 1 else "eager",
-        step_s=one.strategy.global_batch_size / rate,
+        step_s=setting.strategy.global_batch_size / rate,
     )
 
 
@@ -111,8 +112,8 @@ def _benchmark(row: Row) -> str:
 
 
 def _round(row: Row) -> int:
-    found = re.match(r"v([0-9]+)", row.text("round"))
-    return int(found[1]) if found else 1
+    version = re.match(r"v([0-9]+)", row.text("round"))
+    return int(version[1]) if version else 1
 
 
 def _dimensions(benchmark: str, row: Row) -> dict[str, Any]:
@@ -125,12 +126,12 @@ def _dimensions(benchmark: str, row: Row) -> dict[str, Any]:
 
 def _cluster(device: Device, devices: int, nodes: int, per_node: int, row: Row) -> Cluster | None:
     if device.kind == "tpu":
-        return spelling.torus(device, devices)
+        return hardware_aliases.torus(device, devices)
     if per_node * nodes != devices:
         if devices % nodes:
             return None
         per_node = devices // nodes
-    between = spelling.network(row.text("host_networking"))
+    between = hardware_aliases.network(row.text("host_networking"))
     if between is None or between.bandwidth.value < 5e9:  # the management port of a node that says no other
-        between = next(spelling.network_named(link) for name, link in NETWORKS if name in device.name)
-    return spelling.cluster(device, per_node, nodes, between)
+        between = next(hardware_aliases.network_named(link) for name, link in NETWORKS if name in device.name)
+    return hardware_aliases.cluster(device, per_node, nodes, between)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from paceline.csv_rows import Row
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import case_builders as making
-from paceline.validation.sets import hardware_aliases as spelling
-from paceline.workload import TransformerShape, transformer
-from paceline.workload.table import Workload
+from paceline.validation.sets import case_builders, hardware_aliases
+from paceline.workload import TransformerShape, Workload
 
 TEXTS = ("model", "gpu", "mode", "option")
 NUMBERS = (
@@ -40,32 +38,34 @@ GPT3_XL = TransformerShape(layers=24, hidden=3072, heads=24, vocabulary=50257, c
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
-    model, option, found = row.text("model"), row.text("option"), spelling.device(row.text("gpu"))
+    """The row as a case, or the reason to skip it."""
+    model, option, device = row.text("model"), row.text("option"), hardware_aliases.device(row.text("gpu"))
     devices = int(option[2:]) if option.startswith("dp") and option[2:].isdigit() else 1
-    keys = Keys(model, found.name if found else row.text("gpu"), devices, 1, "")
+    keys = Keys(model, device.name if device else row.text("gpu"), devices, 1, "")
     batch, length, measured = row.whole("batch"), row.whole("seq_len"), row.positive("measured_ms")
     published = {name: value / 1e3 for name, column in PUBLISHED.items() if (value := row.positive(column)) is not None}
     if row.text("mode") != "train":
         return Skip(keys, "inference, no training step", good=False)
     if option.startswith(("tp", "pp")):
-        return Skip(keys, making.PARALLEL, good=False)
+        return Skip(keys, case_builders.PARALLEL, good=False)
     if measured is None:
-        return Skip(keys, making.NO_VALUE, good=False)
+        return Skip(keys, case_builders.NO_VALUE, good=False)
     if option and devices == 1:
         return Skip(keys, f"option {option}")
     if batch is None or batch % devices:
-        return Skip(keys, making.NO_BATCH, good=False)
-    if found is None:
-        return Skip(keys, making.NO_DEVICE)
-    network = _workload(model, length)
-    if network is None:
-        return Skip(keys, making.NO_WORKLOAD)
-    one = making.setting(spelling.cluster(found, devices, 1), batch // devices, "fp32", "sgd")
-    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=measured / 1e3, published=published)
+        return Skip(keys, case_builders.NO_BATCH, good=False)
+    if device is None:
+        return Skip(keys, case_builders.NO_DEVICE)
+    workload = _workload(model, length)
+    if workload is None:
+        return Skip(keys, case_builders.NO_WORKLOAD)
+    setting = case_builders.setting(hardware_aliases.cluster(device, devices, 1), batch // devices, "fp32", "sgd")
+    return Case(
+        keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=measured / 1e3, published=published
+    )
 
 
 def _workload(model: str, length: int | None) -> Workload | None:
     if model == "gpt3_xl":
-        return transformer(GPT3_XL, length or 2048, name="gpt3-xl", fused_attention=False)
-    return making.named(WORKLOADS.get(model), seq_len=length, fused_attention=False)
+        return Workload.from_shape(GPT3_XL, length or 2048, name="gpt3-xl", fused_attention=False)
+    return case_builders.named(WORKLOADS.get(model), seq_len=length, fused_attention=False)

@@ -12,8 +12,7 @@ from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.hardware.device import Device
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import case_builders as making
-from paceline.validation.sets import hardware_aliases as spelling
+from paceline.validation.sets import case_builders, hardware_aliases
 
 TEXTS = ("framework_dir", "model_dir", "model", "section", "gpu", "precision", "unit")
 NUMBERS = ("num_nodes", "num_gpus", "batch_per_gpu", "grad_accum", "seq_len", "throughput")
@@ -35,32 +34,34 @@ NETWORKS = {
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
-    model, found = row.text("model") or row.text("model_dir"), spelling.device(row.text("gpu"))
+    """The row as a case, or the reason to skip it."""
+    model, device = row.text("model") or row.text("model_dir"), hardware_aliases.device(row.text("gpu"))
     devices, nodes = row.whole("num_gpus") or 1, row.whole("num_nodes") or 1
-    keys = Keys(model, found.name if found else row.text("gpu"), devices, nodes, row.text("framework_dir"))
+    keys = Keys(model, device.name if device else row.text("gpu"), devices, nodes, row.text("framework_dir"))
     batch, accumulation = row.whole("batch_per_gpu"), row.whole("grad_accum") or 1
     rate, length = row.positive("throughput"), row.whole("seq_len")
     if rate is None:
-        return Skip(keys, making.NO_VALUE, good=False)
+        return Skip(keys, case_builders.NO_VALUE, good=False)
     if batch is None or devices % nodes:
-        return Skip(keys, making.NO_BATCH, good=False)
+        return Skip(keys, case_builders.NO_BATCH, good=False)
     if "Sparsity" in row.text("section") or "QAT" in row.text("section"):
         return Skip(keys, "sparse or quantised training")
-    if found is None:
-        return Skip(keys, making.NO_DEVICE)
+    if device is None:
+        return Skip(keys, case_builders.NO_DEVICE)
     name, optimizer = WORKLOADS.get(row.text("model_dir"), ("", ""))
-    network = making.named(name, **_length(row, length))
-    precision = _precision(row.text("precision"), found)
-    if network is None or precision is None:
-        return Skip(keys, making.NO_WORKLOAD if network is None else f"{row.text('precision')} on a device without it")
-    between = spelling.network_named(next(link for text, link in NETWORKS.items() if text in found.name))
+    workload = case_builders.named(name, **_length(row, length))
+    precision = _precision(row.text("precision"), device)
+    if workload is None or precision is None:
+        return Skip(keys, case_builders.NO_WORKLOAD if workload is None else f"{row.text('precision')} on a device without it")
+    between = hardware_aliases.network_named(next(link for text, link in NETWORKS.items() if text in device.name))
     try:
-        machines = spelling.cluster(found, devices // nodes, nodes, between)
-        one = making.setting(machines, batch, precision, optimizer, grad_accum_steps=accumulation)
+        machines = hardware_aliases.cluster(device, devices // nodes, nodes, between)
+        setting = case_builders.setting(machines, batch, precision, optimizer, grad_accum_steps=accumulation)
     except UserError:
-        return Skip(keys, making.NO_BATCH)
-    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=one.strategy.global_batch_size / rate)
+        return Skip(keys, case_builders.NO_BATCH)
+    return Case(
+        keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=setting.strategy.global_batch_size / rate
+    )
 
 
 def _length(row: Row, length: int | None) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def _length(row: Row, length: int | None) -> dict[str, Any]:
 
 def _precision(text: str, device: Device) -> str | None:
     if text in ("mixed", "fp16", "bf16"):
-        return making.half(device)
+        return case_builders.half(device)
     if text == "fp32" and "tf32" in device.peak_flops:
         return "tf32"  # the framework's default there; the tables' headers speak of TF32
     return text if text in device.peak_flops else None

@@ -13,8 +13,7 @@ from __future__ import annotations
 from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import case_builders as making
-from paceline.validation.sets import hardware_aliases as spelling
+from paceline.validation.sets import case_builders, hardware_aliases
 
 TEXTS = ("model", "cluster", "gpu", "placement")
 NUMBERS = ("num_nodes", "num_gpus", "local_batch", "step_time_s", "sync_time_s")
@@ -29,32 +28,32 @@ WORKLOADS = {
 MIXED = {"imagenet"}
 NETWORKS = {"aws": "50Gb/s", "rtx": "50Gb/s", "dgx": "8x InfiniBand HDR", "dgx-ext": "8x InfiniBand HDR"}
 UNKNOWN_NETWORK = "25Gb/s"
-"""Of a cluster that is not in the table; with rows of that cluster in sight its bandwidth is corrected by them."""
+"""Network of a cluster that is not in the table. Rows of that cluster, where the fit sees them, correct the bandwidth."""
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
-    model, where, found = row.text("model"), row.text("cluster"), spelling.device(row.text("gpu"))
+    """The row as a case, or the reason to skip it."""
+    model, cluster, device = row.text("model"), row.text("cluster"), hardware_aliases.device(row.text("gpu"))
     devices, nodes = row.whole("num_gpus") or 1, row.whole("num_nodes") or 1
-    keys = Keys(model, found.name if found else row.text("gpu"), devices, nodes, where)
+    keys = Keys(model, device.name if device else row.text("gpu"), devices, nodes, cluster)
     batch, step, sync = row.whole("local_batch"), row.positive("step_time_s"), row.number_of("sync_time_s")
     if step is None:
-        return Skip(keys, making.NO_VALUE, good=False)
+        return Skip(keys, case_builders.NO_VALUE, good=False)
     if batch is None or devices < nodes:
-        return Skip(keys, making.NO_BATCH, good=False)
+        return Skip(keys, case_builders.NO_BATCH, good=False)
     if sync is not None and sync > step:
-        return Skip(keys, making.LONG_WAIT, good=False)
-    if found is None:
-        return Skip(keys, making.NO_DEVICE)
+        return Skip(keys, case_builders.LONG_WAIT, good=False)
+    if device is None:
+        return Skip(keys, case_builders.NO_DEVICE)
     name, optimizer = WORKLOADS.get(model, ("", ""))
-    network = making.named(name, **({"seq_len": 384, "fused_attention": False} if model == "bert" else {}))
-    if network is None:
-        return Skip(keys, making.NO_WORKLOAD)
-    between = spelling.network_named(NETWORKS.get(where, UNKNOWN_NETWORK)) if nodes > 1 else None
-    full = "tf32" if "tf32" in found.peak_flops else "fp32"
-    precision = making.half(found) if model in MIXED else full
+    workload = case_builders.named(name, **({"seq_len": 384, "fused_attention": False} if model == "bert" else {}))
+    if workload is None:
+        return Skip(keys, case_builders.NO_WORKLOAD)
+    between = hardware_aliases.network_named(NETWORKS.get(cluster, UNKNOWN_NETWORK)) if nodes > 1 else None
+    full = "tf32" if "tf32" in device.peak_flops else "fp32"
+    precision = case_builders.half(device) if model in MIXED else full
     try:
-        settings = making.uneven(found, devices, nodes, between, batch, precision, optimizer)
+        settings = case_builders.uneven(device, devices, nodes, between, batch, precision, optimizer)
     except UserError:
-        return Skip(keys, making.NO_BATCH)
-    return Case(keys=keys, workload=network, settings=settings, software="ordinary", step_s=step, sync_s=sync)
+        return Skip(keys, case_builders.NO_BATCH)
+    return Case(keys=keys, workload=workload, settings=settings, software="ordinary", step_s=step, sync_s=sync)

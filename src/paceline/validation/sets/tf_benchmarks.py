@@ -9,8 +9,7 @@ from __future__ import annotations
 from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import case_builders as making
-from paceline.validation.sets import hardware_aliases as spelling
+from paceline.validation.sets import case_builders, hardware_aliases
 
 TEXTS = ("model", "platform", "gpu", "data", "precision", "variable_update")
 NUMBERS = ("num_nodes", "num_gpus", "batch_per_gpu", "images_per_s")
@@ -25,26 +24,26 @@ NETWORK = "10Gb/s"
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
-    model, found = row.text("model"), spelling.device(row.text("gpu"))
+    """The row as a case, or the reason to skip it."""
+    model, device = row.text("model"), hardware_aliases.device(row.text("gpu"))
     devices, nodes = row.whole("num_gpus") or 1, row.whole("num_nodes") or 1
-    keys = Keys(model, found.name if found else row.text("gpu"), devices, nodes, f"{row.text('platform')} {row.text('data')}")
+    keys = Keys(model, device.name if device else row.text("gpu"), devices, nodes, f"{row.text('platform')} {row.text('data')}")
     batch, rate = row.whole("batch_per_gpu"), row.positive("images_per_s")
     if rate is None:
-        return Skip(keys, making.NO_VALUE, good=False)
+        return Skip(keys, case_builders.NO_VALUE, good=False)
     if batch is None or devices % nodes:
-        return Skip(keys, making.NO_BATCH, good=False)
-    if found is None:
-        return Skip(keys, making.NO_DEVICE)
-    network = making.named(WORKLOADS.get(model))
-    if network is None:
-        return Skip(keys, making.NO_WORKLOAD)
+        return Skip(keys, case_builders.NO_BATCH, good=False)
+    if device is None:
+        return Skip(keys, case_builders.NO_DEVICE)
+    workload = case_builders.named(WORKLOADS.get(model))
+    if workload is None:
+        return Skip(keys, case_builders.NO_WORKLOAD)
     served = row.text("variable_update").startswith("distributed") and nodes > 1
     inside = "PCIe 3.0 x16" if "parameter_server" in row.text("variable_update") else ""
-    precision = row.text("precision") if row.text("precision") in found.peak_flops else "fp32"
+    precision = row.text("precision") if row.text("precision") in device.peak_flops else "fp32"
     try:
-        machines = spelling.cluster(found, devices // nodes, nodes, NETWORK if nodes > 1 else None, inside)
-        one = making.setting(machines, batch, precision, "sgd", exchange="sharded" if served else "")
+        machines = hardware_aliases.cluster(device, devices // nodes, nodes, NETWORK if nodes > 1 else None, inside)
+        setting = case_builders.setting(machines, batch, precision, "sgd", exchange="sharded" if served else "")
     except UserError:
-        return Skip(keys, making.NO_BATCH)
-    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=batch * devices / rate)
+        return Skip(keys, case_builders.NO_BATCH)
+    return Case(keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=batch * devices / rate)

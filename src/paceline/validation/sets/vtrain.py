@@ -8,8 +8,7 @@ from __future__ import annotations
 from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.sets import case_builders as making
-from paceline.validation.sets import hardware_aliases as spelling
+from paceline.validation.sets import case_builders, hardware_aliases
 
 TEXTS = ("gpu",)
 NUMBERS = (
@@ -31,28 +30,30 @@ VOCABULARY = 51200
 
 
 def case(row: Row) -> Case | Skip:
-    """What the row says."""
-    found = spelling.device(row.text("gpu"))
+    """The row as a case, or the reason to skip it."""
+    device = hardware_aliases.device(row.text("gpu"))
     devices, hidden, heads = row.whole("num_gpus") or 1, row.whole("hidden"), row.whole("heads")
     layers, length = row.whole("layers"), row.whole("seq_len")
     batch, micro, measured = row.whole("global_batch"), row.whole("micro_batch"), row.positive("iter_time_ms")
     tensor, pipeline, data = row.whole("tp") or 1, row.whole("pp") or 1, row.whole("dp") or devices
     nodes = -(-devices // NODE)
-    keys = Keys(f"h{hidden}-l{layers}", found.name if found else row.text("gpu"), devices, nodes, "")
+    keys = Keys(f"h{hidden}-l{layers}", device.name if device else row.text("gpu"), devices, nodes, "")
     if tensor > 1 or pipeline > 1:
-        return Skip(keys, making.PARALLEL, good=False)
+        return Skip(keys, case_builders.PARALLEL, good=False)
     if measured is None or hidden is None or heads is None or layers is None or length is None:
-        return Skip(keys, making.NO_VALUE, good=False)
+        return Skip(keys, case_builders.NO_VALUE, good=False)
     if batch is None or micro is None or data != devices or devices % nodes or batch % (micro * devices):
-        return Skip(keys, making.NO_BATCH, good=False)
-    if found is None:
-        return Skip(keys, making.NO_DEVICE)
-    network = making.gpt(layers, hidden, heads, length, VOCABULARY)
-    if network is None:
-        return Skip(keys, making.NO_WORKLOAD)
+        return Skip(keys, case_builders.NO_BATCH, good=False)
+    if device is None:
+        return Skip(keys, case_builders.NO_DEVICE)
+    workload = case_builders.gpt(layers, hidden, heads, length, VOCABULARY)
+    if workload is None:
+        return Skip(keys, case_builders.NO_WORKLOAD)
     try:
-        machines = spelling.cluster(found, devices // nodes, nodes, "8x InfiniBand HDR" if nodes > 1 else None)
-        one = making.setting(machines, micro, making.half(found), "adam", grad_accum_steps=batch // (micro * devices))
+        machines = hardware_aliases.cluster(device, devices // nodes, nodes, "8x InfiniBand HDR" if nodes > 1 else None)
+        setting = case_builders.setting(
+            machines, micro, case_builders.half(device), "adam", grad_accum_steps=batch // (micro * devices)
+        )
     except UserError:
-        return Skip(keys, making.NO_BATCH)
-    return Case(keys=keys, workload=network, settings=(one,), software="ordinary", step_s=measured / 1e3)
+        return Skip(keys, case_builders.NO_BATCH)
+    return Case(keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=measured / 1e3)

@@ -14,7 +14,7 @@ from paceline.calibration.constants import TYPICAL, efficiency
 from paceline.calibration.uncertainty import Z80, Sigmas, interval, spread
 from paceline.prediction import Calibration, Line, Predictor, predict
 from paceline.strategy import Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
 SIGMAS = Sigmas(base=0.05, device=0.12, model=0.1, kind=0.3, network=0.3, intra=0.2, other=0.3)
 seconds = st.floats(1e-6, 1e3)
@@ -54,7 +54,7 @@ def test_nothing_has_no_spread():
 def alone(device: str, name: str = "resnet-50", precision: str = "fp32", **given) -> float:
     """Upper by lower end of one device's step."""
     plan = Strategy.of(world_size=1, global_batch_size=64, precision=precision)
-    made = Predictor(**given).step(workload(name), hardware.cluster(device, 1, 1), plan)
+    made = Predictor(**given).step(Workload.named(name), hardware.cluster(device, 1, 1), plan)
     return made.high_s / made.low_s
 
 
@@ -109,7 +109,7 @@ def test_ordinary_software_is_less_certain_than_tuned() -> None:
 def several(network: str, level: str = "ordinary", nodes: int = 2, batch: int = 64):
     place = hardware.cluster("V100", 8, nodes, network)
     plan = Strategy.of(world_size=8 * nodes, global_batch_size=8 * nodes * batch, precision="fp16")
-    return Predictor(constants=efficiency(level)).step(workload("vgg-16"), place, plan)  # type: ignore[arg-type]
+    return Predictor(constants=efficiency(level)).step(Workload.named("vgg-16"), place, plan)  # type: ignore[arg-type]
 
 
 def test_tcp_may_get_all_of_a_fast_ethernet_or_one_flow_of_it():
@@ -136,7 +136,7 @@ def test_an_exchange_that_is_hidden_now_widens_the_upper_end_where_a_slower_link
 def test_what_is_no_gpu_has_a_wider_range(device):
     precision = "bf16" if device == "TPU v4" else "fp32"
     plan = Strategy.of(world_size=1, global_batch_size=64, precision=precision)
-    made = predict(workload("bert-large"), hardware.cluster(device, 1, 1), plan)
+    made = predict(Workload.named("bert-large"), hardware.cluster(device, 1, 1), plan)
     assert made.high_s / made.low_s > alone("B200", "bert-large")
 
 

@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
-from paceline.lab.topology import INTERFACE, MIN_BURST, PREFIX, burst, plan, queue
+from paceline.lab.topology import INTERFACE, MIN_BURST, PREFIX, burst, queue, topology
 
 
 def lines(*args: object, **more: object) -> list[str]:
-    return [" ".join(command) for command in plan(*args, **more).commands()]  # type: ignore[arg-type]
+    return [" ".join(command) for command in topology(*args, **more).commands()]  # type: ignore[arg-type]
 
 
 def test_names_and_addresses() -> None:
-    made = plan(3, "1Gb/s", "my-lab")
+    made = topology(3, "1Gb/s", "my-lab")
     assert made.namespaces == ("paceline-my-lab-switch", "paceline-my-lab-h0", "paceline-my-lab-h1", "paceline-my-lab-h2")
     assert made.addresses == ("10.77.0.1", "10.77.0.2", "10.77.0.3")
     assert made.link == 125e6
 
 
 def test_every_command_stays_inside_the_labs_namespaces() -> None:
-    for command in plan(4, "1Gb/s").commands():
+    for command in topology(4, "1Gb/s").commands():
         inside = command[1] == "-n" and command[2].startswith(PREFIX)
         assert inside or command[1].startswith(f"--net=/var/run/netns/{PREFIX}"), command
 
@@ -71,14 +71,14 @@ def test_a_bucket_holds_a_packet_and_a_queue_holds_a_bucket(link: float) -> None
 )
 def test_what_cannot_be(given: dict[str, object], what: str, fix: str) -> None:
     with pytest.raises(UserError) as caught:
-        plan(**{"hosts": 4, "link": "1Gb/s", **given})  # type: ignore[arg-type]
+        topology(**{"hosts": 4, "link": "1Gb/s", **given})  # type: ignore[arg-type]
     assert what in caught.value.message and fix in caught.value.fix
 
 
 def test_a_difference_is_in_words() -> None:
-    one = plan(4, "1Gb/s")
-    assert one.difference(plan(4, "1000Mb/s")) == ""
-    assert one.difference(plan(3, "1Gb/s")) == "4 hosts, not 3"
-    text = one.difference(plan(4, "10Gb/s", latency="1ms"))
+    one = topology(4, "1Gb/s")
+    assert one.difference(topology(4, "1000Mb/s")) == ""
+    assert one.difference(topology(3, "1Gb/s")) == "4 hosts, not 3"
+    text = one.difference(topology(4, "10Gb/s", latency="1ms"))
     assert text == "1.00 Gb/s each way, not 10.0 Gb/s each way and no latency, not a latency of 1.00 ms"
-    assert plan(4, None).difference(one) == "loopback, not 1.00 Gb/s each way"
+    assert topology(4, None).difference(one) == "loopback, not 1.00 Gb/s each way"

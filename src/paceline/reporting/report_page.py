@@ -114,7 +114,7 @@ def _findings(contents: RunDirContents) -> list[str]:
     if len(runs) < 2:
         return []
     (base_label, base), *others = runs.items()
-    found = []
+    findings = []
     for label, run in others:
         points = (accuracy_of(run) - accuracy_of(base)) * 100
         side = "lower" if points < 0 else "higher"
@@ -125,8 +125,8 @@ def _findings(contents: RunDirContents) -> list[str]:
         ]
         text = ", ".join(p for p in parts if p)
         if text:
-            found.append(f"{source}: {clean(label)} against {clean(base_label)}: {text}.")
-    return found
+            findings.append(f"{source}: {clean(label)} against {clean(base_label)}: {text}.")
+    return findings
 
 
 def _times(base: float, other: float, start: str, less: str, more: str) -> str:
@@ -145,9 +145,9 @@ def _picture(svg: str = "", missing: str = "", notes: list[str] | None = None, c
 
 def timeline_picture(contents: RunDirContents) -> dict[str, Any]:
     """Every timeline there is, and a note for each that is missing."""
-    from paceline.reporting.timeline import MAX_BARS, Group, draw, one_rank
+    from paceline.reporting.timeline import MAX_BARS, StepTimeline, draw, one_rank
 
-    groups, notes = [], []
+    steps, notes = [], []
     for label in contents.labels:
         sources: tuple[tuple[str, Mapping[str, Metrics], Mapping[str, tuple[Event, ...]], str], ...] = (
             ("predicted", contents.predictions, contents.predicted, "predicted.trace.json"),
@@ -162,18 +162,18 @@ def timeline_picture(contents: RunDirContents) -> dict[str, Any]:
             elif not events:
                 notes.append(f"{name}: {file} has no events of this run.")
             else:
-                groups.append(Group(f"{name}: {seconds(run.step_time_s)}", events, run.step_time_s))
+                steps.append(StepTimeline(f"{name}: {seconds(run.step_time_s)}", events, run.step_time_s))
                 if max(Counter(e.lane for e in events).values()) > MAX_BARS:
                     notes.append(f"{name}: only the first {MAX_BARS} bars of a row are drawn; {file} has all.")
-    if not groups:
+    if not steps:
         return _picture(missing="No timeline was kept.", notes=notes)
-    label = "Timeline of one training step: " + "; ".join(g.title for g in groups)
-    return _picture(draw(groups, "timeline", label), notes=notes)
+    label = "Timeline of one training step: " + "; ".join(step.title for step in steps)
+    return _picture(draw(steps, "timeline", label), notes=notes)
 
 
 def curve_picture(records: Mapping[str, RunRecord], key: str) -> dict[str, Any]:
     """Accuracy or loss over epochs, one line for each measured run."""
-    from paceline.reporting.figures import curves
+    from paceline.reporting.report_figures import curves
 
     title = {"accuracy": "accuracy on held-out samples", "loss": "training loss, mean over the epoch"}[key]
     points: dict[str, list[tuple[float, float]]] = {}
@@ -194,10 +194,10 @@ def _learning(contents: RunDirContents) -> dict[str, Any]:
     from paceline.reporting.learning import noise_curve, sentences, trust_curve
 
     labels = list(dict.fromkeys([*contents.records, *contents.trust]))
-    said = {clean(k): sentences(contents.records.get(k), contents.trust.get(k)) for k in labels}
+    sentences_of = {clean(k): sentences(contents.records.get(k), contents.trust.get(k)) for k in labels}
     drawn = [noise_curve(contents.records)]
     drawn += [trust_curve(history, f"trust-{n}", clean(k, 30)) for n, (k, history) in enumerate(contents.trust.items())]
-    return {"said": {k: v for k, v in said.items() if v}, "pictures": [_picture(svg) for svg in drawn if svg]}
+    return {"sentences": {k: v for k, v in sentences_of.items() if v}, "pictures": [_picture(svg) for svg in drawn if svg]}
 
 
 def _points(record: RunRecord, key: str) -> list[tuple[float, float]]:
@@ -207,7 +207,7 @@ def _points(record: RunRecord, key: str) -> list[tuple[float, float]]:
 
 def histogram_picture(run: str, record: RunRecord, n: int) -> dict[str, Any]:
     """The gradient of one layer at each stage of the codec, or why there is none."""
-    from paceline.reporting.figures import PANELS, histogram
+    from paceline.reporting.report_figures import PANELS, histogram
 
     data, name = record.histogram, clean(run, 40)
     problem = histogram_problem(data)

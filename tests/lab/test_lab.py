@@ -16,7 +16,7 @@ import pytest
 
 from paceline import lab
 from paceline.errors import UserError
-from paceline.lab import kernel, state
+from paceline.lab import journal, kernel
 
 STREAM = """
 import json, os, socket, sys, time
@@ -104,12 +104,12 @@ def test_sys_stays_visible_and_counters_start_at_zero(pair: lab.Lab) -> None:
 
 
 def test_a_stream_runs_at_the_links_rate_and_the_counters_have_its_bytes(pair: lab.Lab) -> None:
-    assert pair.plan.link
+    assert pair.topology.link
     ratios, total = [], 0.0
     for _ in range(4):  # a machine that is busy with other things is late now and then; it never is early
         seen = stream(pair, 2.5)
         total += seen["bytes"]
-        ratios.append(seen["rate"] / pair.plan.link)
+        ratios.append(seen["rate"] / pair.topology.link)
         if ratios[-1] > 0.87:
             break
     assert 0.87 < max(ratios) < 1.0, ratios  # 0.956 is what headers leave
@@ -179,7 +179,7 @@ def test_a_namespace_of_our_name_that_no_file_lists_is_refused(name: str) -> Non
 
 
 def test_a_namespace_that_took_the_place_of_ours_is_left_alone(pair: lab.Lab) -> None:
-    entry = pair.plan.namespace(1)
+    entry = pair.topology.namespace(1)
     kernel.delete_namespace(entry)
     kernel.add_namespace(entry)
     try:
@@ -188,15 +188,15 @@ def test_a_namespace_that_took_the_place_of_ours_is_left_alone(pair: lab.Lab) ->
         with pytest.raises(UserError, match="incomplete: host 1"):
             pair.run(["true"])
         assert pair.down() == [f"{entry} is now another's namespace; left alone"]
-        assert namespaces(pair.plan.name) == {entry}
+        assert namespaces(pair.topology.name) == {entry}
     finally:
         kernel.delete_namespace(entry)
 
 
 def test_an_incomplete_lab_is_made_anew(pair: lab.Lab) -> None:
-    kernel.delete_namespace(pair.plan.namespace(0))
+    kernel.delete_namespace(pair.topology.namespace(0))
     said: list[str] = []
-    again = lab.up(2, "100Mb/s", pair.plan.name, say=said.append)
+    again = lab.up(2, "100Mb/s", pair.topology.name, say=said.append)
     assert again.fresh and again.status().complete and "made anew" in said[0]
 
 
@@ -232,7 +232,7 @@ def test_an_interrupted_up_leaves_nothing(name: str) -> None:
 KILLED = """
 import os, sys
 from paceline import lab
-from paceline.lab import kernel, state
+from paceline.lab import journal, kernel
 count, real = int(sys.argv[2]), kernel.system
 
 def counted(command):
@@ -253,7 +253,7 @@ def test_after_a_kill_down_and_up_find_what_is_left(after: int, then: str, name:
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", KILLED, name, str(after)], timeout=60, env=environment)
     assert done.returncode == -signal.SIGKILL
-    left = state.load(name)
+    left = journal.load(name)
     assert left and left.phase == "building" and namespaces(name) <= set(left.namespaces)
     assert len(namespaces(name)) == min(after, 4)
     if then == "up":
@@ -268,9 +268,9 @@ def test_exec_ends_the_rest_and_down_ends_what_a_killed_exec_left(pair: lab.Lab)
         pair.run(["sh", "-c", "[ {rank} = 0 ] || exit 5; sleep 60"], timeout=50)
     code = "import sys; from paceline import lab; lab.find(sys.argv[1]).run(['sh', '-c', 'sleep 77 & sleep 78'])"
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
-    runner = subprocess.Popen([sys.executable, "-c", code, pair.plan.name], env=environment)
+    runner = subprocess.Popen([sys.executable, "-c", code, pair.topology.name], env=environment)
     bystander = subprocess.Popen(["sleep", "60"])
-    guest = subprocess.Popen([*kernel.enter(pair.plan.namespace(0)), "sleep", "60"])
+    guest = subprocess.Popen([*kernel.enter(pair.topology.namespace(0)), "sleep", "60"])
     try:
         until = time.monotonic() + 20
         while (len(inside(pair, 0)) < 4 or len(inside(pair, 1)) < 3) and time.monotonic() < until:
@@ -291,7 +291,7 @@ def test_exec_ends_the_rest_and_down_ends_what_a_killed_exec_left(pair: lab.Lab)
 
 
 def inside(made: lab.Lab, host: int) -> list[int]:
-    return [int(word) for word in kernel.system(("ip", "netns", "pids", made.plan.namespace(host))).split()]
+    return [int(word) for word in kernel.system(("ip", "netns", "pids", made.topology.namespace(host))).split()]
 
 
 def reaped(pids: set[int]) -> bool:
@@ -301,9 +301,9 @@ def reaped(pids: set[int]) -> bool:
 
 
 def test_leaving_a_lab_that_was_up_before_keeps_it(pair: lab.Lab) -> None:
-    with lab.up(2, "100Mb/s", pair.plan.name) as again:
+    with lab.up(2, "100Mb/s", pair.topology.name) as again:
         assert not again.fresh
-    assert lab.find(pair.plan.name).status().complete
+    assert lab.find(pair.topology.name).status().complete
 
 
 def test_several_ranks_on_a_host_share_its_network(pair: lab.Lab) -> None:

@@ -13,8 +13,8 @@ import pytest
 import samples
 from paceline.errors import UserError
 from paceline.reporting import render_report, write_report
-from paceline.reporting.figures import PALETTE
-from paceline.reporting.html import histogram_problem
+from paceline.reporting.report_figures import PALETTE
+from paceline.reporting.report_page import histogram_problem
 from paceline.rundir import RunDir, RunDirContents
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}

@@ -14,11 +14,11 @@ from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.whatif import WhatIf
 from paceline.record import Event, Metrics
-from paceline.reporting import asynchronous as words
-from paceline.reporting.curves import Speed, front, gains, scaling, shares
-from paceline.reporting.html import filled
-from paceline.reporting.planning import batch_text, cost, devices_rows, explain_table, plan_table, verdict, whatif_table
-from paceline.reporting.timeline import Group, draw, merged, one_rank
+from paceline.reporting import asynchronous_text
+from paceline.reporting.answer_figures import Speed, front, gains, scaling, shares
+from paceline.reporting.planning_text import batch_text, cost, devices_rows, explain_table, plan_table, verdict, whatif_table
+from paceline.reporting.report_page import filled
+from paceline.reporting.timeline import StepTimeline, draw, merged, one_rank
 from paceline.reporting.values import clean, memory, number, percent, rate_bounds, ratio, seconds, strategy_text, time_range
 
 NAME = "report.html"
@@ -41,7 +41,7 @@ class Section:
 
 @dataclass
 class Page:
-    """What the template shows."""
+    """Everything that the template shows."""
 
     kind: str
     title: str
@@ -55,9 +55,9 @@ class Page:
         self.cards.append({"name": name, "value": value, "note": note})
 
 
-def write(page: Page, where: str) -> Path:
-    """Put the page into the directory ``where``, or into that file where it ends in ``.html``. Raises UserError."""
-    path = Path(where) if where.endswith(".html") else Path(where) / NAME
+def write(page: Page, place: str) -> Path:
+    """Put the page into the directory ``place``, or into the file ``place`` if it ends in ``.html``. Raises UserError."""
+    path = Path(place) if place.endswith(".html") else Path(place) / NAME
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(render(page), encoding="utf-8")
@@ -75,64 +75,71 @@ def render(page: Page) -> str:
     return filled("answer.html.j2", vars(page))
 
 
-def explained_page(found: Explained, kind: str = "explanation") -> Page:
+def explained_page(explained: Explained, kind: str = "explanation") -> Page:
     """A prediction: its timeline, what each resource holds up, how it scales; and a measured run beside it."""
-    p = found.prediction
-    page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings=[*filter(None, [p.headline]), found.sentence])
+    p = explained.prediction
+    page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings=[*filter(None, [p.headline]), explained.sentence])
     page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
     slow, fast = rate_bounds(p)
     page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
     fits = "" if p.fits else "; it does not fit"
-    page.card("memory of a device", memory(p.memory_bytes), f"{memory(found.available)} are there{fits}")
-    rows = [[name, seconds(s), f"{s / p.step_time_s:.1%}", found.relief_text(name)] for name, s in found.waits]
+    page.card("memory of a device", memory(p.memory_bytes), f"{memory(explained.available)} available{fits}")
+    rows = [[name, seconds(s), f"{s / p.step_time_s:.1%}", explained.relief_text(name)] for name, s in explained.waits]
     heads = ["resource", "the step waits", "share", "if it vanished"]
     page.sections += [
-        Section("Where the time goes", found.path, heads=heads, rows=rows),
-        _timeline({"predicted": p, **({"measured": found.measured} if found.measured else {})}, found.measured_timeline),
-        *_scaling(found.scaling, int(p.strategy["world_size"])),
-        Section("To paste", pre=explain_table(found)),
+        Section("Where the time goes", explained.path, heads=heads, rows=rows),
+        _timeline(
+            {"predicted": p, **({"measured": explained.measured} if explained.measured else {})}, explained.measured_timeline
+        ),
+        *_scaling(explained.scaling, int(p.strategy["world_size"])),
+        Section("To paste", pre=explain_table(explained)),
         Section("It rests on", items=[clean(a, 1000) for a in p.assumptions]),
     ]
     return page
 
 
-def asynchronous_page(found: AsyncPrediction) -> Page:
+def asynchronous_page(prediction: AsyncPrediction) -> Page:
     """An asynchronous job: its staleness, how busy everything is, its first steps, and the synchronous job beside it."""
-    r, p = found.result, found.synchronous
-    said = [f"Limited by {words.limit(found)}.", f"Accuracy: {words.NOT_KNOWN}."]
-    page = Page("asynchronous", clean(found.workload), words.subtitle(found), [*filter(None, [found.headline]), *said])
+    r, p = prediction.result, prediction.synchronous
+    findings = [f"Limited by {asynchronous_text.limit(prediction)}.", f"Accuracy: {asynchronous_text.NOT_KNOWN}."]
+    page = Page(
+        "asynchronous",
+        clean(prediction.workload),
+        asynchronous_text.subtitle(prediction),
+        [*filter(None, [prediction.headline]), *findings],
+    )
     ends = f"{number(r.low_samples_per_s)} to {number(r.high_samples_per_s)}"
     page.card("throughput", f"{number(r.samples_per_s)} samples/s", ends)
     page.card("mean staleness", number(r.mean_staleness), f"90 % at most {r.staleness_quantile(0.9)}")
     slow, fast = rate_bounds(p)
-    note = f"{number(slow)} to {number(fast)}; asynchronous has {ratio(found.speedup)} its rate"
+    note = f"{number(slow)} to {number(fast)}; asynchronous has {ratio(prediction.speedup)} its rate"
     page.card("synchronous", f"{number(p.samples_per_s)} samples/s", note)
-    page.card("memory of a worker", memory(found.worker.memory_bytes), "" if found.worker.fits else "it does not fit")
+    page.card("memory of a worker", memory(prediction.worker.memory_bytes), "" if prediction.worker.fits else "it does not fit")
     label = "updates by others between a worker's reading and its own update"
     rows = [[str(k), percent(share)] for k, share in enumerate(r.staleness) if share >= 0.0005]
     page.sections += [
         Section(
             "Staleness",
-            words.staleness(found),
+            asynchronous_text.staleness(prediction),
             [shares(r.staleness, "staleness", label)],
             wide=True,
             heads=["updates by others", "share"],
             rows=rows,
         ),
         Section("How busy", heads=["resource", "works"], rows=[[name, percent(x)] for name, x in r.utilisation.items()]),
-        _first_steps(found),
-        Section("To paste", pre=words.asynchronous_text(found).partition("\nIt rests on:")[0]),
-        Section("It rests on", items=[clean(a, 1000) for a in found.assumptions]),
+        _first_steps(prediction),
+        Section("To paste", pre=asynchronous_text.asynchronous_text(prediction).partition("\nIt rests on:")[0]),
+        Section("It rests on", items=[clean(a, 1000) for a in prediction.assumptions]),
     ]
     return page
 
 
-def _first_steps(found: AsyncPrediction) -> Section:
+def _first_steps(prediction: AsyncPrediction) -> Section:
     """What the first worker does, from its first question to the servers on."""
-    events = one_rank(found.result.timeline)
+    events = one_rank(prediction.result.timeline)
     end = max((e.end_s for e in events), default=0.0)
-    group = Group(f"worker 0, the first {seconds(end)}", merged(events), end)
-    svg = draw([group], "timeline", "Timeline of one worker's first steps")
+    timeline = StepTimeline(f"worker 0, the first {seconds(end)}", merged(events), end)
+    svg = draw([timeline], "timeline", "Timeline of one worker's first steps")
     return Section("One worker, bar by bar", "Hover over a bar for its times.", [svg], wide=True, lanes=True)
 
 
@@ -158,7 +165,7 @@ def plan_page(plan: Plan) -> Page:
         page.card("batch", f"{best.strategy.global_batch_size:,}", note)
     if best.meets is not None:
         page.card("goal", f"{best.meets:.0%}", f"the probability that it meets {plan.goal}")
-    rows = [[one.title, seconds(one.time_s), cost(one), one.reason] for one in plan.ranking]
+    rows = [[choice.title, seconds(choice.time_s), cost(choice), choice.reason] for choice in plan.ranking]
     page.sections += [
         *_by_devices(plan),
         *_front(plan),
@@ -178,28 +185,28 @@ def plan_page(plan: Plan) -> Page:
     return page
 
 
-def whatif_page(found: WhatIf) -> Page:
+def whatif_page(whatif: WhatIf) -> Page:
     """What each change gains: bars with ranges, steps before and after, money."""
-    base = found.base.prediction
+    base = whatif.base.prediction
     page = Page("what if", clean(base.workload), strategy_text(base.strategy))
-    page.findings = [f"{one.title}: {verdict(one, found.base)}" for one in found.outcomes[1:]]
+    page.findings = [f"{outcome.title}: {verdict(outcome, whatif.base)}" for outcome in whatif.outcomes[1:]]
     page.card("today", seconds(base.step_time_s), f"one step; {time_range(base.low_s, base.high_s, base.step_time_s)}")
-    for one in found.outcomes[1:]:
-        p = one.prediction
+    for outcome in whatif.outcomes[1:]:
+        p = outcome.prediction
         page.card(
-            one.title,
-            f"{number(one.speedup)}x",
-            f"{number(one.speedup_low)} to {number(one.speedup_high)}; {seconds(p.step_time_s)}",
+            outcome.title,
+            f"{number(outcome.speedup)}x",
+            f"{number(outcome.speedup_low)} to {number(outcome.speedup_high)}; {seconds(p.step_time_s)}",
         )
-    bars = [(one.title, one.speedup, one.speedup_low, one.speedup_high) for one in found.outcomes[1:]]
-    timelines = {one.title: one.prediction for one in found.outcomes}
+    bars = [(outcome.title, outcome.speedup, outcome.speedup_low, outcome.speedup_high) for outcome in whatif.outcomes[1:]]
+    timelines = {outcome.title: outcome.prediction for outcome in whatif.outcomes}
     page.sections += [
         Section("What each change gains", pictures=[gains(bars, "gains")], wide=True),
         _timeline(timelines, ()),
-        *_scaling(found.scaling, found.base.cluster.world_size),
-        Section("To paste", pre=whatif_table(found)),
-        Section("Prices", items=list(dict.fromkeys(one.price for one in found.outcomes))),
-        Section("It rests on", items=list(found.assumptions)),
+        *_scaling(whatif.scaling, whatif.base.cluster.world_size),
+        Section("To paste", pre=whatif_table(whatif)),
+        Section("Prices", items=list(dict.fromkeys(outcome.price for outcome in whatif.outcomes))),
+        Section("It rests on", items=list(whatif.assumptions)),
     ]
     return page
 
@@ -207,18 +214,20 @@ def whatif_page(found: WhatIf) -> Page:
 def _by_devices(plan: Plan) -> list[Section]:
     """The best of each number of devices, with batch and learning rates."""
     heads = ["devices", "batch", "time", "80 % range", "cost", "samples beyond the least", "optimizer, peak rate, warm-up"]
-    rows = [[*row[:-1], str(one.recipe or row[-1])] for one, row in zip(plan.by_devices, devices_rows(plan), strict=True)]
+    rows = [[*row[:-1], str(choice.recipe or row[-1])] for choice, row in zip(plan.by_devices, devices_rows(plan), strict=True)]
     return [Section("By number of devices", batch_text(plan), heads=heads, rows=rows)] if len(rows) > 1 else []
 
 
 def _front(plan: Plan) -> list[Section]:
     """Time against money, where there are prices."""
-    points: list[Choice] = [one for one in plan.front if one.usd == one.usd]
+    points: list[Choice] = [choice for choice in plan.front if choice.usd == choice.usd]
     if len(points) < 2:
         return []
-    same = [n for n, one in enumerate(points) if (one.cluster, one.strategy) == (plan.best.cluster, plan.best.strategy)]
-    svg = front([(one.time_s, one.usd, one.title) for one in points], "front", same[0] if same else -1)
-    rows = [[one.title, seconds(one.time_s), cost(one)] for one in points]
+    same = [
+        n for n, choice in enumerate(points) if (choice.cluster, choice.strategy) == (plan.best.cluster, plan.best.strategy)
+    ]
+    svg = front([(choice.time_s, choice.usd, choice.title) for choice in points], "front", same[0] if same else -1)
+    rows = [[choice.title, seconds(choice.time_s), cost(choice)] for choice in points]
     title = "Time against money"
     return [
         Section(
@@ -232,7 +241,7 @@ def _front(plan: Plan) -> list[Section]:
     ]
 
 
-def _scaling(lines: Mapping[str, Sequence[Metrics]], here: int) -> list[Section]:
+def _scaling(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Section]:
     """Speed against devices."""
     if not lines:
         return []
@@ -256,7 +265,7 @@ def _scaling(lines: Mapping[str, Sequence[Metrics]], here: int) -> list[Section]
         Section(
             "How it scales",
             "Dotted: in proportion to the devices. Upright: the number asked about.",
-            pictures=[scaling(drawn, "scaling", here)],
+            pictures=[scaling(drawn, "scaling", asked_for)],
             wide=True,
             heads=heads,
             rows=rows,
@@ -266,13 +275,13 @@ def _scaling(lines: Mapping[str, Sequence[Metrics]], here: int) -> list[Section]
 
 def _timeline(runs: Mapping[str, Metrics], measured: Sequence[Event]) -> Section:
     """One step of each, bar by bar."""
-    groups = []
+    timelines = []
     for title, run in runs.items():
         events = merged(one_rank(measured if title == "measured" else run.timeline))
         if events:
-            groups.append(Group(f"{clean(title, 60)}: {seconds(run.step_time_s)}", events, run.step_time_s))
-    if not groups:
+            timelines.append(StepTimeline(f"{clean(title, 60)}: {seconds(run.step_time_s)}", events, run.step_time_s))
+    if not timelines:
         return Section("One step, bar by bar", "No timeline was kept.")
-    label = "Timeline of one training step: " + "; ".join(g.title for g in groups)
-    said = "Hover over a bar for its times. paceline explain --trace writes them for Perfetto."
-    return Section("One step, bar by bar", said, [draw(groups, "timeline", label)], wide=True, lanes=True)
+    label = "Timeline of one training step: " + "; ".join(g.title for g in timelines)
+    hint = "Hover over a bar for its times. paceline explain --trace writes them for Perfetto."
+    return Section("One step, bar by bar", hint, [draw(timelines, "timeline", label)], wide=True, lanes=True)

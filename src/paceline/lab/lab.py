@@ -1,4 +1,4 @@
-"""Making, using and removing a lab."""
+"""A lab as an object: make it, run commands on it, cut its cables, remove it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from types import TracebackType
 from typing import Self
 
 from paceline.errors import UserError, unknown
-from paceline.lab import kernel, state
+from paceline.lab import journal, kernel
+from paceline.lab.journal import State
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.namespaces import make, remove
 from paceline.lab.processes import HostResult, execute
 from paceline.lab.ranks import Host
-from paceline.lab.state import State
 from paceline.lab.status import Counters, LabStatus, read_counters, read_status
-from paceline.lab.topology import INTERFACE, Plan, check_name, plan
+from paceline.lab.topology import INTERFACE, Topology, check_name, topology
 
 PORTS = range(20_000, 30_000)
-"""For the rendezvous: below what the kernel gives away by itself."""
+"""Ports for the rendezvous, below those that the kernel gives out by itself."""
 UP = "paceline lab up --hosts 4 --link 1Gb/s"
 Say = Callable[[str], None]
 
@@ -28,10 +28,10 @@ class Loopback:
     """The same ``run`` on 127.0.0.1: every rank on this machine, unshaped, without privileges and without a trace."""
 
     def __init__(self, hosts: int, name: str = "loopback") -> None:
-        self.plan = plan(hosts, None, name)
+        self.topology = topology(hosts, None, name)
 
     def _hosts(self) -> list[Host]:
-        return [Host(number, address, "lo") for number, address in enumerate(self.plan.addresses)]
+        return [Host(number, address, "lo") for number, address in enumerate(self.topology.addresses)]
 
     def _port(self) -> int:
         with socket.socket() as free:
@@ -67,7 +67,7 @@ class Loopback:
         return execute(
             self._hosts(),
             command,
-            lab=self.plan.name,
+            lab=self.topology.name,
             port=self._port(),
             env=env,
             timeout=timeout,
@@ -82,8 +82,8 @@ class Lab(Loopback):
     As a context manager it is taken down at the end if this ``up`` made it (``fresh``), and left if it was up before.
     """
 
-    def __init__(self, found: State, fresh: bool = False) -> None:
-        self.plan, self.state, self.fresh = found.plan, found, fresh
+    def __init__(self, lab_state: State, fresh: bool = False) -> None:
+        self.topology, self.state, self.fresh = lab_state.topology, lab_state, fresh
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +95,7 @@ class Lab(Loopback):
     @property
     def is_loopback(self) -> bool:
         """Whether it has no network of its own."""
-        return self.plan.link is None
+        return self.topology.link is None
 
     def status(self) -> LabStatus:
         """Every part of it, looked at now."""
@@ -105,7 +105,7 @@ class Lab(Loopback):
         """Bytes and packets of every host's interface, read inside its namespace. Raises UserError."""
         self._needs_network("counters")
         try:
-            return [read_counters(self.state, host) for host in range(self.plan.hosts)]
+            return [read_counters(self.state, host) for host in range(self.topology.hosts)]
         except CommandFailed as error:
             raise self._incomplete(str(error)) from error
 
@@ -119,47 +119,47 @@ class Lab(Loopback):
 
     def down(self) -> list[str]:
         """Remove it, as :func:`down` does."""
-        return down(self.plan.name)
+        return down(self.topology.name)
 
     def _hosts(self) -> list[Host]:
         if self.is_loopback:
             return super()._hosts()
-        gone = [
+        lost_hosts = [
             f"host {n}"
-            for n in range(self.plan.hosts)
-            if not kernel.is_alive(name := self.plan.namespace(n), self.state.namespaces.get(name))
+            for n in range(self.topology.hosts)
+            if not kernel.is_alive(name := self.topology.namespace(n), self.state.namespaces.get(name))
         ]
-        if gone or self.state.phase != "up":
-            raise self._incomplete(", ".join(gone) or "its making was cut short")
+        if lost_hosts or self.state.phase != "up":
+            raise self._incomplete(", ".join(lost_hosts) or "its making was cut short")
         return [
-            Host(number, address, INTERFACE, kernel.enter(self.plan.namespace(number)))
-            for number, address in enumerate(self.plan.addresses)
+            Host(number, address, INTERFACE, kernel.enter(self.topology.namespace(number)))
+            for number, address in enumerate(self.topology.addresses)
         ]
 
     def _port(self) -> int:
         if self.is_loopback:
             return super()._port()
         try:
-            taken = kernel.port_in_use(self.plan.namespace(0))
+            taken = kernel.port_in_use(self.topology.namespace(0))
         except CommandFailed as error:
             raise UserError(f"cannot enter host 0: {error}", "run it as the user who made the lab, with sudo") from error
         return random.choice([port for port in PORTS if port not in taken])
 
-    def _set_link(self, host: int, way: str) -> None:
+    def _set_link(self, host: int, direction: str) -> None:
         self._needs_network("links")
-        if not 0 <= host < self.plan.hosts:
-            raise UserError(f"no host {host}", f"give one from 0 to {self.plan.hosts - 1}")
+        if not 0 <= host < self.topology.hosts:
+            raise UserError(f"no host {host}", f"give one from 0 to {self.topology.hosts - 1}")
         try:
-            kernel.system(("ip", "-n", self.plan.switch, "link", "set", f"p{host}", way))
+            kernel.system(("ip", "-n", self.topology.switch, "link", "set", f"p{host}", direction))
         except CommandFailed as error:
             raise self._incomplete(str(error)) from error
 
     def _needs_network(self, what: str) -> None:
         if self.is_loopback:
-            raise UserError(f"{self.plan.name} is on loopback, which has no {what} of its own", f"as root: {UP}")
+            raise UserError(f"{self.topology.name} is on loopback, which has no {what} of its own", f"as root: {UP}")
 
     def _incomplete(self, what: str) -> UserError:
-        return UserError(f"lab {self.plan.name!r} is incomplete: {what}", "the same paceline lab up makes it anew")
+        return UserError(f"lab {self.topology.name!r} is incomplete: {what}", "the same paceline lab up makes it anew")
 
 
 def loopback(hosts: int) -> Loopback:
@@ -187,46 +187,46 @@ def up(
     Raises:
         UserError: for what cannot be, what is missing, or a lab of that name with other parameters.
     """
-    wanted, say = plan(hosts, link, name, latency), say or (lambda text: None)
-    if wanted.link is None and latency is not None:
+    wanted_topology, say = topology(hosts, link, name, latency), say or (lambda text: None)
+    if wanted_topology.link is None and latency is not None:
         raise UserError("loopback has no latency to add to", "leave out --latency, or make a lab with a link")
-    if wanted.link is not None:
-        _check_privileges(wanted)
-    with state.locked():
-        found = state.load(name)
-        if found and found.stale:
-            found.delete()
-            found = None
-        if found and found.phase == "up" and (difference := found.plan.difference(wanted)):
+    if wanted_topology.link is not None:
+        _check_privileges(wanted_topology)
+    with journal.locked():
+        lab_state = journal.load(name)
+        if lab_state and lab_state.stale:
+            lab_state.delete()
+            lab_state = None
+        if lab_state and lab_state.phase == "up" and (difference := lab_state.topology.difference(wanted_topology)):
             raise UserError(f"lab {name!r} is up with {difference}", f"paceline lab down --name {name}, then up again")
-        if found:
-            status = read_status(found)
+        if lab_state:
+            status = read_status(lab_state)
             if status.complete:
-                return Lab(found)
+                return Lab(lab_state)
             say(f"incomplete ({'; '.join(status.lacking)}); made anew")
-            for line in remove(found):
+            for line in remove(lab_state):
                 say(line)
-        if taken := [entry for entry in wanted.namespaces if kernel.exists(entry)]:
+        if taken := [entry for entry in wanted_topology.namespaces if kernel.exists(entry)]:
             raise UserError(
                 f"namespace {taken[0]} is there already, and no file says that Paceline made it",
                 f"choose another --name, or ip netns del {taken[0]}",
             )
-        return Lab(make(wanted, say), fresh=True)
+        return Lab(make(wanted_topology, say), fresh=True)
 
 
 def find(name: str = "lab") -> Lab:
     """The lab of that name, up or half-made. Raises UserError where there is none."""
-    found = state.load(name)
-    if found is None or found.stale:
+    lab_state = journal.load(name)
+    if lab_state is None or lab_state.stale:
         others = labs()
         raise unknown("lab", name, others) if others else UserError(f"no lab {name!r} is up", UP)
-    _check_reach(found)
-    return Lab(found)
+    _check_reach(lab_state)
+    return Lab(lab_state)
 
 
 def labs() -> list[str]:
     """The names of all labs that are up or half-made."""
-    return [name for name in state.names() if (found := state.load(name)) and not found.stale]
+    return [name for name in journal.names() if (lab_state := journal.load(name)) and not lab_state.stale]
 
 
 def down(name: str = "lab") -> list[str]:
@@ -241,24 +241,24 @@ def down(name: str = "lab") -> list[str]:
         UserError: when a part cannot be removed; its file is then kept, and another ``down`` goes on.
     """
     check_name(name)
-    if state.load(name) is None:
+    if journal.load(name) is None:
         return []
-    with state.locked():
-        found = state.load(name)
-        if found is None:
+    with journal.locked():
+        lab_state = journal.load(name)
+        if lab_state is None:
             return []
-        if found.stale:
-            found.delete()
+        if lab_state.stale:
+            lab_state.delete()
             return ["the machine was started anew since; only the file was left"]
-        _check_reach(found)
-        return remove(found)
+        _check_reach(lab_state)
+        return remove(lab_state)
 
 
-def _check_privileges(wanted: Plan) -> None:
-    if lacking := kernel.missing():
+def _check_privileges(wanted: Topology) -> None:
+    if needs := kernel.missing():
         loop = f"paceline lab up --hosts {wanted.hosts} --loopback"
-        first = "run it with sudo" if lacking[0].startswith("root") else "install or load it"
-        raise UserError(f"a lab with links needs {', '.join(lacking)}", f"{first}; without: {loop} (127.0.0.1, unshaped)")
+        first = "run it with sudo" if needs[0].startswith("root") else "install or load it"
+        raise UserError(f"a lab with links needs {', '.join(needs)}", f"{first}; without: {loop} (127.0.0.1, unshaped)")
     if wanted.latency is not None and not kernel.has_netem():
         raise UserError(
             "this kernel has no netem, which latency needs",
@@ -266,6 +266,6 @@ def _check_privileges(wanted: Plan) -> None:
         )
 
 
-def _check_reach(found: State) -> None:
-    if found.namespaces and (lost := kernel.lost_capabilities()):
-        raise UserError(f"lab {found.plan.name!r} has namespaces, which take {' and '.join(lost)}", "run it with sudo")
+def _check_reach(lab_state: State) -> None:
+    if lab_state.namespaces and (lost := kernel.lost_capabilities()):
+        raise UserError(f"lab {lab_state.topology.name!r} has namespaces, which take {' and '.join(lost)}", "run it with sudo")

@@ -14,14 +14,14 @@ from paceline.planning import Goal, Space, Work, explain, parse_change, plan, wh
 from paceline.planning.goal import money
 from paceline.planning.space import worlds
 from paceline.record import Event
-from paceline.reporting.answers import Page, explained_page, plan_page, render, whatif_page, write
-from paceline.reporting.planning import explain_table, explain_text, plan_table, plan_text, whatif_table, whatif_text
+from paceline.reporting.answer_page import Page, explained_page, plan_page, render, whatif_page, write
+from paceline.reporting.planning_text import explain_table, explain_text, plan_table, plan_text, whatif_table, whatif_text
 from paceline.reporting.timeline import merged
 from paceline.strategy import Strategy
 from paceline.units import format_gib
-from paceline.workload import workload
+from paceline.workload import Workload
 
-RESNET = workload("resnet-50")
+RESNET = Workload.named("resnet-50")
 TWO = cluster("V100", 8, 2, "10Gb/s")
 PLAIN = Strategy.of(world_size=16, global_batch_size=1024, precision="fp16")
 VOID = {"meta", "br", "path", "use", "rect", "input", "img", "link", "circle", "line"}
@@ -60,7 +60,7 @@ def test_the_money_of_an_upgrade_stays_and_what_does_not_fit_is_marked() -> None
     """Long times, prices of five digits and titles beyond their column: every number stands by itself."""
     wide = Strategy.of(world_size=8, global_batch_size=64)
     changes = [parse_change(t) for t in ("nodes+2", "network=10Gb/s", "network=8x InfiniBand HDR", "nodes+119")]
-    found = whatif(workload("mpt-70b"), cluster("T4", 4, 2, "1Gb/s"), wide, changes, scaling="weak")
+    found = whatif(Workload.named("mpt-70b"), cluster("T4", 4, 2, "1Gb/s"), wide, changes, scaling="weak")
     table = whatif_table(found).splitlines()
     assert max(map(len, table)) <= 80
     for one in found.outcomes:
@@ -71,7 +71,7 @@ def test_the_money_of_an_upgrade_stays_and_what_does_not_fit_is_marked() -> None
         assert f"{format_gib(one.prediction.missing_bytes)} are missing" in " ".join(whatif_text(found).split())
     assert "* does not fit" in "\n".join(table)
     small = whatif(
-        workload("lenet5"),
+        Workload.named("lenet5"),
         cluster("T4", 1, 1),
         Strategy.of(world_size=1, global_batch_size=64),
         [parse_change("global-batch=128")],

@@ -14,7 +14,7 @@ from paceline.errors import UserError
 from paceline.prediction import Predictor, fit, predict
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
-from paceline.workload import workload
+from paceline.workload import Workload
 
 HEAD = "workload,device,devices_per_node,nodes,network,global_batch,precision,step_s,sync_s\n"
 
@@ -27,7 +27,7 @@ def table(folder: Path, *rows: str, head: str = HEAD) -> Path:
 
 def step(nodes: int, batch: int) -> tuple[object, ...]:
     cluster = hardware.cluster("V100", 8, nodes, "10Gb/s")
-    return workload("resnet-50"), cluster, Strategy.of(world_size=8 * nodes, global_batch_size=batch, precision="fp16")
+    return Workload.named("resnet-50"), cluster, Strategy.of(world_size=8 * nodes, global_batch_size=batch, precision="fp16")
 
 
 def test_a_table_of_slow_jobs_makes_the_prediction_slower_and_narrower(tmp_path):
@@ -46,7 +46,7 @@ def test_a_table_of_slow_jobs_makes_the_prediction_slower_and_narrower(tmp_path)
 def test_choices_and_lengths_of_a_row_are_its_strategys(tmp_path):
     head = "workload,device,global_batch,step_s,seq_len,sharding,grad_accum,recompute,devices_per_node,optimizer\n"
     seen = observations([table(tmp_path, "gpt2,A100,64,0.5,512,zero3,2,yes,8,adam", head=head)])[0]
-    assert seen.workload.sample == workload("gpt2", 512).sample and seen.sync_s is None
+    assert seen.workload.sample == Workload.named("gpt2", 512).sample and seen.sync_s is None
     s = seen.strategy
     mesh = s.parallelism
     assert (mesh.sharding, mesh.micro_batches, mesh.recompute) == ("zero3", 2, True)

@@ -1,6 +1,6 @@
 """The journal of a lab: one small JSON file that lists what is about to be created before it is.
 
-After a crash it says what may be removed; nothing that it does not list is ever touched.
+After a crash it says what may be removed. Nothing else is ever touched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.lab.kernel import boot_id
-from paceline.lab.topology import PREFIX, Plan, check_name
+from paceline.lab.topology import PREFIX, Topology, check_name
 
 SCHEMA = 1
 DIRECTORY = "PACELINE_RUNTIME_DIR"
@@ -34,7 +34,7 @@ class State:
     ``up``; ``since`` is seconds of the epoch; ``pid`` and ``boot`` are of who made it.
     """
 
-    plan: Plan
+    topology: Topology
     phase: str
     namespaces: dict[str, int | None]
     pid: int = field(default_factory=os.getpid)
@@ -52,7 +52,7 @@ class State:
 
     def save(self) -> None:
         """Write the file, whole or not at all. Raises UserError."""
-        path = _path(_own_directory(), self.plan.name)
+        path = _path(_own_directory(), self.topology.name)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             with temporary.open("w", encoding="utf-8") as file:
@@ -66,7 +66,7 @@ class State:
     def delete(self) -> None:
         """Remove the file. Raises UserError where it is another user's."""
         for directory in _directories():
-            path = _path(directory, self.plan.name)
+            path = _path(directory, self.topology.name)
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
@@ -119,8 +119,8 @@ def _directories() -> list[Path]:
     if os.geteuid() == 0:
         return [SYSTEM]
     session = os.environ.get("XDG_RUNTIME_DIR")
-    own = Path(session) / "paceline" if session else Path(tempfile.gettempdir()) / f"paceline-{os.getuid()}"
-    return [SYSTEM, own]
+    of_user = Path(session) / "paceline" if session else Path(tempfile.gettempdir()) / f"paceline-{os.getuid()}"
+    return [SYSTEM, of_user]
 
 
 def _own_directory() -> Path:
@@ -142,9 +142,9 @@ def _path(directory: Path, name: str) -> Path:
 def _from_json(data: dict[str, Any], name: str) -> State:
     if data["schema"] != SCHEMA:
         raise ValueError(f"schema {data['schema']}, not {SCHEMA}")
-    plan = Plan(**data["plan"])
+    topology = Topology(**data["topology" if "topology" in data else "plan"])  # a lab that 0.1 left up
     namespaces = dict(data["namespaces"])
-    if plan.name != name or not set(namespaces) <= set(plan.namespaces):
+    if topology.name != name or not set(namespaces) <= set(topology.namespaces):
         raise ValueError("it lists what this lab does not create")
     assert all(entry.startswith(PREFIX) for entry in namespaces)
-    return State(plan, str(data["phase"]), namespaces, int(data["pid"]), str(data["boot"]), float(data["since"]))
+    return State(topology, str(data["phase"]), namespaces, int(data["pid"]), str(data["boot"]), float(data["since"]))

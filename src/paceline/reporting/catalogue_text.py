@@ -52,7 +52,7 @@ def device_text(device: Device) -> str:
         *(("power limit", f, f"{f.value:g} W") for f in (device.power,) if f),
     ]
     head = [f"{device.name} ({device.kind})", *_wrap(device.note), f"link inside a node: {device.link}", ""]
-    prices = [line for one in listings(device.name) for line in _wrap(f"price: {one}")]
+    prices = [line for listing in listings(device.name) for line in _wrap(f"price: {listing}")]
     return "\n".join([*head, *_facts(facts), *prices])
 
 
@@ -94,9 +94,9 @@ def workloads_text(workloads: Iterable[Workload]) -> str:
 def workload_text(workload: Workload) -> str:
     """The layer table, the order of the gradients, coverage, and what TernGrad's rule keeps dense."""
     w = workload
-    owned: dict[int, int] = {}
+    parameters_of_layer: dict[int, int] = {}
     for p in w.parameters:
-        owned[p.layer] = owned.get(p.layer, 0) + p.size
+        parameters_of_layer[p.layer] = parameters_of_layer.get(p.layer, 0) + p.size
     lines = [
         *_wrap(f"{w.name}: {w.num_parameters:,} parameters; one sample: {w.sample}, {format_bytes(w.input_bytes)}"),
         *_wrap(f"{_flop(w.flops_forward)} forward, {_flop(w.flops_per_sample)} forward and backward, for one sample"),
@@ -109,7 +109,7 @@ def workload_text(workload: Workload) -> str:
     for index, layer in enumerate(w.layers):
         name = layer.name if len(layer.name) < 30 else f"…{layer.name[-28:]}"
         work = f"{format_count(layer.flops_forward):>11}{format_count(layer.flops_backward):>11}"
-        lines.append(_fit(f"{name:<30}{layer.kind[:13]:<14}{owned.get(index, 0):>12,}{work}"))
+        lines.append(_fit(f"{name:<30}{layer.kind[:13]:<14}{parameters_of_layer.get(index, 0):>12,}{work}"))
     first = ", ".join(p.name for p in w.ready_order[:4])
     lines += ["", *_wrap(f"gradients become ready in this order: {first}{', ...' if len(w.parameters) > 4 else ''}")]
     lines += [*_wrap(_coverage(w)), ""]

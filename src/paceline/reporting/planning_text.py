@@ -30,19 +30,21 @@ def _plan(plan: Plan) -> Iterator[str]:
     if plan.notice:
         yield from wrap(clean(plan.notice, SENTENCES), WIDTH)
     yield ""
-    yield from _said("best", best.title)
-    yield from _said("time", f"{seconds(best.time_s)} ({time_range(best.time_low_s, best.time_high_s, best.time_s)})")
-    yield from _said("cost", cost(best))
+    yield from _labelled("best", best.title)
+    yield from _labelled("time", f"{seconds(best.time_s)} ({time_range(best.time_low_s, best.time_high_s, best.time_s)})")
+    yield from _labelled("cost", cost(best))
     if best.meets is not None:
-        yield from _said("goal", f"meets {plan.goal} with {best.meets:.0%}")
+        yield from _labelled("goal", f"meets {plan.goal} with {best.meets:.0%}")
     p = best.prediction
-    yield from _said(
+    yield from _labelled(
         "step", f"{seconds(p.step_time_s)} ({time_range(p.low_s, p.high_s, p.step_time_s)}), {rate(p.samples_per_s)} samples/s"
     )
-    yield from _said("batch", batch_text(plan)) if plan.critical_batch else ()
-    yield from _said("recipe", clean(plan.learning_rates, SENTENCES)) if plan.learning_rates else ()
-    yield from _said("memory", f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device")
-    yield from _said("", f"{best.reason}")
+    yield from _labelled("batch", batch_text(plan)) if plan.critical_batch else ()
+    yield from _labelled("recipe", clean(plan.learning_rates, SENTENCES)) if plan.learning_rates else ()
+    yield from _labelled(
+        "memory", f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device"
+    )
+    yield from _labelled("", f"{best.reason}")
     yield ""
     yield f"Ranking, of {plan.considered:,} strategies that were predicted (80 % ranges are in --json):"
     yield plan_table(plan)
@@ -51,7 +53,7 @@ def _plan(plan: Plan) -> Iterator[str]:
     yield devices_table(plan)
     yield ""
     yield "No other is both faster and cheaper than these:"
-    yield from (line for one in plan.front for line in _row("", one, reason=False))
+    yield from (line for choice in plan.front for line in _row("", choice, reason=False))
     yield ""
     yield from wrap(plan.compression, WIDTH)
     if plan.why_not:
@@ -59,9 +61,9 @@ def _plan(plan: Plan) -> Iterator[str]:
     if plan.excluded:
         yield ""
         yield "Left out:"
-        for some in plan.excluded:
-            example = f" ({clean(some.example, 120)})" if some.example else ""
-            yield from wrap(f"{some.count:>9,}  {some.reason}{example}", WIDTH, subsequent_indent=" " * 11)
+        for group in plan.excluded:
+            example = f" ({clean(group.example, 120)})" if group.example else ""
+            yield from wrap(f"{group.count:>9,}  {group.reason}{example}", WIDTH, subsequent_indent=" " * 11)
     yield ""
     yield "Prices:"
     yield from _list(plan.prices)
@@ -72,8 +74,8 @@ def _plan(plan: Plan) -> Iterator[str]:
 def plan_table(plan: Plan) -> str:
     """The ranking."""
     lines = [f"{'':>3}{'time':>14}{'cost':>10}  strategy and what it loses"]
-    for place, one in enumerate(plan.ranking, start=1):
-        lines += _row(f"{place:>2}.", one)
+    for place, choice in enumerate(plan.ranking, start=1):
+        lines += _row(f"{place:>2}.", choice)
     return "\n".join(lines)
 
 
@@ -89,109 +91,109 @@ def batch_text(plan: Plan) -> str:
 
 
 def devices_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Of the best of each device and number of them: devices, batch, time, its range, cost, samples beyond the least, rates."""
-    several = len({one.cluster.device.name for one in plan.by_devices}) > 1
+    """A row for the best strategy of each cluster: devices, batch, time, range, cost, samples beyond the least, rates."""
+    several = len({choice.cluster.device.name for choice in plan.by_devices}) > 1
     rows: list[tuple[str, ...]] = []
-    for one in plan.by_devices:
-        past = plan.critical_batch is not None and one.strategy.global_batch_size > plan.critical_batch
+    for choice in plan.by_devices:
+        past = plan.critical_batch is not None and choice.strategy.global_batch_size > plan.critical_batch
         rows.append(
             (
-                f"{one.cluster.world_size:,}" + (f" {one.cluster.device.name}" if several else ""),
-                f"{one.strategy.global_batch_size:,}" + ("*" if past else ""),
-                seconds(one.time_s),
-                time_range(one.time_low_s, one.time_high_s, one.time_s),
-                money(one.usd) if one.usd == one.usd else "-",
-                "-" if one.beyond_least is None else f"{one.beyond_least:.0%}",
-                rates(one),
+                f"{choice.cluster.world_size:,}" + (f" {choice.cluster.device.name}" if several else ""),
+                f"{choice.strategy.global_batch_size:,}" + ("*" if past else ""),
+                seconds(choice.time_s),
+                time_range(choice.time_low_s, choice.time_high_s, choice.time_s),
+                money(choice.usd) if choice.usd == choice.usd else "-",
+                "-" if choice.beyond_least is None else f"{choice.beyond_least:.0%}",
+                rates(choice),
             )
         )
     return rows
 
 
-def rates(one: Choice) -> str:
+def rates(choice: Choice) -> str:
     """Optimizer, peak rate, warm-up and decay in a few words."""
-    found = one.recipe
-    if found is None:
-        return f"{one.strategy.optimizer}, rate unknown"
-    warm = f"warm-up {found.warmup_steps:,} of {found.total_steps:,} steps" if found.warmup_steps else "no warm-up"
-    decay = f"decay of power {found.power:g}" if found.power else "no decay"
-    return f"{found.optimizer}, peak {found.lr:.3g}, {warm}, {decay}"
+    recipe = choice.recipe
+    if recipe is None:
+        return f"{choice.strategy.optimizer}, rate unknown"
+    warm = f"warm-up {recipe.warmup_steps:,} of {recipe.total_steps:,} steps" if recipe.warmup_steps else "no warm-up"
+    decay = f"decay of power {recipe.power:g}" if recipe.power else "no decay"
+    return f"{recipe.optimizer}, peak {recipe.lr:.3g}, {warm}, {decay}"
 
 
 def devices_table(plan: Plan) -> str:
     """One line for each device and number of them, and one for its rates where any are known."""
     rows = devices_rows(plan)
     head, *plain = _columns(("devices", "batch", "time", "80 %", "cost", "beyond"), [row[:-1] for row in rows])
-    known = any(one.recipe for one in plan.by_devices)
+    known = any(choice.recipe for choice in plan.by_devices)
     below = [f"    {clean(row[-1], WIDTH - 4)}" if known else "" for row in rows]
     return "\n".join((head, *(line for pair in zip(plain, below, strict=True) for line in pair if line)))
 
 
-def _row(head: str, one: Choice, reason: bool = True) -> Iterator[str]:
-    start = f"{head:<3}{seconds(one.time_s):>14}{money(one.usd) if one.usd == one.usd else '-':>10}  "
-    yield from wrap(one.title, WIDTH, initial_indent=start, subsequent_indent=" " * 29)
-    if reason and one.reason and not one.reason.startswith("waits"):
-        yield from wrap(one.reason, WIDTH, initial_indent=" " * 29, subsequent_indent=" " * 29)
+def _row(head: str, choice: Choice, reason: bool = True) -> Iterator[str]:
+    start = f"{head:<3}{seconds(choice.time_s):>14}{money(choice.usd) if choice.usd == choice.usd else '-':>10}  "
+    yield from wrap(choice.title, WIDTH, initial_indent=start, subsequent_indent=" " * 29)
+    if reason and choice.difference:
+        yield from wrap(choice.reason, WIDTH, initial_indent=" " * 29, subsequent_indent=" " * 29)
 
 
-def cost(one: Choice) -> str:
+def cost(choice: Choice) -> str:
     """Dollars with their range; in words where there is no price."""
-    if one.usd != one.usd:
-        return f"unknown: no price of {one.cluster.device.name}"
-    return f"{money(one.usd)} ({money(one.usd_low)} to {money(one.usd_high)})"
+    if choice.usd != choice.usd:
+        return f"unknown: no price of {choice.cluster.device.name}"
+    return f"{money(choice.usd)} ({money(choice.usd_low)} to {money(choice.usd_high)})"
 
 
-def whatif_text(found: WhatIf) -> str:
+def whatif_text(whatif: WhatIf) -> str:
     """Before and after, one line a change, and what each rests on."""
-    return "\n".join(_whatif(found)) + "\n"
+    return "\n".join(_whatif(whatif)) + "\n"
 
 
-def _whatif(found: WhatIf) -> Iterator[str]:
-    base = found.base
+def _whatif(whatif: WhatIf) -> Iterator[str]:
+    base = whatif.base
     yield from wrap(f"{clean(base.prediction.workload)}: what each change gains", WIDTH)
     yield ""
-    yield whatif_table(found)
+    yield whatif_table(whatif)
     yield ""
     if lacking := _lacking(base):
         yield from wrap(f"{base.title}: {lacking}.", WIDTH, subsequent_indent="  ")
-    for one in found.outcomes[1:]:
-        yield from wrap(f"{one.title}: {verdict(one, base)}", WIDTH, subsequent_indent="  ")
+    for outcome in whatif.outcomes[1:]:
+        yield from wrap(f"{outcome.title}: {verdict(outcome, base)}", WIDTH, subsequent_indent="  ")
     yield ""
     yield "Prices:"
-    yield from _list(dict.fromkeys(one.price for one in found.outcomes))
+    yield from _list(dict.fromkeys(outcome.price for outcome in whatif.outcomes))
     yield "It rests on:"
-    yield from _list(found.assumptions)
+    yield from _list(whatif.assumptions)
 
 
-def whatif_table(found: WhatIf) -> str:
+def whatif_table(whatif: WhatIf) -> str:
     """Before and after, at most 80 columns: ranges beside the numbers where there is room, else below them."""
-    rows = [_cells(one, found.base) for one in found.outcomes]
+    rows = [_cells(outcome, whatif.base) for outcome in whatif.outcomes]
     lines = _columns(("", "step", "range", "speed-up", "range", "$/h", "$", "range"), rows)
     if max(map(len, lines)) > WIDTH:
         narrow = [(a, b, d, f, g) for a, b, _, d, _, f, g, _ in rows]
         below = [("", c, e, "", h) for _, _, c, _, e, _, _, h in rows]
         lines = _columns(("", "step", "speed-up", "$/h", "$"), narrow, below)
     out, each = [lines[0]], (len(lines) - 1) // len(rows)
-    for place, one in enumerate(found.outcomes):
+    for place, outcome in enumerate(whatif.outcomes):
         out += lines[1 + each * place : 1 + each * (place + 1)]
-        out += wrap(one.batch_note, WIDTH, initial_indent="  ", subsequent_indent="  ") if one.batch_note else []
-    if not all(one.prediction.fits for one in found.outcomes):
+        out += wrap(outcome.batch_note, WIDTH, initial_indent="  ", subsequent_indent="  ") if outcome.batch_note else []
+    if not all(outcome.prediction.fits for outcome in whatif.outcomes):
         out.append("* does not fit the device's memory; the time is what it would take if it did.")
-    said = f"$ is the price of {found.unit} ({found.amount:,} samples); ranges hold 80 %."
-    return "\n".join([*out, *wrap(said, WIDTH)])
+    legend = f"$ is the price of {whatif.unit} ({whatif.amount:,} samples); ranges hold 80 %."
+    return "\n".join([*out, *wrap(legend, WIDTH)])
 
 
-def _cells(one: Outcome, base: Outcome) -> tuple[str, ...]:
+def _cells(outcome: Outcome, base: Outcome) -> tuple[str, ...]:
     """Title, step, its range, speed-up, its range, dollars an hour, dollars, their range."""
-    p = one.prediction
+    p = outcome.prediction
     span = time_range(p.low_s, p.high_s, p.step_time_s)
     if " - " not in span:
         span = span.rpartition(" ")[0]  # the step beside it has the unit
-    gained = f"{number(one.speedup)}x" if one is not base else ""
-    between = f"{number(one.speedup_low)}-{number(one.speedup_high)}" if gained else ""
-    hourly, usd = (money(x)[1:] if x == x else "-" for x in (one.usd_per_hour, one.usd))
-    title = clean(one.title if p.fits else f"* {one.title}", TITLE)
-    paid = f"{money(one.usd_low)[1:]}-{money(one.usd_high)[1:]}" if one.usd == one.usd else ""
+    gained = f"{number(outcome.speedup)}x" if outcome is not base else ""
+    between = f"{number(outcome.speedup_low)}-{number(outcome.speedup_high)}" if gained else ""
+    hourly, usd = (money(x)[1:] if x == x else "-" for x in (outcome.usd_per_hour, outcome.usd))
+    title = clean(outcome.title if p.fits else f"* {outcome.title}", TITLE)
+    paid = f"{money(outcome.usd_low)[1:]}-{money(outcome.usd_high)[1:]}" if outcome.usd == outcome.usd else ""
     return title, seconds(p.step_time_s), span, gained, between, hourly, usd, paid
 
 
@@ -204,64 +206,68 @@ def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence
     if below:
         widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
     cells = ([f"{clean(line[0], widths[0]):<{widths[0]}}", *map(str.rjust, line[1:], widths[1:])] for line in every)
-    return ["  ".join(one).rstrip() for one in cells]
+    return ["  ".join(line_cells).rstrip() for line_cells in cells]
 
 
-def verdict(one: Outcome, base: Outcome) -> str:
+def verdict(outcome: Outcome, base: Outcome) -> str:
     """Time, money, fit and scaling in one sentence."""
-    said = [f"{number(one.speedup)}x the samples/s ({number(one.speedup_low)} to {number(one.speedup_high)})"]
-    if one.speedup_low == one.speedup_high == 1:
-        said = ["1x the samples/s: the step stays the same"]
-    if one.usd == one.usd and base.usd == base.usd:
-        change = one.usd / base.usd - 1 if base.usd else 0.0
+    clauses = [f"{number(outcome.speedup)}x the samples/s ({number(outcome.speedup_low)} to {number(outcome.speedup_high)})"]
+    if outcome.speedup_low == outcome.speedup_high == 1:
+        clauses = ["1x the samples/s: the step stays the same"]
+    if outcome.usd == outcome.usd and base.usd == base.usd:
+        change = outcome.usd / base.usd - 1 if base.usd else 0.0
         paid = "the same money" if abs(change) < 0.0005 else f"{abs(change):.1%} {'more' if change > 0 else 'less'} money"
-        span = f"range {money(one.usd_low)} to {money(one.usd_high)}"
-        said.append(f"{paid} for the same samples ({money(base.usd)} to {money(one.usd)}, {span})")
-    if one.scaling == "strong":
-        said.append(f"strong scaling: {one.batch_note or f'the global batch stays {one.strategy.global_batch_size}'}")
-    elif one.scaling == "weak":
-        said.append(f"weak scaling: the global batch grows to {one.strategy.global_batch_size}, which may need more epochs")
-    elif one.scaling:
-        said.append(f"the global batch is {one.strategy.global_batch_size}, as given")
-    if one.strategy.gradient_exchange.compression != base.strategy.gradient_exchange.compression:
-        said.append("for equal samples, not equal accuracy, of which is said below what is known")
-    if lacking := _lacking(one):
-        said.append(lacking)
-    if one.prediction.bottleneck != base.prediction.bottleneck:
-        said.append(f"then {one.prediction.bottleneck} is the bottleneck")
-    return "; ".join(said) + "."
+        span = f"range {money(outcome.usd_low)} to {money(outcome.usd_high)}"
+        clauses.append(f"{paid} for the same samples ({money(base.usd)} to {money(outcome.usd)}, {span})")
+    if outcome.scaling == "strong":
+        clauses.append(
+            f"strong scaling: {outcome.batch_note or f'the global batch stays {outcome.strategy.global_batch_size}'}"
+        )
+    elif outcome.scaling == "weak":
+        clauses.append(
+            f"weak scaling: the global batch grows to {outcome.strategy.global_batch_size}, which may need more epochs"
+        )
+    elif outcome.scaling:
+        clauses.append(f"the global batch is {outcome.strategy.global_batch_size}, as given")
+    if outcome.strategy.gradient_exchange.compression != base.strategy.gradient_exchange.compression:
+        clauses.append("for equal samples; accuracy may differ, and the notes below say what is known")
+    if lacking := _lacking(outcome):
+        clauses.append(lacking)
+    if outcome.prediction.bottleneck != base.prediction.bottleneck:
+        clauses.append(f"then {outcome.prediction.bottleneck} is the bottleneck")
+    return "; ".join(clauses) + "."
 
 
-def _lacking(one: Outcome) -> str:
-    """That it does not fit, and by how much; empty where it does."""
-    if one.prediction.fits:
+def _lacking(outcome: Outcome) -> str:
+    """How much memory is missing, in words; empty where the model fits."""
+    if outcome.prediction.fits:
         return ""
-    return f"it does not fit the device's memory: {format_gib(one.prediction.missing_bytes)} are missing"
+    return f"it does not fit the device's memory: {format_gib(outcome.prediction.missing_bytes)} are missing"
 
 
-def explain_text(found: Explained) -> str:
+def explain_text(explained: Explained) -> str:
     """What the step waits for, the critical path, what would be next, how it scales, and what it rests on."""
-    return "\n".join(_explain(found)) + "\n"
+    return "\n".join(_explain(explained)) + "\n"
 
 
-def _explain(found: Explained) -> Iterator[str]:
-    p = found.prediction
+def _explain(explained: Explained) -> Iterator[str]:
+    p = explained.prediction
     if p.headline:
         yield from (p.headline, "")
-    yield from wrap(f"{clean(p.workload)}: {found.sentence}", WIDTH)
+    yield from wrap(f"{clean(p.workload)}: {explained.sentence}", WIDTH)
     yield ""
-    yield explain_table(found)
+    yield explain_table(explained)
     yield ""
-    yield from wrap(f"Critical path: {found.path}", WIDTH)
-    if found.measured:
-        m = found.measured
+    yield from wrap(f"Critical path: {explained.path}", WIDTH)
+    if explained.measured:
+        m = explained.measured
         off = m.step_time_s and p.step_time_s / m.step_time_s - 1
         yield from wrap(
             f"Measured: {seconds(m.step_time_s)} ({time_range(m.low_s, m.high_s, m.step_time_s)}), the prediction is off by "
             f"{off:+.1%}; {seconds(m.exposed_comm_s)} of it exchange, {seconds(p.exposed_comm_s)} predicted.",
             WIDTH,
         )
-    for title, line in found.scaling.items():
+    for title, line in explained.scaling.items():
         base = line[0]
         yield from wrap(
             f"Scaling, {title}: "
@@ -277,19 +283,19 @@ def _explain(found: Explained) -> Iterator[str]:
     yield from _list(p.assumptions)
 
 
-def explain_table(found: Explained) -> str:
+def explain_table(explained: Explained) -> str:
     """One line a resource."""
-    p = found.prediction
+    p = explained.prediction
     step = f"{seconds(p.step_time_s)} ({time_range(p.low_s, p.high_s, p.step_time_s)})"
     lines = [f"{'resource':<18}{'the step waits':>15}{'share':>8}  if it took no time", f"{'all: one step':<18}{step:>23}"]
     lines += [
-        f"{name:<18}{seconds(waited):>15}{waited / p.step_time_s:>8.1%}  {found.relief_text(name)}"
-        for name, waited in found.waits
+        f"{name:<18}{seconds(waited):>15}{waited / p.step_time_s:>8.1%}  {explained.relief_text(name)}"
+        for name, waited in explained.waits
     ]
     return "\n".join(lines)
 
 
-def _said(head: str, text: str) -> list[str]:
+def _labelled(head: str, text: str) -> list[str]:
     return wrap(text, WIDTH, initial_indent=f"{head:<10}", subsequent_indent=" " * 10)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paceline.training.optimizers.bundle import listed
-from paceline.training.optimizers.trust import trust_ratio
+from paceline.training.optimizers.published_variants import trust_ratio
 
 Step = Callable[[], object]
 
@@ -50,13 +50,13 @@ def peers(optimizer: str, parameters: Sequence[Tensor]) -> tuple[dict[str, Step]
     absent: dict[str, str] = {}
     for name, (module, kind, options) in PEERS[optimizer].items():
         try:
-            made = getattr(importlib.import_module(module), kind)
+            optimizer_class = getattr(importlib.import_module(module), kind)
         except ModuleNotFoundError as error:
             absent[name] = f"{error.name} is not installed"
         except Exception as error:  # timm imports torchvision, whose operators fail to load beside a torch of another build
             absent[name] = f"cannot be imported: {' '.join(str(error).split())}"
         else:
-            steps[name] = made(list(parameters), **options).step
+            steps[name] = optimizer_class(list(parameters), **options).step
     return steps, absent
 
 

@@ -13,23 +13,31 @@ import pytest
 
 from paceline import lab
 from paceline.errors import UserError
-from paceline.lab import kernel, state
-from paceline.lab.state import State
-from paceline.lab.topology import plan
+from paceline.lab import journal, kernel
+from paceline.lab.journal import State
+from paceline.lab.topology import topology
 
 
 def made(name: str = "lab", **more: object) -> State:
-    wanted = plan(2, "1Gb/s", name)
+    wanted = topology(2, "1Gb/s", name)
     return replace(State(wanted, "up", dict.fromkeys(wanted.namespaces)), **more)  # type: ignore[arg-type]
 
 
 def test_what_is_written_is_read(runtime: Path) -> None:
     before = made().created("paceline-lab-h0", 7)
     before.save()
-    assert state.load("lab") == before and state.names() == ["lab"]
+    assert journal.load("lab") == before and journal.names() == ["lab"]
     assert [path.name for path in runtime.iterdir()] == ["lab-lab.json"]
     before.delete()
-    assert state.load("lab") is None and list(runtime.iterdir()) == []
+    assert journal.load("lab") is None and list(runtime.iterdir()) == []
+
+
+def test_a_lab_that_an_earlier_version_left_is_found(runtime: Path) -> None:
+    made().save()
+    path = runtime / "lab-lab.json"
+    path.write_text(path.read_text().replace('"topology"', '"plan"'))
+    found = journal.load("lab")
+    assert found is not None and found.topology == made().topology
 
 
 @pytest.mark.parametrize(
@@ -38,8 +46,8 @@ def test_what_is_written_is_read(runtime: Path) -> None:
         {"namespaces": {"paceline-other-h0": 1}},
         {"namespaces": {"eth0": 1}},
         {"schema": 99},
-        {"plan": {"name": "other", "hosts": 2, "link": 1.0, "latency": None}},
-        {"plan": None},
+        {"topology": {"name": "other", "hosts": 2, "link": 1.0, "latency": None}},
+        {"topology": None},
     ],
     ids=str,
 )
@@ -74,12 +82,12 @@ def test_a_misspelt_name_brings_the_nearest() -> None:
 
 
 def test_a_second_up_waits_and_a_dead_one_does_not_block(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "from paceline.lab import state; import time\nwith state.locked(): print('held', flush=True); time.sleep(60)"
+    code = "from paceline.lab import journal; import time\nwith journal.locked(): print('held', flush=True); time.sleep(60)"
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert holder.stdout and holder.stdout.readline() == "held\n"
-        monkeypatch.setattr(state, "LOCK_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(journal, "LOCK_TIMEOUT_S", 0.2)
         with pytest.raises(UserError, match="still at work"):
             lab.up(2, None)
     finally:
@@ -90,11 +98,11 @@ def test_a_second_up_waits_and_a_dead_one_does_not_block(runtime: Path, monkeypa
 
 def test_a_runtime_directory_that_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    monkeypatch.setenv(state.DIRECTORY, str(tmp_path / "link"))
+    monkeypatch.setenv(journal.DIRECTORY, str(tmp_path / "link"))
     with pytest.raises(UserError, match="belongs to another user"):
         lab.up(2, None)
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(state.DIRECTORY, str(tmp_path / "file" / "under"))
+    monkeypatch.setenv(journal.DIRECTORY, str(tmp_path / "file" / "under"))
     with pytest.raises(UserError, match="cannot make"):
         lab.up(2, None)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from paceline.reporting.figures import DASHES, PALETTE, canvas, to_svg
+from paceline.reporting.report_figures import DASHES, PALETTE, canvas, to_svg
 from paceline.reporting.values import clean, number, seconds
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ class Speed:
     high: float
 
 
-def scaling(lines: Mapping[str, Sequence[Speed]], name: str, here: int = 0) -> str:
+def scaling(lines: Mapping[str, Sequence[Speed]], name: str, asked_for: int = 0) -> str:
     """Speed against devices, both logarithmic, a line for each kind of scaling, and the ideal from the first point.
 
-    ``here``: devices that were asked for; they are marked.
+    ``asked_for``: devices that the user named; the picture marks them.
     """
     counts = sorted({p.devices for line in lines.values() for p in line})
     with canvas(9.8, 3.6) as figure:
@@ -51,8 +51,8 @@ def scaling(lines: Mapping[str, Sequence[Speed]], name: str, here: int = 0) -> s
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         _plain_ticks(axes, counts)
-        if here in counts:
-            axes.axvline(here, color=PALETTE["rule"], linewidth=1.2, zorder=0)
+        if asked_for in counts:
+            axes.axvline(asked_for, color=PALETTE["rule"], linewidth=1.2, zorder=0)
         axes.set_xlabel("devices")
         axes.set_title("samples/s; shaded: 80 % range")
         axes.legend(handlelength=3)
@@ -89,8 +89,8 @@ def front(points: Sequence[tuple[float, float, str]], name: str, best: int = -1)
         axes.tick_params(length=0)
         if best >= 0:
             axes.legend()
-        said = "; ".join(f"{seconds(t)} for ${m:,.2f}" for t, m, _ in points)
-        return to_svg(figure, name, f"Time against money of the strategies that no other beats: {said}", tips)
+        points_text = "; ".join(f"{seconds(t)} for ${m:,.2f}" for t, m, _ in points)
+        return to_svg(figure, name, f"Time against money of the strategies that no other beats: {points_text}", tips)
 
 
 def gains(bars: Sequence[tuple[str, float, float, float]], name: str) -> str:
@@ -108,22 +108,29 @@ def gains(bars: Sequence[tuple[str, float, float, float]], name: str) -> str:
         axes.set_xlabel("samples/s over those of today; the line is the 80 % range")
         axes.tick_params(length=0)
         axes.spines["left"].set_visible(False)
-        said = "; ".join(f"{title} {number(ratio)}x" for title, ratio, *_ in bars)
-        return to_svg(figure, name, f"Speed-up of each change: {said}")
+        gains_text = "; ".join(f"{title} {number(ratio)}x" for title, ratio, *_ in bars)
+        return to_svg(figure, name, f"Speed-up of each change: {gains_text}")
 
 
-def shares(of: Sequence[float], name: str, label: str) -> str:
+def shares(distribution: Sequence[float], name: str, label: str) -> str:
     """A distribution over whole numbers from 0 up as bars."""
     with canvas(9.8, 2.8) as figure:
         axes = figure.add_subplot()
-        axes.bar(range(len(of)), of, width=0.8, color=PALETTE["network-soft"], edgecolor=PALETTE["network"], linewidth=0.8)
+        axes.bar(
+            range(len(distribution)),
+            distribution,
+            width=0.8,
+            color=PALETTE["network-soft"],
+            edgecolor=PALETTE["network"],
+            linewidth=0.8,
+        )
         axes.set_xlabel(label)
         axes.set_title("share of the updates")
-        axes.set_xlim(-0.6, len(of) - 0.4)
+        axes.set_xlim(-0.6, len(distribution) - 0.4)
         _whole_ticks(axes)
         axes.tick_params(length=0)
-        said = "; ".join(f"{k}: {share:.1%}" for k, share in enumerate(of) if share >= 0.001)
-        return to_svg(figure, name, f"Share of the updates by {label}: {said}")
+        shares_text = "; ".join(f"{k}: {share:.1%}" for k, share in enumerate(distribution) if share >= 0.001)
+        return to_svg(figure, name, f"Share of the updates by {label}: {shares_text}")
 
 
 def _whole_ticks(axes: Axes) -> None:

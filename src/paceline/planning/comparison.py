@@ -1,0 +1,90 @@
+"""A strategy beside the best one: how it differs, and why one that was asked for is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.planning.choice import Choice
+from paceline.planning.space import Tally
+from paceline.planning.strategy_text import FIELDS, POINTLESS, Wanted, describe, saves_memory
+from paceline.prediction import Predictor
+from paceline.units import format_gib, format_seconds
+from paceline.workload.table import Workload
+
+
+def difference(choice: Choice, best: Choice) -> str:
+    """How much longer and dearer it is than the best, and on which resource it loses most."""
+    parts = [_more(choice.time_s / best.time_s, "slower", "faster")]
+    if choice.usd == choice.usd and best.usd == best.usd and best.usd > 0:
+        parts.append(_more(choice.usd / best.usd, "dearer", "cheaper"))
+    lost = {k: choice.exposed.get(k, 0.0) - best.exposed.get(k, 0.0) for k in {**choice.exposed, **best.exposed}}
+    worst = max(lost, key=lambda k: lost[k])
+    gained = min(lost, key=lambda k: lost[k])
+    if lost[worst] > 0.002 * best.time_s:
+        parts.append(f"loses {format_seconds(lost[worst])} on {worst}")
+    if -lost[gained] > 0.002 * best.time_s:
+        parts.append(f"gains {format_seconds(-lost[gained])} on {gained}")
+    return ", ".join(filter(None, parts)) or "as good"
+
+
+def _more(ratio: float, more: str, less: str) -> str:
+    if abs(ratio - 1) < 0.0005:
+        return ""
+    return f"{ratio - 1:.1%} {more}" if ratio > 1 else f"{1 - ratio:.1%} {less}"
+
+
+def illegal(
+    wanted: Wanted,
+    best: Choice,
+    workload: Workload,
+    clusters: Sequence[Cluster],
+    left_out: Tally,
+    barred: Mapping[str, str],
+    predictor: Predictor,
+) -> str:
+    """Why no candidate has these choices: they are not legal, do not fit, lose accuracy, or were not to be tried.
+
+    Args:
+        clusters: those that were tried. ``barred``: why a compression does not compete, by its name.
+        predictor: that of the best, so that both rates are of one model.
+    """
+    fields = {FIELDS[k]: v for k, v in wanted.items() if k in FIELDS}
+    if "servers" in fields:
+        fields = {"exchange": "parameter_server", **fields}
+    if (fields.get("compression", "dense") != "dense" or "servers" in fields) and "sharding" not in fields:
+        fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients: another choice, not the one asked about
+    if "servers" not in fields and "exchange" in fields:
+        fields["servers"] = 1
+    cluster = best.cluster
+    if wanted.get("recompute") and not saves_memory(workload):
+        return f"{POINTLESS}."
+    title = ", ".join(f"{k} {v}" for k, v in wanted.items())
+    if "device" in wanted:
+        given = {c.device.name: c for c in clusters}
+        if wanted["device"] not in given:
+            return f"{wanted['device']} is not among --device ({', '.join(given)})."
+        size = cluster.world_size
+        cluster = min((c for c in clusters if c.device.name == wanted["device"]), key=lambda c: abs(c.world_size - size))
+    if "nodes" in wanted:
+        if int(str(wanted["nodes"])) > (most := max(c.num_nodes for c in clusters)):
+            return f"{wanted['nodes']} nodes is above --max-nodes {most}."
+        cluster = cluster.changed(num_nodes=int(str(wanted["nodes"])))
+        fields["world_size"] = cluster.world_size
+    if "workers" not in wanted:
+        fields["world_size"] = cluster.world_size
+    try:
+        strategy = best.strategy.changed(**fields)
+        p = predictor.step(workload, cluster, strategy)
+    except UserError as error:
+        return f"{title} does not exist: {str(error).rstrip('.?')}."
+    if not p.fits:
+        missing = format_gib(p.memory_bytes - cluster.device.memory.value)
+        return f"{title} does not fit: {missing} are missing with {describe(cluster, strategy)}."
+    if barred_for := barred.get(strategy.gradient_exchange.compression):
+        rate = p.samples_per_s / best.prediction.samples_per_s
+        pace = f"over {strategy.gradient_exchange.exchange} it would train {rate:.3g}x the best's samples a second"
+        return f"{title} is left out: {pace}, but {barred_for}."
+    tried = "; ".join(x.reason for x in left_out.excluded()[:2])
+    return f"{title} is outside of what was tried ({tried})." if tried else f"{title} is outside of what was tried."

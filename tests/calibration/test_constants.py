@@ -1,0 +1,39 @@
+"""Constants: each is measured and says where, or is assumed and says why; what reads them gets what the file has."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from paceline.calibration.constants import HIGH, LOW, TYPICAL, assumed
+
+DATA: dict[str, Any] = tomllib.loads(files("paceline.calibration").joinpath("constants.toml").read_text(encoding="utf-8"))
+FITTED = {*DATA["sigmas"], *DATA["shared"], *DATA["ordinary"], *DATA["tuned"], *DATA["ordinary"]["sigmas"]} - {"sigmas"}
+ENTRIES = {**DATA["about"], **DATA["assumed"]}
+
+
+@pytest.mark.parametrize("name", sorted(FITTED | set(ENTRIES)))
+def test_every_constant_has_a_source_or_a_reason(name: str) -> None:
+    entry = ENTRIES[name]
+    if "source" in entry:
+        assert entry["source"].strip() and "status" not in entry
+    else:
+        assert entry["status"] == "assumed" and len(entry["reason"].split()) >= 5
+
+
+def test_the_file_says_nothing_of_what_it_does_not_have() -> None:
+    assert set(DATA["about"]) == FITTED and not set(DATA["about"]) & set(DATA["assumed"])
+    assert all("value" in entry for entry in DATA["assumed"].values())
+
+
+def test_the_bounds_are_on_both_sides_of_the_typical() -> None:
+    for kind, share in TYPICAL.link_share.items():
+        assert LOW.link_share[kind] <= share <= HIGH.link_share[kind] <= 1
+    assert LOW.codec_cores < TYPICAL.codec_cores < HIGH.codec_cores
+    assert LOW.latency_factor > TYPICAL.latency_factor > HIGH.latency_factor
+    assert LOW.time_factor > TYPICAL.time_factor > HIGH.time_factor
+    assert LOW.concurrent_messages < TYPICAL.concurrent_messages < HIGH.concurrent_messages
+    assert TYPICAL.launch_s["tpu"] == pytest.approx(assumed("tpu_launch_share") * TYPICAL.launch_s["gpu"])

@@ -1,0 +1,106 @@
+"""What a step exchanges as numbers: nothing but the strategy changes it, and it is made once."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.prediction.exchange_plan import blocks, exchange_plan, kept, plan_key
+from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
+from paceline.workload import Workload
+from prediction_toys import make_workload
+
+NET = make_workload(layers=6, blocks=2)
+PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in c.exchanges]
+
+
+def strategy(workers: int = 4, **choices: object) -> Strategy:
+    return Strategy.of(world_size=workers, global_batch_size=workers * 6, **{"bucket_bytes": 8_000_000, **choices})
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(PAIRS), st.integers(1, 9), st.sampled_from([1, 5_000_000, 1 << 30]))
+def test_wire_bytes_are_the_strategys(pair: tuple[str, str], workers: int, bucket: int) -> None:
+    chosen = strategy(workers, compression=pair[0], exchange=pair[1], bucket_bytes=bucket)
+    plan = exchange_plan(NET, chosen, 1)
+    assert plan.wire_bytes == chosen.wire_bytes_per_device(NET.parameters, NET.ready_order)
+    assert (plan.wire_bytes == 0) == (workers == 1)
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_wire_bytes_of_every_sharding_and_number_of_micro_steps(sharding: str, times: int) -> None:
+    chosen = strategy(sharding=sharding, grad_accum_steps=times)
+    assert exchange_plan(NET, chosen, 1).wire_bytes == chosen.wire_bytes_per_device(NET.parameters, NET.ready_order)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(PAIRS), st.integers(2, 9))
+def test_pieces_follow_their_buckets_and_every_element_is_in_one(pair: tuple[str, str], workers: int) -> None:
+    plan = exchange_plan(NET, strategy(workers, compression=pair[0], exchange=pair[1]), 1)
+    assert len(plan.pieces) == len(plan.bucket) == len(plan.codec) == len(plan.chunked)
+    assert np.all(np.diff(plan.bucket) >= 0) and plan.bucket[plan.begin].tolist() == list(range(plan.count))
+    assert plan.elements.sum() == NET.num_parameters
+    assert len(plan.sent) == (~plan.codec).sum() and len(plan.codec_passes) == plan.codec.sum()
+    assert np.all((plan.largest > 0) & (plan.largest <= 1))
+    if pair == ("dense", "allreduce"):
+        assert not plan.codec.any() and {piece.name for piece in plan.pieces} == {"allreduce"}
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"global_batch_size": 48}, True),
+        ({"optimizer": "adam"}, True),
+        ({"recompute": True}, True),
+        ({"precision": "fp16"}, True),
+        ({"grad_accum_steps": 2}, True),
+        ({"world_size": 6}, False),
+        ({"compression": "int8"}, False),
+        ({"bucket_bytes": 1}, False),
+        ({"sharding": "zero1"}, False),
+    ],
+)
+def test_one_key_is_one_plan_made_once(change: dict[str, object], same: bool) -> None:
+    plain, changed = strategy(), strategy().changed(**change)
+    assert (plan_key(plain) == plan_key(changed)) == same
+    assert (exchange_plan(NET, plain, 1) is exchange_plan(NET, changed, 1)) == same
+
+
+def test_what_is_kept_goes_with_its_workload() -> None:
+    net = make_workload(layers=2)
+    plan = weakref.ref(exchange_plan(net, strategy(), 1))
+    assert plan() is exchange_plan(net, strategy(), 1)
+    calls: list[int] = []
+    assert [kept(net, "key", lambda: calls.append(1) or len(calls)) for _ in range(3)] == [1, 1, 1]
+    del net
+    gc.collect()
+    assert plan() is None
+
+
+def test_blocks_are_known_by_their_names() -> None:
+    found = blocks(NET)
+    assert found.names == ((1, "b.0"), (3, "b.1"), (5, "b.2")) and found.last.tolist() == [1, 1, 3, 3, 5, 5]
+    assert found.inside.tolist() == [1, 0, 1, 0, 1, 0], "what is behind the last kept input is not run again"
+    assert found.kept_bytes == 3 * 4000 + 2 * 4000, "the input of each, and one block whole"
+    plain = blocks(make_workload(layers=3))
+    assert plain.names == () and plain.kept_bytes == 3 * 4000 and not plain.inside.any()
+
+
+def test_a_measured_dense_gradient_has_a_codec_too() -> None:
+    """What was measured divides and checks it, whatever the format: its elements count as those of the format."""
+    chosen = strategy(exchange="sharded")
+    plain, measured = (exchange_plan(NET, chosen, 1, measured=x) for x in (False, True))
+    packed, measured_packed = plain.codec_passes[:, 2], measured.codec_passes[:, 2]
+    assert not packed.any() and measured_packed.all() and measured.wire_bytes == plain.wire_bytes
+
+
+def test_networks_repeat_themselves_and_so_do_plans() -> None:
+    net = Workload.named("bert-large")
+    plan = exchange_plan(net, strategy(sharding="zero3", bucket_bytes=25 << 20), 4)
+    assert plan.count > len(plan.partition.unlike) and len(plan.traffic) == len(plan.partition.unlike)

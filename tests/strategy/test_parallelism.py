@@ -1,0 +1,106 @@
+"""The mesh: its order, its names, what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.errors import UserError
+from paceline.strategy import SHARDINGS, Parallelism, Strategy
+from wrong_types import wrong_types
+
+meshes = st.builds(
+    Parallelism,
+    data=st.integers(1, 1 << 16),
+    sharding=st.sampled_from([*SHARDINGS, "fsdp"]),
+    micro_batches=st.integers(1, 64),
+    recompute=st.booleans(),
+)
+
+
+@given(meshes)
+def test_the_mesh_names_its_dimensions_outermost_first(mesh: Parallelism) -> None:
+    assert list(mesh.mesh) == ["pipeline", "data", "context", "tensor"]  # torchtitan's order: tensor within a node
+    assert mesh.mesh["data"] == mesh.data
+    assert mesh.devices == np.prod(list(mesh.mesh.values())) == mesh.data
+
+
+def test_the_default_is_one_device_that_shares_nothing() -> None:
+    mesh = Parallelism()
+    assert (mesh.devices, mesh.sharding, mesh.micro_batches, mesh.recompute) == (1, "ddp", 1, False)
+    assert not mesh.shares.gathers
+
+
+@given(st.integers(1, 64))
+def test_fsdp_and_zero3_are_one_thing(data: int) -> None:
+    assert Parallelism(data=data, sharding="fsdp") == Parallelism(data=data, sharding="zero3")
+    assert hash(Parallelism(data=data, sharding="fsdp")) == hash(Parallelism(data=data, sharding="zero3"))
+    assert Parallelism(sharding="fsdp").shares is SHARDINGS["zero3"]
+    assert Parallelism(sharding="none") == Parallelism(sharding="ddp")
+
+
+@pytest.mark.parametrize("dimension", ["tensor", "pipeline", "context", "expert"])
+def test_a_dimension_that_is_not_served_yet_is_refused_by_name(dimension: str) -> None:
+    assert getattr(Parallelism(**{dimension: 1}), dimension) == 1
+    with pytest.raises(UserError, match=rf"{dimension} parallelism of 2 .*; give {dimension}=1 and divide by data"):
+        Parallelism(**{dimension: 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("data", "workers"),
+        ("micro_batches", "micro steps"),
+        ("tensor", "tensor"),
+        ("pipeline", "pipeline"),
+        ("context", "context"),
+        ("expert", "expert"),
+    ],
+)
+def test_a_size_is_a_whole_number_from_1_up(name: str, words: str) -> None:
+    for size in (0, -1, True, 1 << 60, *wrong_types(int)):
+        with pytest.raises(UserError, match=rf" {words}; give a whole number from 1 "):
+            Parallelism(**{name: size})
+
+
+def test_sizes_may_be_numpys_and_are_kept_as_plain_numbers() -> None:
+    mesh = Parallelism(data=np.int64(8), micro_batches=np.int32(2))  # type: ignore[arg-type]
+    assert mesh == Parallelism(data=8, micro_batches=2)
+    assert type(mesh.data) is int and type(mesh.micro_batches) is int
+
+
+def test_a_sharding_that_does_not_exist_names_the_nearest() -> None:
+    with pytest.raises(
+        UserError, match=r"unknown sharding 'fsdpp'; legal: ddp, zero1, zero2, zero3, fsdp; did you mean fsdp\?"
+    ):
+        Parallelism(sharding="fsdpp")
+
+
+def test_a_sharding_is_a_name() -> None:
+    for sharding in wrong_types(str):
+        with pytest.raises(UserError, match=r"the sharding is a name, .* was given; legal: ddp, zero1, zero2, zero3, fsdp"):
+            Parallelism(sharding=sharding)
+
+
+def test_recompute_is_true_or_false() -> None:
+    for recompute in (0, 1, *wrong_types()):
+        with pytest.raises(UserError, match=r"recompute=.*; give True or False"):
+            Parallelism(recompute=recompute)
+
+
+@given(st.integers(1, 1000), st.integers(1, 1000))
+def test_a_mesh_covers_a_cluster_of_as_many_devices_and_no_other(data: int, devices: int) -> None:
+    mesh = Parallelism(data=data)
+    if data == devices:
+        mesh.check_covers(devices)
+    else:
+        with pytest.raises(UserError, match=f"{data} workers and the cluster {devices} devices; give both the same number"):
+            mesh.check_covers(devices)
+
+
+def test_a_strategy_takes_a_mesh_or_its_sizes_by_name() -> None:
+    whole = Strategy(global_batch_size=64, parallelism=Parallelism(data=4, micro_batches=2, sharding="zero2"))
+    assert Strategy.of(global_batch_size=64, world_size=4, grad_accum_steps=2, sharding="zero2") == whole
+    assert whole.world_size == 4 and whole.micro_batch_size == 8

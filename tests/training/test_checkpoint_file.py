@@ -1,0 +1,197 @@
+"""The file of a checkpoint: whole or named as damaged, no code run that it names, those of before still read."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from distributed import TESTS, launch
+from paceline.calibration.observation import Observation
+from paceline.cli import main
+from paceline.errors import UserError
+from paceline.hardware import Cluster, probe
+from paceline.rundir import RunDir
+from paceline.strategy import Strategy
+from paceline.training import calibrate, checkpoint, train, worker
+from paceline.training.training_run import TrainingRun
+from paceline.workload import Workload
+
+OLD = TESTS / "data" / "old_runs"
+MODEL, DATA = "user_module:small", "user_module:few"
+
+
+def run_in(out: Path, **changes: Any) -> TrainingRun:
+    strategy = Strategy.of(world_size=2, global_batch_size=8)
+    return TrainingRun(**{"model": MODEL, "data": DATA, "strategy": strategy, "epochs": 2, "out": str(out), **changes})
+
+
+@contextmanager
+def disk_full_after(size: int) -> Iterator[None]:
+    """No file of this process can grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_the_checkpoint_and_nothing_else(tmp_path):
+    checkpoint.save(tmp_path, run_in(tmp_path), 1, {"model": {"a": torch.zeros(10)}, "curve": []})
+    for _ in range(2):
+        with (
+            disk_full_after(1 << 16),
+            pytest.raises(UserError, match=r"cannot write .*checkpoint\.pt: File too large; make room"),
+        ):
+            checkpoint.save(tmp_path, run_in(tmp_path), 2, {"model": {"a": torch.zeros(1 << 16)}})
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.FILE]
+    assert checkpoint.load(tmp_path)["epoch"] == 1
+
+
+def test_a_flipped_byte_is_one_line(tmp_path):
+    """Wherever it is: it is named, or it changes nothing, as between two records of the archive."""
+    whole = (OLD / "int8_topk" / checkpoint.FILE).read_bytes()
+    expected = repr(checkpoint.load(OLD / "int8_topk"))
+    with zipfile.ZipFile(OLD / "int8_topk" / checkpoint.FILE) as archive:
+        weights = max(archive.infolist(), key=lambda item: item.file_size)
+    middle = weights.header_offset + 256 + weights.file_size // 2
+    named = 0
+    for place in [middle, *np.random.default_rng(3).integers(0, len(whole), 100)]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 64
+        (tmp_path / checkpoint.FILE).write_bytes(damaged)
+        try:
+            state = checkpoint.load(tmp_path)
+        except UserError as error:
+            named += 1
+            assert f"{tmp_path / checkpoint.FILE} cannot be read: " in str(error) and "\n" not in str(error)
+        else:
+            assert repr(state) == expected, place
+            assert place != middle
+    assert named > 60
+
+
+def resumable(folder: Path, **changes: Any) -> Path:
+    """A checkpoint after the first of two epochs, as the workers write it."""
+    folder.mkdir()
+    state = {"model": {}, "optimizer": {}, "hook": {}, "curve": []}
+    checkpoint.save(folder, worker.prepare(run_in(folder, **changes)), 1, state)
+    return folder
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What workers would have been started with; they are not."""
+    started: list[str] = []
+
+    def start(command: list[str], *_: Any, **__: Any) -> None:
+        started.append(command[-1])
+        raise UserError("workers are started")
+
+    monkeypatch.setattr(train, "run_workers", start)
+    return started
+
+
+def test_code_that_only_the_checkpoint_names_is_not_run(tmp_path, capsys, workers, monkeypatch):
+    monkeypatch.syspath_prepend(str(TESTS))
+    folder = str(resumable(tmp_path / "run"))
+    for words, named in (([], f"--model {MODEL} --data {DATA}"), (["--model", MODEL], f"--data {DATA}")):
+        assert main(["train", "--resume", folder, *words]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and f"give {named}" in said and not workers
+    assert main(["train", "--resume", folder, "--model", MODEL, "--data", DATA]) == 2
+    assert capsys.readouterr().err == "paceline: workers are started\n" and len(workers) == 1
+
+
+def test_named_networks_and_data_are_taken_from_the_checkpoint(tmp_path, capsys, workers):
+    folder = resumable(tmp_path / "run", model="lenet5", data="digits")
+    assert main(["train", "--resume", str(folder)]) == 2
+    assert capsys.readouterr().err == "paceline: workers are started\n" and len(workers) == 1
+
+
+def _edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def edit(state: dict[str, Any]) -> dict[str, Any]:
+        run = json.loads(state["job"])
+        return {**state, "job": json.dumps(change(run) or run)}
+
+    return edit
+
+
+HUGE = 10**400
+DAMAGED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no strategy": _edited(lambda run: run.update(strategy={})),
+    "no run": _edited(lambda run: ["x"]),
+    "no json": lambda state: {**state, "job": "x"},
+    "deep": lambda state: {**state, "job": "[" * 100_000 + "]" * 100_000},
+    "no model": _edited(lambda run: run.pop("model") and None),
+    "an unknown choice": _edited(lambda run: run.update(colour="red")),
+    "a number as the model": _edited(lambda run: run.update(model=5)),
+    "text as epochs": _edited(lambda run: run.update(epochs="2")),
+    "a huge rate": _edited(lambda run: run.update(lr=HUGE)),
+    "huge epochs": _edited(lambda run: run.update(epochs=HUGE)),
+    "huge workers": _edited(lambda run: run["strategy"].update(world_size=HUGE)),
+    "no epoch": lambda state: {**state, "epoch": None},
+    "no curve": lambda state: {**state, "curve": 5},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_checkpoint_is_one_line(tmp_path, capsys, workers, damage):
+    state = torch.load(OLD / "int8_topk" / checkpoint.FILE, weights_only=True)
+    torch.save(DAMAGED[damage](state), tmp_path / checkpoint.FILE)
+    words = ["--model", MODEL, "--data", DATA, *(["--epochs", "3"] if "epochs" not in damage else [])]
+    assert main(["train", "--resume", str(tmp_path), *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("paceline: ") and said.count("\n") == 1 and len(said) < 500 and not workers
+    assert "cannot be read" in said
+
+
+def go_on(rank: int, workers: int, old: str, out: str) -> None:
+    """One epoch more of a run that the version before these tests has begun."""
+    calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 8, 1 << 9)
+    probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
+    before = checkpoint.load(Path(old))["run"]
+    strategy = before.strategy
+    run = TrainingRun(model=MODEL, data=DATA, strategy=strategy, epochs=3, seed=before.seed, out=out, resume=old)
+    worker.train(worker.prepare(run, first=rank == 0), torch.device("cpu"))
+
+
+def test_a_run_of_before_goes_on(tmp_path):
+    """To the figures that the version which began it comes to: residuals, position in the data and weights are its own."""
+    launch(go_on, 2, timeout=60, old=str(OLD / "int8_topk"), out=str(tmp_path / "out"))
+    record = RunDir(tmp_path / "out").read().records["topk"]
+    losses = [entry["loss"] for entry in record.curve]
+    assert losses == pytest.approx([1.114462435245514, 1.0592467784881592, 1.0078390836715698], rel=1e-5)
+
+
+def test_a_run_directory_of_before_is_read(tmp_path, capsys):
+    contents = RunDir(OLD / "terngrad_lars").read()
+    assert contents.labels == ["terngrad"] and contents.records["terngrad"].accuracy == 0.34375
+    assert contents.predictions["terngrad"].wire_bytes_per_device == contents.records["terngrad"].wire_bytes_per_device
+    assert contents.measured["terngrad"] and contents.trust["terngrad"].steps.size
+    assert list(RunDir(OLD / "int8_topk").read(partial=True).records) == ["int8", "topk"]
+    record = contents.records["terngrad"]
+    observed = Observation.of_record(
+        record, Workload.named("lenet5"), Cluster.from_json(record.cluster)
+    )  # for later predictions
+    assert observed.strategy.gradient_exchange.compression == "terngrad" and observed.step_s == 0.008106082000011838
+    copy = tmp_path / "copy"
+    shutil.copytree(OLD / "terngrad_lars", copy)
+    assert main(["report", str(copy)]) == 0 and (copy / "report.html").stat().st_size > 10_000
+    capsys.readouterr()
+
+
+def test_a_checkpoint_of_before_is_of_the_same_run():
+    before = checkpoint.load(OLD / "terngrad_lars")["run"]
+    assert (before.strategy.gradient_exchange.compression, before.strategy.optimizer, before.warmup) == ("terngrad", "lars", 1)
+    assert TrainingRun.from_json(before.to_json()) == before

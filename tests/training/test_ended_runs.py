@@ -1,0 +1,252 @@
+"""How runs of real processes end: told to by a signal, orphaned, cut off, in each other's way, or with an error on one rank."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distributed import ENVIRONMENT, TESTS, free_port
+from paceline import lab
+from paceline.errors import Interrupted
+from paceline.training import checkpoint
+from paceline.training.launcher import interruptible
+
+FEW = ["--model", "user_module:small", "--data", "user_module:few", "--global-batch", "8", "--epochs", "1000000"]
+ENDLESS = ["--model", "user_module:plain", "--data", "user_module:endless", "--global-batch", "8"]
+NO_TORCHRUN = {k: v for k, v in ENVIRONMENT.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
+
+
+class Run:
+    """A process whose error stream is read as it comes."""
+
+    def __init__(self, command: list[str], *, cwd: Path = TESTS, env: dict[str, str] = NO_TORCHRUN) -> None:
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen([sys.executable, "-m", *command], cwd=cwd, env=env, start_new_session=True, **pipes)
+        self.lines: list[str] = []
+        self._ended = False
+        self._grown = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._grown:
+                self.lines.append(line.rstrip())
+                self._grown.notify_all()
+        with self._grown:
+            self._ended = True
+            self._grown.notify_all()
+
+    def wait_for(self, text: str) -> None:
+        with self._grown:
+            self._grown.wait_for(lambda: self._ended or any(text in line for line in self.lines), 120)
+            assert any(text in line for line in self.lines), self.lines
+
+    def end(self, timeout: float = 60) -> tuple[int, list[str]]:
+        code = self.process.wait(timeout)
+        self._reader.join(timeout)
+        return code, self.lines
+
+    def clean_up(self) -> None:
+        for pid in [*workers_of(self.process.pid), self.process.pid]:
+            if Path(f"/proc/{pid}").exists():
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def workers_of(pid: int) -> list[int]:
+    """Processes that ``pid`` has started and that still run."""
+    try:
+        started = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [int(child) for child in started]
+
+
+def gone(pids: list[int], within_s: float) -> bool:
+    """Whether all of these processes, which need not be this one's, end in time."""
+    until = time.monotonic() + within_s
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        ended = poll.poll(max(0.0, until - time.monotonic()) * 1000)
+        os.close(descriptor)
+        if not ended:
+            return False
+    return True
+
+
+class Ended:
+    """Three runs at once, each ended by a signal, after a fourth has been started into the directory of the first."""
+
+    def __init__(self, folder: Path) -> None:
+        words = {
+            signal.SIGINT: [*FEW, "--workers", "2"],
+            signal.SIGTERM: [*ENDLESS, "--workers", "1"],
+            signal.SIGKILL: [*FEW, "--workers", "1"],
+        }
+        self.out = {number: folder / number.name for number in words}
+        runs = {n: Run(["paceline", "train", *words[n], "--out", str(self.out[n])]) for n in words}
+        workers: dict[signal.Signals, list[int]] = {}
+        try:
+            for number, run in runs.items():
+                run.wait_for("predicted" if number == signal.SIGTERM else "epoch 1/")
+            self.pid = runs[signal.SIGINT].process.pid
+            second = [*FEW[:-1], "1", "--workers", "1", "--out", str(self.out[signal.SIGINT])]
+            self.second = Run(["paceline", "train", *second]).end()
+            workers |= {number: workers_of(run.process.pid) for number, run in runs.items()}
+            for number, run in runs.items():
+                run.process.send_signal(number)
+            self.ends = {number: (run.process.wait(60), run.lines) for number, run in runs.items()}
+            self.counts = {number: len(pids) for number, pids in workers.items()}
+            self.orphaned = {number for number, pids in workers.items() if not gone(pids, 20)}
+        finally:
+            for run in runs.values():
+                run.clean_up()
+            for pid in [pid for pids in workers.values() for pid in pids]:
+                if Path(f"/proc/{pid}").exists():
+                    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return Ended(tmp_path_factory.mktemp("ended"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_a_signal_ends_a_run_in_order(ended, number):
+    code, lines = ended.ends[number]
+    assert code == 128 + number
+    assert not [line for line in lines if "Traceback" in line or "Error" in line]
+    out = ended.out[number]
+    if number == signal.SIGTERM:
+        kept = f"no epoch has ended, so nothing is kept in {out}"
+    else:
+        kept = f"the checkpoint of epoch {checkpoint.load(out)['epoch']} is kept; go on with --resume {out}"
+    assert lines[-1] == f"paceline: interrupted by {number.name}; {kept}"
+    assert sum(line.startswith("paceline:") for line in lines) == 1
+
+
+def test_workers_end_with_their_launcher(ended):
+    """However it was ended: nothing can be done about SIGKILL, but workers notice."""
+    assert ended.counts == {signal.SIGINT: 2, signal.SIGTERM: 1, signal.SIGKILL: 1}
+    assert not ended.orphaned
+
+
+def test_a_second_run_into_a_directory_is_refused(ended):
+    code, lines = ended.second
+    assert code == 2 and len(lines) == 1
+    out = ended.out[signal.SIGINT]
+    assert lines[0].startswith(f"paceline: {out} is in use by process {ended.pid} on ")
+    assert "--out" in lines[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_every_signal_that_ends_a_run_is_an_interruption(number):
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted, match=f"interrupted by {number.name}") as interruption, interruptible():
+        signal.raise_signal(number)
+    assert interruption.value.code == 128 + number
+    assert signal.getsignal(number) == before
+
+
+def test_a_script_that_handles_a_signal_keeps_its_handler():
+    received: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, frame: received.append(number))
+    try:
+        with interruptible():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert received == [signal.SIGHUP]
+
+
+def ranks_of(words: list[str], folders: list[Path]) -> list[Run]:
+    """``-m paceline.training`` on one rank a folder, each as if alone on its node, as torchrun starts them."""
+    shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(len(folders))}
+    own = {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    runs = []
+    for rank, folder in enumerate(folders):
+        runs.append(Run(["paceline.training", *words], cwd=folder, env={**NO_TORCHRUN, **shared, **own, "RANK": str(rank)}))
+    return runs
+
+
+@pytest.fixture
+def two_folders(tmp_path: Path) -> Iterator[list[Path]]:
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for folder in folders:
+        folder.mkdir()
+    return folders
+
+
+def test_an_error_on_another_rank_is_said_by_every_node(two_folders):
+    """The data are on the first node only."""
+    (two_folders[0] / "only_here.py").write_text("from user_module import few\n")
+    words = ["--model", "user_module:small", "--data", "only_here:few", "--global-batch", "8", "--epochs", "1"]
+    runs = ranks_of(words, two_folders)
+    try:
+        for code, lines in [run.end() for run in runs]:
+            assert code == 2
+            assert [line for line in lines if "paceline: " in line] == lines
+            assert len(lines) == 1 and lines[0].startswith("paceline: rank 1: no module 'only_here'")
+    finally:
+        for run in runs:
+            run.clean_up()
+
+
+def test_a_rank_that_answers_no_more_ends_the_others_in_time(two_folders):
+    runs = ranks_of([*FEW, "--timeout", "3s", "--out", str(two_folders[0] / "out")], two_folders)
+    try:
+        runs[0].wait_for("epoch 1/")
+        runs[1].process.send_signal(signal.SIGSTOP)
+        code, lines = runs[0].end()
+        assert code == 1
+        assert lines[-1].startswith(
+            ("paceline: rank 0: rank 1 is lost", "paceline: rank 0: another rank has not answered for 3 s")
+        )
+    finally:
+        for run in runs:
+            run.clean_up()
+
+
+@pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}")
+def test_a_cut_cable_ends_every_rank_in_time(tmp_path):
+    words = [*ENDLESS, "--timeout", "3s", "--out", str(tmp_path / "out")]
+    failures: list[Any] = []
+
+    def train() -> None:
+        try:
+            cluster.run([sys.executable, "-m", "paceline.training", *words], env=environment, timeout=60)
+        except lab.HostFailed as error:
+            failures.append(error)
+
+    environment = {**NO_TORCHRUN, "PYTHONPATH": f"{TESTS}:{ENVIRONMENT['PYTHONPATH']}", "GLOO_SOCKET_IFNAME": "pl0"}
+    prediction = tmp_path / "out" / "prediction.json"
+    with lab.up(2, "1Gb/s", name=f"t{os.getpid()}") as cluster:
+        thread = threading.Thread(target=train)
+        thread.start()
+        until = time.monotonic() + 60
+        while not prediction.exists() and thread.is_alive() and time.monotonic() < until:
+            time.sleep(0.1)
+        cluster.cut(1)
+        thread.join()
+    assert failures and failures[0].code == 1, failures
+    said = [
+        line for result in failures[0].results for line in result.stderr.splitlines() if "is lost" in line or "is cut" in line
+    ]
+    assert said, [result.stderr for result in failures[0].results]

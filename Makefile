@@ -1,4 +1,4 @@
-# make demo | test | lint | native | sanitize | clean.   The environment lives in .venv, pinned by constraints.txt.
+# make demo | test | test-all | lint | native | sanitize | clean.   The environment lives in .venv, pinned by constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -6,7 +6,7 @@ READY := .venv/.ready
 CMAKE = $(if $(wildcard $(BIN)/cmake),$(BIN)/cmake,cmake)
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 
-.PHONY: demo test lint native sanitize clean
+.PHONY: demo test test-all lint native sanitize clean
 
 demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
@@ -14,6 +14,10 @@ demo: $(READY)
 # One thread each: libraries that took both cores in two processes would wait for one another.
 test: $(READY) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# With the cases that are too long for every day.
+test-all: $(READY) lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m ''
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -58,11 +59,17 @@ def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def run_apart(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """In a shell, with this Python for every program of its environment."""
-    programs = {"paceline": " -m paceline", "python": "", "torchrun": " -m torch.distributed.run"}
-    for name, words in programs.items():
-        command = re.sub(rf"(^|&& ){name} ", rf"\g<1>{warm_python.executable()}{words} ", command)
+    python = warm_python.executable()
+    path = os.pathsep.join([str(Path(python).parent), os.environ["PATH"]])  # for what a command starts by name
+    for name, words in {"paceline": " -m paceline", "python": "", "torchrun": " -m torch.distributed.run"}.items():
+        command = re.sub(rf"(^|&& ){name} ", rf"\g<1>{python}{words} ", command)
     return subprocess.run(
-        ["bash", "-c", command], cwd=cwd, env=warm_python.ENVIRONMENT, capture_output=True, text=True, timeout=200
+        ["bash", "-c", command],
+        cwd=cwd,
+        env={**warm_python.ENVIRONMENT, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
 
 

@@ -18,8 +18,8 @@ HAS_TRITON = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 OPTIMIZERS = HERE.parent / "training" / "optimizers" / "triton_cases.py"
 
 
-def run_there(*cases: Path, **environment: str) -> None:
-    command = [sys.executable, "-m", "pytest", *map(str, cases), "-q", "-x", "-p", "no:cacheprovider"]
+def run_there(*cases: Path, marked: str = "not full", **environment: str) -> None:
+    command = [sys.executable, "-m", "pytest", *map(str, cases), "-q", "-x", "-p", "no:cacheprovider", "-m", marked]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
@@ -30,6 +30,13 @@ def test_in_the_interpreter():
 
 
 @HAS_TRITON
+@pytest.mark.full
+def test_long_cases_in_the_interpreter():
+    run_there(HERE / "triton_cases.py", marked="full", TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
+
+
+@HAS_TRITON
+@pytest.mark.full
 def test_through_the_compiler(tmp_path):
     run_there(HERE / "triton_compile.py", TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path))
 

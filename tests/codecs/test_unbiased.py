@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import oracle
+from every_backend import decoded, encoded, labels
 from paceline.codecs import counter, decode, encode, get, moments_of
 from paceline.codecs.reference import ternary
+from paceline.codecs.reference.ternary import Ternary
 
 REPEATS = 400
 SHAPES = ("normal", "laplace", "uniform", "one large", "sparse", "constant", "skewed")
@@ -115,3 +117,13 @@ def test_ternarize_is_the_plain_formula():
     nonzero, negative = ternary.ternarize(x, limit, scale, counter.key(3, 1, 4), 1_000)
     codes = oracle.codes(x, limit, scale, oracle.draws(3, 1, 4, 1_000, x.size))
     assert np.array_equal(nonzero, codes != 0) and np.array_equal(negative, codes < 0)
+
+
+@pytest.mark.parametrize("label", labels())
+def test_an_element_is_sent_only_where_its_draw_is_below_its_share_of_the_scaler(label):
+    """Equal is not below: the share of k / 2**24 has k draws of 2**24 below it."""
+    n = 1000
+    share = counter.uniform24(counter.key(0, 0), 0, n).astype(np.float32) * np.float32(2.0**-24)
+    codec = Ternary(scale=1.0)
+    for x, sent in ((share, 0), (np.nextafter(share, np.float32(2)), n)):
+        assert np.count_nonzero(decoded(label, codec, encoded(label, codec, x), n)) == sent

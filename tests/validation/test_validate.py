@@ -38,7 +38,7 @@ PUBLISHED = [
     ("mlperf", "one_node", 0.152, 1),
     ("mlperf", "none", 0.14, 1),
     ("neusight", "none", 0.073, 1),
-    ("pollux_sia", "up_to=8", 0.08, 7),
+    pytest.param("pollux_sia", "up_to=8", 0.08, 7, marks=pytest.mark.full),  # as long as all others
     ("llmfoundry", "none", 0.11, 1),
     ("llmfoundry", "one_device", 0.067, 1),
     ("lambda", "none", 0.171, 1),

@@ -89,7 +89,7 @@ def test_explain_whatif_and_plan_take_names() -> None:
         (lambda: paceline.predict("resnet-50", "2x8 A100"), "2 nodes have no network"),
         (lambda: paceline.predict("resnet-50", paceline.Cluster.named("A100"), network="10Gb/s"), "made already"),
         (lambda: paceline.whatif("resnet-50", "A100", changes=3, global_batch_size=8), "change 3"),
-        (lambda: paceline.whatif("resnet-50", "A100", global_batch_size=8), "nothing is changed"),
+        (lambda: paceline.whatif("resnet-50", "A100", global_batch_size=8), "no change is given"),
         (lambda: paceline.plan("resnet-50", "A100", 3), "goal 3"),
         (lambda: paceline.plan("resnet-50", "A100", batch=3), "unknown choice of a space 'batch'"),
     ],

@@ -64,7 +64,7 @@ def test_without_the_network_a_step_is_that_of_an_endless_one() -> None:
 
 def test_it_says_what_and_what_next() -> None:
     found = explain(RESNET, cluster("V100", 8, 2, "1Gb/s"), WAYS[0])
-    assert found.sentence.startswith("network holds it back") and "would be next" in found.sentence
+    assert found.sentence.startswith("network is the bottleneck") and "next bottleneck" in found.sentence
     assert sum(seconds for _, seconds in found.waits) == pytest.approx(found.prediction.step_time_s)
     data = json.loads(json.dumps(found.to_json()))
     assert data["if_gone"][0]["resource"] == data["bottleneck"] == "network"
@@ -90,9 +90,9 @@ def test_the_critical_path_says_what_waits_within_and_behind_the_passes() -> Non
     machines = cluster("A100", 8, 4, "25Gb/s")
     way = Strategy.of(world_size=32, global_batch_size=1024, precision="bf16", sharding="zero3")
     shared = explain(RESNET, machines, way, scale=False)
-    assert "of it waiting for the exchange" in shared.path
+    assert "of this time they wait for the exchange" in shared.path
     plain = explain(RESNET, machines, way.changed(sharding="ddp"), scale=False)
-    assert "of it waiting" not in plain.path and "that nothing hides" in plain.path
+    assert "they wait" not in plain.path and "exposed" in plain.path
 
 
 @pytest.mark.parametrize("more", ["", "--loader 900", "--software tuned"])

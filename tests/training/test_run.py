@@ -346,7 +346,10 @@ def test_without_torchrun_it_says_so():
     environment = {k: v for k, v in ENVIRONMENT.items() if k not in ("WORLD_SIZE", "RANK")}
     command = [sys.executable, "-m", "paceline.training", "--model", MODEL, "--data", DATA]
     done = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 2 and "paceline: no torchrun around this process; on one machine: paceline train" in done.stderr
+    assert (
+        done.returncode == 2
+        and "paceline: torchrun has not started this process; on one machine use paceline train" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
@@ -364,7 +367,7 @@ def test_a_job_comes_back_from_its_json(optimizer):
         ({"lr": -1.0}, "learning rate"),
         ({"lr": float("inf")}, "learning rate"),
         ({"lr": float("nan")}, "learning rate"),
-        ({"warmup": 3.5}, "3.5 epochs in 3"),
+        ({"warmup": 3.5}, "3.5 epochs in a run of 3"),
         ({"decay": -1.0}, "power -1"),
         ({"scaling": "sqrt"}, "give --scale-from"),
         ({"scaling": "cubic", "scale_from": 8}, "scaling rule"),

@@ -42,11 +42,11 @@ LEAST_STEPS, MOST_STEPS = 24, 100
 PROFILED = 16
 """Steps of a profile that is not measured: quantiles of ``Efficiency.straggler_spread``."""
 LAB = (
-    "Such simulations, from a measured profile of one worker, missed the throughput of 24 emulated jobs by 7.5% and their mean "
+    "Simulations from a measured profile of one worker missed the throughput of 24 emulated jobs by 7.5% and their mean "
     "staleness by 5.0% (benchmarks/results/async_lab.csv)."
 )
 UNKNOWN = (
-    "What staleness costs in accuracy is unknown: nobody measured it here, and it is not assumed to be zero. The figures "
+    "The effect of staleness on accuracy is unknown, not zero: nobody measured it here. The figures "
     "compare samples a second, not the time to a target."
 )
 
@@ -165,13 +165,13 @@ def predict_asynchronous(
         drawn_steps=drawn_steps,
     )
     beside = predictor.step(workload, cluster, strategy)
-    many = "server is one more node" if servers == 1 else f"{servers} servers are more nodes"
+    many = "server is a further node" if servers == 1 else f"{servers} servers are further nodes"
     notes = (
-        f"The {many} on {network.name}: {format_bandwidth(network.bandwidth.value)} each way, {profile.link_share:.0%} of it "
+        f"The {many} on {network.name}: {format_bandwidth(network.bandwidth.value)} each way; {profile.link_share:.0%} of it "
         f"is reached. Latency {format_seconds(latency)}. Gradients and parameters travel as fp32.",
         f"A server updates with {strategy.optimizer} on {serving.name}: {format_seconds(memory + launches)} for the whole "
         "network, one gradient after another.",
-        f"A part of the network stays whole; the fullest server holds {_fullest(profile, servers):.0%} of the parameters.",
+        f"A server holds whole parts of the network. The fullest one holds {_fullest(profile, servers):.0%} of the parameters.",
         "A worker reads a server's parameters again as soon as the server has applied all its gradients.",
         *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in result.assumptions),
         LAB,

@@ -1,4 +1,4 @@
-"""A strategy beside the best one: how it differs, and why one that was asked for is not there."""
+"""A strategy beside the best one: how it differs, and why a strategy that the user asked for is not listed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from paceline.workload.table import Workload
 
 
 def difference(choice: Choice, best: Choice) -> str:
-    """How much longer and dearer it is than the best, and on which resource it loses most."""
+    """Its time and cost against the best, and the resources on which it spends more or less time."""
     parts = [_more(choice.time_s / best.time_s, "slower", "faster")]
     if choice.usd == choice.usd and best.usd == best.usd and best.usd > 0:
-        parts.append(_more(choice.usd / best.usd, "dearer", "cheaper"))
+        parts.append(_more(choice.usd / best.usd, "more expensive", "cheaper"))
     lost = {k: choice.exposed.get(k, 0.0) - best.exposed.get(k, 0.0) for k in {**choice.exposed, **best.exposed}}
     worst = max(lost, key=lambda k: lost[k])
     gained = min(lost, key=lambda k: lost[k])
     if lost[worst] > 0.002 * best.time_s:
-        parts.append(f"loses {format_seconds(lost[worst])} on {worst}")
+        parts.append(f"spends {format_seconds(lost[worst])} more on {worst}")
     if -lost[gained] > 0.002 * best.time_s:
-        parts.append(f"gains {format_seconds(-lost[gained])} on {gained}")
-    return ", ".join(filter(None, parts)) or "as good"
+        parts.append(f"saves {format_seconds(-lost[gained])} on {gained}")
+    return ", ".join(filter(None, parts)) or "equal"
 
 
 def _more(ratio: float, more: str, less: str) -> str:
@@ -44,17 +44,17 @@ def illegal(
     barred: Mapping[str, str],
     predictor: Predictor,
 ) -> str:
-    """Why no candidate has these choices: they are not legal, do not fit, lose accuracy, or were not to be tried.
+    """Why no candidate has these choices: they are illegal, do not fit, lose accuracy, or were not tried.
 
     Args:
-        clusters: those that were tried. ``barred``: why a compression does not compete, by its name.
-        predictor: that of the best, so that both rates are of one model.
+        clusters: those that were tried. ``barred``: by compression, why it does not compete.
+        predictor: the one that predicted the best, so that both rates come from one model.
     """
     fields = {FIELDS[k]: v for k, v in wanted.items() if k in FIELDS}
     if "servers" in fields:
         fields = {"exchange": "parameter_server", **fields}
     if (fields.get("compression", "dense") != "dense" or "servers" in fields) and "sharding" not in fields:
-        fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients: another choice, not the one asked about
+        fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients
     if "servers" not in fields and "exchange" in fields:
         fields["servers"] = 1
     cluster = best.cluster
@@ -78,13 +78,15 @@ def illegal(
         strategy = best.strategy.changed(**fields)
         p = predictor.step(workload, cluster, strategy)
     except UserError as error:
-        return f"{title} does not exist: {str(error).rstrip('.?')}."
+        return f"{title} is not legal: {str(error).rstrip('.?')}."
     if not p.fits:
         missing = format_gib(p.memory_bytes - cluster.device.memory.value)
-        return f"{title} does not fit: {missing} are missing with {describe(cluster, strategy)}."
+        return f"{title} does not fit: {missing} are missing on each device with {describe(cluster, strategy)}."
     if barred_for := barred.get(strategy.gradient_exchange.compression):
         rate = p.samples_per_s / best.prediction.samples_per_s
-        pace = f"over {strategy.gradient_exchange.exchange} it would train {rate:.3g}x the best's samples a second"
-        return f"{title} is left out: {pace}, but {barred_for}."
+        pace = (
+            f"Over {strategy.gradient_exchange.exchange} it would train {rate:.3g} times as many samples a second as the best"
+        )
+        return f"{title} is left out: {barred_for}. {pace}."
     tried = "; ".join(x.reason for x in left_out.excluded()[:2])
-    return f"{title} is outside of what was tried ({tried})." if tried else f"{title} is outside of what was tried."
+    return f"{title} was not tried ({tried})." if tried else f"{title} was not tried."

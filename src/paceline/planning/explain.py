@@ -1,4 +1,4 @@
-"""``explain(...)``: what holds a step back, what would next, how it scales, and a measured run beside it."""
+"""``explain(...)``: the bottleneck of a step, the next one, how the step scales, and a measured run beside it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from paceline.workload.table import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """A prediction and what it waits for.
+    """A prediction, and the resources that its step waits for.
 
     Attributes:
-        reliefs: what would follow if each resource took no time, the one that is waited for most first.
+        reliefs: the step without the time of each resource; the resource with the longest wait first.
         scaling: predictions of the same strategy on other numbers of devices, by kind of scaling.
         available: bytes of memory on a device.
-        measured, measured_timeline: a run of the same network and compression, where one was named.
+        measured, measured_timeline: a run of the same network and compression, where the user named one.
     """
 
     prediction: Prediction
@@ -40,7 +40,7 @@ class Explained:
 
     @property
     def waits(self) -> list[tuple[str, float]]:
-        """Seconds of the step by resource, most first; they sum to the step."""
+        """Seconds of the step by resource, the longest wait first; they sum to the step."""
         return sorted(((k, v) for k, v in self.prediction.exposed.items() if v > 0), key=lambda item: -item[1])
 
     @property
@@ -50,16 +50,17 @@ class Explained:
 
     @property
     def sentence(self) -> str:
-        """The answer in one or two sentences."""
+        """The answer in two sentences."""
         p, worst = self.prediction, self.reliefs[0]
         share = p.exposed.get(worst.resource, 0.0) / p.step_time_s
         return (
-            f"{worst.resource} holds it back: {share:.0%} of the step waits for it. If it took no time, a step would take "
-            f"{format_seconds(worst.step_time_s)}, {worst.speedup:.3g} times less, and {worst.bottleneck} would be next."
+            f"{worst.resource} is the bottleneck: the step waits for it {share:.0%} of the time. If it took no time, a step "
+            f"would take {format_seconds(worst.step_time_s)} ({worst.speedup:.3g}x faster), and the next bottleneck would be "
+            f"{worst.bottleneck}."
         )
 
     def relief_text(self, resource: str) -> str:
-        """``1.8x, then network``; empty for a resource that is not waited for."""
+        """``1.8x, then network``; empty for a resource that the step does not wait for."""
         relief = next((r for r in self.reliefs if r.resource == resource), None)
         return f"{relief.speedup:.3g}x, then {relief.bottleneck}" if relief else ""
 
@@ -69,7 +70,7 @@ class Explained:
         return chrome_trace({**timelines, **({"measured": self.measured_timeline} if self.measured_timeline else {})})
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict: the prediction with what was found of it."""
+        """A plain dict: the prediction and its explanation."""
         return {
             **self.prediction.to_json(),
             "critical_path": self.path,
@@ -91,11 +92,11 @@ def explain(
     scale: bool = True,
     predictor: Predictor = ORDINARY,
 ) -> Explained:
-    """Predict, and find what it waits for.
+    """Predict a step, and find the resources that it waits for.
 
     Args:
-        run: a run directory whose measured step is set beside the predicted one.
-        scale: whether other numbers of devices are predicted too.
+        run: a run directory; its measured step is shown beside the predicted one.
+        scale: whether to predict other numbers of devices too.
 
     Raises:
         UserError: as ``Predictor.step``; no such run, or none of this network.
@@ -113,7 +114,7 @@ def explain(
 
 
 def _measured(run: str, workload: Workload, strategy: Strategy) -> tuple[RunRecord, tuple[Event, ...]]:
-    """The run of this network with this compression, or with another where there is only one."""
+    """The run of this network with this compression; without one, its first run."""
     contents = RunDir(Path(run)).read(partial=True)
     own = {label: r for label, r in contents.records.items() if r.workload == workload.name}
     if not own:

@@ -1,4 +1,4 @@
-"""Where a plan's learning rates come from: a run of the user's, published rows of the network, or nowhere, which is said."""
+"""The source of a plan's learning rates: a run of the user's or published rows of the network. Without either, a reason."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from paceline.record import RunRecord
 from paceline.strategy.recipe import Recipe, optimizers, published, reference_optimizer, scaled_recipe
 
 TUNED = (
-    "That a recipe is of LARS or LAMB does not say that they are needed: Nesterov SGD and Adam, tuned as well, reach the same "
-    "(Nado et al. 2021)."
+    "A recipe with LARS or LAMB does not mean that they are needed. Nesterov SGD and Adam reach the same accuracy when tuned "
+    "as carefully (Nado et al. 2021)."
 )
 
 
@@ -20,8 +20,8 @@ class Recipes:
     """Learning rates of one network by batch.
 
     Attributes:
-        target: ``mlperf`` where the rows must be those of MLPerf's target; else any rows of the network, its first table.
-        own: a run of the user's, whose rates are scaled instead; ``own_batch``: its global batch.
+        target: ``mlperf`` takes only rows of MLPerf's target; empty takes the network's first table.
+        own: the recipe of a run of the user's, scaled in place of published rows; ``own_batch``: its global batch.
     """
 
     network: str
@@ -30,7 +30,7 @@ class Recipes:
     own_batch: int = 0
 
     def at(self, batch: int, samples: float, optimizer: str = "") -> Recipe | None:
-        """The recipe of a run of ``samples``; None where no source has one, or none of ``optimizer`` (empty: its own)."""
+        """The recipe of a run of ``samples``; None where no source has one for ``optimizer`` (empty: any)."""
         if self.own:
             return self._scaled(self.own, batch, samples) if optimizer in ("", self.own.optimizer) else None
         try:
@@ -40,18 +40,18 @@ class Recipes:
 
     @property
     def of_curve(self) -> str:
-        """The optimizer of the runs that say how many samples the target takes; empty where that is not known."""
+        """The optimizer of the runs behind the convergence curve; empty where it is unknown."""
         return reference_optimizer(self.network) if self.target == "mlperf" else ""
 
     def why_not(self, optimizer: str) -> str:
-        """Why there is none, and what gives one."""
+        """Why there is no recipe, and how to get one."""
         if self.own:
-            return f"your run was with {self.own.optimizer}; one with {optimizer} among --records gives rates to scale from"
+            return f"your run used {self.own.optimizer}; add a run with {optimizer} to --records, and its rates are scaled"
         others = [name for name in optimizers(self.network, self.target) if name != optimizer]
-        there = f"; published for this network: {', '.join(others)} (--optimizer)" if others else ""
+        others_text = f"; published for this network: {', '.join(others)} (--optimizer)" if others else ""
         return (
-            f"no source has a learning rate for {self.network} with {optimizer} at this batch in a run of this length{there}; "
-            "--records of a run of your own gives one to scale from (linear for SGD and LARS, square root for Adam and LAMB)"
+            f"no source has a learning rate for {self.network} with {optimizer} at this batch and run length{others_text}; "
+            "give a run of your own with --records: its rate is scaled (linear for SGD and LARS, square root for Adam and LAMB)"
         )
 
     def _scaled(self, own: Recipe, batch: int, samples: float) -> Recipe:
@@ -68,7 +68,7 @@ class Recipes:
 
 
 def of_records(network: str, records: Iterable[RunRecord]) -> Recipes | None:
-    """The recipe of the last run of ``network`` that has one; None where no run has."""
+    """The recipe of the last run of ``network`` that has one; None without such a run."""
     for record in reversed(list(records)):
         if record.workload == network and record.recipe:
             return Recipes(network, own=Recipe.from_json(record.recipe), own_batch=int(record.strategy["global_batch_size"]))

@@ -29,8 +29,8 @@ from paceline.workload.table import Workload
 SHOWN = 8
 """Strategies in the ranking."""
 TRIED = (
-    "Batches: those given, else powers of two a worker, up to 1024 and what one micro step holds. Of those within "
-    f"{TIE:.0%} of the best, the smallest."
+    "Batches tried: those given, else powers of two for each worker, up to 1024 and as large as one micro step holds. The "
+    f"smallest batch within {TIE:.0%} of the best wins."
 )
 
 
@@ -59,7 +59,9 @@ def plan(
         space = replace(space, optimizer=work.optimizer(space.batches) or usual_optimizer(workload))
     listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
     if goal.needs_price and (unknown := [name for name, listing in listed.items() if listing is None]):
-        raise UserError(f"no price of {unknown[0]} is known, which goal {goal} needs", f"give --price {unknown[0]!r}=DOLLARS")
+        raise UserError(
+            f"goal {goal} needs prices, and no price of {unknown[0]} is known", f"give --price {unknown[0]!r}=DOLLARS"
+        )
     left_out = Tally()
     pointless = len(space.recomputes) > 1 and not saves_memory(workload)
     if pointless:
@@ -119,7 +121,7 @@ def _fitting(workload: Workload, legal: Sequence[Candidate], steps: Steps, left_
         missing, title = format_gib(float(lacking[least])), describe(*legal[least])
         if too_large.all():
             raise UserError(
-                f"{workload.name} fits nowhere here: {missing} are missing at least, with {title}",
+                f"{workload.name} fits nowhere here: at least {missing} are missing, with {title}",
                 "give a device with more memory, more nodes or a smaller --global-batch",
             )
         left_out.add("does not fit the device's memory", len(where), f"least missing {missing}, with {title}")
@@ -134,7 +136,9 @@ def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Ta
         if strategy.parallelism.micro_batches == 1:
             largest[id(cluster)] = max(largest.get(id(cluster), 0), strategy.global_batch_size)
     kept = [i for i in fitting.tolist() if legal[i][1].global_batch_size <= largest.get(id(legal[i][0]), math.inf)]
-    left_out.add("a batch that does not fit in one micro step, and nothing known of what it costs", len(fitting) - len(kept))
+    left_out.add(
+        "the batch does not fit in one micro step, and the cost of a larger batch is unknown", len(fitting) - len(kept)
+    )
     return np.array(kept, dtype=np.intp)
 
 
@@ -144,7 +148,7 @@ def _notice(workload: Workload, space: Space, work: Work) -> str:
         return ""
     unknown = f"unknown for {workload.name} and not counted; --target RUNS.csv counts it from runs of your own"
     return (
-        "The batch is chosen by speed alone: how many more samples a larger batch needs to the same accuracy is "
+        "The batch is chosen by speed alone. The extra samples that a larger batch needs to the same accuracy are "
         f"{'not counted; --target mlperf counts it' if workload.name in networks() else unknown}."
     )
 
@@ -175,23 +179,23 @@ def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
     own, name = exchange.compression, str(exchange)
     what = "costs" if goal.by_cost else "takes"
     if abs(gain - 1) < PLAIN:
-        return f"Compression does not pay: the best with it ({name}) gains less than {PLAIN:.0%} over dense."
+        return f"Compression does not pay: its best strategy ({name}) gains less than {PLAIN:.0%} over dense."
     if gain < 1:
         waits = _network_share(table, dense)
         return (
-            f"Compression does not pay: the best with it ({name}) {what} {1 / gain - 1:.1%} more than dense, "
-            f"whose steps wait {waits:.1%} of the time for links."
+            f"Compression does not pay: its best strategy ({name}) {what} {1 / gain - 1:.1%} more than "
+            f"dense. Steps with dense wait {waits:.1%} of the time for links."
         )
     if not table.work.known(own):
         return (
             f"Compression pays only if its penalty is small: {name} {what} {1 - 1 / gain:.1%} less than dense for equal "
-            f"samples, so it breaks even at {gain - 1:.1%} more samples to the target. How many it needs is unknown; "
-            "--penalty says it."
+            f"samples. It breaks even at {gain - 1:.1%} more samples to the target. How many more it needs is unknown; give "
+            "the factor with --penalty."
         )
     basis = "for equal samples" if table.work.curve is None else "to the same target"
     if table.work.curve is None and table.workload.name not in {a.network for a in accuracies(own)}:
-        basis += f"; what it does to the accuracy of {table.workload.name} is unknown"
-    return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best without it, {basis}."
+        basis += f"; its effect on the accuracy of {table.workload.name} is unknown"
+    return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best strategy without it, {basis}."
 
 
 def _network_share(table: Table, index: int) -> float:
@@ -202,7 +206,7 @@ def _network_share(table: Table, index: int) -> float:
 def _why_not(
     wanted: Wanted | None, table: Table, best: Choice, goal: Goal, left_out: Tally, space: Space, work: Work
 ) -> tuple[str, Choice | None]:
-    """What speaks against the strategy that was asked for, and it."""
+    """Why the strategy that the user asked for is not the best, and its choice where it was tried."""
     if not wanted:
         return "", None
     there = [i for i, candidate in enumerate(table.candidates) if matches(candidate, wanted)]
@@ -214,12 +218,12 @@ def _why_not(
     if goal.limited(np.array([asked.time_s]), np.array([asked.usd]))[0] > goal.limit:
         text += f" It does not meet {goal}."
     if not table.work.known(asked.strategy.gradient_exchange.compression):
-        text += " This is for equal samples: how many more it takes to the target is unknown."
+        text += " This is for equal samples. How many more samples the target takes with it is unknown."
     return text, asked
 
 
 def _price_notes(listed: Mapping[str, Price | None]) -> tuple[str, ...]:
-    """What each device was taken to cost, and how far apart its listings lie."""
+    """The price of each device, and the range of its listings."""
     notes = []
     for name, listing in listed.items():
         others = [x.usd_per_device_hour for x in listings(name)]

@@ -107,8 +107,8 @@ def ranked(goal: Goal, table: Table, left_out: Tally) -> list[int]:
         UserError: nothing meets the limit; the nearest, and by how much it misses.
     """
     known = table.known
-    unknown = "how many more samples the compression takes to the target is unknown"
-    left_out.add(unknown, int((~known).sum()), "--penalty says it")
+    unknown = "how many more samples the compression needs to the target is unknown"
+    left_out.add(unknown, int((~known).sum()), "give the factor with --penalty")
     limited = goal.limited(table.time_s, table.usd)
     allowed = np.flatnonzero(known & (limited <= goal.limit))
     if not len(allowed):
@@ -167,13 +167,13 @@ def preferred(table: Table, order: Sequence[int]) -> str:
     if behind < 0.0005:
         return ""
     chosen, fastest = table.candidates[first][1], table.candidates[least][1]
-    why = "as the cheaper" if not table.goal.by_cost else "as the faster"
+    why = "it is faster" if table.goal.by_cost else "it is cheaper"
     if _detours(chosen) < _detours(fastest):
-        why = "as simpler"
+        why = "it is simpler"
     elif chosen.global_batch_size < fastest.global_batch_size:
-        why = "for its smaller batch"
+        why = "its batch is smaller"
     what = "cheapest" if table.goal.by_cost else "fastest"
-    return f"preferred {why}: within {behind:.1%} of the {what}, {describe(*table.candidates[least])}"
+    return f"preferred because {why}, within {behind:.1%} of the {what}: {describe(*table.candidates[least])}"
 
 
 def _over(ratio: float) -> str:

@@ -227,7 +227,7 @@ def _excluded_on(cluster: Cluster, way: Strategy, choose: bool) -> str:
     if choose and way.precision == "fp16" and "bf16" in cluster.device.peak_flops:
         return "fp16 where bf16 is as fast (--precision fp16 tries it)"
     if choose and way.precision == "fp8":
-        return "fp8 costs accuracy that is not known here (--precision fp8 tries it)"
+        return "the effect of fp8 on accuracy is unknown (--precision fp8 tries it)"
     plain = (
         way.gradient_exchange.compression == "dense"
         and way.gradient_exchange.exchange == "allreduce"

@@ -1,4 +1,4 @@
-"""Strategies in words: what one is, and how choices are written."""
+"""Strategies in words: a description of each, and choices as a user types them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIELDS = {
 }
 NAMES = (*FIELDS, "device", "nodes")
 ALIASES = {"grad-accum": "accumulation"}
-"""Other words for the same choice: those of the options."""
+"""Names of options for the same choices."""
 LEGAL: Mapping[str, Iterable[str]] = {
     "precision": PRECISIONS,
     "compression": COMPRESSIONS,
@@ -38,8 +38,8 @@ LEGAL: Mapping[str, Iterable[str]] = {
     "sharding": SHARDINGS,
     "optimizer": OPTIMIZERS,
 }
-"""Choices of one name among a few."""
-POINTLESS = "recomputing saves this network no memory: it has no repeated blocks that are worth it"
+"""Choices that are names from a short list."""
+POINTLESS = "recomputing saves this network no memory: it has no repeated blocks, or they hold too little"
 EXAMPLES = {
     "nodes": "4",
     "workers": "8",
@@ -68,7 +68,7 @@ def parse_wanted(text: str) -> dict[str, object]:
 
 
 def choice_value(name: str, text: str) -> object:
-    """The value of one choice. Raises UserError where it is none."""
+    """The value of one choice. Raises UserError for an illegal one."""
     if name in ("global-batch", "accumulation", "workers", "nodes", "servers"):
         try:
             number = int(text)
@@ -96,14 +96,14 @@ def yes_or_no(name: str, text: str) -> bool:
 
 
 def fixed(name: str) -> UserError | None:
-    """The error for what belongs to the network and is no choice; None for any other name."""
+    """The error for a name that belongs to the network and not to the strategy; None for any other name."""
     if name not in ("seq-len", "workload"):
         return None
-    return UserError(f"{name} makes another network, not another way to train this one", "run the command once for each")
+    return UserError(f"{name} changes the network, not the way to train it", "run the command once for each value")
 
 
 def saves_memory(workload: Workload) -> bool:
-    """Whether recomputing keeps less than it would otherwise: not without blocks that repeat."""
+    """Whether recomputing lowers the memory of activations. Without repeated blocks it does not."""
     return blocks(workload).kept_bytes < workload.activation_bytes
 
 
@@ -115,9 +115,9 @@ def matches(candidate: Candidate, wanted: Wanted) -> bool:
 
 
 def describe(cluster: Cluster, s: Strategy) -> str:
-    """``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and whatever is not usual."""
-    many = f"{cluster.num_nodes} x {cluster.devices_per_node}" if cluster.num_nodes > 1 else f"{cluster.devices_per_node}"
-    parts = [f"{many} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
+    """``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and every choice that is not the default."""
+    devices = f"{cluster.num_nodes} x {cluster.devices_per_node}" if cluster.num_nodes > 1 else f"{cluster.devices_per_node}"
+    parts = [f"{devices} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
     if s.world_size > 1:
         x = s.gradient_exchange
         served = f"{x} of {x.servers}" if x.servers > 1 else str(x)

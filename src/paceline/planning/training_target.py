@@ -80,15 +80,21 @@ class Work:
         return self.recipes.at(strategy.global_batch_size, self.samples(strategy), strategy.optimizer)
 
     def notes(self, strategy: Strategy) -> tuple[str, ...]:
-        """What it rests on, in sentences."""
+        """The assumptions about the samples, in sentences."""
         notes = self.curve.notes(strategy.global_batch_size) if self.curve else ()
         if (recipe := self.recipe(strategy)) and recipe.optimizer in ("lars", "lamb"):
             notes = (*notes, TUNED)
         if self.recipes and (seen := self.recipes.of_curve) not in ("", strategy.optimizer):
-            notes = (*notes, f"Samples and critical batch come from runs with {seen}; {strategy.optimizer} may take others.")
+            notes = (
+                *notes,
+                f"Samples and critical batch come from runs with {seen}; with {strategy.optimizer} they may differ.",
+            )
         if strategy.gradient_exchange.compression in self.penalties and self.curve:
             given = self.penalties[strategy.gradient_exchange.compression]
-            return (*notes, f"{strategy.gradient_exchange.compression} takes {given:g} times the samples, as given.")
+            return (
+                *notes,
+                f"{strategy.gradient_exchange.compression} needs {given:g} times as many samples: the user gave this factor.",
+            )
         if self.curve is None and strategy.gradient_exchange.compression != "dense":
             return (*notes, "The time is for equal samples, not for equal accuracy.")
         return notes

@@ -1,4 +1,4 @@
-"""``whatif(...)``: what a change gains, in time and in money: each change by itself, then all of them together."""
+"""``whatif(...)``: what each change gains in time and money, then all changes together."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ OF_STRATEGY = {
 NUMBERS = ("global-batch", "accumulation", "servers")
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 SHARED = {"same": 0.6, "other": 0.25}
-"""Correlation that is taken between the errors of two predictions of one network, on one device and on two: what the model gets
-wrong of a network before the change it gets wrong after it. Measured on five sets it is 0.6 to 0.9 on one device and 0.0 to 0.9
-on two (``benchmarks/speedup_error.py``); these are at the lower side, where ranges are wider."""
+"""Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones. The model
+repeats after a change the error that it made before. Five sets of measurements give 0.6 to 0.9 on the same device and 0.0 to
+0.9 on different ones (``benchmarks/speedup_error.py``). These values are near the lower end, where ranges are wider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,16 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One cluster and strategy, predicted, beside the base.
+    """The prediction of one cluster and strategy, compared with the base.
 
     Attributes:
-        speedup: samples/s over those of the base, with the ends of its 80 % interval; exactly 1 where nothing changes.
-        usd_per_hour, usd: of the cluster an hour, which is exact, and of ``Whatif.amount`` samples, with the ends of its 80 %
-            interval, those of the step; NaN without a price.
+        speedup: samples/s divided by those of the base, with the ends of its 80 % interval; exactly 1 where nothing changes.
+        usd_per_hour, usd: dollars of the cluster for an hour, and for ``WhatIf.amount`` samples. ``usd`` has an 80 % interval,
+            that of the step. NaN without a price.
         price: where the dollars come from.
-        scaling: ``strong`` where the global batch stayed, ``weak`` where it grew with the devices, empty where their number
-            stayed.
-        batch_note: that the batch is another because the old one does not divide among the new devices; else empty.
+        scaling: ``strong`` where the global batch stayed, ``weak`` where it grew with the devices, empty where the number of
+            devices stayed.
+        batch_note: why the batch changed: the old one does not divide among the new devices. Empty where it stayed.
     """
 
     title: str
@@ -87,8 +87,8 @@ class Outcome:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the prediction rests on, and how it is set beside the base."""
-        other = f"{self.batch_note}; samples a second are compared, not steps."
+        """The assumptions of the prediction, and of its comparison with the base."""
+        other = f"{self.batch_note}. The speed-up compares samples a second, not steps."
         return (*((other,) if self.batch_note else ()), *self.prediction.assumptions)
 
     def to_json(self) -> dict[str, Any]:
@@ -104,8 +104,8 @@ class WhatIf:
     """The base, each change by itself, and all of them together where there are several.
 
     Attributes:
-        amount: samples that ``usd`` is for: an epoch where the data is known, else a million.
-        scaling: the base on other numbers of its devices, by kind of scaling.
+        amount: the number of samples that ``usd`` pays for: an epoch where the data is known, else a million.
+        scaling: the base on other numbers of devices, by kind of scaling.
     """
 
     base: Outcome
@@ -122,7 +122,7 @@ class WhatIf:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What all rest on, then what only some do, each with their titles."""
+        """Assumptions that all outcomes share, then the others with the titles of their outcomes."""
         whose: dict[str, list[str]] = {}
         for outcome in self.outcomes:
             for text in dict.fromkeys(outcome.assumptions):
@@ -153,18 +153,18 @@ def parse_change(text: str) -> Change:
             raise UserError(f"{name} has no value", f"write {example}")
         if text.startswith(word) and rest[:1] in ("=", "+", "-", "x") and len(rest) > 1:
             if rest[0] != "=" and name not in ("nodes", "devices-per-node", *NUMBERS):
-                raise UserError(f"{name} is not a number that {rest!r} changes", f"write it as {name}=VALUE")
+                raise UserError(f"{name} is not a number: {rest!r} cannot change it", f"write it as {name}=VALUE")
             return Change(name, rest[0], rest[1:].strip())
     given = text.rstrip("0123456789").partition("=")[0].rstrip("+-x ")
     raise fixed(given) or unknown("change", given, sorted(names), "write it as nodes+1 or network=100Gb/s")
 
 
 def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scaling: Scaling) -> tuple[Cluster, Strategy, str]:
-    """Cluster, strategy and kind of scaling after the changes. A batch that stays but does not divide among other devices
-    becomes the nearest that does; a dense hierarchical exchange on one node is its all-reduce.
+    """Cluster, strategy and kind of scaling after the changes. A batch that does not divide among the new
+    devices becomes the nearest that does. A dense hierarchical exchange on one node becomes an all-reduce.
 
     Raises:
-        UserError: a value that is none, or a combination that is not legal, with the nearest that is.
+        UserError: an illegal value, or an illegal combination, with the nearest legal one.
     """
     before = cluster.world_size
     fields: dict[str, Any] = {}
@@ -192,7 +192,7 @@ def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scali
 
 
 def _nearest_multiple(value: int, of: int) -> int:
-    """The multiple that is nearest, at least one times ``of``; the smaller of two as near."""
+    """The nearest multiple of ``of`` above 0; the smaller of two equally near ones."""
     below = max(1, value // of) * of
     return below + of if 2 * (value - below) > of else below
 
@@ -204,7 +204,7 @@ def _number(change: Change, before: int) -> int:
         raise UserError(f"{change.value!r} in {change} is not a whole number", f"write it as {change.name}+1") from None
     after = {"=": value, "+": before + value, "-": before - value, "x": before * value}[change.operator]
     if after < 1:
-        raise UserError(f"{change} leaves {after} of {before} {change.name}", "at least 1 must stay")
+        raise UserError(f"{change} leaves {after} of {before} {change.name}", "keep at least 1")
     return after
 
 
@@ -223,7 +223,7 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
 
 
 def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
-    """What a change sets in the strategy; another compression goes by its own exchange and options, servers by theirs."""
+    """The fields of the strategy that a change sets. A new compression takes its own exchange and options, so do servers."""
     field, value = OF_STRATEGY[change.name], change.value
     if change.name in NUMBERS:
         given = {field: _number(change, strategy.choice(field))}
@@ -256,7 +256,7 @@ def whatif(
         UserError: no change; or as ``apply`` and ``predict``.
     """
     if not changes:
-        raise UserError("nothing is changed", "give --change nodes+1 or --change network=100Gb/s")
+        raise UserError("no change is given", "give --change nodes+1 or --change network=100Gb/s")
     epoch = epoch_samples(workload.name)
     amount = epoch or MILLION
     base = predictor.step(workload, cluster, strategy)
@@ -271,7 +271,10 @@ def whatif(
         spreads = log_spread(base.low_s, base.high_s), log_spread(p.low_s, p.high_s)
         factor = 1.0 if _unchanged(p, base) else math.exp(Z80 * ratio_spread(*spreads, shared))
         low, high = ratio / factor, ratio * factor
-        if (c.changed(network=cluster.network), s) == (cluster, strategy):  # what is known of a link alone bounds its gain
+        if (c.changed(network=cluster.network), s) == (
+            cluster,
+            strategy,
+        ):  # only the network changed: a better link cannot make the step slower
             low = max(low, min(1.0, ratio)) if _no_worse(c.network, cluster.network) else low
             high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high
         usd = hourly * amount / p.samples_per_s / 3600
@@ -303,7 +306,7 @@ def whatif(
 
 
 def _unchanged(p: Prediction, base: Prediction) -> bool:
-    """Whether every predicted second is that of the base."""
+    """Whether every predicted time equals that of the base."""
     here, there = ((x.step_time_s, x.low_s, x.high_s, x.samples_per_s, x.exposed) for x in (p, base))
     return here == there
 
@@ -323,5 +326,5 @@ def _batch_note(after: Strategy, before: Strategy, scaled: str) -> str:
 
 
 def ratio_spread(before: float, after: float, shared: float) -> float:
-    """Standard deviation of log(speed-up) from those of both steps: errors that they share cancel in the ratio."""
+    """Standard deviation of log(speed-up) from those of both steps. Shared errors cancel in the ratio."""
     return math.sqrt(max(0.0, before * before + after * after - 2 * shared * before * after))

@@ -1,4 +1,4 @@
-"""What a prediction rests on, in plain sentences."""
+"""The assumptions of a prediction, in plain sentences."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def assumptions(
 
     Args:
         needed: bytes of memory on one device.
-        missed: how far such predictions were off.
+        missed: the held-out error of such predictions.
         free: resources that cost no time.
     """
     exchange, several = strategy.gradient_exchange, strategy.world_size > 1
@@ -74,7 +74,7 @@ def assumptions(
 
 def _free(resources: Collection[str]) -> Iterator[Assumption]:
     if resources:
-        yield Assumption("free resource", f"Taken to cost no time: {', '.join(sorted(resources))}.")
+        yield Assumption("free resource", f"Assumed to cost no time: {', '.join(sorted(resources))}.")
 
 
 def _unused(cluster: Cluster) -> Iterator[Assumption]:
@@ -83,52 +83,53 @@ def _unused(cluster: Cluster) -> Iterator[Assumption]:
 
 
 def _reserve(cluster: Cluster) -> Iterator[Assumption]:
-    """What is kept back of the memory."""
+    """The memory that training cannot use."""
     reserve = reserve_bytes(cluster.device)
     if reserve:
         yield Assumption(
-            "memory", f"The runtime, the workspaces of its libraries and fragments take {format_memory(reserve)} of the memory."
+            "memory", f"The runtime, library workspaces and fragmentation take {format_memory(reserve)} of memory."
         )
     else:
-        yield Assumption("memory", "Not counted: the framework's own memory and workspaces.")
+        yield Assumption("memory", "The framework's own memory and workspaces are not counted.")
 
 
 def _micro_steps(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
-    """Micro steps, what is shared out, what is run again."""
+    """Micro steps, sharding, the optimizer and recomputation."""
     mesh, level = strategy.parallelism, strategy.parallelism.shares
     if mesh.micro_batches > 1:
-        when = "after each of them, which keeps the gradients shared out" if level.gradients else "after the last"
+        when = "after each one, so that they stay sharded" if level.gradients else "after the last one"
         yield Assumption(
             "parallelism",
-            f"{mesh.micro_batches} micro steps of {strategy.micro_batch_size} samples a worker; gradients travel {when}.",
+            f"{mesh.micro_batches} micro steps of {strategy.micro_batch_size} samples on each worker. "
+            f"Gradients are exchanged {when}.",
         )
     if level.weights:
         yield Assumption(
             "parallelism",
-            f"{mesh.sharding} as in FSDP: weights are gathered one unit ahead at the width of {strategy.precision}, "
-            "gradients reduce-scattered likewise. A unit is a block, or several blocks up to the bucket's size.",
+            f"{mesh.sharding} as in FSDP: weights are gathered one unit ahead, gradients are reduce-scattered, both in "
+            f"{strategy.precision}. A unit is a block, or several blocks up to the bucket's size.",
         )
     elif level.optimizer:
         yield Assumption(
             "parallelism",
-            f"{mesh.sharding} as ZeroRedundancyOptimizer: gradients are all-reduced, updated weights gathered as fp32.",
+            f"{mesh.sharding} as ZeroRedundancyOptimizer: gradients are all-reduced. Updated weights are gathered as fp32.",
         )
     if workload.frozen:
-        gathered = ", shared out; the time to gather them is not counted" if level.weights else ""
-        yield Assumption("memory", f"{workload.frozen:,} frozen weights at the width of {strategy.precision}{gathered}.")
+        gathered = " and sharded; the time to gather them is not counted" if level.weights else ""
+        yield Assumption("memory", f"{workload.frozen:,} frozen weights are held in {strategy.precision}{gathered}.")
     optimizer = OPTIMIZERS[strategy.optimizer]
     yield Assumption(
         "optimizer",
-        f"Optimizer: {optimizer.name}, {optimizer.state_words} fp32 values of state a parameter. By default adam for networks "
-        "with attention and momentum for others; plan takes that of the recipe.",
+        f"Optimizer: {optimizer.name}, {optimizer.state_words} fp32 values of state a parameter. The default is adam for "
+        "networks with attention and momentum for others. plan takes the optimizer of the recipe.",
     )
     if mesh.recompute:
         names = blocks(workload).names
         yield Assumption(
             "recomputation",
-            f"The backward pass runs {len(names)} blocks again and keeps their inputs."
+            f"The backward pass runs {len(names)} blocks again. Only their inputs are kept."
             if names
-            else "Recomputation changes nothing: no layer's name says that it is part of a block.",
+            else "Recomputation changes nothing: no layer's name marks it as part of a block.",
         )
 
 
@@ -136,16 +137,16 @@ def _stragglers(strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
     if strategy.world_size > 1 and e.straggler_spread:
         yield Assumption(
             "stragglers",
-            f"Workers' compute times vary by {e.straggler_spread:.1%}; a step waits for the slowest of "
+            f"Workers' compute times vary by {e.straggler_spread:.1%}. A step waits for the slowest of "
             f"{strategy.world_size}, {slowest(strategy.world_size, e) - 1:.1%} above the mean.",
         )
 
 
 def _input_pipeline(loader_samples_per_s: float) -> Iterator[Assumption]:
     if loader_samples_per_s:
-        text = f"The input pipeline delivers {loader_samples_per_s:.4g} samples/s to all workers together, beside the step."
+        text = f"The input pipeline delivers {loader_samples_per_s:.4g} samples/s to all workers together while the step runs."
     else:
-        text = "The input pipeline is fast enough: its speed is not known."
+        text = "The input pipeline is assumed to be fast enough: its speed is not known."
     yield Assumption("input pipeline", text)
 
 
@@ -154,8 +155,8 @@ def _fit(cluster: Cluster, needed: float) -> Iterator[Assumption]:
     if needed > memory.value:
         yield Assumption(
             "fit",
-            f"Does not fit: the step needs {format_memory(needed)}, {cluster.device.name} has {format_memory(memory.value)}, "
-            f"{format_gib(needed - memory.value)} are missing. The time is that of a device with enough memory.",
+            f"Does not fit: the step needs {format_memory(needed)}, {cluster.device.name} has {format_memory(memory.value)}: "
+            f"{format_gib(needed - memory.value)} are missing. The time assumes a device with enough memory.",
             memory.source,
         )
 
@@ -173,7 +174,7 @@ def _coverage(workload: Workload) -> Iterator[Assumption]:
 def _calibrated(strategy: Strategy, calibration: Calibration) -> Iterator[Assumption]:
     yield Assumption(
         "calibrated",
-        f"Calibrated: {calibration.source}; the range is the spread of its repetitions, +-{calibration.spread:.0%}.",
+        f"Calibrated: {calibration.source}. The range is the spread of its repetitions, +-{calibration.spread:.0%}.",
         calibration.source,
     )
     if strategy.micro_batch_size != calibration.micro_batch_size:
@@ -203,20 +204,21 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
     )
     if device.chip not in e.seen:
         yield Assumption(
-            "device", f"No measurement of {device.name} is in the constants: datasheet numbers alone, and a wider range."
+            "device", f"The constants include no measurement of {device.name}: only datasheet numbers, so the range is wider."
         )
     yield Assumption("constants", f"Software: {e.level}, {LEVELS[e.level]}.")
     yield Assumption(
         "constants",
-        f"Layers by roofline: {e.memory_share:.0%} of that memory bandwidth; of the matmul rate {e.vector_share:.0%} on "
-        f"ordinary cores and {e.matrix_share:.0%} on matrix units for big products, less for shapes that leave units idle; "
-        f"{format_seconds(e.launch_s[device.kind])} to launch a kernel; activations move at the width of the precision.",
+        f"Layers follow a roofline. They reach {e.memory_share:.0%} of that memory bandwidth. Large products reach "
+        f"{e.vector_share:.0%} of the matmul rate on ordinary cores and {e.matrix_share:.0%} on matrix units; shapes that "
+        f"leave units idle reach less. A kernel launch takes {format_seconds(e.launch_s[device.kind])}. Activations move in "
+        f"{strategy.precision}.",
     )
     if strategy.precision == "fp8":
         yield Assumption(
             "device",
-            "fp8: products of layers take fp8 operands at the fp8 rate; convolutions, attention, activations and all else "
-            "are bf16; casts are kernels of their own. No measurement in fp8 is in the constants. The accuracy of fp8 is not "
+            "fp8: products of layers take fp8 operands at the fp8 rate. Convolutions, attention, activations and the rest "
+            "are bf16. Casts are separate kernels. No measurement in fp8 is in the constants. The accuracy of fp8 is not "
             "known here.",
         )
 
@@ -231,9 +233,7 @@ def _exchange(
         if cluster.num_nodes > 1:
             yield _link(cluster.network, "between nodes, per node", e)
         if cluster.device.kind != "cpu":
-            yield Assumption(
-                "exchange", "The engine's collectives take the fastest of NCCL's algorithms and protocols for their size."
-            )
+            yield Assumption("exchange", "Each collective takes NCCL's fastest algorithm and protocol for its size.")
         if x.compression != "dense" or x.exchange != "allreduce":
             yield from _codec(cluster, strategy, e)
     yield from _payload(strategy)
@@ -242,14 +242,16 @@ def _exchange(
         yield Assumption("exchange", f"Nodes of {x.ranks_per_node} ranks: {between}.")
     if x.exchange == "parameter_server":
         owners = "One of the workers holds" if x.servers == 1 else f"{x.servers} of the workers, spread over the nodes, hold"
-        serve = "serves" if x.servers == 1 else "serve"
-        yield Assumption("exchange", f"{owners} the parameters and {serve} them beside the work.")
+        serve = "serves them while it computes" if x.servers == 1 else "serve them while they compute"
+        yield Assumption("exchange", f"{owners} the parameters and {serve}.")
     if not x.compress_pull:
         yield Assumption("exchange", "Only the push is compressed: sums return as fp32.")
     if overlap:
-        cost = f"; {e.overlap_penalty:.0%} of the time in which both work is lost" if e.overlap_penalty else ""
+        cost = f". Running both at once loses {e.overlap_penalty:.0%} of that time" if e.overlap_penalty else ""
         passes = (
-            "the passes, one unit ahead" if strategy.parallelism.shares.weights else "the backward pass, bucket after bucket"
+            "forward and backward, one unit ahead"
+            if strategy.parallelism.shares.weights
+            else "the backward pass, bucket by bucket"
         )
         yield Assumption("overlap", f"The exchange overlaps {passes}{cost}.")
     else:
@@ -268,7 +270,7 @@ def _link(link: Link, where: str, e: Efficiency) -> Assumption:
 
 
 def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
-    """How fast the codec is, and what it waits for."""
+    """How fast the codec is, and how it shares the time with the network."""
     if cluster.device.kind == "cpu":
         rate = strategy.description.cpu_rate
         yield Assumption(
@@ -282,12 +284,12 @@ def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assu
     if strategy.gradient_exchange.exchange != "allreduce":
         yield Assumption(
             "codec",
-            f"Codec and network work on chunks of {format_bytes(4 * CHUNK_ELEMENTS)} at once; the slower one sets the pace.",
+            f"Codec and network work at once on chunks of {format_bytes(4 * CHUNK_ELEMENTS)}. The slower one sets the pace.",
         )
 
 
 def _payload(strategy: Strategy) -> Iterator[Assumption]:
-    """What is known of a payload whose length depends on the values."""
+    """The payload of a compression whose length depends on the gradients."""
     fmt = strategy.description.format
     if fmt.spread is None:
         return
@@ -295,10 +297,10 @@ def _payload(strategy: Strategy) -> Iterator[Assumption]:
     taken = f"The payload of {name} depends on the gradients: {fmt.element_bits:.3g} bits an element"
     least, most = INCEPTIONN_BITS[0], fmt.spread.most
     if fmt.spread.low == fmt.spread.high:
-        text = f"{taken} ({fmt.spread.source}). The format takes {least:g} to {most:g}."
+        text = f"{taken} ({fmt.spread.source}). The format allows {least:g} to {most:g}."
     else:
         text = (
-            f"{taken}, {fmt.spread.low:.3g} to {fmt.spread.high:.3g} for the range ({fmt.spread.source}). The format takes "
+            f"{taken}, {fmt.spread.low:.3g} to {fmt.spread.high:.3g} for the range ({fmt.spread.source}). The format allows "
             f"{least:g} to {most:g}. Give a measured ratio with --option ratio=R."
         )
     yield Assumption("payload", text, fmt.spread.source)

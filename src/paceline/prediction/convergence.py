@@ -28,13 +28,13 @@ from paceline.strategy.compression_options import Given
 
 COLUMNS = ("global_batch", "samples_to_target")
 NOISE_FACTOR = 2.0
-"""The gradient noise scale lies within this factor of the critical batch of a sweep with 80 %, as it is taken here; McCandlish
-et al. 2018, section 5 and figure 4, find the two to agree in order of magnitude."""
+"""Assumed: with 80 % the gradient noise scale lies within this factor of the critical batch of a sweep. McCandlish et al. 2018,
+section 5 and figure 4, find that the two agree in order of magnitude."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run that reached the target: samples of a step, and samples in all until then."""
+    """One run that reached the target: its global batch, and all samples until then."""
 
     global_batch_size: float
     samples: float
@@ -45,14 +45,14 @@ class Convergence:
     """Samples to a target against the global batch.
 
     Attributes:
-        target: what is reached, in words. ``source``: where the points come from.
+        target: in words. ``source``: where the points come from.
         min_samples, critical_batch: Emin and Bcrit, in samples; Bcrit is infinite where the points show no growth.
-        low_batch, high_batch: the batches that were seen; beyond ``high_batch`` nothing is said unless it is asked for.
+        low_batch, high_batch: the smallest and the largest batch of the points; the curve ends at ``high_batch``.
         spread: standard deviation of log(points / curve).
-        epoch_samples: samples of one pass over the data; 0 where that is not known.
-        tokens: of a sequence, where samples are sequences of that length; 0 where they are not.
-        critical_spread: standard deviation of log(Bcrit), where that is an estimate and the curve holds at ``low_batch``
-            alone; 0 where the points say both.
+        epoch_samples: samples of one pass over the data; 0 where it is unknown.
+        tokens: length of a sequence where samples are sequences; else 0.
+        critical_spread: standard deviation of log(Bcrit) where Bcrit is an estimate and one run at ``low_batch`` gives the
+            curve; 0 where the points give both.
     """
 
     target: str
@@ -71,11 +71,11 @@ class Convergence:
         """Samples to the target.
 
         Args:
-            beyond: whether to go past the largest batch that was seen; there the form is too low as often as not, since
-                past some batch no learning rate is found that still trains (Shallue et al. 2019, section 4.7).
+            beyond: whether to go past the largest batch of the points. The form is often too low there: past some batch no
+                learning rate still trains (Shallue et al. 2019, section 4.7).
 
         Raises:
-            UserError: a larger batch than any that was seen, unless ``beyond``.
+            UserError: a larger batch than that of any point, unless ``beyond``.
         """
         if global_batch_size > self.high_batch * 1.001 and not beyond:
             raise UserError(
@@ -91,7 +91,7 @@ class Convergence:
         return middle / factor, middle * factor
 
     def spread_at(self, global_batch_size: float) -> float:
-        """Standard deviation of log(samples): that of the runs, and what an uncertain Bcrit makes of the way to this batch."""
+        """Standard deviation of log(samples): that of the runs, and that of an uncertain Bcrit away from ``low_batch``."""
         shares = [self.beyond_least(batch) for batch in (global_batch_size, self.low_batch)]
         return math.hypot(self.spread, self.critical_spread * (shares[0] - shares[1]))
 
@@ -104,16 +104,16 @@ class Convergence:
         return math.ceil(self.samples(global_batch_size) / global_batch_size)
 
     def notes(self, global_batch_size: float) -> tuple[str, ...]:
-        """What this rests on, in sentences; one more where the batch is smaller than any that was seen."""
+        """The assumptions of the curve, in sentences; one more where the batch is smaller than that of any point."""
         finite = math.isfinite(self.critical_batch)
         critical = f"a critical batch of {self.critical_batch:.3g}" if finite else "no critical batch"
         text = f"Samples to {self.target}: {self.min_samples:.3g} and {critical}, from "
         if self.critical_spread:
             share = math.exp(Z80 * self.spread_at(global_batch_size)) - 1
-            return (f"{text}{self.source}; at batch {global_batch_size:g} that is {share:.0%} of the samples.",)
+            return (f"{text}{self.source}. At batch {global_batch_size:g} its error is {share:.0%} of the samples.",)
         text += (
-            f"{self.num_points} points at batches of {self.low_batch:g} to {self.high_batch:g} ({self.source}); "
-            f"runs lie {self.spread:.0%} off the curve."
+            f"{self.num_points} points at batches of {self.low_batch:g} to {self.high_batch:g} ({self.source}). "
+            f"Runs lie {self.spread:.0%} off the curve."
         )
         if global_batch_size >= self.low_batch:
             return (text,)
@@ -157,7 +157,7 @@ def fit(points: Iterable[Point], target: str, source: str, epoch_samples: int = 
 
 
 def reached(record: RunRecord, accuracy: float) -> Point | None:
-    """Where a run first reached ``accuracy`` (0 to 1), between two epochs by a straight line; None if it never did."""
+    """The point at which a run first reached ``accuracy`` (0 to 1), linear between epochs; None if it never did."""
     samples = float(record.strategy["global_batch_size"]) * record.steps / max(1, record.epochs)  # of one epoch
     before = (0.0, 0.0)
     for entry in record.curve:
@@ -183,7 +183,7 @@ def from_run(record: RunRecord, accuracy: float) -> Convergence:
     """The curve of one run instead of a sweep: its samples at its own batch, and the noise scale for Bcrit.
 
     ``Emin = E(B) / (1 + B / Bcrit)``, Bcrit from the noise scale of the epochs until ``accuracy`` was reached (McCandlish et
-    al. 2018, section 2.3). It is known to a factor of two with 80 % (``NOISE_FACTOR``), so nothing is said beyond twice Bcrit.
+    al. 2018, section 2.3). Bcrit is known to a factor of two with 80 % (``NOISE_FACTOR``), so the curve ends at twice Bcrit.
 
     Raises:
         UserError: the run never reaches ``accuracy`` (0 to 1), or has no noise scale.
@@ -209,13 +209,13 @@ def from_run(record: RunRecord, accuracy: float) -> Convergence:
         low_batch=batch,
         high_batch=max(batch, NOISE_FACTOR * critical),
         spread=0.0,
-        source=f"one run, and its gradient noise scale for the critical batch, which holds to a factor of {NOISE_FACTOR:g}",
+        source=f"one run, whose gradient noise scale gives the critical batch to a factor of {NOISE_FACTOR:g}",
         critical_spread=math.log(NOISE_FACTOR) / Z80,
     )
 
 
 def measured_penalty(records: Sequence[RunRecord], accuracy: float, compression: str, curve: Convergence) -> float | None:
-    """Samples that runs with ``compression`` took / what ``curve`` gives at their batch, the median; None without such runs.
+    """Samples of runs with ``compression`` divided by those of ``curve`` at their batch, the median; None without such runs.
 
     Infinite where most of them never reached ``accuracy``.
     """
@@ -252,7 +252,7 @@ def mlperf(workload: str) -> Convergence:
 
 
 def epoch_samples(workload: str) -> int:
-    """Samples of one pass over the data that MLPerf trains ``workload`` on; 0 where that is not known."""
+    """Samples of one pass over the data that MLPerf trains ``workload`` on; 0 where it is unknown."""
     return next((int(e.get("epoch_samples", 0)) for e in _data()["curve"] if workload in e["workloads"]), 0)
 
 
@@ -274,13 +274,13 @@ class Accuracy:
 
 
 def accuracies(compression: str) -> tuple[Accuracy, ...]:
-    """What was measured of a compression with its default options; empty where nothing was."""
+    """Measured accuracies of a compression with its default options; empty where nobody measured it."""
     seen = [e for e in _data()["accuracy"] if e["compression"] == compression]
     return tuple(Accuracy(**{k: v for k, v in e.items() if k != "compression"}) for e in seen)
 
 
 def accuracy_notes(compression: str, options: Given = ()) -> tuple[str, ...]:
-    """What was measured of a compression's accuracy, or that nothing was. ``options``: those that are not its own defaults."""
+    """The measured effect of a compression on accuracy, or that it is unknown. ``options``: those that are not its defaults."""
     if compression == "dense":
         return ()
     measured = [
@@ -288,11 +288,11 @@ def accuracy_notes(compression: str, options: Given = ()) -> tuple[str, ...]:
         for a in accuracies(compression)
     ]
     if not measured:
-        return (f"Nobody measured here what {compression} does to accuracy: it is unknown, not zero.",)
+        return (f"The effect of {compression} on accuracy is unknown, not zero: nobody measured it here.",)
     given = ", ".join(f"{k}={v:g}" for k, v in dict(options).items() if k != "ratio")  # a ratio is of the prediction only
     return (
-        f"Accuracy of {compression} against dense in equal epochs: {'; '.join(measured)}. The number of steps "
-        f"to a target, and the effect on another network{f' or with {given}' if given else ''}, is unknown.",
+        f"Accuracy of {compression} against dense in equal epochs: {'; '.join(measured)}. Its effect on the "
+        f"steps to a target is unknown, and so is that on another network{f' or with {given}' if given else ''}.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a prediction says: its figures, the assumptions behind them, and both as text."""
+"""A prediction: its figures, the assumptions behind them, and both as text."""
 
 from __future__ import annotations
 
@@ -36,15 +36,14 @@ Kind = Literal[
     "uncalibrated",
     "unused",
 ]
-"""What an assumption is about. ``read back``: from a file, which keeps the text alone."""
+"""The subject of an assumption. ``read back``: it comes from a file, which keeps only the text."""
 
 
 class Assumption(str):
-    """One sentence that a prediction rests on: its text, of which ``kind`` says what it is about.
+    """One assumption of a prediction: the string is its text, ``kind`` its subject.
 
     Attributes:
-        source: where the fact in it comes from, as the catalogue or the file of constants says; empty for what the model itself
-            assumes.
+        source: where its fact comes from, by the catalogue or the file of constants; empty where the model itself assumes it.
     """
 
     kind: Kind
@@ -65,15 +64,15 @@ class Prediction(Metrics):
     """A predicted step. The metrics are those of ``RunRecord``, so a measurement can be subtracted.
 
     Attributes:
-        cluster: what it was predicted for, by name.
+        cluster: the predicted cluster, by names.
         memory: bytes on one device by purpose; they sum to ``memory_bytes``.
-        fits: whether they fit the device's memory; ``missing_bytes``: how many of them do not.
+        fits: whether they fit the device's memory; ``missing_bytes``: how many more it would need.
         software: ``ordinary`` or ``tuned``, see ``Efficiency``.
-        held_out_error: of such predictions on published runs, mean of |predicted - measured| / measured; None where none is
-            of this kind.
-        exposed: seconds of the step by the resource it waits for; they sum to ``step_time_s``, the largest is the
+        held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without runs of
+            this kind.
+        exposed: seconds of the step by the resource that it waits for; they sum to ``step_time_s``, the largest is the
             ``bottleneck``.
-        assumptions, timeline: worked out when they are read.
+        assumptions, timeline: computed when they are read.
     """
 
     assumptions: tuple[Assumption, ...]
@@ -98,7 +97,7 @@ class Prediction(Metrics):
 
     @property
     def headline(self) -> str:
-        """That it does not fit, and by how much; empty where it fits."""
+        """Says by how much the step does not fit; empty where it fits."""
         return "" if self.fits else f"DOES NOT FIT: {self.missing_bytes / 2**30:,.4g} GiB are missing on each device."
 
     @property
@@ -107,7 +106,7 @@ class Prediction(Metrics):
         return _critical_path(self)
 
     def explain(self) -> str:
-        """Where the time goes, the critical path, the reasons of the range and the assumptions; 80 columns."""
+        """Where the time goes, the critical path, the reasons for the range, and the assumptions; 80 columns."""
         return "\n".join(_lines(self))
 
 
@@ -145,30 +144,27 @@ def _critical_path(p: Prediction) -> str:
         return "forward, backward, optimizer; nothing is exchanged."
     if p.exposed_comm_s == 0:
         return (
-            f"forward, backward, optimizer; the exchange of {format_bytes(p.wire_bytes_per_device)} "
-            f"({format_seconds(p.comm_s)} of network) hides behind the backward pass."
+            f"forward, backward, optimizer. The exchange of {format_bytes(p.wire_bytes_per_device)} "
+            f"({format_seconds(p.comm_s)} of network) overlaps the backward pass completely."
         )
     last = max((e for e in p.timeline if e.lane != "compute"), key=lambda e: e.end_s)
     after = update.start_s - backward
     within = p.exposed_comm_s - after
-    waiting = f", {format_seconds(within)} of it waiting for the exchange," if within > 1e-3 * p.step_time_s else ","
+    waiting = f"; {format_seconds(within)} of this time they wait for the exchange" if within > 1e-3 * p.step_time_s else ""
     return (
-        f"forward and backward until {format_seconds(backward)}{waiting} then {format_seconds(after)} of exchange that "
-        f"nothing hides (the last is {last.name}), and the optimizer from {format_seconds(update.start_s)}; "
-        f"{p.bottleneck} is the bottleneck."
+        f"forward and backward take {format_seconds(backward)}{waiting}. Then {format_seconds(after)} of the exchange are "
+        f"exposed (the last part is {last.name}). The optimizer starts at {format_seconds(update.start_s)}. "
+        f"The bottleneck is {p.bottleneck}."
     )
 
 
 def _range(p: Prediction) -> str:
-    """Why the step may be faster or slower."""
+    """What the range covers."""
     kinds = {assumption.kind for assumption in p.assumptions}
+    payload = ". It covers the smallest and the largest payload of the gradients" if "payload" in kinds else ""
     if "calibrated" in kinds:
-        payload = "; at its ends the gradients' payload is the least and the most" if "payload" in kinds else ""
-        return f"the spread of the calibration's repetitions{payload}; load that comes later is not in it."
-    ends = ""
-    if "payload" in kinds:
-        ends = "; at its ends the gradients' payload is the least and the most"
+        return f"the spread of the calibration's repetitions{payload}. It does not cover load that starts later."
     return (
-        "80 % of measured steps should lie in it. It comes from what the constants missed on measurements held out of their "
-        f"fit, and from slower and faster links{ends}. Observed steps or a calibration on the machine narrow it."
+        "80 % of measured steps should lie in it. It comes from the errors of the constants on held-out measurements "
+        f"and from slower and faster links{payload}. Observed steps or a calibration on the machine narrow it."
     )

@@ -28,8 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
                 return 0
             options = worker_options(given)
             if "WORLD_SIZE" not in os.environ:
-                instead = "on one machine: paceline train; else torchrun -m paceline.training"
-                raise UserError("no torchrun around this process", instead)
+                instead = "on one machine use paceline train, on several torchrun -m paceline.training"
+                raise UserError("torchrun has not started this process", instead)
             run, device = joined(options, held)
             alike = False
             train(run, device)
@@ -44,9 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         waited = re.search(r"[Tt]imed out waiting (\d+)ms", what)  # of gloo's, outside of an exchange of gradients
         if waited:
             seconds = int(waited[1]) / 1000
-            what = (
-                f"another rank has not answered for {seconds:g} s: it hangs, or a link is cut; --timeout sets how long to wait"
-            )
+            what = f"another rank has not answered for {seconds:g} s: it hangs, or a link is cut; --timeout sets the wait"
         if not leave_error(what):
             print(f"paceline: rank {rank}: {what}", file=sys.stderr)
         return 1

@@ -35,10 +35,10 @@ from paceline.training.tensor_layout import Tensor
 _log = logging.getLogger("paceline")
 
 CANDIDATES = ("bf16", "int8", "inceptionn-scaled", "terngrad")
-"""What ``auto`` tries beside dense: those within 0.5 points of dense in the project's own accuracy study."""
+"""What ``auto`` tries beside dense: compressions within 0.5 points of dense in the project's own accuracy study."""
 TIMEOUT_S = 300.0
 """A step waits for its slowest rank, and a data loader's pause or a checkpoint of one rank can take minutes. A lost process is
-noticed at once; this is for a silent one and a cut link, for which PyTorch's 1800 s of gloo keep every other rank busy."""
+noticed at once. This time is for a silent process and a cut link; with gloo PyTorch would wait 1800 s for them."""
 
 
 def attach(
@@ -62,32 +62,32 @@ def attach(
     """Compress the gradients of a stock DDP model from its next backward pass on. Nothing else in the script changes.
 
     A group of gradients with a NaN, an infinity or a magnitude above 2^100 (powersgd: 2^40) on any rank goes dense and leaves
-    the residuals as they are, and so do the later groups of that step; earlier ones have left by then. Codecs compute in fp32.
+    the residuals unchanged. So do the later groups of that step; the earlier ones are already sent. Codecs compute in fp32.
     Parameters that the script told DDP to ignore or to average apart are left alone.
 
     Args:
         compression: ``dense``, ``bf16``, ``terngrad``, ``inceptionn``, ``inceptionn-scaled``, ``int8``, ``int4``, ``sign``,
             ``topk``, ``powersgd``; ``auto`` times some steps and takes the fastest of dense and ``candidates``, over a named
-            exchange (``int8:ring``) or over their default one, a ring and between nodes; what it takes stays only if steps
-            were faster with it. That needs 9 steps, and 9 more for each of at most two candidates. Or a ``GradientExchange``,
-            which says all that ``exchange``, ``clip``, ``min_elements``, ``dense``, ``ranks_per_node``, ``compress_pull`` and
-            ``options`` say.
+            exchange (``int8:ring``) or over their default one, a ring and between nodes. It keeps a compression only if
+            measured steps were faster with it. That needs 9 steps, and 9 more for each of at most two candidates. Or a
+            ``GradientExchange``, which replaces ``exchange``, ``clip``, ``min_elements``, ``dense``, ``ranks_per_node``,
+            ``compress_pull`` and ``options``.
         exchange: ``allreduce``, ``allgather``, ``ring``, ``sharded``, ``parameter_server`` or ``hierarchical``; empty takes the
             compression's default.
         seed: of the stochastic rounding; the same on every rank.
         clip: for terngrad: clip each tensor at this many standard deviations; None does not clip.
-        min_elements: smaller tensors stay dense (default 1024); not of ``dense``, ``bf16`` and ``powersgd``.
-        dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``; not of those three either.
+        min_elements: smaller tensors stay dense (default 1024); not for ``dense``, ``bf16`` and ``powersgd``.
+        dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``; not for those three either.
         ranks_per_node: for hierarchical; default what torchrun set (``LOCAL_WORLD_SIZE``).
         compress_pull: False sends the sums of ``sharded``, ``hierarchical`` and ``parameter_server`` back as fp32.
         check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
-        timeout_s: how long an exchange waits for a slow rank or a cut link before it fails. About ten seconds later every rank
-            that is left raises LostRank.
+        timeout_s: how long an exchange waits for a slow rank or a cut link before it fails. About ten seconds later every
+            remaining rank raises LostRank.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.
-        candidates: of ``auto``.
-        noise_scale: measure the gradient noise scale: one pass over the gradients more before and after the exchange, and one
-            scalar that no step waits for; ``hook.noise.scale.batch(samples_of_a_rank)`` is it in samples. For ``dense`` and
-            ``bf16``: another compression's error is in the mean, counts as signal, and makes the scale too small or unknown.
+        candidates: compressions that ``auto`` tries.
+        noise_scale: measure the gradient noise scale. It costs one more pass over the gradients before and after the exchange,
+            and one scalar that no step waits for. ``hook.noise.scale.batch(samples_of_a_rank)`` gives it in samples. Only for
+            ``dense`` and ``bf16``: the error of another compression counts as signal and makes the scale too small.
         options: of the compression: ``bound``, ``block``, ``density``, ``momentum``, ``rank``.
 
     Returns:
@@ -143,17 +143,17 @@ def attach(
 
 @dataclass(frozen=True)
 class _Request:
-    """What was asked for: the exchanges to try for ``auto``, of which the first is in use until it has decided, else one."""
+    """The exchange of the caller. For ``auto``, the exchanges to try; the first runs until ``auto`` has decided."""
 
     exchanges: Sequence[GradientExchange]
     auto: bool = False
 
 
 def _on_every_rank(model: DistributedDataParallel, given: Mapping[str, Any]) -> tuple[_Request, Mapping[int, Tensor]]:
-    """What was asked for and the tensors to exchange, after all ranks have compared theirs.
+    """The request and the tensors to exchange, after all ranks have compared theirs.
 
     Raises:
-        UserError: on every rank alike. What one rank alone refused would keep the others waiting.
+        UserError: on every rank alike. If one rank refused alone, the others would wait for it.
     """
     illegal: UserError | None = None
     request, tensors = _Request(()), dict[int, Tensor]()
@@ -186,28 +186,28 @@ def _check_model(model: DistributedDataParallel) -> None:
 
 
 def _request(given: Mapping[str, Any], workers: int) -> _Request:
-    """From the keywords. Raises UserError for what does not go together."""
+    """The request of the keywords. Raises UserError for keywords that do not go together."""
     compression, candidates = given["compression"], given["candidates"]
     name = compression.compression if isinstance(compression, GradientExchange) else compression
     if name != "auto" and tuple(candidates) != CANDIDATES:
-        raise UserError(f"{name} has no candidates", "leave candidates out: they are auto's")
+        raise UserError(f"{name} has no candidates", "leave candidates out: only auto takes them")
     if name == "powersgd" and given["noise_scale"]:
-        raise UserError("powersgd hands over no gradients to measure", "measure the noise scale with another compression")
+        raise UserError("powersgd gives no gradients to measure", "measure the noise scale with another compression")
     if name == "auto":
         return _Request(_candidates(given, workers), auto=True)
     return _Request((_one(given, workers),))
 
 
 def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
-    """The exchange that was given, or that keywords describe, with the ranks of a node that it has here."""
+    """The exchange that the caller gave or that the keywords describe, with the ranks of a node here."""
     value, per_node = given["compression"], given["ranks_per_node"]
     if isinstance(value, GradientExchange):
         defaults = {"exchange": "", "clip": CLIP, "min_elements": None, "ranks_per_node": None, "compress_pull": True}
         twice = [name for name, default in defaults.items() if given[name] != default]
         twice += [*(["dense"] if len(given["dense"]) else []), *given["options"]]
         if twice:
-            verb = "is" if len(twice) == 1 else "are"
-            raise UserError(f"{', '.join(twice)} {verb} the GradientExchange's; give it there", "leave it out of attach")
+            verb = "belongs" if len(twice) == 1 else "belong"
+            raise UserError(f"{', '.join(twice)} {verb} to the GradientExchange", "set it there, not in attach")
         per_node = value.ranks_per_node if value.ranks_per_node > 1 else None
         result = GradientExchange.from_json(_plain(value.to_json()))
     else:
@@ -222,9 +222,7 @@ def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
             given["compress_pull"],
         )
     if result.servers > 1:
-        raise UserError(
-            f"{result.servers} servers are predicted only: attach runs one", "take exchange sharded, in which every rank serves"
-        )
+        raise UserError(f"attach runs one server, not {result.servers}", "take exchange sharded: every rank is a server there")
     if result.exchange == "hierarchical":
         return replace(result, ranks_per_node=_ranks_per_node(per_node, workers))
     if per_node not in (None, 1):
@@ -233,7 +231,7 @@ def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
 
 
 def _candidates(given: Mapping[str, Any], workers: int) -> list[GradientExchange]:
-    """What ``auto`` tries, each with those of the keywords that it takes."""
+    """The exchanges that ``auto`` tries, each with the keywords that it takes."""
     if given["options"] or given["exchange"]:
         raise UserError("auto chooses exchange and options itself", "leave them out, or name a compression")
     per_node = _ranks_per_node(given["ranks_per_node"], workers)
@@ -250,7 +248,7 @@ def _candidates(given: Mapping[str, Any], workers: int) -> list[GradientExchange
 
 
 def _rule(compression: str, given: Mapping[str, Any]) -> DenseRule | None:
-    """The compression's own rule for dense tensors with what was given; None where nothing was."""
+    """The compression's rule for dense tensors with the caller's values; None where the caller gave none."""
     if given["min_elements"] is None and not len(given["dense"]):
         return None
     rule = COMPRESSIONS[compression].rule or DenseRule()  # GradientExchange refuses a rule for one that has none

@@ -2,8 +2,8 @@
 
 Some steps go dense and are timed. Then every candidate exchanges two sizes of a real gradient, on all ranks at once; a line
 through the two (latency and seconds per element, Hockney 1994) gives the time of this model's gradients. What the backward
-pass hides costs nothing, so only the exposed part of a dense exchange can be won. What promises most is in use for as many
-steps, and stays only if they were faster; codecs and the backward pass may want the same cores, which no trial shows.
+pass hides costs nothing, so only the exposed part of a dense exchange can be saved. The most promising exchange then runs for
+as many steps, and stays only if they were faster: codecs and the backward pass may compete for cores, which no trial shows.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Decision(NamedTuple):
 class Auto:
     """Measures during the first steps of a dense run and decides once, on every rank alike.
 
-    All of it is called on the exchange thread, and what it counts are steps that this thread has ended: the backward pass of
-    a fast rank may be a bucket ahead.
+    Every method runs on the exchange thread and counts the steps that this thread has ended: the backward pass of a fast
+    rank may be a bucket ahead.
 
     Args:
         exchanges: the candidates; the first is dense.
@@ -97,8 +97,8 @@ class Auto:
         self._dense_s, exposed, *seconds = self._slowest(step, exposed, *seconds)
         times = ", ".join(f"{exchange} {1e3 * s:.3g} ms" for exchange, s in zip(self.exchanges, seconds, strict=True))
         self._measured = (
-            f"dense over allreduce with {1e3 * self._dense_s:.3g} ms a step, of which {1e3 * exposed:.3g} ms wait for the"
-            f" exchange of {self._elements / 1e6:.3g} M gradients (one exchange, estimated: {times})"
+            f"dense over allreduce ({1e3 * self._dense_s:.3g} ms a step with {1e3 * exposed:.3g} ms of waiting for the exchange"
+            f" of {self._elements / 1e6:.3g} M gradients; estimates for one exchange: {times})"
         )
         best: dict[str, GradientExchange] = {}  # over its best exchange
         for index in choose(self._dense_s, exposed, seconds):

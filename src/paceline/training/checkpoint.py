@@ -101,6 +101,8 @@ def check_same_run(run: TrainingRun, state: dict[str, Any]) -> None:
     before = state["run"].on_nodes_of(run.strategy.gradient_exchange.ranks_per_node).identity
     changed = [f"{k} {before[k]!r} -> {v!r}" for k, v in run.identity.items() if k in before and before[k] != v]
     if changed:
-        raise UserError(f"the checkpoint is of another run: {', '.join(changed)}", "resume with the same settings")
+        raise UserError(
+            f"the checkpoint is from a run with other settings: {', '.join(changed)}", "resume with the same settings"
+        )
     if run.epochs <= state["epoch"]:
         raise UserError(f"the checkpoint already has {state['epoch']} epochs", "ask for more than that with --epochs")

@@ -1,4 +1,4 @@
-"""What must not go wrong in silence: ranks that were set up differently, energy lost, replicas that drifted apart."""
+"""Checks against silent errors: ranks with different settings, lost gradient energy, replicas that drifted apart."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class ExchangeSetup:
 
     def __post_init__(self) -> None:
         if self.feedback is not None and self.codec.agrees:
-            raise ValueError(f"{self.codec.name} with error feedback: its values have a scale of their own in each step")
+            raise ValueError(f"{self.codec.name} with error feedback: the scale of its values changes in every step")
 
     def device(self, gradients: torch.device) -> torch.device:
         """Where codecs run: beside the gradients where there are kernels for it, else in host memory."""

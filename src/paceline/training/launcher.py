@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 LAUNCHER = "PACELINE_LAUNCHER"
-"""Variable of a worker: the process that started it, and that says the worker's error."""
+"""Variable of a worker: the process that started it and that prints the worker's error."""
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Variable of a worker, set by the elastic launcher: where it leaves its error."""
 WATCH_S = 0.5

@@ -1,4 +1,4 @@
-"""What a step really did: bytes handed to collectives and when each part ran."""
+"""What a step did: the bytes handed to collectives, and when each part ran."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Meter:
 
     Attributes:
         sent_bytes: bytes this rank has sent to others since ``begin_step``.
-        bookkeeping_bytes: bytes sent beside them that describe the step and are none of its gradients, such as norms.
+        bookkeeping_bytes: further bytes that describe the step and are not gradients, such as norms.
         events: what ran since ``begin_step``, the latest thousands; times in seconds from it.
         backward_end_s: when the last bucket became ready.
         nonfinite_steps: steps in which a gradient was NaN, infinite or too large for a codec, since the meter was made.
@@ -49,7 +49,7 @@ class Meter:
     def count_nonfinite(self, nonfinite: bool, step: int) -> None:
         """Count a step with a NaN or an infinity; rank 0 says so of the first."""
         if nonfinite and self.nonfinite_steps == 0 and self.rank == 0:
-            _log.warning("step %d: a gradient is NaN, infinite or too large; it goes dense, as will others like it", step)
+            _log.warning("step %d: a gradient is NaN, infinite or too large; it is sent dense, as are later ones", step)
         self.nonfinite_steps += nonfinite
 
     def add(self, name: str, lane: str, start_s: float) -> None:

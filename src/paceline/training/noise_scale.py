@@ -12,7 +12,7 @@ from paceline.prediction.noise_scale import NoiseScale
 from paceline.training.collectives import Wire
 
 MEASURABLE = ("dense", "bf16")
-"""Compressions whose own error is too small to pass for signal."""
+"""Compressions whose own error is too small to count as signal."""
 
 
 class NoiseMeter:
@@ -30,7 +30,7 @@ class NoiseMeter:
 
     @property
     def scale(self) -> NoiseScale | None:
-        """The estimate with every step until now; None on one rank, which shows no noise. To be read between two steps."""
+        """The estimate from every step so far; None on one rank, which shows no noise. Read it between two steps."""
         self._finish()
         return self._scale
 

@@ -1,4 +1,4 @@
-"""What a person sees while training runs: a bar on a terminal, one plain line per epoch otherwise. Rank 0 only, on stderr."""
+"""The progress that a user sees during training: a bar on a terminal, else one plain line per epoch. Rank 0 only, on stderr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Progress:
         self._run = run
 
     def say(self, text: str) -> None:
-        """One line about what happens now."""
+        """One line about the current phase."""
         if not self._quiet:
             print(f"{self._run.label}: {text}", file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""What DDP's reducer exchanges, and what of it no rank has used in a step."""
+"""The parameters that DDP's reducer exchanges, and those that no rank has used in a step."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def exchanged(model: DistributedDataParallel) -> dict[int, Tensor]:
     (``delay_all_reduce_named_params``) are not among them.
 
     Raises:
-        UserError: DDP has no reducer, or parameters were frozen or unfrozen after it was made, which it never hears of.
+        UserError: DDP has no reducer, or parameters were frozen or unfrozen after DDP wrapped the model.
     """
     if not hasattr(model, "reducer"):
         raise UserError(
-            "DDP averages every trained parameter of this model apart: nothing is left to compress",
+            "DDP averages every trained parameter of this model separately: nothing is left to compress",
             "leave parameters out of delay_all_reduce_named_params",
         )
     # Buckets of zeros are how the reducer names its parameters; requires_grad may have changed since it was made.
@@ -35,20 +35,20 @@ def exchanged(model: DistributedDataParallel) -> dict[int, Tensor]:
     thawed = [n for n, p in named if p.requires_grad and id(p) not in owned and n not in model.parameters_to_ignore]
     if thawed:
         raise UserError(
-            f"{', '.join(thawed)}: trained now, but not when DistributedDataParallel wrapped the model: nobody exchanges it",
+            f"{', '.join(thawed)}: frozen when DistributedDataParallel wrapped the model, trained now. Nobody exchanges it",
             "set requires_grad before wrapping",
         )
     frozen = [n for n, p in named if id(p) in owned and not p.requires_grad]
     if frozen and not (model.find_unused_parameters or model.static_graph):
         raise UserError(
-            f"{', '.join(frozen)}: frozen now, but not when DistributedDataParallel wrapped the model, which waits for it",
+            f"{', '.join(frozen)}: trained when DistributedDataParallel wrapped the model, frozen now. DDP waits for it",
             "set requires_grad before wrapping, or wrap with find_unused_parameters=True",
         )
     return numbered((name, p) for name, p in named if id(p) in owned)
 
 
 def alike_on_all_ranks(model: DistributedDataParallel) -> list[nn.Parameter]:
-    """Trained parameters that DDP keeps the same on every rank: all but those that the script told it to ignore."""
+    """The parameters that DDP keeps equal on every rank: all trained ones except those that the script told it to ignore."""
     apart = {id(p) for p in model._delay_all_reduce_params}
     named = model.module.named_parameters()
     return [p for n, p in named if p.requires_grad and (n not in model.parameters_to_ignore or id(p) in apart)]

@@ -13,7 +13,7 @@ from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.recipe import SCALINGS, Recipe, Scaling, scaled_recipe
 
 TIMEOUT_S = 300.0
-"""Minutes, not seconds: saving, or a first compilation on another rank, takes as long, and nothing waits longer in order."""
+"""Minutes, not seconds: saving, or a first compilation, can take another rank so long. A longer wait is an error."""
 MOST_TIMEOUT_S = 7 * 86400.0
 MOST_EPOCHS = 10**9
 DIRECTORIES = ("mnist", "fashion-mnist", "cifar10")
@@ -34,8 +34,8 @@ class TrainingRun:
             ``sqrt``; None takes the optimizer's usual rule. The warm-up grows in proportion to the batch.
         optimizer_options: of those that ``OPTIMIZERS`` names for the optimizer; what is left out is the optimizer's default.
         out: directory of the results; ``resume``: a directory to go on from, empty for a fresh start.
-        timeout_s: seconds that a rank waits for another before it ends: for a worker that hangs or a cable that is cut. One
-            that has ended is noticed at once.
+        timeout_s: seconds that a rank waits for another before it ends: for a worker that hangs or a cable that is cut. A
+            worker that has ended is noticed at once.
         label: of this run within ``out``.
 
     Raises:
@@ -68,18 +68,25 @@ class TrainingRun:
         if not 1 <= self.timeout_s <= MOST_TIMEOUT_S:
             raise UserError(f"a timeout of {self.timeout_s:g} s", f"give 1 s to {MOST_TIMEOUT_S:g} s")
         if self.strategy.precision != "fp32":
-            raise UserError(f"train is fp32, not {self.strategy.precision}", "use autocast in your own script with attach()")
+            raise UserError(
+                f"train runs in fp32, not {self.strategy.precision}", "use autocast in your own script with attach()"
+            )
         self._check_runnable()
         if not 0 <= self.lr < float("inf"):
             raise UserError(f"learning rate {self.lr}", "give a positive number")
         if not 0 <= self.warmup <= self.epochs:
-            raise UserError(f"a warm-up of {self.warmup:g} epochs in {self.epochs}", "give 0 or more, within the run")
+            raise UserError(
+                f"a warm-up of {self.warmup:g} epochs in a run of {self.epochs}",
+                "give 0 or more, at most the epochs of the run",
+            )
         if self.scale_from < 0:
-            raise UserError(f"rates of a batch of {self.scale_from}", "give a whole number from 1 up")
+            raise UserError(f"a batch of {self.scale_from} to scale the rate from", "give a whole number from 1 up")
         if self.scaling and self.scaling not in SCALINGS:
             raise unknown("scaling rule", self.scaling, SCALINGS)
         if self.scaling and not self.scale_from:
-            raise UserError(f"{self.scaling} scaling from no batch", "give --scale-from, the batch that the rate is for")
+            raise UserError(
+                f"{self.scaling} scaling has no batch to scale from", "give --scale-from, the batch that the rate is for"
+            )
         self._check_optimizer_options()
         self.recipe(1)
 
@@ -126,12 +133,12 @@ class TrainingRun:
             (
                 f"{x.servers} servers",
                 x.servers > 1,
-                "train with 1, or with exchange sharded, in which every worker serves",
+                "train with 1, or with exchange sharded: every worker is a server there",
             ),
             (
                 f"{x.ranks_per_node} ranks a node over {x.exchange}",
                 x.ranks_per_node > 1 and x.exchange != "hierarchical",
-                "leave them out, or name exchange hierarchical, which has nodes",
+                "leave them out, or name exchange hierarchical",
             ),
             (
                 f"{mesh.micro_batches} micro steps",
@@ -140,7 +147,7 @@ class TrainingRun:
             ),
         ):
             if is_on:
-                raise UserError(f"train cannot run {what}; it can be predicted", instead)
+                raise UserError(f"train cannot run {what}: only predict can", instead)
 
     @property
     def learning_rate(self) -> float:
@@ -207,4 +214,4 @@ class TrainingRun:
             data = dict(parse_json(text))
             return cls(**{**data, "strategy": Strategy.of(**data["strategy"])})
         except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"this is no training run: {shorten(f'{type(error).__name__}: {error}')}") from error
+            raise UserError(f"this is not a training run: {shorten(f'{type(error).__name__}: {error}')}") from error

@@ -1,4 +1,4 @@
-"""What every worker does: set up, measure, predict, train, record."""
+"""The work of every worker: set up, measure, predict, train, record."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class WorkerOptions(Protocol):
-    """What the command line of a worker says."""
+    """The command line of a worker."""
 
     @property
     def timeout_s(self) -> float:
@@ -154,7 +154,7 @@ def describe(run: TrainingRun, data: Dataset) -> Workload:
     model = build_model(run.model, run.seed)
     other = [f"{name} is {p.dtype}" for name, p in model.named_parameters() if p.dtype != torch.float32]
     if other:
-        raise UserError(f"{run.model}: {other[0]}", "train is fp32; in your own script, autocast goes with attach()")
+        raise UserError(f"{run.model}: {other[0]}", "train runs in fp32; in your own script, use autocast with attach()")
     source = f"--model {run.model} --data {run.data}"
     try:
         table = Workload.trace(
@@ -332,7 +332,7 @@ def _record(
             f"measured: median of {len(times.step)} steps, mean over {strategy.world_size} ranks",
             "range of the step time: 10th to 90th percentile",
             "communication times include waiting for slower ranks",
-            "wire bytes: median of the steps, counted where they are handed to collectives; an all-reduce counts as a ring",
+            "wire bytes: median of the steps, counted at the collectives; an all-reduce counts as a ring",
             "memory: growth of the process while training" if device.type == "cpu" else "memory: peak of the allocator",
             *_bucket_note(strategy, device),
         ),
@@ -353,14 +353,14 @@ def _record(
 
 
 def _bucket_note(strategy: Strategy, device: torch.device) -> Iterator[str]:
-    """What ``prepare`` has chosen in place of the usual buckets."""
+    """The buckets that ``prepare`` has chosen in place of the usual ones."""
     if device.type == "cpu" and strategy.gradient_exchange.exchange == "allreduce":
         size = format_bytes(strategy.bucket_bytes)
-        yield f"buckets: all of {size}, the first too: CPUs that compute and exchange on the same cores overlap nothing"
+        yield f"buckets: all of {size}, also the first: a CPU computes and exchanges on the same cores, so nothing overlaps"
 
 
 def check_buckets(strategy: Strategy) -> None:
-    """Raises UserError for sizes of buckets that DDP does not make."""
+    """Raises UserError for bucket sizes that DDP cannot make."""
     first, rest = strategy.first_bucket_bytes, strategy.bucket_bytes
     if first not in (FIRST_BUCKET_BYTES, rest):
         raise UserError(

@@ -19,10 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest  # noqa: F401  these so that programs need not
-import torch._dynamo  # noqa: F401
+# ruff: noqa: F401  these so that programs need not
+import matplotlib.figure
+import pytest
+import sklearn.datasets
+import torch._dynamo
+import torch.distributed.launcher.api
+import torch.distributed.run
 
-import paceline.training.worker  # noqa: F401
+import paceline.cli
+import paceline.reporting.report_page
+import paceline.training.worker
 
 ABOVE = 1000  # descriptors that nobody uses
 

@@ -20,6 +20,8 @@ import lab_cases
 from rows import append, read
 from speedup_lab import COMPUTE_S
 
+from paceline.workload import Workload
+
 COLUMNS = (
     "network",
     "gradient_mb",
@@ -80,7 +82,7 @@ def main() -> None:
         picture(drawn, o.draw, lab_cases.HEADING.format(**given, gradients=lab_cases.NOISE))
         return
     o.link = lab_cases.actual(o.link)
-    table, compute = lab_cases.workload(o.network), COMPUTE_S[o.network]
+    table, compute = Workload.named(o.network), COMPUTE_S[o.network]
     spec = lab_cases.overlapped(table, compute, o.warm, o.steps)
     heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link, gradients=lab_cases.NOISE)
     print(heading, flush=True)

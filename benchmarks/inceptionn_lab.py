@@ -20,6 +20,8 @@ from typing import Any
 import lab_cases
 from rows import append, read
 
+from paceline.workload import Workload
+
 PUBLISHED = Path(__file__).parents[1] / "validation" / "inceptionn" / "published.toml"
 COLUMNS = (
     "network",
@@ -62,7 +64,7 @@ def systems(bound: float, ratio: float) -> dict[str, dict[str, Any]]:
 def measure(net: str, facts: dict[str, Any], data: dict[str, Any], on: Any, o: argparse.Namespace) -> list[dict[str, Any]]:
     """One network under every system."""
     seconds = {name: value / 100 for name, value in facts["seconds"].items()}
-    table = lab_cases.workload(net)
+    table = Workload.named(net)
     spec = {
         "shapes": lab_cases.shapes(table),
         "forward_s": seconds["forward"],

@@ -29,6 +29,7 @@ from torch import nn
 from paceline import lab
 from paceline.strategy import GradientExchange
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
+from paceline.workload import Workload
 
 MEBIBYTE = 1 << 20
 
@@ -72,7 +73,7 @@ def measure() -> Machine:
 @cache
 def alone_s(net: str) -> float:
     """Seconds of the network's paced step on one device, beside another on every other processor."""
-    spec = {**lab_cases.overlapped(lab_cases.workload(net), COMPUTE_S[net], 1, 5), "gradient": {}}
+    spec = {**lab_cases.overlapped(Workload.named(net), COMPUTE_S[net], 1, 5), "gradient": {}}
     run = partial(lab_cases.run, lab.loopback(1), spec, [{"compression": "torch:dense"}])
     with ThreadPoolExecutor() as pool:
         started = [pool.submit(run) for _ in range(os.cpu_count() or 1)]

@@ -24,6 +24,7 @@ from speedup_lab import COMPUTE_S
 
 from paceline.prediction import Prediction
 from paceline.units import parse_bandwidth
+from paceline.workload import Workload
 
 COLUMNS = (
     "network",
@@ -62,7 +63,7 @@ def predicted(net: str, hosts: int, link: str, case: Mapping[str, Any], machine:
     The schedule of ``predict``, with links that the processors can carry and with the codec's seconds as they are here; but
     what follows the first gradients takes at least what the processors need for the exchanges of all hosts.
     """
-    table, compute = lab_cases.workload(net), COMPUTE_S[net]
+    table, compute = Workload.named(net), COMPUTE_S[net]
 
     def step(codec: float) -> Prediction:
         return lab_cases.predicted(
@@ -89,7 +90,7 @@ def predicted(net: str, hosts: int, link: str, case: Mapping[str, Any], machine:
 
 def measured(net: str, hosts: int, link: str, steps: int, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The cases on an emulated cluster."""
-    spec = {**lab_cases.overlapped(lab_cases.workload(net), COMPUTE_S[net], 1, steps), "gradient": {"shares": SHARES}}
+    spec = {**lab_cases.overlapped(Workload.named(net), COMPUTE_S[net], 1, steps), "gradient": {"shares": SHARES}}
     with lab_cases.cluster(hosts, link) as on:
         return lab_cases.run(on, spec, cases)
 
@@ -101,7 +102,7 @@ def row(
     seconds, bound = predicted(net, hosts, link, case, machine)
     values = {
         "network": net,
-        "gradient_mb": round(4e-6 * lab_cases.workload(net).num_parameters, 1),
+        "gradient_mb": round(4e-6 * Workload.named(net).num_parameters, 1),
         "hosts": hosts,
         "link": link,
         "method": case["method"],

@@ -19,6 +19,8 @@ from typing import Any
 import lab_cases
 from rows import append, read
 
+from paceline.workload import Workload
+
 COLUMNS = (
     "network",
     "gradient_mb",
@@ -47,7 +49,7 @@ CAPTION = lab_cases.EMULATED.format(gradients=lab_cases.NOISE)
 
 def measure(net: str, hosts: int, link: str, steps: int) -> list[dict[str, Any]]:
     """Dense and TernGrad of one network on one cluster."""
-    table, compute = lab_cases.workload(net), COMPUTE_S[net]
+    table, compute = Workload.named(net), COMPUTE_S[net]
     spec = lab_cases.overlapped(table, compute, 1, steps)
     rows: list[dict[str, Any]] = []
     with lab_cases.cluster(hosts, link) as on:

@@ -78,7 +78,7 @@ def test_a_sweep_and_the_noise_of_one_run_give_the_same_critical_batch(tmp_path:
         append(out, critical_batch.COLUMNS, {**row, "lr": 0.4, "samples": 1, "reached": False})
     found = critical_batch_summary.read(out)
     text = critical_batch_summary.table([found])
-    assert "**Bcrit 1,000**" in text and text.count("| 1,000 | 1.00 |") == 4, text
+    assert "**Bcrit 1,000**" in text and text.count("| 1,000 | 1.000 |") == 4, text
     critical_batch_summary.picture([found], picture)
     assert picture.stat().st_size > 1000
 

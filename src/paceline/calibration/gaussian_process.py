@@ -66,7 +66,7 @@ class Position:
 def coordinates(places: Sequence[Position], names: tuple[str, ...]) -> Array:
     """The places as seen from those names, in units of ``_SCALES`` (n, 10)."""
     numbers = np.array([place.numbers for place in places]).reshape(-1, 6)
-    alike = [[one != here for one, here in zip(place.names, names, strict=True)] for place in places]
+    alike = [[name != here for name, here in zip(place.names, names, strict=True)] for place in places]
     other = np.array(alike, dtype=np.bool_).reshape(-1, 4)
     # the network of a single node is no other network
     several = numbers[:, 5] > 0
@@ -85,9 +85,9 @@ class Kernel:
     near: float
     noise: float
 
-    def of(self, one: Array, other: Array) -> Array:
-        """Covariances of the steps at coordinates ``one`` (n, 10) with those at ``other`` (m, 10)."""
-        square = (one[:, None, :] - other[None, :, :]) ** 2
+    def of(self, places: Array, others: Array) -> Array:
+        """Covariances of the steps at coordinates ``places`` (n, 10) with those at ``others`` (m, 10)."""
+        square = (places[:, None, :] - others[None, :, :]) ** 2
         task, place = square[..., :TASK].sum(-1), square[..., TASK:].sum(-1)
         shared: Array = self.every**2 + np.exp(-task / 2) * (self.task**2 + self.near**2 * np.exp(-place / 2))
         return shared
@@ -133,9 +133,9 @@ def amplitude(kernel: Kernel, places: Array, ratios: Array) -> float:
     if not len(places):
         return 1.0
     costs = []
-    for one in AMPLITUDES:
-        factor = np.linalg.cholesky(replace(kernel, near=one * kernel.near).measured(places))
+    for scale in AMPLITUDES:
+        factor = np.linalg.cholesky(replace(kernel, near=scale * kernel.near).measured(places))
         misfit = np.linalg.solve(factor, ratios)
-        costs.append(float(misfit @ misfit + 2 * np.log(np.diag(factor)).sum()) + ((math.log(one) + LOOSE**2) / LOOSE) ** 2)
+        costs.append(float(misfit @ misfit + 2 * np.log(np.diag(factor)).sum()) + ((math.log(scale) + LOOSE**2) / LOOSE) ** 2)
     weights = [math.exp((min(costs) - cost) / 2) for cost in costs]
-    return math.sqrt(sum(w * one**2 for w, one in zip(weights, AMPLITUDES, strict=True)) / sum(weights))
+    return math.sqrt(sum(w * scale**2 for w, scale in zip(weights, AMPLITUDES, strict=True)) / sum(weights))

@@ -30,7 +30,7 @@ class HeldOut:
         return fmean(self.sets.values())
 
     def __str__(self) -> str:
-        each = ", ".join(f"{name} {error:.0%}" for name, error in sorted(self.sets.items(), key=lambda one: one[1]))
+        each = ", ".join(f"{name} {error:.0%}" for name, error in sorted(self.sets.items(), key=lambda item: item[1]))
         return (
             f"On held-out published runs of this kind ({self.kind}; {self.points:,} rows) such predictions missed by "
             f"{self.mape:.0%}: the mean of {each} ({self.date}, {self.commit})."

@@ -60,33 +60,37 @@ class ObservedLinks:
         """Of the link inside a node, from steps on one node of the same device."""
         key = (given.intra_link.name, given.device.name)
 
-        def alike(one: Cluster) -> bool:
-            return one.num_nodes == 1 and one.devices_per_node > 1 and (one.intra_link.name, one.device.name) == key
+        def alike(cluster: Cluster) -> bool:
+            return (
+                cluster.num_nodes == 1
+                and cluster.devices_per_node > 1
+                and (cluster.intra_link.name, cluster.device.name) == key
+            )
 
-        def changed(one: Cluster, factors: Factors) -> Cluster:
-            link = slower(one.intra_link, factors)
-            return one.changed(intra_link=link, network=link)
+        def changed(cluster: Cluster, factors: Factors) -> Cluster:
+            link = slower(cluster.intra_link, factors)
+            return cluster.changed(intra_link=link, network=link)
 
-        return self._found(key, alike, changed)
+        return self._factors_of(key, alike, changed)
 
     def _between(self, given: Cluster) -> Factors:
         """Of the network between nodes, the links inside them being as they were observed."""
         key = (given.network.name,)
 
-        def alike(one: Cluster) -> bool:
-            return one.num_nodes > 1 and one.network.name == given.network.name
+        def alike(cluster: Cluster) -> bool:
+            return cluster.num_nodes > 1 and cluster.network.name == given.network.name
 
-        def changed(one: Cluster, factors: Factors) -> Cluster:
-            inside = slower(one.intra_link, self._inside(one))
-            return one.changed(intra_link=inside, network=slower(one.network, factors))
+        def changed(cluster: Cluster, factors: Factors) -> Cluster:
+            inside = slower(cluster.intra_link, self._inside(cluster))
+            return cluster.changed(intra_link=inside, network=slower(cluster.network, factors))
 
-        return self._found(key, alike, changed)
+        return self._factors_of(key, alike, changed)
 
-    def _found(
+    def _factors_of(
         self, key: tuple[str, ...], alike: Callable[[Cluster], bool], changed: Callable[[Cluster, Factors], Cluster]
     ) -> Factors:
         if key not in self._factors:
-            seen = [one for one in self._seen if one.sync_s is not None and alike(one.cluster)]
+            seen = [step for step in self._seen if step.sync_s is not None and alike(step.cluster)]
             self._factors[key] = self._search(_thinned(seen), changed) if seen else (0.0, 0.0)
         return self._factors[key]
 
@@ -94,7 +98,7 @@ class ObservedLinks:
         """The factors that explain the waits best: one after the other, coarse to fine; outliers count as much as 1."""
 
         def misfit(factors: Factors) -> float:
-            off = [self._off(one, changed(one.cluster, factors)) for one in seen]
+            off = [self._off(step, changed(step.cluster, factors)) for step in seen]
             fit = float(np.minimum(np.square(off), 1.0).sum()) / NOISE**2
             return fit + factors[0] ** 2 + factors[1] ** 2
 
@@ -104,11 +108,11 @@ class ObservedLinks:
             best = min(((best[0], best[1] + i * width) for i in (-1, 0, 1, 2)), key=misfit)
         return best
 
-    def _off(self, one: Observation, cluster: Cluster) -> float:
+    def _off(self, step: Observation, cluster: Cluster) -> float:
         """Logarithm of the predicted wait over the measured one."""
-        floor = HIDDEN * one.step_s
-        made = self._predict(one.workload, cluster, one.strategy)
-        return math.log((made.exposed_comm_s + floor) / ((one.sync_s or 0.0) + floor))
+        floor = HIDDEN * step.step_s
+        waited = self._predict(step.workload, cluster, step.strategy).exposed_comm_s
+        return math.log((waited + floor) / ((step.sync_s or 0.0) + floor))
 
 
 def slower(link: Link, factors: Factors) -> Link:
@@ -121,5 +125,5 @@ def slower(link: Link, factors: Factors) -> Link:
 
 
 def _thinned(seen: Sequence[Observation]) -> list[Observation]:
-    ordered = sorted(seen, key=lambda one: (one.workload.name, one.cluster.num_nodes, one.cluster.world_size))
+    ordered = sorted(seen, key=lambda step: (step.workload.name, step.cluster.num_nodes, step.cluster.world_size))
     return [ordered[i] for i in np.unique(np.linspace(0, len(ordered) - 1, STEPS).astype(int))]

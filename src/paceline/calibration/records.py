@@ -28,22 +28,22 @@ def observations(paths: Sequence[str | Path]) -> list[Observation]:
         UserError: no such run or file, one that is broken or holds nothing, a row that says nothing possible, a JSON file
             that is no probe's.
     """
-    found: list[Observation] = []
+    steps: list[Observation] = []
     for path in map(Path, paths):
         if is_probe(path):
             _probed(path)
         else:
-            found += _table(path) if path.suffix == ".csv" else _runs(path)
-    return found
+            steps += _table(path) if path.suffix == ".csv" else _runs(path)
+    return steps
 
 
 def run_records(paths: Sequence[str | Path]) -> list[RunRecord]:
     """The records of the run directories among ``paths``, in order. Raises UserError for one that is missing or broken."""
-    found: list[RunRecord] = []
+    records: list[RunRecord] = []
     for path in map(Path, paths):
         if path.suffix != ".csv" and not is_probe(path):
-            found += RunDir(path).read(partial=True).records.values()
-    return found
+            records += RunDir(path).read(partial=True).records.values()
+    return records
 
 
 def machine(paths: Sequence[str | Path]) -> Cluster:
@@ -76,15 +76,15 @@ def _probed(path: Path) -> Cluster:
 
 def _runs(path: Path) -> list[Observation]:
     records = RunDir(path).read(partial=True).records
-    found = [
+    steps = [
         Observation.of_record(record, Workload.named(record.workload), Cluster.from_json(record.cluster))
         for record in records.values()
         if record.cluster
     ]
-    if not found:
+    if not steps:
         why = "its runs do not say what they ran on" if records else "no run has ended there"
         raise UserError(f"{path} teaches nothing: {why}", f"run paceline train --out {path} (again)")
-    return found
+    return steps
 
 
 def _table(path: Path) -> list[Observation]:

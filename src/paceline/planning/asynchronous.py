@@ -122,16 +122,16 @@ def predict_asynchronous(
     """
     _check(cluster, strategy, predictor)
     strategy = strategy.settled(workload, cluster)
-    one = strategy.changed(  # a worker keeps no state of an optimizer: that lies on the servers
+    alone = strategy.changed(  # a worker keeps no state of an optimizer: that lies on the servers
         world_size=1, servers=1, exchange="", global_batch_size=strategy.micro_batch_size, optimizer="sgd"
     )
     single = cluster.changed(num_nodes=1, network=cluster.intra_link)
-    worker = predictor.step(workload, single, one)
+    worker = predictor.step(workload, single, alone)
     model, efficiency, correction = predictor.model(workload), predictor.typical, predictor.correction
-    factor = worker.step_time_s / model.step(single, one).seconds
+    factor = worker.step_time_s / model.step(single, alone).seconds
     network = (correction.cluster(cluster) if correction else cluster).network
-    made = parts(model, one, cluster.device, factor)
-    sized = sum(part.size > 0 for part in made)
+    layers = parts(model, alone, cluster.device, factor)
+    sized = sum(part.size > 0 for part in layers)
     if servers > sized:
         raise UserError(
             f"{servers} servers for the {sized} parts that {workload.name} is simulated as",
@@ -145,7 +145,7 @@ def predict_asynchronous(
     profile = Profile(
         name=workload.name,
         batch_size=strategy.micro_batch_size,
-        layers=made,
+        layers=layers,
         update_s_per_byte=memory / (4 * workload.num_parameters),
         update_s=launches / sized,
         link_share=efficiency.bandwidth(network) / network.bandwidth.value,

@@ -60,8 +60,8 @@ class Explained:
 
     def relief_text(self, resource: str) -> str:
         """``1.8x, then network``; empty for a resource that is not waited for."""
-        one = next((r for r in self.reliefs if r.resource == resource), None)
-        return f"{one.speedup:.3g}x, then {one.bottleneck}" if one else ""
+        relief = next((r for r in self.reliefs if r.resource == resource), None)
+        return f"{relief.speedup:.3g}x, then {relief.bottleneck}" if relief else ""
 
     def trace(self) -> dict[str, Any]:
         """The predicted step, and the measured one beside it, as a Chrome trace."""

@@ -55,7 +55,7 @@ class Recipes:
         )
 
     def _scaled(self, own: Recipe, batch: int, samples: float) -> Recipe:
-        found = scaled_recipe(
+        scaled = scaled_recipe(
             own.optimizer,
             own.lr,
             self.own_batch,
@@ -64,7 +64,7 @@ class Recipes:
             base_warmup_samples=own.warmup_steps * self.own_batch,
             power=own.power,
         )
-        return replace(found, options=own.options, source=f"{found.source}, your run")
+        return replace(scaled, options=own.options, source=f"{scaled.source}, your run")
 
 
 def of_records(network: str, records: Iterable[RunRecord]) -> Recipes | None:

@@ -58,7 +58,7 @@ def plan(
     if not space.optimizer:
         space = replace(space, optimizer=work.optimizer(space.batches) or usual_optimizer(workload))
     listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
-    if goal.needs_price and (unknown := [name for name, one in listed.items() if one is None]):
+    if goal.needs_price and (unknown := [name for name, listing in listed.items() if listing is None]):
         raise UserError(f"no price of {unknown[0]} is known, which goal {goal} needs", f"give --price {unknown[0]!r}=DOLLARS")
     left_out = Tally()
     pointless = len(space.recomputes) > 1 and not saves_memory(workload)
@@ -85,7 +85,7 @@ def plan(
     pareto = tuple(table.choice(i) for i in front(table))
     counts = tuple(table.choice(i) for i in by_devices(table, order[0]))
     shown = dict.fromkeys(
-        one.strategy.gradient_exchange.compression for one in (*ranking, *pareto, *counts, *filter(None, [asked]))
+        choice.strategy.gradient_exchange.compression for choice in (*ranking, *pareto, *counts, *filter(None, [asked]))
     )
     others = [note for name in shown if name != best.strategy.gradient_exchange.compression for note in accuracy_notes(name)]
     return Plan(
@@ -205,7 +205,7 @@ def _why_not(
     """What speaks against the strategy that was asked for, and it."""
     if not wanted:
         return "", None
-    there = [i for i, one in enumerate(table.candidates) if matches(one, wanted)]
+    there = [i for i, candidate in enumerate(table.candidates) if matches(candidate, wanted)]
     if not there:
         return illegal(wanted, best, table.workload, space.clusters, left_out, space.barred(work), table.predictor), None
     scores = goal.score(table.time_s, table.usd)

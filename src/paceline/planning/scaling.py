@@ -22,12 +22,12 @@ def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor:
     """
     nodes = max(2 * cluster.num_nodes, 2) if cluster.num_nodes > 1 or cluster.network != cluster.intra_link else 1
     places = worlds(cluster.devices_per_node, nodes)
-    found = {}
+    lines = {}
     for title, kind in LINES.items():
         line = [p for local, n in places if (p := _at(workload, cluster, strategy, local, n, kind, predictor))]
         if len(line) > 1:
-            found[title] = line
-    return found
+            lines[title] = line
+    return lines
 
 
 def _at(
@@ -36,11 +36,11 @@ def _at(
     """The same strategy there; on one device nothing is exchanged. None where it is not legal."""
     n = local * nodes
     batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size
-    some = cluster.changed(devices_per_node=local, num_nodes=nodes)
+    resized = cluster.changed(devices_per_node=local, num_nodes=nodes)
     for way in _ways(strategy, local, nodes):
         try:
             here = way.changed(world_size=n, global_batch_size=batch, servers=min(way.gradient_exchange.servers, n))
-            return predictor.step(workload, some, here)
+            return predictor.step(workload, resized, here)
         except UserError:
             continue
     return None

@@ -109,7 +109,7 @@ def candidates(space: Space, work: Work, left_out: Tally) -> list[Candidate]:
     """Every legal strategy on every cluster; the others are counted in ``left_out``."""
     batches = sum(len(space.batches_on(cluster.world_size, work)) for cluster in space.clusters)
     ways = list(_ways(space, work, left_out, batches * len(space.accumulations)))
-    return [one for cluster in space.clusters for one in _on(cluster, space, work, ways, left_out)]
+    return [candidate for cluster in space.clusters for candidate in _on(cluster, space, work, ways, left_out)]
 
 
 def _too_lossy(compression: str, most: float) -> str:
@@ -133,8 +133,10 @@ def _ways(space: Space, work: Work, left_out: Tally, times: int) -> Iterator[Str
     """
     tried, barred = space.precisions or PRECISIONS, space.barred(work)
     compressions = space.compressions or COMPRESSIONS
-    made = product(compressions, space.exchanges, space.shardings, space.recomputes, tried, space.buckets, space.servers)
-    for compression, exchange, sharding, recompute, precision, bucket, several in made:
+    combinations = product(
+        compressions, space.exchanges, space.shardings, space.recomputes, tried, space.buckets, space.servers
+    )
+    for compression, exchange, sharding, recompute, precision, bucket, several in combinations:
         serving = exchange == "parameter_server"
         if (bucket != space.buckets[0] and exchange != "allreduce") or (several != space.servers[0] and not serving):
             continue  # the same strategy once more

@@ -70,8 +70,8 @@ class Work:
             return self.recipes.own.optimizer
         tried = batches or ([int(self.curve.low_batch)] if self.curve else [])
         totals = [self.curve.samples(batch, beyond=True) if self.curve else self.total for batch in tried]
-        found = [self.recipes.at(batch, total) for batch, total in zip(tried, totals, strict=True)] if self.recipes else []
-        return next((one.optimizer for one in found if one), "")
+        recipes = [self.recipes.at(batch, total) for batch, total in zip(tried, totals, strict=True)] if self.recipes else []
+        return next((recipe.optimizer for recipe in recipes if recipe), "")
 
     def recipe(self, strategy: Strategy) -> Recipe | None:
         """Learning rates of ``strategy``; None where no source has them."""
@@ -99,7 +99,7 @@ def parse_penalties(texts: list[str]) -> dict[str, float]:
     from paceline.errors import unknown
     from paceline.strategy import COMPRESSIONS
 
-    found = {}
+    penalties = {}
     for text in texts:
         name, _, value = text.partition("=")
         if name not in COMPRESSIONS:
@@ -110,5 +110,5 @@ def parse_penalties(texts: list[str]) -> dict[str, float]:
             factor = math.nan
         if not 0 < factor < math.inf:
             raise UserError(f"--penalty {text!r} is not a factor on the samples", "write it as terngrad=1.05")
-        found[name] = factor
-    return found
+        penalties[name] = factor
+    return penalties

@@ -93,9 +93,9 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
-        said = ("title", "price", "scaling", "batch_note")
+        texts = ("title", "price", "scaling", "batch_note")
         numbers = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "usd_low", "usd_high")
-        own = {**{k: getattr(self, k) for k in (*said, *numbers)}, "assumptions": list(self.assumptions)}
+        own = {**{k: getattr(self, k) for k in (*texts, *numbers)}, "assumptions": list(self.assumptions)}
         return {**self.prediction.to_json(), **own}
 
 
@@ -124,17 +124,17 @@ class WhatIf:
     def assumptions(self) -> tuple[str, ...]:
         """What all rest on, then what only some do, each with their titles."""
         whose: dict[str, list[str]] = {}
-        for one in self.outcomes:
-            for said in dict.fromkeys(one.assumptions):
-                whose.setdefault(said, []).append(one.title)
-        every = [said for said, titles in whose.items() if len(titles) == len(self.outcomes)]
-        return (*every, *(f"{', '.join(titles)}: {said}" for said, titles in whose.items() if said not in every))
+        for outcome in self.outcomes:
+            for text in dict.fromkeys(outcome.assumptions):
+                whose.setdefault(text, []).append(outcome.title)
+        every = [text for text, titles in whose.items() if len(titles) == len(self.outcomes)]
+        return (*every, *(f"{', '.join(titles)}: {text}" for text, titles in whose.items() if text not in every))
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
         return {
             "base": self.base.to_json(),
-            "changes": [one.to_json() for one in self.changes],
+            "changes": [outcome.to_json() for outcome in self.changes],
             "together": self.together.to_json() if self.together else None,
             "amount": self.amount,
             "unit": self.unit,
@@ -218,8 +218,8 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
         return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
     if change.name == "network":
         return cluster.changed(network=hardware.network(change.value))
-    one = hardware.device(change.value)
-    return cluster.changed(device=one, intra_link=hardware.link(one.link))
+    device = hardware.device(change.value)
+    return cluster.changed(device=device, intra_link=hardware.link(device.link))
 
 
 def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
@@ -261,11 +261,11 @@ def whatif(
     amount = epoch or MILLION
     base = predictor.step(workload, cluster, strategy)
 
-    def outcome(title: str, some: Sequence[Change]) -> Outcome:
-        c, s, scaled = apply(some, cluster, strategy, scaling)
-        p = predictor.step(workload, c, s) if some else base
-        one = price(c.device.name, prices)
-        hourly = one.usd_per_device_hour * c.world_size if one else math.nan
+    def outcome(title: str, chosen: Sequence[Change]) -> Outcome:
+        c, s, scaled = apply(chosen, cluster, strategy, scaling)
+        p = predictor.step(workload, c, s) if chosen else base
+        listing = price(c.device.name, prices)
+        hourly = listing.usd_per_device_hour * c.world_size if listing else math.nan
         ratio = p.samples_per_s / base.samples_per_s
         shared = SHARED["same" if c.device == cluster.device else "other"]
         spreads = log_spread(base.low_s, base.high_s), log_spread(p.low_s, p.high_s)
@@ -287,7 +287,7 @@ def whatif(
             usd=usd,
             usd_low=usd * p.low_s / p.step_time_s,
             usd_high=usd * p.high_s / p.step_time_s,
-            price=str(one) if one else f"no price of {c.device.name} is known",
+            price=str(listing) if listing else f"no price of {c.device.name} is known",
             scaling=scaled,
             batch_note=_batch_note(s, strategy, scaled),
         )
@@ -304,8 +304,8 @@ def whatif(
 
 def _unchanged(p: Prediction, base: Prediction) -> bool:
     """Whether every predicted second is that of the base."""
-    one, other = ((x.step_time_s, x.low_s, x.high_s, x.samples_per_s, x.exposed) for x in (p, base))
-    return one == other
+    here, there = ((x.step_time_s, x.low_s, x.high_s, x.samples_per_s, x.exposed) for x in (p, base))
+    return here == there
 
 
 def _no_worse(link: Link, than: Link) -> bool:

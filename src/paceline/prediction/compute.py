@@ -107,9 +107,9 @@ def operation_table(workload: Workload) -> Table:
 
 def tabulate(workload: Workload) -> Table:
     """The operations of all layers as arrays."""
-    found = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
+    operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
     unique: dict[Operation, int] = {}
-    row = np.array([unique.setdefault(o, len(unique)) for _, o in found], dtype=np.int64)
+    row = np.array([unique.setdefault(o, len(unique)) for _, o in operations], dtype=np.int64)
 
     def column(name: str) -> Array:
         return np.array([getattr(o, name) for o in unique], dtype=np.float64)
@@ -120,8 +120,8 @@ def tabulate(workload: Workload) -> Table:
         sizes=np.stack([column(name) for name in _SIZES], axis=1),
         grows=np.array([[float(o.grows == name) for name in _SIZES] for o in unique]).reshape(-1, 4),
         row=row,
-        layer=np.array([i for i, _ in found], dtype=np.int64),
-        backward=np.array([o.backward for _, o in found], dtype=np.bool_),
+        layer=np.array([i for i, _ in operations], dtype=np.int64),
+        backward=np.array([o.backward for _, o in operations], dtype=np.bool_),
         layers=len(workload.layers),
     )
 

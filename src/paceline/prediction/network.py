@@ -139,8 +139,8 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tup
     for code, halves in ((0, False), (1, True)):
         own = table.pattern == code
         if own.any():
-            found, level = collective_seconds(table.size[own], cluster, efficiency, halves=halves)
-            seconds[own], by_network[own] = found, level
+            times, level = collective_seconds(table.size[own], cluster, efficiency, halves=halves)
+            seconds[own], by_network[own] = times, level
     by_network &= table.pattern != 4
     return seconds, by_network
 
@@ -159,10 +159,10 @@ def collective_seconds(
     cpu = cluster.device.kind == "cpu"
     ways = list(_ways(cluster, efficiency, ("ring",) if halves or (cpu and among == ALGORITHMS) else among, 1 if halves else 2))
     table = np.array([(w.intra_s, w.network_s, w.intra_per_byte, w.network_per_byte, w.serial) for w in ways])
-    some = np.asarray(sizes, dtype=np.float64)[:, None]
-    intra, network = some * table[:, 2], some * table[:, 3]
+    volume = np.asarray(sizes, dtype=np.float64)[:, None]
+    intra, network = volume * table[:, 2], volume * table[:, 3]
     total = table[:, 0] + table[:, 1] + np.where(table[:, 4] > 0, intra + network, np.maximum(intra, network))
-    best, rows = total.argmin(axis=1), np.arange(len(some))
+    best, rows = total.argmin(axis=1), np.arange(len(volume))
     level = (network + table[:, 1] > intra + table[:, 0])[rows, best]
     return total[rows, best], level
 

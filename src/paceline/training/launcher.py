@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import signal
 import sys
 import tempfile
@@ -27,7 +28,7 @@ LAUNCHER = "PACELINE_LAUNCHER"
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Variable of a worker, set by the elastic launcher: where it leaves its error."""
 WATCH_S = 0.5
-"""How often a worker looks whether its launcher still runs."""
+"""How often a worker looks whether its launcher still runs, where the system does not tell."""
 
 
 class WorkerFailed(RuntimeError):
@@ -98,15 +99,19 @@ def interruptible() -> Iterator[None]:
 
 
 def follow_launcher() -> None:
-    """End this worker soon after the process that started it has ended, however that was."""
-    parent = int(os.environ.get(LAUNCHER, os.getppid()))
+    """End this worker as soon as the process that started it has ended, however that was."""
+    launcher = int(os.environ.get(LAUNCHER, os.getppid()))
+    threading.Thread(target=_follow, args=(launcher,), name="paceline-launcher", daemon=True).start()
 
-    def watch() -> None:
-        while os.getppid() == parent:
+
+def _follow(launcher: int) -> None:
+    if sys.platform == "linux":
+        with suppress(ProcessLookupError):  # it has ended already
+            select.select([os.pidfd_open(launcher)], [], [])
+    else:
+        while os.getppid() == launcher:
             time.sleep(WATCH_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="paceline-launcher", daemon=True).start()
+    os._exit(1)
 
 
 def leave_error(message: str, fix: str = "", mistake: bool = False) -> bool:

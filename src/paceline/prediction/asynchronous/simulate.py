@@ -141,8 +141,8 @@ def _utilisation(run: Run, workers: int, servers: int, rate: float) -> Mapping[s
     return used
 
 
-def _mean(some: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    return {name: math.fsum(one[name] for one in some) / len(some) for name in some[0]}
+def _mean(shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    return {name: math.fsum(share[name] for share in shares) / len(shares) for name in shares[0]}
 
 
 def _stretched(profile: Profile, compute: float, server: float) -> Profile:

@@ -1,4 +1,4 @@
-"""What the ranks of training/optimizers/test_sharded.py do: steps sharded by FSDP2, HSDP and ZeRO-1, and not at all."""
+"""What the ranks of training/optimizers/test_norms_sharded.py do: steps sharded by FSDP2, HSDP and ZeRO-1, and not at all."""
 
 from __future__ import annotations
 

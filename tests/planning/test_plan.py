@@ -9,12 +9,13 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
+import numpy as np
 import pytest
 
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import Goal, Space, Work, parse_goal, plan
-from paceline.planning.ranking import PLAIN, TIE
+from paceline.planning.ranking import PLAIN, TIE, Table, ranked
 from paceline.planning.space import Tally, candidates, worlds
 from paceline.planning.strategy_text import matches, parse_wanted
 from paceline.prediction import Observation, Predictor, predict
@@ -48,6 +49,16 @@ def test_the_best_is_the_best_of_all(text: str, toy: Workload, space: Space) -> 
     best = found.best.usd if goal.by_cost else found.best.time_s
     assert best <= min(one[column] for one in every) * (1 + TIE) * (1 + PLAIN)
     assert found.considered == len(every)
+
+
+@pytest.mark.parametrize("text", ["fastest", "cheapest"])
+def test_of_two_as_good_the_one_better_in_the_other_quantity_is_first(text: str, toy: Workload, space: Space) -> None:
+    work, goal = Work(total=1e7), Goal(text)
+    made = [next(iter(candidates(space, work, Tally())))] * 3
+    own, other = np.array([1.0, 1 + TIE / 2, 3.0]), np.array([30.0, 10.0, 1.0])
+    time_s, usd = (other, own) if goal.by_cost else (own, other)
+    table = Table(toy, work, goal, {}, made, time_s, time_s, usd, np.ones(3, dtype=bool), Predictor())
+    assert ranked(goal, table, Tally()) == [1, 0, 2]
 
 
 def test_the_front_is_what_no_other_beats(toy: Workload, space: Space) -> None:

@@ -1,4 +1,4 @@
-"""What text and page say of rate, batch and skipped steps; of layers see ``test_trust``."""
+"""What text and page say of rate, batch and skipped steps; of layers see ``test_trust_history``."""
 
 from __future__ import annotations
 

@@ -15,13 +15,21 @@ import sys
 import types
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest  # noqa: F401  these so that programs need not
-import torch._dynamo  # noqa: F401
+# ruff: noqa: F401  these so that programs need not
+import matplotlib.figure
+import pytest
+import sklearn.datasets
+import torch._dynamo
+import torch.distributed.launcher.api
+import torch.distributed.run
 
-import paceline.training.worker  # noqa: F401
+import paceline.cli
+import paceline.reporting.report_page
+import paceline.training.worker
 
 ABOVE = 1000  # descriptors that nobody uses
 
@@ -89,12 +97,21 @@ def become(request: dict[str, Any], files: Sequence[int], peer: int, command: st
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     sys.executable = command
+    os.getppid = partial(parent, peer)
     unbuffered = request["arguments"][0] == "-u"
     open_streams(request["files"], unbuffered or bool(os.environ.get("PYTHONUNBUFFERED")))
     words: list[str] = request["arguments"][unbuffered:]
     sys.path[0] = str(Path.cwd()) if words[0] in ("-c", "-m") else str(Path(words[0]).resolve().parent)
     sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return words
+
+
+def parent(process: int) -> int:
+    """The process that has started the client: its own program's parent; 1 when the client is gone."""
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 1
 
 
 def open_streams(files: Sequence[int], unbuffered: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from distributed import ENVIRONMENT, TESTS, free_port
+from distributed import ENVIRONMENT, TESTS, executable, free_port
 from paceline import lab
 from paceline.errors import Interrupted
 from paceline.training import checkpoint
@@ -26,12 +26,16 @@ ENDLESS = ["--model", "user_module:plain", "--data", "user_module:endless", "--g
 NO_TORCHRUN = {k: v for k, v in ENVIRONMENT.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
 
 
+WARM_WORKERS = "import sys; sys.executable = sys.argv.pop(1); from paceline.cli import main; sys.exit(main())"
+"""``paceline`` as a true process, whose workers have torch imported already."""
+
+
 class Run:
     """A process whose error stream is read as it comes."""
 
     def __init__(self, command: list[str], *, cwd: Path = TESTS, env: dict[str, str] = NO_TORCHRUN) -> None:
         pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([sys.executable, "-m", *command], cwd=cwd, env=env, start_new_session=True, **pipes)
+        self.process = subprocess.Popen([sys.executable, *command], cwd=cwd, env=env, start_new_session=True, **pipes)
         self.lines: list[str] = []
         self._ended = False
         self._grown = threading.Condition()
@@ -101,14 +105,14 @@ class Ended:
             signal.SIGKILL: [*FEW, "--workers", "1"],
         }
         self.out = {number: folder / number.name for number in words}
-        runs = {n: Run(["paceline", "train", *words[n], "--out", str(self.out[n])]) for n in words}
+        runs = {n: Run(["-c", WARM_WORKERS, executable(), "train", *words[n], "--out", str(self.out[n])]) for n in words}
         workers: dict[signal.Signals, list[int]] = {}
         try:
             for number, run in runs.items():
                 run.wait_for("predicted" if number == signal.SIGTERM else "epoch 1/")
             self.pid = runs[signal.SIGINT].process.pid
             second = [*FEW[:-1], "1", "--workers", "1", "--out", str(self.out[signal.SIGINT])]
-            self.second = Run(["paceline", "train", *second]).end()
+            self.second = Run(["-c", WARM_WORKERS, executable(), "train", *second]).end()
             workers |= {number: workers_of(run.process.pid) for number, run in runs.items()}
             for number, run in runs.items():
                 run.process.send_signal(number)
@@ -182,7 +186,9 @@ def ranks_of(words: list[str], folders: list[Path]) -> list[Run]:
     own = {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     runs = []
     for rank, folder in enumerate(folders):
-        runs.append(Run(["paceline.training", *words], cwd=folder, env={**NO_TORCHRUN, **shared, **own, "RANK": str(rank)}))
+        runs.append(
+            Run(["-m", "paceline.training", *words], cwd=folder, env={**NO_TORCHRUN, **shared, **own, "RANK": str(rank)})
+        )
     return runs
 
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from distributed import ENVIRONMENT, TESTS, launch
+from distributed import ENVIRONMENT, TESTS, executable, launch
 from paceline.errors import UserError
 from paceline.hardware import probe
 from paceline.rundir import RunDir
@@ -291,7 +291,8 @@ def children(pid: int) -> dict[int, str]:
 
 
 START = """
-import sys, time
+import sys
+sys.executable = sys.argv[2]  # of the workers
 from paceline.training import train as local
 from paceline.training.training_run import TrainingRun
 from paceline.training.launcher import WorkerFailed
@@ -310,7 +311,7 @@ def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
     log = tmp_path / "log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", START, text],
+            [sys.executable, "-c", START, text, executable()],
             env=ENVIRONMENT,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -344,7 +345,7 @@ def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
 
 def test_without_torchrun_it_says_so():
     environment = {k: v for k, v in ENVIRONMENT.items() if k not in ("WORLD_SIZE", "RANK")}
-    command = [sys.executable, "-m", "paceline.training", "--model", MODEL, "--data", DATA]
+    command = [executable(), "-m", "paceline.training", "--model", MODEL, "--data", DATA]
     done = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, timeout=200)
     assert (
         done.returncode == 2

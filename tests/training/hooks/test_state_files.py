@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from distributed import launch_once
 from paceline.training.attach import attach
 
-EARLIER = Path(__file__).parent / "data" / "hook_states.pt"
+EARLIER = Path(__file__).parents[1] / "data" / "hook_states.pt"
 """Of two ranks after three steps of ``net`` and ``train``, by case, and the weights two steps later: by version 0.1.0, which
 called the gradient exchange a ``way`` and kept NumPy arrays of PowerSGD's."""
 

@@ -12,6 +12,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
 from paceline.training.attach import attach
+from paceline.training.error_feedback import Feedback
+from paceline.training.tensor_layout import Layout, Tensor
 
 STEPS = 7
 CASES: dict[str, dict[str, Any]] = {
@@ -98,3 +100,16 @@ def test_delivered_and_owed_are_all_that_was_given(case: str, stale: bool) -> No
     assert np.abs(owed).max() > 0
     lost = np.abs(given - delivered - owed).sum() / np.abs(given).sum()
     assert lost < 1e-4, f"{100 * lost:.3g} % of the gradients are lost"
+
+
+def test_a_rank_keeps_what_it_sends_and_forgets_what_another_sends() -> None:
+    """Else a sum over the workers would count it twice."""
+    layout = Layout([Tensor("a", (4,), 0), Tensor("b", (4,), 4)], ())
+    feedback, cpu = Feedback(momentum=0.9), torch.device("cpu")
+    owed = {"a": torch.arange(1.0, 5), "b": torch.arange(5.0, 9)}
+    feedback.load({"residual": owed, "velocity": {name: -values for name, values in owed.items()}})
+    feedback.keep(layout, 2, 6, 0.5, cpu)
+    wanted = {"a": [0, 0, 1.5, 2], "b": [2.5, 3, 0, 0]}
+    for kind, sign in (("residual", 1), ("velocity", -1)):
+        kept = {name: values.tolist() for name, values in feedback.state()[kind].items()}
+        assert kept == {name: [sign * value for value in values] for name, values in wanted.items()}

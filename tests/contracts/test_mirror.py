@@ -1,0 +1,124 @@
+"""``tests/`` mirrors ``src/``: of ``prediction/memory.py`` the tests are ``prediction/test_memory.py``, or begin like it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import paceline
+
+SRC, TESTS = Path(paceline.__file__).parent, Path(__file__).parents[1]
+FAMILIES = {
+    "models": "workload/test_table.py",
+    "validation/sets": "validation/test_sets.py",
+    "codecs/reference": "codecs/test_container.py",
+    "codecs/triton": "codecs/test_triton.py",
+    "training/exchanges": "training/test_exchange_group.py",
+}
+"""Folders of like files, and the file that tests all of them by the same cases."""
+ELSEWHERE = {
+    "calibration/calibration": "prediction/test_correction.py",
+    "calibration/gaussian_process": "prediction/test_correction.py",
+    "calibration/held_out_error": "prediction/test_correction.py",
+    "calibration/link_fit": "prediction/test_correction.py",
+    "calibration/observation": "calibration/test_records.py",
+    "calibration/protocols": "prediction/test_correction.py",
+    "cli/exchange_arguments": "cli/test_mistakes.py",
+    "cli/explain": "cli/test_planning_commands.py",
+    "cli/hardware": "reporting/test_catalogue_text.py",
+    "cli/parser": "cli/test_command_line.py",
+    "cli/plan": "cli/test_planning_commands.py",
+    "cli/prediction_arguments": "cli/test_predict.py",
+    "cli/prediction_inputs": "cli/test_predict.py",
+    "cli/report": "cli/test_train.py",
+    "cli/report_argument": "cli/test_planning_commands.py",
+    "cli/training_arguments": "cli/test_worker.py",
+    "cli/training_target": "cli/test_planning_commands.py",
+    "cli/validate": "validation/test_validate.py",
+    "cli/whatif": "cli/test_planning_commands.py",
+    "cli/workload": "reporting/test_catalogue_text.py",
+    "codecs/arrays": "codecs/test_api.py",
+    "codecs/backends": "codecs/test_block_backends.py",
+    "codecs/codec": "codecs/test_container.py",
+    "codecs/moments": "codecs/test_unbiased.py",
+    "codecs/registry": "codecs/test_container.py",
+    "codecs/threads": "codecs/test_native.py",
+    "csv_rows": "validation/test_validate.py",
+    "hardware/device": "hardware/test_catalogue.py",
+    "lab/kernel": "lab/test_lab.py",
+    "lab/namespaces": "lab/test_lab.py",
+    "lab/ranks": "lab/test_processes.py",
+    "lab/status": "cli/test_lab.py",
+    "planning/choice": "planning/test_plan.py",
+    "planning/goal": "planning/test_plan.py",
+    "planning/ranking": "planning/test_plan.py",
+    "planning/scaling": "planning/test_learning_rates.py",
+    "planning/space": "planning/test_plan.py",
+    "planning/strategy_text": "planning/test_plan.py",
+    "planning/training_target": "planning/test_plan.py",
+    "prediction/assumptions": "prediction/test_step_model.py",
+    "prediction/asynchronous/engine": "prediction/asynchronous/test_simulate.py",
+    "prediction/asynchronous/profile": "prediction/asynchronous/test_simulate.py",
+    "prediction/asynchronous/result": "prediction/asynchronous/test_simulate.py",
+    "prediction/lazy_tuple": "prediction/test_step_model.py",
+    "prediction/result": "prediction/test_step_model.py",
+    "reporting/answer_figures": "reporting/test_answer_page.py",
+    "reporting/asynchronous_text": "cli/test_asynchronous.py",
+    "reporting/planning_text": "cli/test_planning_commands.py",
+    "reporting/report_figures": "reporting/test_report_page.py",
+    "reporting/timeline": "reporting/test_report_page.py",
+    "reporting/validation_text": "validation/test_validate.py",
+    "reporting/values": "reporting/test_table.py",
+    "strategy/buckets": "strategy/test_exchange.py",
+    "strategy/codec_rates": "strategy/test_compression.py",
+    "strategy/compression_options": "strategy/test_compression.py",
+    "strategy/formats": "strategy/test_compression.py",
+    "strategy/optimizer": "strategy/test_strategy.py",
+    "strategy/phase": "strategy/test_exchange.py",
+    "strategy/sharding": "strategy/test_strategy.py",
+    "training/bucketing": "training/hooks/test_state.py",
+    "training/calibrate": "training/test_train_every_choice.py",
+    "training/exchange_setup": "training/test_in_process_collectives.py",
+    "training/exchange_thread": "training/test_auto_threads.py",
+    "training/gradient_sample": "training/test_in_process_collectives.py",
+    "training/hooks/base": "training/test_attach.py",
+    "training/loop": "training/test_exchange_group.py",
+    "training/optimizers/bundle": "training/optimizers/test_layerwise.py",
+    "training/optimizers/diagnostics": "test_trust_history.py",
+    "training/optimizers/exclusion": "training/optimizers/test_checks.py",
+    "training/optimizers/gpu": "training/optimizers/triton_cases.py",
+    "training/optimizers/kernels": "training/optimizers/test_native.py",
+    "training/optimizers/lamb": "training/optimizers/test_published_variants.py",
+    "training/optimizers/lars": "training/optimizers/test_published_variants.py",
+    "training/optimizers/other_libraries": "training/optimizers/test_bench.py",
+    "training/progress": "cli/test_train.py",
+    "training/tensor_layout": "training/test_in_process_collectives.py",
+    "training/worker": "training/test_training_run.py",
+    "validation/case": "validation/test_sets.py",
+    "validation/informed_predictor": "validation/test_validate.py",
+    "validation/pollux": "validation/test_baselines.py",
+    "workload/factory": "workload/test_catalogue.py",
+    "workload/fused": "workload/test_trace.py",
+    "workload/layer_builders": "workload/test_transformer.py",
+    "workload/layers": "workload/test_table.py",
+    "workload/operations": "workload/test_trace.py",
+    "workload/shapes": "workload/test_transformer.py",
+}
+"""Modules without a file of their own, and the file that tests them through what uses them. Only fewer may follow."""
+
+
+def has_tests(module: Path) -> bool:
+    """Whether a file of its name is in the folder of its package or in the one above."""
+    names = [path.stem for folder in (module.parent, module.parent.parent) for path in (TESTS / folder).glob("test_*.py")]
+    return any(name == f"test_{module.stem}" or name.startswith(f"test_{module.stem}_") for name in names)
+
+
+def test_every_module_has_tests_of_its_name_but_for_those_listed() -> None:
+    modules = [path.relative_to(SRC).with_suffix("") for path in SRC.rglob("*.py") if not path.name.startswith("__")]
+    assert modules
+    without = {str(module) for module in modules if str(module.parent) not in FAMILIES and not has_tests(module)}
+    assert without == ELSEWHERE.keys()
+
+
+def test_the_files_that_test_others_are_there() -> None:
+    assert [path for path in {*FAMILIES.values(), *ELSEWHERE.values()} if not (TESTS / path).is_file()] == []
+    assert [folder for folder in FAMILIES if not (SRC / folder).is_dir()] == []

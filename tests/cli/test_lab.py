@@ -101,7 +101,7 @@ def test_a_reader_that_leaves_ends_the_hosts() -> None:
         ("exec --per-host two -- ls --color", "invalid int value: 'two'", "--per-host"),
         ("exec --per-hots 2 -- ls", "unknown option '--per-hots'", "--per-host"),
         ("exec ls -l", "unknown option '-l'", "after --"),
-        ("exec -- no-such-program", "no program 'no-such-program'", ""),
+        ("exec -- no-such-program", "no program 'no-such-program'", "give one that runs on this machine"),
         ("exec --name lba -- ls", "unknown lab 'lba'", "did you mean lab?"),
         ("status --name lba", "unknown lab 'lba'", "did you mean lab?"),
     ],

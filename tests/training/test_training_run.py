@@ -263,7 +263,7 @@ def test_an_unwritable_out_is_said_before_training(no_workers):
         ({"model": "lenet"}, "lenet5"),
         ({"model": "user_module:netwrk"}, "did you mean network"),
         ({"model": "user_module:not_a_network"}, "return a torch.nn.Module"),
-        ({"model": "lenet5"}, ""),  # images of 28 x 28 are not rows of 29
+        ({"model": "lenet5"}, "lenet5 does not take the samples of user_module:samples, 29"),
         ({"data": "digit"}, "did you mean digits"),
         ({"strategy": Strategy.of(world_size=3, global_batch_size=243)}, "give at most 240"),
     ],

@@ -32,9 +32,17 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = (
-    "what", "before_ms", "after_ms", "ratio", "lowest_ratio", "highest_ratio", "rounds", "pairs", "commit_before",
+    "what",
+    "before_ms",
+    "after_ms",
+    "ratio",
+    "lowest_ratio",
+    "highest_ratio",
+    "rounds",
+    "pairs",
+    "commit_before",
     "commit_after",
-)  # fmt: skip
+)
 SIDES = ("before", "after")
 PREDICT = (
     "predict {network} --device A100 --devices-per-node 8 --nodes 4 --network 100Gb/s --global-batch {batch} --precision bf16"

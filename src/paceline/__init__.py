@@ -77,14 +77,10 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'paceline' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(_HOME[name]), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "torch":
-            raise
-        from paceline.errors import UserError
+    from paceline.errors import needs_torch
 
-        raise UserError(f"paceline.{name} needs PyTorch", "install it: pip install 'paceline[train]'") from None
+    with needs_torch(f"paceline.{name}"):
+        value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import reprlib
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Integral
 
 LARGEST_COUNT = 1 << 53
@@ -104,3 +105,14 @@ def check_flag(value: object, name: str) -> None:
     """Raises UserError where ``value`` is not True or False."""
     if type(value) is not bool:
         raise UserError(f"{name}={shown(value)}", "give True or False")
+
+
+@contextmanager
+def needs_torch(what: str) -> Iterator[None]:
+    """Raises UserError, with what to install, where PyTorch is missing in here."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        raise UserError(f"{what} needs PyTorch", "install it: pip install 'paceline[train]'") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from paceline import planning
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
 from paceline.planning import Change, Explained, Goal, Plan, Space, WhatIf, Work, parse_change, parse_goal
 from paceline.planning.space import worlds
@@ -134,6 +134,8 @@ def plan(
         sizes = worlds(largest.devices_per_node, largest.num_nodes)
         clusters = (largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
         tried = Space(clusters=tuple(clusters), **space)
+    if work is not None and not isinstance(work, Work):
+        raise UserError(f"work {work!r}", "give a paceline.planning.Work, such as Work(total=1e8)")
     return planning.plan(_workload(workload, seq_len), tried, goal, work, prices=prices, predictor=_predictor(predictor))
 
 
@@ -151,7 +153,7 @@ def _job(
         if not isinstance(strategy, Strategy):
             raise UserError(f"strategy {strategy!r}", "give a paceline.Strategy, or its choices by name")
         return table, machines, strategy.changed(**choices) if choices else strategy
-    whole = {"world_size": machines.world_size, **choices}
+    whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **choices}
     if "global_batch_size" not in whole:
         whole["global_batch_size"] = _largest_batch(table, machines, whole, _predictor(predictor))
     return table, machines, Strategy.of(**whole)
@@ -159,7 +161,8 @@ def _job(
 
 def _largest_batch(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> int:
     """The largest power of two a device that fits, times the devices and micro batches; one where none fits."""
-    unit = cluster.world_size * int(choices.get("grad_accum_steps", 1))
+    times = choices.get("grad_accum_steps", choices.get("micro_batches", 1))
+    unit = cluster.world_size * check_count(times, "micro steps")
     sizes = [unit << n for n in range(LARGEST_BATCH.bit_length())]
     strategies = [Strategy.of(**choices, global_batch_size=size) for size in sizes]
     fits = predictor.many(workload, [(cluster, strategy) for strategy in strategies]).fits

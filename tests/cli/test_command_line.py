@@ -20,13 +20,14 @@ from paceline.errors import UserError
 from paceline.rundir import RunDir
 from paceline.strategy import COMPRESSIONS, EXCHANGES
 
+EXCHANGE = " --clip --min-elements --dense --no-compress-pull --ranks-per-node"
 TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
-    " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout"
+    " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout" + EXCHANGE
 )
 PREDICT = (
     "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --servers --option"
-    " --grad-accum --bucket --sharding --recompute --optimizer --software --loader --records --seq-len"
+    " --grad-accum --bucket --sharding --recompute --optimizer --software --loader --records --seq-len" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"

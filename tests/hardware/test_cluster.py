@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline import predict
 from paceline.errors import UserError
 from paceline.hardware import Cluster, Level, device, link, network
 
@@ -49,10 +50,13 @@ def test_a_rack_of_one_link_is_one_domain() -> None:
 
 def test_three_kinds_of_links_are_refused() -> None:
     levels = Level("node", 4, NVLINK), Level("rack", 18, INFINIBAND), Level("site", 2, network("10Gb/s"))
-    cluster = Cluster.named("B200")
+    """Such a cluster can be said; a prediction knows two kinds of links."""
+    cluster = Cluster(device=B200, levels=levels)
+    assert cluster.world_size == 144
     with pytest.raises(UserError, match="3 kinds of links"):
-        Cluster(device=B200, levels=levels)
-    assert cluster.num_nodes == 1
+        predict("resnet-50", cluster, global_batch_size=144)
+    with pytest.raises(UserError, match="a change of a cluster of 3 levels"):
+        cluster.changed(num_nodes=2)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +64,7 @@ def test_three_kinds_of_links_are_refused() -> None:
     [
         ((), "has no level"),
         ((Level("nod", 4, NVLINK),), "unknown level of a cluster 'nod'.*node"),
-        ((Level("node", 0, NVLINK),), "a node of 0 members"),
+        ((Level("node", 0, NVLINK),), "0 members of a node"),
         ((Level("pod", 2, INFINIBAND), Level("node", 4, NVLINK)), "innermost first"),
         ((Level("node", 1000, NVLINK),), "joins at most 576"),
     ],

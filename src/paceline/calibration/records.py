@@ -70,7 +70,7 @@ def _probed(path: Path) -> Cluster:
         return Cluster.from_json(parse_json(path.read_bytes()))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}", PROBE) from error
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, UserError):
         raise UserError(f"{path} is not what a probe writes", PROBE) from None
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from typing import Any
 
+from paceline.errors import UserError
+from paceline.strategy import CLIP, ONE_WAY, DenseRule, GradientExchange, parse_options
 from paceline.strategy.compression import COMPRESSIONS
 from paceline.strategy.exchange import EXCHANGES
 
@@ -20,3 +24,44 @@ def add_exchange_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         help=f"a parameter of the compression, such as bound=2^-7; may be repeated: {'; '.join(taken)}",
     )
+    clip = f"standard deviations at which terngrad clips each tensor, or none (default {CLIP:g})"
+    parser.add_argument("--clip", metavar="SIGMAS", help=clip)
+    smaller = "tensors with fewer elements stay dense (default: the compression's rule)"
+    parser.add_argument("--min-elements", metavar="N", type=int, help=smaller)
+    names = "further tensors that stay dense, by a pattern such as *.embedding.*; may be repeated"
+    parser.add_argument("--dense", metavar="PATTERN", action="append", help=names)
+    pull = f"send sums back as fp32 ({', '.join(ONE_WAY)})"
+    parser.add_argument("--no-compress-pull", dest="compress_pull", action="store_false", default=None, help=pull)
+    ranks = "ranks of a node, for hierarchical (default: the cluster's)"
+    parser.add_argument("--ranks-per-node", metavar="N", type=int, help=ranks)
+
+
+def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = None) -> dict[str, Any]:
+    """The choices that were given, as ``Strategy.of`` names them. Raises UserError.
+
+    Args:
+        before: the exchange that they change, if any.
+    """
+    base = before or GradientExchange()
+    choices = {name: getattr(o, name) for name in ("compression", "exchange", "compress_pull", "ranks_per_node")}
+    choices = {name: value for name, value in choices.items() if value is not None}
+    if o.option is not None:
+        choices["options"] = parse_options(o.option)
+    if o.clip is not None:
+        choices["clip"] = _clip(o.clip)
+    if o.min_elements is not None or o.dense:
+        compression = choices.get("compression", base.compression)
+        rule = base.dense_rule if compression == base.compression else GradientExchange(compression).dense_rule
+        rule = rule or DenseRule()
+        least = rule.min_elements if o.min_elements is None else o.min_elements
+        choices["dense_rule"] = replace(rule, min_elements=least, names=tuple(o.dense or rule.names))
+    return choices
+
+
+def _clip(text: str) -> float | None:
+    if text.casefold() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"--clip {text}", "give standard deviations, such as 2.5, or none") from None

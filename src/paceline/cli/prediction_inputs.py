@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from paceline import hardware
 from paceline.calibration.records import is_probe, machine, observations
+from paceline.cli.exchange_arguments import exchange_choices
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.prediction import Correction, Predictor, fit
-from paceline.strategy import Strategy, parse_options
+from paceline.strategy import Strategy
 from paceline.units import parse_bytes
 from paceline.workload import Workload
 
@@ -27,10 +28,8 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
         world_size=machines.world_size,
         global_batch_size=o.global_batch,
         precision=o.precision,
-        compression=o.compression or "dense",
-        exchange=o.exchange or "",
         servers=o.servers if servers is None else servers,
-        options=parse_options(o.option or ()),
+        **exchange_choices(o),
         bucket_bytes=int(parse_bytes(o.bucket)),
         grad_accum_steps=o.grad_accum,
         sharding=o.sharding,

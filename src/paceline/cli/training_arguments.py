@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.exchange_arguments import add_exchange_arguments
+from paceline.cli.exchange_arguments import add_exchange_arguments, exchange_choices
 from paceline.errors import UserError
-from paceline.strategy import OPTIMIZERS, Strategy, parse_options
+from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.recipe import SCALINGS
 from paceline.training.training_run import TIMEOUT_S, TrainingRun
 from paceline.units import format_seconds, parse_seconds
@@ -19,9 +19,6 @@ DEFAULTS: dict[str, Any] = {
     "model": "",
     "data": "",
     "workers": 2,
-    "compression": "dense",
-    "exchange": "",
-    "options": (),
     "optimizer": "",
     **dict.fromkeys(OPTIMIZER_OPTIONS),
     "lr": 0.0,
@@ -81,6 +78,7 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
         UserError: for what cannot be.
     """
     values: dict[str, Any] = dict(DEFAULTS)
+    begun: Strategy | None = None
     if options.resume:
         from paceline.training.checkpoint import load
 
@@ -91,23 +89,18 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
                 f"the checkpoint in {options.resume} names code, {' and '.join(unnamed.values())}",
                 f"to run it, give {' '.join(f'--{name} {value}' for name, value in unnamed.items())}",
             )
-        strategy = before.strategy
+        begun = strategy = before.strategy
         values |= {
             **before.identity,
             **dict.fromkeys(OPTIMIZER_OPTIONS),  # of another optimizer they would be in its way
             **(before.optimizer_options if options.optimizer in (None, strategy.optimizer) else {}),
             "lr": before.lr,
-            "options": strategy.gradient_exchange.options,
             "global_batch": strategy.global_batch_size,
             "workers": strategy.world_size,
         }
         values["epochs"] = before.epochs
     given = {name: getattr(options, name, None) for name in DEFAULTS}
     values |= {name: value for name, value in given.items() if value is not None}
-    if options.option is not None:
-        values["options"] = parse_options(options.option)
-    elif given["compression"] is not None and options.resume:
-        values["options"] = ()  # those of the checkpoint are another compression's; the check of the run says so
     for name in ("model", "data"):
         if not values[name]:
             raise UserError(f"--{name} is missing", "paceline train --help shows an example")
@@ -115,17 +108,16 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
         raise UserError(f"learning rate {given['lr']}", "give a positive number")
     if given["scale_from"] == 0:
         raise UserError("rates of a batch of 0", "give a whole number from 1 up")
+    choices = {
+        "world_size": values["workers"] if workers is None else workers,
+        "global_batch_size": values["global_batch"],
+        "optimizer": values["optimizer"],
+        **exchange_choices(options, None if begun is None else begun.gradient_exchange),
+    }
     return TrainingRun(
         model=values["model"],
         data=values["data"],
-        strategy=Strategy.of(
-            world_size=values["workers"] if workers is None else workers,
-            global_batch_size=values["global_batch"],
-            compression=values["compression"],
-            exchange=values["exchange"],
-            options=values["options"],
-            optimizer=values["optimizer"],
-        ),
+        strategy=Strategy.of(**choices) if begun is None else begun.changed(**choices),
         epochs=values["epochs"],
         lr=values["lr"],
         warmup=values["warmup"],

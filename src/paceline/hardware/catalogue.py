@@ -10,7 +10,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from paceline.errors import unknown
+from paceline.errors import UserError, shown, unknown
 from paceline.hardware.device import Device, Fact, Link
 from paceline.units import format_bandwidth, parse_bandwidth
 
@@ -76,6 +76,8 @@ def network(text: str) -> Link:
     Raises:
         UserError: neither a known link nor a bandwidth.
     """
+    if not isinstance(text, str):
+        raise UserError(f"network {shown(text)}", "give a text such as 100Gb/s or 'InfiniBand HDR'")
     if _fold(text) in _link_index():
         return link(text)
     if several := _SEVERAL.match(text):

@@ -9,7 +9,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, check_count, shown, unknown
 from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.catalogue import network as network_named
@@ -38,7 +38,7 @@ class Level:
     link: Link
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Cluster:
     """Equal devices in levels, innermost first: ``(Level("node", 8, nvlink), Level("pod", 4, infiniband))``.
 
@@ -51,17 +51,23 @@ class Cluster:
     levels: tuple[Level, ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.device, Device):
+            raise UserError(f"device {shown(self.device)}", "give a paceline.hardware.Device, or use Cluster.named")
+        if not isinstance(self.levels, tuple | list) or not all(isinstance(level, Level) for level in self.levels):
+            raise UserError(f"levels {shown(self.levels)}", "give a tuple of paceline.hardware.Level, innermost first")
+        object.__setattr__(self, "levels", tuple(self.levels))
         if not self.levels:
             raise UserError(f"a cluster of {self.device.name} has no level", "give at least one, such as a node")
         for level in self.levels:
             if level.name not in LEVELS:
                 raise unknown("level of a cluster", level.name, LEVELS)
-            if type(level.size) is not int or level.size < 1:
-                raise UserError(f"a {level.name} of {level.size!r} members", "give a whole number from 1 up")
+            check_count(level.size, f"members of a {level.name}")
+            if not isinstance(level.link, Link):
+                raise UserError(f"link {shown(level.link)} of a {level.name}", "give a paceline.hardware.Link")
         order = [LEVELS.index(level.name) for level in self.levels]
         if order != sorted(set(order)):
             raise UserError(f"levels {', '.join(level.name for level in self.levels)}", f"innermost first: {', '.join(LEVELS)}")
-        inside = self._tiers[0]
+        inside = self._tiers[0] if len(self.levels) <= 2 else self.levels[0]
         most = MOST_IN_NODE.get(inside.link.kind, MOST_DEVICES)
         if inside.size > most:
             raise UserError(
@@ -104,12 +110,23 @@ class Cluster:
         """
         for name, count in (("devices_per_node", devices_per_node), ("num_nodes", num_nodes)):
             if type(count) is not int or count < 1:
-                raise UserError(f"{name} is {count}", "give a whole number from 1 up")
+                raise UserError(f"{name} is {shown(count)}", "give a whole number from 1 up")
+            if count > MOST_DEVICES:
+                raise UserError(f"{name} is {shown(count)}", f"give at most {MOST_DEVICES:,}")
         outside = intra_link if network is None else network
         return cls(device=device, levels=(Level("node", devices_per_node, intra_link), Level("pod", num_nodes, outside)))
 
     def changed(self, **choices: Any) -> Cluster:
-        """The same with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link`` or ``network``."""
+        """The same with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link`` or ``network``.
+
+        Raises:
+            UserError: another name, a value that cannot be, a cluster of more than two levels: give new ``levels``.
+        """
+        for name in choices:
+            if name not in _OF_NODES:
+                raise unknown("part of a cluster", name, _OF_NODES)
+        if len(self.levels) > 2:
+            raise UserError(f"a change of a cluster of {len(self.levels)} levels", "make a Cluster with other levels")
         return Cluster.of_nodes(**{name: getattr(self, name) for name in _OF_NODES} | choices)
 
     @cached_property
@@ -155,9 +172,25 @@ class Cluster:
         """Between nodes; bandwidth per node, one direction, shared by the node's devices. With one node, the link inside it."""
         return self._tiers[-1].link
 
+    def __repr__(self) -> str:
+        """One line: a device and a link have dozens of numbers with their sources."""
+        levels = ", ".join(f"{level.name} of {level.size} by {level.link.name}" for level in self.levels)
+        return f"Cluster({self.world_size} {self.device.name}: {levels})"
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cluster:
-        """From ``dataclasses.asdict`` of a cluster, written by this version or by one before levels."""
+        """From ``dataclasses.asdict`` of a cluster, written by this version or by one before levels.
+
+        Raises:
+            UserError: it is not what was written.
+        """
+        try:
+            return cls._read(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"a cluster cannot be read: {type(error).__name__}: {error}", "measure it again") from None
+
+    @classmethod
+    def _read(cls, data: Mapping[str, Any]) -> Cluster:
         device = _facts(data["device"])
         for rates in ("peak_flops", "matmul_flops"):
             device[rates] = _facts(device[rates])

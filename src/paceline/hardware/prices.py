@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from paceline.errors import UserError
+from paceline.errors import UserError, shown
 from paceline.hardware.catalogue import device
 
 VARIABLE = "PACELINE_PRICES"
@@ -53,6 +53,11 @@ def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | N
     ``own_prices``: dollars by device; the empty name stands for every device.
     """
     chosen = _catalogue_name(name)
+    if own_prices is not None and not isinstance(own_prices, Mapping):
+        raise UserError(f"prices {shown(own_prices)}", "give a mapping of devices to dollars an hour")
+    for owner, dollars in (own_prices or {}).items():
+        if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < math.inf:
+            raise UserError(f"a price of {shown(dollars)} for {owner or 'every device'}", "give dollars an hour from 0 up")
     for key in (chosen, ""):
         if own_prices and key in own_prices:
             return Price(device=chosen, usd_per_device_hour=own_prices[key], provider="given by the user", date="", source="")

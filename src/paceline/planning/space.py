@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from paceline.errors import UserError
+from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.planning.training_target import Work
 from paceline.prediction.convergence import accuracies
@@ -20,6 +20,14 @@ DOUBLINGS = 11
 """Batches of a worker that are tried where none are given: 1 to 1024."""
 MAX_LOSS = 0.5
 """Points of accuracy that a compression may have lost in any measured setting and still competes without being named."""
+
+
+_LEGAL: Mapping[str, Iterable[str]] = {
+    "precisions": PRECISIONS,
+    "compressions": COMPRESSIONS,
+    "exchanges": EXCHANGES,
+    "shardings": SHARDINGS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,20 @@ class Space:
     buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
     optimizer: str = ""
     max_loss: float = MAX_LOSS
+
+    def __post_init__(self) -> None:
+        for name, legal in _LEGAL.items():
+            values = getattr(self, name)
+            if not isinstance(values, tuple | list):
+                raise UserError(f"{name}={shown(values)}", f"give a tuple, such as {name}=({next(iter(legal))!r},)")
+            for value in values:
+                check_name(name.removesuffix("s"), value, legal)
+            object.__setattr__(self, name, tuple(values))
+        for name in ("batches", "servers", "accumulations", "buckets"):
+            values = getattr(self, name)
+            if not isinstance(values, tuple | list):
+                raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
+            object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
 
     def barred(self, work: Work) -> Mapping[str, str]:
         """Compressions that do not compete for what is known of their accuracy, and why. One that was named competes, and so

@@ -12,7 +12,7 @@ from paceline.calibration.constants import Efficiency, SoftwareLevel, efficiency
 from paceline.calibration.held_out_error import HeldOut, held_out
 from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80, interval, spread
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.assumptions import assumptions
 from paceline.prediction.batch import Candidate, Steps, corrected_steps, model_steps, steps_one_by_one
@@ -26,9 +26,21 @@ from paceline.prediction.step_model import Passes, Step, StepModel, measured_rat
 from paceline.prediction.timeline import input_event
 from paceline.strategy.formats import Level
 from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import LayerTable
 from paceline.workload.table import Workload
 
 Bounds = tuple[Efficiency, Efficiency, Efficiency]
+
+
+def check_inputs(workload: object, cluster: object, strategy: object) -> None:
+    """Raises UserError where one of the three is of another type."""
+    for value, kind, name in (
+        (workload, LayerTable, "Workload"),
+        (cluster, Cluster, "Cluster"),
+        (strategy, Strategy, "Strategy"),
+    ):
+        if not isinstance(value, kind):
+            raise UserError(f"{name.casefold()} {shown(value)}", f"give a paceline.{name}; the verbs of paceline take names")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +71,7 @@ class Predictor:
     free: frozenset[Resource] = frozenset()
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.software and self.software not in get_args(SoftwareLevel):
             raise unknown("software level", self.software, get_args(SoftwareLevel))
         if self.constants is None:
@@ -76,6 +89,22 @@ class Predictor:
         for name in self.free:
             if name not in RESOURCES:
                 raise unknown("resource", name, RESOURCES)
+
+    def _check_types(self) -> None:
+        bounds = self.constants if isinstance(self.constants, tuple) else (self.constants,) * 3
+        legal = self.constants is None or (len(bounds) == 3 and all(isinstance(c, Efficiency) for c in bounds))
+        number = isinstance(self.loader, int | float) and not isinstance(self.loader, bool)
+        for name, fine, instead in (
+            ("constants", legal, "give paceline.calibration.constants.efficiency(...), or three of them"),
+            ("calibration", isinstance(self.calibration, Calibration | None), "give a paceline.prediction.Calibration"),
+            ("correction", isinstance(self.correction, Correction | None), "give what paceline.prediction.fit returns"),
+            ("loader", number, "give samples/s, or 0 where it is not known"),
+            ("overlap", isinstance(self.overlap, bool | None), "give True, False or None"),
+            ("software", isinstance(self.software, str), "give ordinary or tuned"),
+            ("free", isinstance(self.free, frozenset), "use Predictor.without"),
+        ):
+            if not fine:
+                raise UserError(f"{name}={shown(getattr(self, name))}", instead)
 
     @property
     def typical(self) -> Efficiency:
@@ -96,7 +125,8 @@ class Predictor:
         return constants, constants, constants
 
     def without(self, resource: Resource) -> Predictor:
-        """The same where a resource costs no time: what was hidden behind it comes to light."""
+        """The same where a resource costs no time: what was hidden behind it comes to light. Raises UserError for another."""
+        check_name("resource", resource, RESOURCES)
         return replace(self, free=self.free | {resource})
 
     def model(self, workload: Workload) -> StepModel:
@@ -117,6 +147,7 @@ class Predictor:
             UserError: the strategy has another number of workers than the cluster has devices; the device lacks the
                 precision; the calibration is of another workload or compression.
         """
+        check_inputs(workload, cluster, strategy)
         strategy.parallelism.check_covers(cluster.world_size)
         asked, cluster = cluster, cluster if self.correction is None else self.correction.cluster(cluster)
         strategy = strategy.settled(workload, cluster)
@@ -131,6 +162,12 @@ class Predictor:
         Candidates that a correction cannot tell apart share its factor. A calibration, or a free resource, is predicted one by
         one, which takes longer.
         """
+        if not isinstance(candidates, Sequence):
+            raise UserError(f"candidates {shown(candidates)}", "give pairs of a Cluster and a Strategy")
+        for candidate in candidates:
+            if not isinstance(candidate, tuple) or len(candidate) != 2:
+                raise UserError(f"candidate {shown(candidate)}", "give pairs of a Cluster and a Strategy")
+            check_inputs(workload, *candidate)
         if self.calibration is not None or self.free:
             return steps_one_by_one(self, workload, candidates)
         if self.correction is None:

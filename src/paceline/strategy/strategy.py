@@ -76,13 +76,13 @@ class Strategy:
     @classmethod
     def of(cls, **choices: Any) -> Strategy:
         """A strategy from choices by name, each put into its part: ``Strategy.of(world_size=8, global_batch_size=256,
-        compression="terngrad", sharding="ddp")``. ``world_size`` is the data dimension, ``grad_accum_steps`` the micro batches.
+        compression="terngrad")``. ``world_size`` is also called ``data``, ``grad_accum_steps`` also ``micro_batches``.
 
         Raises:
             UserError: a choice that does not exist, a missing batch; or as ``Strategy``.
         """
         parts: dict[str, dict[str, Any]] = {"parallelism": {}, "gradient_exchange": {}, "": {}}
-        for name, value in choices.items():
+        for name, value in _by_one_name(choices).items():
             check_name("choice of a strategy", name, _CHOICES)
             part, field_name = _CHOICES[name]
             parts[part][field_name] = value
@@ -96,7 +96,7 @@ class Strategy:
     def changed(self, **choices: Any) -> Strategy:
         """The same with other choices, named as in ``of``. Another compression comes with its own exchange, options, clip and
         rule for dense tensors, unless they are named too. Raises UserError as ``of``."""
-        before = self.to_json()
+        before, choices = self.to_json(), _by_one_name(choices)
         if choices.get("compression", before["compression"]) != before["compression"]:
             of_exchange = () if "exchange" in choices else ("exchange", "servers", "compress_pull")
             for name in ("options", "clip", "dense_rule", *of_exchange):
@@ -262,6 +262,15 @@ _COUNTS = {
 _PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange}
 _FLAT = {"data": "world_size", "micro_batches": "grad_accum_steps"}
 _CHOICES = {"world_size": ("parallelism", "data"), **dict(_choices())}
+
+
+def _by_one_name(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """The choices with one name each. Raises UserError where both names of one are given."""
+    named = {_FLAT.get(name, name): value for name, value in choices.items()}
+    if len(named) < len(choices):
+        both = next(name for name in choices if _FLAT.get(name, name) != name)
+        raise UserError(f"{both} and {_FLAT[both]} are one choice", "give one of them")
+    return named
 
 
 def _multiples(value: int, of: int) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.errors import UserError
+from paceline.errors import UserError, check_count, needs_torch
 from paceline.workload import catalogue
 from paceline.workload import trace as tracing
 from paceline.workload.huggingface import shape_of
@@ -43,8 +43,11 @@ class Workload(LayerTable):
         """
         if not isinstance(name, str):
             raise UserError(f"workload {name!r}", "give a name (paceline workload list), or a paceline.Workload")
+        if seq_len is not None:
+            seq_len = check_count(seq_len, "tokens of a sequence")
         if ":" in name:
-            return cls.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention))
+            with needs_torch(f"workload {name}"):
+                return cls.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention))
         return _named(catalogue.canonical(name), seq_len, fused_attention)
 
     @classmethod
@@ -59,7 +62,8 @@ class Workload(LayerTable):
         loss: tracing.Loss = "mean",
     ) -> Workload:
         """The layer table of one training step of ``model``; arguments and errors as ``paceline.workload.trace.trace``."""
-        return cls.of(tracing.trace(model, inputs, name=name, sample=sample, source=source, loss=loss))
+        with needs_torch("Workload.trace"):
+            return cls.of(tracing.trace(model, inputs, name=name, sample=sample, source=source, loss=loss))
 
     @classmethod
     def from_shape(

@@ -43,7 +43,7 @@ class Workload(LayerTable):
         """
         if not isinstance(name, str):
             raise UserError(f"workload {name!r}", "give a name (paceline workload list), or a paceline.Workload")
-        if seq_len is not None:
+        if seq_len is not None and type(seq_len) is not int:
             seq_len = check_count(seq_len, "tokens of a sequence")
         if ":" in name:
             with needs_torch(f"workload {name}"):

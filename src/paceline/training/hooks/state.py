@@ -63,7 +63,7 @@ def exchange_of(state: State) -> GradientExchange:
     """The gradient exchange that a state is of. Raises UserError for what is missing or illegal."""
     try:
         return GradientExchange.from_json(state["gradient_exchange"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
         raise UserError(f"the state's gradient exchange is damaged: {error}", "give what state_dict() returned") from error
 
 

@@ -99,7 +99,7 @@ def test_an_unknown_name_shows_the_nearest() -> None:
 def test_tables_need_no_torch() -> None:
     code = (
         "import sys, paceline.workload as w\n"
-        "assert [w.workload(n).num_parameters for n in w.names()]\n"
+        "assert [w.Workload.named(n).num_parameters for n in w.names()]\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -63,6 +63,10 @@ def exchange_of(state: State) -> GradientExchange:
     """The gradient exchange that a state is of. Raises UserError for what is missing or illegal."""
     try:
         return GradientExchange.from_json(state["gradient_exchange"])
+    except UserError as error:
+        raise UserError(
+            f"the state's gradient exchange is damaged: {error.message}", "give what state_dict() returned"
+        ) from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"the state's gradient exchange is damaged: {error}", "give what state_dict() returned") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,11 @@ from paceline.rundir import RunDir
 # No test asserts an absolute time, hypothesis neither: a busy machine makes examples slowly.
 settings.register_profile("paceline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("paceline")
+
+# A shell that starts a job in the background has it ignore them; what is started from here is to be told to end.
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 # They build networks, time something or write where others do: one after another, beside the rest.
 _IN_A_ROW = (

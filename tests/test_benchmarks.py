@@ -134,6 +134,10 @@ def test_benchmarks_on_an_emulated_cluster_short(tmp_path: Path) -> None:
     )
     assert [row["compression"] for row in rows(tmp_path / "s.csv")] == ["dense", "terngrad"] and "<svg" in picture.read_text()
 
+
+@pytest.mark.full
+def test_more_benchmarks_on_an_emulated_cluster_short(tmp_path: Path) -> None:
+    few = ("--hosts", "2", "--steps", "1")
     picture = tmp_path / "p.svg"
     text = run(
         "predict_lab.py",

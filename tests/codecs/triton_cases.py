@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,6 @@ if DEVICE == "cpu":
 KEY = counter.key(1, 2, 3)
 SIZES = (0, 1, 63, 64, 205, launch.TILE + 201) if DEVICE == "cuda" else (0, 1, 205, launch.TILE + 201)
 GUARD = 0xA5
-LONG = partial(pytest.param, marks=[] if DEVICE == "cuda" else pytest.mark.full)
-"""Seconds in the interpreter, which takes milliseconds a burst."""
 MIXED = [
     Fp32(),
     Bf16(),
@@ -135,7 +132,7 @@ def test_blocks_larger_than_a_tile(kind):
         agree(kind, gradient(n, n), modes=(SET,))
 
 
-@pytest.mark.parametrize("kind", [Int8(), Int4(block=64), Sign(), LONG(InceptionnScaled(bound=2.0**-14))], ids=str)
+@pytest.mark.parametrize("kind", [Int8(), Int4(block=64), Sign(), InceptionnScaled(bound=2.0**-14)], ids=str)
 def test_every_magnitude(kind):
     """Blocks of zeros, of subnormal numbers, of the largest: each with its own scale."""
     blocks = [np.zeros(1024, np.float32)]
@@ -145,9 +142,9 @@ def test_every_magnitude(kind):
     agree(kind, np.concatenate(blocks)[:-3], modes=(SET,))
 
 
-@pytest.mark.parametrize("kind", [LONG(Inceptionn()), LONG(InceptionnScaled())], ids=str)
+@pytest.mark.parametrize("kind", [Inceptionn(), InceptionnScaled()], ids=str)
 def test_several_chunks(kind, monkeypatch):
-    if DEVICE == "cpu":
+    if DEVICE == "cpu":  # the interpreter takes milliseconds a burst
         monkeypatch.setattr(bursts, "CHUNK", launch.TILE)
     x = gradient(bursts.CHUNK + 1500, 1)
     x[1024:2048] = 0

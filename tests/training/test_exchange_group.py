@@ -132,14 +132,17 @@ def nodes(way: str, workers: int) -> int | None:
 
 
 def several_epochs_each(rank: int, workers: int) -> dict[str, Any]:
-    """A digest of the weights after every epoch of every compression, exchange and optimizer."""
+    """A digest of the weights after every epoch of every compression and exchange, and of every optimizer.
+
+    An optimizer sees the means alone, the same whatever brought them: under all of them only one exchange.
+    """
     g = torch.Generator().manual_seed(3)
     x, y = torch.randn(60, 37, generator=g), torch.randint(0, 7, (60,), generator=g)
     data = Dataset("toy", x[:50], y[:50], x[50:], y[50:])  # two steps an epoch
     digests: dict[str, Any] = {}
     group.CHUNK_ELEMENTS = SEVERAL
     for compression, way in WAYS:
-        for optimizer in OPTIMIZERS if compression == "terngrad" else ["momentum"]:
+        for optimizer in OPTIMIZERS if (compression, way) == ("terngrad", "sharded") else ["momentum"]:
             s = strategy(workers, compression, way, optimizer)
             model = wrap(odd_model(), s)
             hook = attach(model, compression, exchange=way, seed=1, ranks_per_node=nodes(way, workers))
@@ -293,7 +296,7 @@ def test_bytes_of_terngrad_over_shards_by_hand(workers):
 @pytest.mark.parametrize("workers", [3])
 def test_replicas_are_bitwise_equal_after_every_epoch(workers):
     ranks = launch_once(several_epochs_each, workers)
-    assert len(ranks[0]["digests"]) == len(WAYS) + 5 * (len(OPTIMIZERS) - 1)  # TernGrad also under the others
+    assert len(ranks[0]["digests"]) == len(WAYS) + len(OPTIMIZERS) - 1  # TernGrad over shards under all of them
     for r in ranks[1:]:
         assert r["digests"] == ranks[0]["digests"]
     assert all(first != second for first, second in ranks[0]["digests"].values())

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from paceline.calibration.constants import assumed
 from paceline.errors import UserError, unknown
 from paceline.strategy import COMPRESSIONS, GradientExchange
 from paceline.training.collectives import Wire
@@ -25,11 +26,12 @@ from paceline.training.exchanges import allreduce
 from paceline.training.gradient_sample import Sample
 from paceline.training.tensor_layout import Layout, Tensor
 
-WARM, TIMED = 3, 5  # steps: DDP rebuilds its buckets after the first
-ELEMENTS = (1 << 18, 1 << 20)  # of a trial: 1 and 4 MiB of fp32
-REPEATS = 3
-TRIALS = 2  # candidates that are tried in real steps
-WORTH = 0.03  # of the step: a compression that wins less is not worth its error
+_STEPS, _TRIAL = assumed("auto_steps"), assumed("auto_trial")
+WARM, TIMED = int(_STEPS["warm"]), int(_STEPS["timed"])
+ELEMENTS = tuple(int(elements) for elements in _TRIAL["elements"])
+REPEATS, TRIALS = int(_TRIAL["repeats"]), int(_TRIAL["candidates"])
+WORTH: float = assumed("auto_worth")
+"""Constants of ``calibration/constants.toml``, each with its reason."""
 
 
 class Decision(NamedTuple):

@@ -118,13 +118,16 @@ def _empty(candidates: Sequence[Candidate]) -> Steps:
 def _alike(candidates: Sequence[Candidate], refused: dict[int, str]) -> list[list[int]]:
     """Indices of the candidates with the same exchange on the same machines."""
     groups: dict[Hashable, list[int]] = {}
+    places: dict[int, Hashable] = {}  # of each cluster, which very many candidates share
     for index, (c, strategy) in enumerate(candidates):
         try:
             strategy.parallelism.check_covers(c.world_size)
         except UserError as error:
             refused[index] = error.message
             continue
-        where = id(c.device), id(c.intra_link), id(c.network), c.devices_per_node, c.num_nodes
+        where = places.get(id(c))
+        if where is None:
+            where = places[id(c)] = id(c.device), id(c.intra_link), id(c.network), c.devices_per_node, c.num_nodes
         groups.setdefault((where, plan_key(strategy)), []).append(index)
     return list(groups.values())
 

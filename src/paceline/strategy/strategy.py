@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic
 
-from paceline.errors import UserError, check_count, check_name, shown
+from paceline.errors import LARGEST_COUNT, UserError, check_count, check_name, shown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
@@ -70,7 +70,8 @@ class Strategy:
         if self.optimizer != "":
             check_name("optimizer", self.optimizer, OPTIMIZERS)
         check_name("precision", self.precision, PRECISIONS)
-        self._check_sharding()
+        if self.parallelism.sharding != "ddp":
+            self._check_sharding()
         self._check_numbers()
 
     @classmethod
@@ -120,8 +121,6 @@ class Strategy:
 
     def _check_sharding(self) -> None:
         sharding, exchange = self.parallelism.sharding, self.gradient_exchange
-        if sharding == "ddp":
-            return
         if exchange.compression != "dense":
             raise UserError(
                 f"{sharding} does not go with {exchange.compression}: compressed gradients are exchanged whole, "
@@ -139,7 +138,9 @@ class Strategy:
         if isinstance(self.global_batch_size, int) and self.global_batch_size < 1:
             raise UserError(f"global batch {shown(self.global_batch_size)}", f"nearest legal: {n * times}")
         for name, what in _COUNTS.items():
-            object.__setattr__(self, name, check_count(getattr(self, name), what))
+            count = getattr(self, name)
+            if type(count) is not int or not 1 <= count <= LARGEST_COUNT:
+                object.__setattr__(self, name, check_count(count, what))
         most = MOST_WORKERS.get(x.exchange, MOST_OTHERS)
         if n > most:
             raise UserError(

@@ -9,7 +9,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from paceline.errors import UserError, check_count, shown, unknown
+from paceline.errors import LARGEST_COUNT, UserError, check_count, shown, unknown
 from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.catalogue import network as network_named
@@ -111,7 +111,7 @@ class Cluster:
         for name, count in (("devices_per_node", devices_per_node), ("num_nodes", num_nodes)):
             if type(count) is not int or count < 1:
                 raise UserError(f"{name} is {shown(count)}", "give a whole number from 1 up")
-            if count > MOST_DEVICES:
+            if count > LARGEST_COUNT:
                 raise UserError(f"{name} is {shown(count)}", f"give at most {MOST_DEVICES:,}")
         outside = intra_link if network is None else network
         return cls(device=device, levels=(Level("node", devices_per_node, intra_link), Level("pod", num_nodes, outside)))

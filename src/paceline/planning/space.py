@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware import PRECISIONS, Cluster
@@ -130,8 +131,8 @@ def worlds(devices_per_node: int, max_nodes: int) -> tuple[tuple[int, int], ...]
 def candidates(space: Space, work: Work, left_out: Tally) -> list[Candidate]:
     """Every legal strategy on every cluster; the others are counted in ``left_out``."""
     batches = sum(len(space.batches_on(cluster.world_size, work)) for cluster in space.clusters)
-    ways = list(_ways(space, work, left_out, batches * len(space.accumulations)))
-    return [candidate for cluster in space.clusters for candidate in _on(cluster, space, work, ways, left_out)]
+    templates = list(_templates(space, work, left_out, batches * len(space.accumulations)))
+    return [candidate for cluster in space.clusters for candidate in _on(cluster, space, work, templates, left_out)]
 
 
 def _too_lossy(compression: str, most: float) -> str:
@@ -148,12 +149,13 @@ def _too_lossy(compression: str, most: float) -> str:
     )
 
 
-def _ways(space: Space, work: Work, left_out: Tally, times: int) -> Iterator[Strategy]:
+def _templates(space: Space, work: Work, left_out: Tally, times: int) -> Iterator[Strategy]:
     """Legal combinations of what does not depend on the cluster or the batch, as strategies of as few workers as can be.
 
     A bucket's size matters only where DDP's buckets or FSDP's units are cut by it.
     """
     tried, barred = space.precisions or PRECISIONS, space.barred(work)
+    same: dict[Any, Any] = {}  # equal parts are one object, so that prediction finds them by identity
     compressions = space.compressions or COMPRESSIONS
     combinations = product(
         compressions, space.exchanges, space.shardings, space.recomputes, tried, space.buckets, space.servers
@@ -164,7 +166,7 @@ def _ways(space: Space, work: Work, left_out: Tally, times: int) -> Iterator[Str
             continue  # the same strategy once more
         servers = several if serving else 1
         try:
-            way = Strategy.of(
+            template = Strategy.of(
                 world_size=servers,
                 global_batch_size=servers,
                 compression=compression,
@@ -183,7 +185,12 @@ def _ways(space: Space, work: Work, left_out: Tally, times: int) -> Iterator[Str
         if compression in barred:
             left_out.add(barred[compression], times)
         else:
-            yield way
+            division, exchanged = template.parallelism, template.gradient_exchange
+            yield replace(
+                template,
+                parallelism=same.setdefault(division, division),
+                gradient_exchange=same.setdefault(exchanged, exchanged),
+            )
 
 
 def _illegal(compression: str, exchange: str, sharding: str) -> str:
@@ -195,42 +202,42 @@ def _illegal(compression: str, exchange: str, sharding: str) -> str:
     return "a sharded optimizer has its own collectives"
 
 
-def _on(cluster: Cluster, space: Space, work: Work, ways: Sequence[Strategy], left_out: Tally) -> Iterator[Candidate]:
+def _on(cluster: Cluster, space: Space, work: Work, templates: Sequence[Strategy], left_out: Tally) -> Iterator[Candidate]:
     n = cluster.world_size
     batches = space.batches_on(n, work)
     here = []
-    for way in ways:
-        if n == 1 and way.bucket_bytes != space.buckets[0]:
+    for template in templates:
+        if n == 1 and template.bucket_bytes != space.buckets[0]:
             continue  # nothing is exchanged: the same strategy once more
-        why = _excluded_on(cluster, way, not space.precisions)
+        why = _excluded_on(cluster, template, not space.precisions)
         if why:
             left_out.add(why, len(batches) * len(space.accumulations))
         else:
-            here.append(way)
-    meshes = {
-        (way.parallelism, times): replace(way.parallelism, data=n, micro_batches=times)
-        for way in here
-        for times in space.accumulations
-    }
+            here.append(template)
+    divisions = {id(template.parallelism): template.parallelism for template in here}
+    meshed = {}
+    for times in space.accumulations:
+        meshes = {key: replace(division, data=n, micro_batches=times) for key, division in divisions.items()}
+        meshed[times] = [(template, meshes[id(template.parallelism)]) for template in here]
     for batch, times in product(batches, space.accumulations):
         why = _batch(batch, times, n, work)
         if why:
             left_out.add(why, len(here), f"batch {batch} on {n} workers, {times} micro steps")
             continue
-        for way in here:
-            yield cluster, _with_batch(way, batch, meshes[way.parallelism, times])
+        for template, mesh in meshed[times]:
+            yield cluster, _with_batch(template, batch, mesh)
 
 
-def _with_batch(way: Strategy, batch: int, parallelism: Parallelism) -> Strategy:
+def _with_batch(template: Strategy, batch: int, parallelism: Parallelism) -> Strategy:
     """``dataclasses.replace`` takes three times as long, for a hundred thousand strategies a second."""
     return Strategy(
         global_batch_size=batch,
         parallelism=parallelism,
-        precision=way.precision,
-        gradient_exchange=way.gradient_exchange,
-        optimizer=way.optimizer,
-        first_bucket_bytes=way.first_bucket_bytes,
-        bucket_bytes=way.bucket_bytes,
+        precision=template.precision,
+        gradient_exchange=template.gradient_exchange,
+        optimizer=template.optimizer,
+        first_bucket_bytes=template.first_bucket_bytes,
+        bucket_bytes=template.bucket_bytes,
     )
 
 
@@ -242,25 +249,25 @@ def _batch(batch: int, times: int, workers: int, work: Work) -> str:
     return ""
 
 
-def _excluded_on(cluster: Cluster, way: Strategy, choose: bool) -> str:
-    """Why not on this cluster; a single worker exchanges nothing, so that only the plain way makes sense there."""
-    if way.precision not in cluster.device.peak_flops:
-        return f"{cluster.device.name} has no {way.precision}"
-    if choose and way.precision == "fp16" and "bf16" in cluster.device.peak_flops:
+def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
+    """Why not on this cluster; a single worker exchanges nothing, so that only a plain all-reduce makes sense there."""
+    if template.precision not in cluster.device.peak_flops:
+        return f"{cluster.device.name} has no {template.precision}"
+    if choose and template.precision == "fp16" and "bf16" in cluster.device.peak_flops:
         return "fp16 where bf16 is as fast (--precision fp16 tries it)"
-    if choose and way.precision == "fp8":
+    if choose and template.precision == "fp8":
         return "the effect of fp8 on accuracy is unknown (--precision fp8 tries it)"
     plain = (
-        way.gradient_exchange.compression == "dense"
-        and way.gradient_exchange.exchange == "allreduce"
-        and way.parallelism.sharding == "ddp"
+        template.gradient_exchange.compression == "dense"
+        and template.gradient_exchange.exchange == "allreduce"
+        and template.parallelism.sharding == "ddp"
     )
     if cluster.world_size == 1 and not plain:
         return "one worker has nobody to exchange with"
-    if cluster.world_size < way.gradient_exchange.servers:
-        return f"{way.gradient_exchange.servers} servers need as many workers: a server is one of them"
-    if cluster.world_size > (most := MOST_WORKERS.get(way.gradient_exchange.exchange, MOST_OTHERS)):
-        return f"{way.gradient_exchange.exchange} is predicted for at most {most:,} workers"
-    if way.gradient_exchange.exchange == "hierarchical" and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):
+    if cluster.world_size < template.gradient_exchange.servers:
+        return f"{template.gradient_exchange.servers} servers need as many workers: a server is one of them"
+    if cluster.world_size > (most := MOST_WORKERS.get(template.gradient_exchange.exchange, MOST_OTHERS)):
+        return f"{template.gradient_exchange.exchange} is predicted for at most {most:,} workers"
+    if template.gradient_exchange.exchange == "hierarchical" and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):
         return "a hierarchical exchange needs several nodes of several devices"
     return ""

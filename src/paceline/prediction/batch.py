@@ -57,7 +57,7 @@ class Steps:
 def model_steps(model: StepModel, candidates: Sequence[Candidate]) -> Steps:
     """The steps of every candidate by a model without a calibration and without free resources."""
     workload = model.workload
-    candidates = [(c, s if s.optimizer else s.settled(workload, c)) for c, s in candidates]
+    candidates = [pair if pair[1].optimizer else (pair[0], pair[1].settled(workload, pair[0])) for pair in candidates]
     steps, refused = _empty(candidates), dict[int, str]()
     passes = _PassTable(model)
     for members in _alike(candidates, refused):
@@ -118,18 +118,27 @@ def _empty(candidates: Sequence[Candidate]) -> Steps:
 def _alike(candidates: Sequence[Candidate], refused: dict[int, str]) -> list[list[int]]:
     """Indices of the candidates with the same exchange on the same machines."""
     groups: dict[Hashable, list[int]] = {}
-    places: dict[int, Hashable] = {}  # of each cluster, which very many candidates share
-    for index, (c, strategy) in enumerate(candidates):
-        try:
-            strategy.parallelism.check_covers(c.world_size)
-        except UserError as error:
-            refused[index] = error.message
-            continue
-        where = places.get(id(c))
-        if where is None:
-            where = places[id(c)] = id(c.device), id(c.intra_link), id(c.network), c.devices_per_node, c.num_nodes
-        groups.setdefault((where, plan_key(strategy)), []).append(index)
+    group_of: dict[Hashable, list[int] | UserError] = {}  # by identity of the parts that very many candidates share
+    for index, (c, s) in enumerate(candidates):
+        parts = id(c), id(s.parallelism), id(s.gradient_exchange), s.precision, s.first_bucket_bytes, s.bucket_bytes
+        group = group_of.get(parts)
+        if group is None:
+            group = group_of[parts] = _group(c, s, groups)
+        if isinstance(group, UserError):
+            refused[index] = group.message
+        else:
+            group.append(index)
     return list(groups.values())
+
+
+def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) -> list[int] | UserError:
+    """The group of ``groups`` that a candidate belongs to; the reason where it cannot be predicted."""
+    try:
+        strategy.parallelism.check_covers(c.world_size)
+    except UserError as error:
+        return error
+    where = id(c.device), id(c.intra_link), id(c.network), c.devices_per_node, c.num_nodes
+    return groups.setdefault((where, plan_key(strategy)), [])
 
 
 @dataclass(slots=True)

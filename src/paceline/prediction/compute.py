@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 
 TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
 """Rows and columns of the products that libraries work through at a time."""
+_TILE_SIZES = np.array(TILES, dtype=np.float64).T[:, :, None]
 STARVING = 8.0
 """Matrix units this many times as fast as ordinary ones (V100) or faster get their share of the rate in ``Efficiency``."""
 SPLIT = 512.0
@@ -186,17 +187,16 @@ def shape_efficiency(m: Array, n: Array, k: Array, batch: Array, units: float, d
     The best of ``TILES``; a tile reaches ``small`` of the rate for every halving of its area below the largest. Few tiles
     of a great depth are split along it.
     """
-    best = np.zeros_like(m)
+    rows, columns = _TILE_SIZES  # one row of the arrays below for each tile
+    areas = rows * columns
     true = batch * m * n
-    for rows, columns in TILES:
-        tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
-        parts = np.clip(np.floor(units / np.maximum(tiles, 1.0)), 1.0, np.maximum(np.floor(k / SPLIT), 1.0))
-        work = tiles * parts
-        waves = np.where(work > 4 * units, work / units, np.ceil(work / units))
-        share = small ** (np.log2(TILES[0][0] * TILES[0][1] / (rows * columns)))
-        filled = true * parts / np.maximum(waves * units * rows * columns, 1.0)
-        deep = k / parts
-        best = np.maximum(best, share * filled * deep / np.maximum(deep + depth, 1e-30))
+    tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
+    parts = np.clip(np.floor(units / np.maximum(tiles, 1.0)), 1.0, np.maximum(np.floor(k / SPLIT), 1.0))
+    work = tiles * parts
+    waves = np.where(work > 4 * units, work / units, np.ceil(work / units))
+    filled = true * parts / np.maximum(waves * units * areas, 1.0)
+    deep = k / parts
+    best = (small ** np.log2(areas[0] / areas) * filled * deep / np.maximum(deep + depth, 1e-30)).max(axis=0)
     return np.where(true > 0, np.minimum(best, 1.0), 1.0)
 
 

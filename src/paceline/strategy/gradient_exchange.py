@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from numbers import Real
 from typing import Any
 
 from paceline.errors import UserError, check_count, check_flag, check_name, shown
 from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
-from paceline.strategy.compression_options import Given
+from paceline.strategy.compression_options import Given, Values, resolve
 from paceline.strategy.exchange import EXCHANGES, ONE_WAY
 
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
@@ -49,7 +49,7 @@ class GradientExchange:
     def __post_init__(self) -> None:
         check_name("compression", self.compression, COMPRESSIONS)
         described = COMPRESSIONS[self.compression]
-        object.__setattr__(self, "options", described.configured(self.options).values)
+        object.__setattr__(self, "options", resolve(self.options, described.options, described.name))
         self._check_exchange(described)
         self._check_clip()
         self._check_dense_rule(described)
@@ -95,7 +95,8 @@ class GradientExchange:
     @cached_property
     def description(self) -> Compression:
         """What the compression is and costs, with these options and this rule for dense tensors."""
-        return replace(COMPRESSIONS[self.compression].configured(self.options), rule=self.dense_rule)
+        assert isinstance(self.options, tuple)
+        return _described(self.compression, self.options, self.dense_rule)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what is derived from them holds functions, which other processes cannot be sent."""
@@ -128,6 +129,12 @@ class GradientExchange:
 
     def __str__(self) -> str:
         return f"{self.compression} over {self.exchange}"
+
+
+@lru_cache(maxsize=256)
+def _described(compression: str, options: Values, rule: DenseRule | None) -> Compression:
+    """What equal exchanges share."""
+    return replace(COMPRESSIONS[compression].configured(options), rule=rule)
 
 
 _FIELDS = [f.name for f in fields(GradientExchange)]

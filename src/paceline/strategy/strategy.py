@@ -34,7 +34,7 @@ class ExchangeGroup(Generic[T]):
     gathers: tuple[Phase, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Strategy:
     """Every choice about a run.
 
@@ -61,12 +61,12 @@ class Strategy:
     bucket_bytes: int = BUCKET_BYTES
 
     def __post_init__(self) -> None:
-        if isinstance(self.gradient_exchange, str):
-            object.__setattr__(self, "gradient_exchange", GradientExchange(self.gradient_exchange))
         if not isinstance(self.parallelism, Parallelism):
             raise UserError(f"parallelism={shown(self.parallelism)}", "give a paceline.Parallelism")
         if not isinstance(self.gradient_exchange, GradientExchange):
-            raise UserError(f"gradient_exchange={shown(self.gradient_exchange)}", "give a paceline.GradientExchange")
+            if not isinstance(self.gradient_exchange, str):
+                raise UserError(f"gradient_exchange={shown(self.gradient_exchange)}", "give a paceline.GradientExchange")
+            object.__setattr__(self, "gradient_exchange", GradientExchange(self.gradient_exchange))
         if self.optimizer != "":
             check_name("optimizer", self.optimizer, OPTIMIZERS)
         check_name("precision", self.precision, PRECISIONS)
@@ -135,12 +135,10 @@ class Strategy:
 
     def _check_numbers(self) -> None:
         x, n, times = self.gradient_exchange, self.parallelism.devices, self.parallelism.micro_batches
-        if isinstance(self.global_batch_size, int) and self.global_batch_size < 1:
-            raise UserError(f"global batch {shown(self.global_batch_size)}", f"nearest legal: {n * times}")
-        for name, what in _COUNTS.items():
-            count = getattr(self, name)
-            if type(count) is not int or not 1 <= count <= LARGEST_COUNT:
-                object.__setattr__(self, name, check_count(count, what))
+        batch, first, other = self.global_batch_size, self.first_bucket_bytes, self.bucket_bytes
+        numbers = type(batch) is type(first) is type(other) is int
+        if not (numbers and 0 < batch <= LARGEST_COUNT and 0 < first <= LARGEST_COUNT and 0 < other <= LARGEST_COUNT):
+            batch = self._check_counts(n * times)  # the usual case needs no call: a plan builds a hundred thousand
         most = MOST_WORKERS.get(x.exchange, MOST_OTHERS)
         if n > most:
             raise UserError(
@@ -149,7 +147,7 @@ class Strategy:
             )
         if x.servers > n:
             raise UserError(f"{x.servers} servers among {n} workers: a server is one of them", f"give at most {n} servers")
-        batch, local = self.global_batch_size, x.ranks_per_node
+        local = x.ranks_per_node
         if x.exchange == "hierarchical" and n % local:
             raise UserError(
                 f"{n} workers are not whole nodes of {local} ranks", f"nearest legal: {_multiples(n, local)} workers"
@@ -158,6 +156,14 @@ class Strategy:
             whom = f"{n} workers" if times == 1 else f"{n} workers in {times} micro steps"
             legal = f"nearest legal: {_multiples(batch, n * times)}"
             raise UserError(f"global batch {batch} does not divide among {whom}", legal)
+
+    def _check_counts(self, least: int) -> int:
+        """The global batch; ``least`` is the smallest legal one."""
+        if isinstance(self.global_batch_size, int) and self.global_batch_size < 1:
+            raise UserError(f"global batch {shown(self.global_batch_size)}", f"nearest legal: {least}")
+        for name, what in _COUNTS.items():
+            object.__setattr__(self, name, check_count(getattr(self, name), what))
+        return self.global_batch_size
 
     @property
     def world_size(self) -> int:

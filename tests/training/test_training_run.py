@@ -16,11 +16,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import paceline
 from distributed import ENVIRONMENT, TESTS, executable, launch
 from paceline.errors import UserError
 from paceline.hardware import probe
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
+from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import Recipe
 from paceline.training import calibrate as profile
 from paceline.training import checkpoint, worker
@@ -359,6 +361,17 @@ def test_a_job_comes_back_from_its_json(optimizer):
     one = job("somewhere", "terngrad", optimizer, lr=0.25, label="x", resume="y")
     assert TrainingRun.from_json(one.to_json()) == one
     assert "\n" not in one.to_json()
+
+
+@pytest.mark.parametrize("name", ["lenet5", "resnet-50", "gpt2", "bert-large"])
+def test_an_optimizer_that_is_left_out_is_the_one_of_a_prediction(name):
+    run = job("out", model=name, optimizer="")
+    assert run.strategy.optimizer == paceline.predict(name, "A100", global_batch_size=1).strategy["optimizer"]
+    assert run.identity["optimizer"] == run.recipe(10).optimizer == run.strategy.optimizer
+
+
+def test_an_optimizer_that_is_left_out_for_a_network_of_the_users_is_that_of_an_unknown_one():
+    assert job("out", optimizer="").strategy.optimizer == usual_optimizer(None) == "momentum"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ def train(
     Args:
         model: a network's name or ``module:function`` returning an ``nn.Module``.
         data: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or ``module:function`` returning four tensors.
+        strategy: without an optimizer, adam for a named network with attention, momentum for others and for
+            ``module:function``.
         lr: learning rate, the peak; 0 takes the optimizer's default.
         warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
         scale_from: the batch that ``lr`` and ``warmup`` are for, if another than the strategy's. ``scaling``: of the rate,

@@ -138,6 +138,7 @@ MISTAKES = [
     (f"{T} --data fashion-mnist:absent", "in absent", "four fashion-mnist .gz files"),
     (f"{T} --optimizer adamm", "unknown optimizer 'adamm'", "did you mean adam?"),
     (f"{T} --workers 0", "0 workers", "from 1 up"),
+    (f"{T} --workers 4096 --global-batch 4096", "4096 workers are too many for the ", "torchrun"),
     (f"{T} --workers 3", "global batch 64 does not divide among 3 workers", "63 or 66"),
     (f"{T} --epochs 0", "0 epochs", "from 1 up"),
     (f"{T} --lr 0", "learning rate 0.0", "positive number"),

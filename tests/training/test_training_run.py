@@ -25,7 +25,7 @@ from paceline.strategy import Strategy
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import Recipe
 from paceline.training import calibrate as profile
-from paceline.training import checkpoint, worker
+from paceline.training import checkpoint, launcher, worker
 from paceline.training import train as local
 from paceline.training.training_run import TrainingRun
 
@@ -252,6 +252,21 @@ def test_an_out_that_is_a_file_is_said_before_training(tmp_path, no_workers):
         local.train_run(job(tmp_path / "file"))
     with pytest.raises(UserError, match="cannot write to"):
         local.train_run(job(tmp_path / "file" / "below"))
+
+
+@pytest.mark.parametrize(("cores", "workers", "most"), [(2, 17, 16), (2, 200, 16), (8, 33, 32)])
+def test_more_workers_than_a_host_can_run_are_refused(tmp_path, monkeypatch, no_workers, cores, workers, most):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
+    strategy = Strategy.of(world_size=workers, global_batch_size=workers)
+    refusal = rf"^{workers} workers are too many for the {cores} cores of this host; give at most {most}.* torchrun "
+    for start in (
+        lambda: paceline.train(MODEL, DATA, strategy, out=str(tmp_path / "out")),
+        lambda: launcher.probe(workers),
+    ):
+        with pytest.raises(UserError, match=refusal):
+            start()
+    assert not (tmp_path / "out").exists()
+    launcher.check_host_holds(most)
 
 
 def test_an_unwritable_out_is_said_before_training(no_workers):

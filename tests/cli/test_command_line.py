@@ -26,7 +26,7 @@ TRAIN = (
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout" + EXCHANGE
 )
 PREDICT = (
-    "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --servers --option"
+    "--device --devices-per-node --nodes --cluster --network --global-batch --precision --compression --exchange --servers --option"
     " --grad-accum --bucket --sharding --recompute --optimizer --software --loader --records --seq-len" + EXCHANGE
 )
 PLAN = (

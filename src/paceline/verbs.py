@@ -155,12 +155,20 @@ def _job(
         return table, machines, strategy.changed(**choices) if choices else strategy
     whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **choices}
     if "global_batch_size" not in whole:
-        whole["global_batch_size"] = _largest_batch(table, machines, whole, _predictor(predictor))
+        whole["global_batch_size"] = largest_batch(table, machines, whole, _predictor(predictor))
     return table, machines, Strategy.of(**whole)
 
 
-def _largest_batch(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> int:
-    """The largest power of two a device that fits, times the devices and micro batches; one where none fits."""
+def largest_batch(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> int:
+    """The batch where none is given: the largest power of two a device that fits its memory, up to ``LARGEST_BATCH``, times the
+    devices and micro batches; one sample a device where none fits.
+
+    Args:
+        choices: of the strategy by name, without a batch.
+
+    Raises:
+        UserError: choices that ``Strategy.of`` refuses.
+    """
     times = choices.get("grad_accum_steps", choices.get("micro_batches", 1))
     unit = cluster.world_size * check_count(times, "micro steps")
     sizes = [unit << n for n in range(LARGEST_BATCH.bit_length())]

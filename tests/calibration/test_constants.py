@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import tomllib
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import paceline
 from paceline.calibration.constants import HIGH, LOW, TYPICAL, assumed
 
 DATA: dict[str, Any] = tomllib.loads(files("paceline.calibration").joinpath("constants.toml").read_text(encoding="utf-8"))
@@ -37,3 +40,23 @@ def test_the_bounds_are_on_both_sides_of_the_typical() -> None:
     assert LOW.time_factor > TYPICAL.time_factor > HIGH.time_factor
     assert LOW.concurrent_messages < TYPICAL.concurrent_messages < HIGH.concurrent_messages
     assert TYPICAL.launch_s["tpu"] == pytest.approx(assumed("tpu_launch_share") * TYPICAL.launch_s["gpu"])
+
+
+@pytest.mark.parametrize(
+    ("module", "constant", "name"),
+    [
+        ("paceline.prediction.compute", "STARVING", "starving_ratio"),
+        ("paceline.prediction.compute", "SPLIT", "split_depth"),
+        ("paceline.prediction.convergence", "NOISE_FACTOR", "noise_scale_factor"),
+        ("paceline.planning.ranking", "PLAIN", "plan_plain"),
+        ("paceline.planning.ranking", "TIE", "plan_tie"),
+        ("paceline.training.consistency", "KEPT", "energy_kept"),
+    ],
+)
+def test_what_is_judged_in_code_is_what_the_file_assumes(module: str, constant: str, name: str) -> None:
+    assert getattr(importlib.import_module(module), constant) == assumed(name)
+
+
+def test_every_assumption_is_read_somewhere() -> None:
+    code = "\n".join(path.read_text(encoding="utf-8") for path in Path(paceline.__file__).parent.rglob("*.py"))
+    assert [name for name in DATA["assumed"] if f'"{name}"' not in code] == []

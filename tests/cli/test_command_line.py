@@ -26,8 +26,8 @@ TRAIN = (
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout" + EXCHANGE
 )
 PREDICT = (
-    "--device --devices-per-node --nodes --network --global-batch --precision --compression --exchange --servers --option"
-    " --grad-accum --bucket --sharding --recompute --optimizer --software --loader --records --seq-len" + EXCHANGE
+    "--device --devices-per-node --nodes --cluster --network --global-batch --precision --compression --exchange --servers"
+    " --option --grad-accum --bucket --sharding --recompute --optimizer --software --loader --records --seq-len" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from command import answer
+import paceline
+from command import answer, run
 from paceline.hardware import cluster
 from paceline.planning import Goal, Space, plan, predict_asynchronous
 from paceline.prediction import predict
@@ -38,3 +39,25 @@ def test_plan(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = answer(capsys, f"plan {name} --device A100 --max-nodes 1 --global-batch 8 --sharding ddp")["best"]
     assert best.strategy.optimizer == asked["strategy"]["optimizer"]
     assert (best.strategy.to_json(), best.time_s) == (asked["strategy"], asked["time_s"])
+
+
+@pytest.mark.parametrize("cluster", ["A100", "8 A100", "2x8 A100"])
+def test_a_cluster_is_named_as_in_python(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    prediction = paceline.predict("resnet-50", cluster, network="100Gb/s", precision="bf16")
+    asked = answer(capsys, f"predict resnet-50 --cluster '{cluster}' --network 100Gb/s --precision bf16")
+    assert (prediction.strategy, prediction.cluster, prediction.step_time_s) == (
+        asked["strategy"],
+        asked["cluster"],
+        asked["step_time_s"],
+    )
+
+
+@pytest.mark.parametrize("name", ["resnet-50", "llama-3-8b"])  # of the latter, nothing fits
+@pytest.mark.parametrize("verb", ["predict", "explain", "whatif", "predict --asynchronous"])
+def test_without_a_batch_the_answer_says_which_was_taken(name: str, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    batch = paceline.predict(name, "2x1 A100", network="10Gb/s").strategy["global_batch_size"]
+    words = f"{verb} {name} --cluster '2x1 A100' --network 10Gb/s" + " --change nodes+2" * (verb == "whatif")
+    code, out, err = run(capsys, words)
+    assert (code, err) == (0, "")
+    assert f"No --global-batch was given: {batch:,} samples were taken" in " ".join(out.split())
+    assert "No --global-batch" not in run(capsys, f"{words} --global-batch 8")[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,3 +82,10 @@ def test_levels_that_cannot_be(levels: tuple[Level, ...], message: str) -> None:
 def test_names_that_are_none(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Cluster.named(text)
+
+
+def test_equal_clusters_are_one_key() -> None:
+    named, made = Cluster.named("2x8 A100", "100Gb/s"), Cluster.from_json(asdict(Cluster.named("2x8 A100", "100Gb/s")))
+    assert named == made and named is not made and hash(named) == hash(made)
+    others = {Cluster.named(text, "100Gb/s") for text in ("2x8 A100", "8 A100", "2x8 H100", "4x8 A100")}
+    assert len(others) == 4 and made in others

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import paceline
 from paceline.calibration.constants import CATALOGUE, HIGH, LOW, TYPICAL, efficiency
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.prediction import ORDINARY, Assumption, Calibration, Line, Observation, Prediction, Predictor, fit, predict
 from paceline.prediction.costs import RESOURCES
 from paceline.strategy import Strategy
+from paceline.units import format_seconds
 from paceline.workload import Workload
 from prediction_toys import IDEAL, make_cluster, make_workload
 
@@ -189,3 +191,38 @@ def test_a_correction_and_a_calibration_take_their_assumption_away() -> None:
     for predictor, kind in ((PREDICTORS["corrected"], "corrected"), (PREDICTORS["calibrated"], "calibrated")):
         kinds = [a.kind for a in predictor.step(NET, PLACE, strategy()).assumptions]
         assert "uncalibrated" not in kinds and kind in kinds
+
+
+def test_equal_predictors_are_one_key() -> None:
+    assert hash(Predictor()) == hash(Predictor(constants=efficiency("ordinary"))) == hash(ORDINARY)
+    calibration = Calibration.from_json(CALIBRATION.to_json())
+    distinct = [
+        Predictor(),
+        Predictor(software="tuned"),
+        Predictor(loader=5.0),
+        Predictor(constants=(LOW, TYPICAL, HIGH)),
+        Predictor(calibration=calibration),
+        Predictor(correction=fit([])),
+        Predictor().without("network"),
+    ]
+    assert len({*distinct, replace(distinct[4], calibration=CALIBRATION), replace(distinct[3])}) == len(distinct)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "choices", "line"),
+    [
+        (
+            "2x8 A100",
+            {"compression": "terngrad"},
+            "'bert-large' on 2 x 8 A100 SXM 80GB: batch 64, fp32, adam, terngrad, sharded",
+        ),
+        ("A100", {"precision": "bf16"}, "'bert-large' on A100 SXM 80GB: batch 64, bf16, adam"),
+        ("8 A100", {"sharding": "zero3"}, "'bert-large' on 8 A100 SXM 80GB: batch 64, fp32, adam, zero3"),
+    ],
+)
+def test_a_prediction_shows_itself_in_one_line(cluster: str, choices: dict[str, str], line: str) -> None:
+    prediction = paceline.predict("bert-large", cluster, network="100Gb/s", global_batch_size=64, **choices)
+    times = [format_seconds(value) for value in (prediction.step_time_s, prediction.low_s, prediction.high_s)]
+    assert repr(prediction) == f"Prediction({line}, {times[0]} a step ({times[1]} to {times[2]}))"
+    read = Prediction.from_json(prediction.to_json())
+    assert repr(read) == repr(prediction)

@@ -16,14 +16,16 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import paceline
 from distributed import ENVIRONMENT, TESTS, executable, launch
 from paceline.errors import UserError
 from paceline.hardware import probe
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
+from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import Recipe
 from paceline.training import calibrate as profile
-from paceline.training import checkpoint, worker
+from paceline.training import checkpoint, launcher, worker
 from paceline.training import train as local
 from paceline.training.training_run import TrainingRun
 
@@ -252,6 +254,21 @@ def test_an_out_that_is_a_file_is_said_before_training(tmp_path, no_workers):
         local.train_run(job(tmp_path / "file" / "below"))
 
 
+@pytest.mark.parametrize(("cores", "workers", "most"), [(2, 17, 16), (2, 200, 16), (8, 33, 32)])
+def test_more_workers_than_a_host_can_run_are_refused(tmp_path, monkeypatch, no_workers, cores, workers, most):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
+    strategy = Strategy.of(world_size=workers, global_batch_size=workers)
+    refusal = rf"^{workers} workers are too many for the {cores} cores of this host; give at most {most}.* torchrun "
+    for start in (
+        lambda: paceline.train(MODEL, DATA, strategy, out=str(tmp_path / "out")),
+        lambda: launcher.probe(workers),
+    ):
+        with pytest.raises(UserError, match=refusal):
+            start()
+    assert not (tmp_path / "out").exists()
+    launcher.check_host_holds(most)
+
+
 def test_an_unwritable_out_is_said_before_training(no_workers):
     with pytest.raises(UserError, match="cannot write to /proc/paceline"):
         local.train_run(job("/proc/paceline"))  # not even root may
@@ -359,6 +376,17 @@ def test_a_job_comes_back_from_its_json(optimizer):
     one = job("somewhere", "terngrad", optimizer, lr=0.25, label="x", resume="y")
     assert TrainingRun.from_json(one.to_json()) == one
     assert "\n" not in one.to_json()
+
+
+@pytest.mark.parametrize("name", ["lenet5", "resnet-50", "gpt2", "bert-large"])
+def test_an_optimizer_that_is_left_out_is_the_one_of_a_prediction(name):
+    run = job("out", model=name, optimizer="")
+    assert run.strategy.optimizer == paceline.predict(name, "A100", global_batch_size=1).strategy["optimizer"]
+    assert run.identity["optimizer"] == run.recipe(10).optimizer == run.strategy.optimizer
+
+
+def test_an_optimizer_that_is_left_out_for_a_network_of_the_users_is_that_of_an_unknown_one():
+    assert job("out", optimizer="").strategy.optimizer == usual_optimizer(None) == "momentum"
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from paceline.errors import UserError
 from paceline.models import REGISTRY, build, model
 from paceline.models.detection import MaskRcnn, RetinaNet
 from paceline.models.tables import ZOO, fresh, main, render
 from paceline.workload import Workload, names
 from paceline.workload.catalogue import traced
 from paceline.workload.fused import fused_kernels
+from wrong_types import wrong_types
 
 GIGA = 1e9
 FIELDS = ("flops", "bytes", "fixed_bytes", "ops")
@@ -331,3 +336,23 @@ def test_small_networks_train(name: str) -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.2 * losses[0]
+
+
+@pytest.mark.parametrize("given", wrong_types(), ids=lambda value: type(value).__name__)
+def test_a_workload_of_something_else_is_one_line(given: object) -> None:
+    with pytest.raises(UserError, match=r"^Workload\(.*\) is not a layer table; use Workload\.named.*from_config") as error:
+        Workload(given)  # type: ignore[call-arg, misc]
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("given", [{}, {"name": "x"}, {"nmae": "x"}])
+def test_a_workload_of_too_few_or_unknown_attributes_is_one_line(given: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="is not a layer table"):
+        Workload(**given)
+
+
+def test_a_workload_is_copied_and_pickled_as_any_value() -> None:
+    lenet = Workload.named("lenet5")
+    for other in (copy.deepcopy(lenet), pickle.loads(pickle.dumps(lenet)), replace(lenet), Workload.of(lenet)):
+        assert other == lenet and type(other) is Workload
+    assert replace(lenet, name="other").name == "other"

@@ -90,6 +90,10 @@ class Efficiency:
     sigmas: Sigmas = field(default_factory=Sigmas)
     seen: frozenset[str] = frozenset()
 
+    def __hash__(self) -> int:
+        """Of numbers that differ from fit to fit: equal constants have them in common, and the tables cannot be hashed."""
+        return hash((self.level, self.matmul_share, self.vector_share, self.memory_share, self.time_factor, self.sigmas))
+
     def knows(self, workload: str) -> bool:
         """Whether the constants were fitted on that workload or on another size of its design (``mpt-7b``, ``mpt-30b``)."""
         return design(workload) in _designs(self.seen)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import prediction_inputs, predictor
+from paceline.cli.prediction_inputs import prediction_inputs, predictor, with_batch
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
@@ -32,12 +32,13 @@ def add(parser: Parser) -> None:
 
 
 def _explain(o: argparse.Namespace) -> Answer:
-    explanation = explain(*prediction_inputs(o), o.beside, predictor=predictor(o, o.loader))
+    inputs = prediction_inputs(o)
+    explanation = explain(*inputs, o.beside, predictor=predictor(o, o.loader))
     if o.trace:
         try:
             Path(o.trace).parent.mkdir(parents=True, exist_ok=True)
             Path(o.trace).write_text(json.dumps(explanation.trace()), encoding="utf-8")
         except OSError as error:
             raise UserError(f"cannot write {o.trace}: {error.strerror or error}", "choose another file with --trace") from error
-    text = explain_text(explanation)
+    text = with_batch(explain_text(explanation), o, inputs[2])
     return explanation.to_json(), with_report(text, o.report, lambda: answer_page.explained_page(explanation))

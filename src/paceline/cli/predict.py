@@ -7,7 +7,7 @@ import argparse
 from paceline import hardware
 from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import prediction_inputs, predictor
+from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predictor, with_batch
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
@@ -32,7 +32,7 @@ def _predict(o: argparse.Namespace) -> Answer:
         raise UserError("only asynchronous servers are other nodes than the workers'", "leave --server-device out")
     inputs, model = prediction_inputs(o), predictor(o, o.loader)
     prediction = model.step(*inputs)
-    text = prediction_text(prediction)
+    text = with_batch(prediction_text(prediction), o, inputs[2])
     page = with_report(text, o.report, lambda: answer_page.explained_page(explain(*inputs, predictor=model), "prediction"))
     return prediction.to_json(), page
 
@@ -44,13 +44,14 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
     if o.loader:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
     server_device = hardware.device(o.server_device) if o.server_device else None
-    among_workers = min(o.servers, o.nodes * o.devices_per_node) if o.exchange == "parameter_server" else 1
+    among_workers = min(o.servers, cluster_of(o).world_size) if o.exchange == "parameter_server" else 1
+    inputs = prediction_inputs(o, among_workers)
     prediction = predict_asynchronous(
-        *prediction_inputs(o, among_workers),
+        *inputs,
         o.servers,
         server_device=server_device,
         predictor=predictor(o),
         drawn_steps=2,
     )
-    text = asynchronous_text(prediction)
+    text = with_batch(asynchronous_text(prediction), o, inputs[2])
     return prediction.to_json(), with_report(text, o.report, lambda: answer_page.asynchronous_page(prediction))

@@ -17,10 +17,13 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     device = "a device (paceline hardware list; default: the device of the --records)"
     parser.add_argument("--device", metavar="D", help=device)
-    parser.add_argument("--devices-per-node", metavar="N", type=int, default=1, help="default 1")
-    parser.add_argument("--nodes", metavar="M", type=int, default=1, help="default 1")
+    parser.add_argument("--devices-per-node", metavar="N", type=int, help="default 1")
+    parser.add_argument("--nodes", metavar="M", type=int, help="default 1")
+    short = "'2x8 A100' (two nodes of eight), '8 A100': in place of --device, --devices-per-node and --nodes"
+    parser.add_argument("--cluster", metavar="C", help=short)
     parser.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
-    parser.add_argument("--global-batch", metavar="B", type=int, required=True, help="samples a step, over all devices")
+    batch = "samples a step, over all devices (default: the largest power of two a device that fits, up to 1,024)"
+    parser.add_argument("--global-batch", metavar="B", type=int, help=batch)
     parser.add_argument("--precision", metavar="P", default="fp32", help=f"{', '.join(PRECISIONS)} (default fp32)")
     add_exchange_arguments(parser)
     parser.add_argument("--servers", metavar="M", type=int, default=1, help=f"{SERVERS} (default 1)")

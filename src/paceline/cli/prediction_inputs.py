@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from textwrap import fill
+from typing import Any
 
 from paceline import hardware
 from paceline.calibration.records import is_probe, machine, observations
@@ -13,30 +15,41 @@ from paceline.hardware import Cluster
 from paceline.prediction import Correction, Predictor, fit
 from paceline.strategy import Strategy
 from paceline.units import parse_bytes
+from paceline.verbs import largest_batch
 from paceline.workload import Workload
 
+WIDTH = 80
 Inputs = tuple[Workload, Cluster, Strategy]
 
 
 def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inputs:
     """What ``add_prediction_arguments`` were given; ``servers`` replaces ``--servers``. Raises UserError."""
-    machines = _cluster(o)
+    machines = cluster_of(o)
     if o.exchange == "hierarchical" and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
     network = Workload.named(o.workload, o.seq_len)
-    strategy = Strategy.of(
-        world_size=machines.world_size,
-        global_batch_size=o.global_batch,
-        precision=o.precision,
-        servers=o.servers if servers is None else servers,
+    choices: dict[str, Any] = {
+        "world_size": machines.world_size,
+        "precision": o.precision,
+        "servers": o.servers if servers is None else servers,
         **exchange_choices(o),
-        bucket_bytes=int(parse_bytes(o.bucket)),
-        grad_accum_steps=o.grad_accum,
-        sharding=o.sharding,
-        recompute=o.recompute,
-        optimizer=o.optimizer or "",
-    )
-    return network, machines, strategy
+        "bucket_bytes": int(parse_bytes(o.bucket)),
+        "grad_accum_steps": o.grad_accum,
+        "sharding": o.sharding,
+        "recompute": o.recompute,
+        "optimizer": o.optimizer or "",
+    }
+    batch = largest_batch(network, machines, choices, Predictor()) if o.global_batch is None else o.global_batch
+    return network, machines, Strategy.of(**choices, global_batch_size=batch)
+
+
+def with_batch(text: str, o: argparse.Namespace, strategy: Strategy) -> str:
+    """The text of an answer, with the batch that was taken where none was given."""
+    if o.global_batch is not None:
+        return text
+    rule = "the largest power of two a device that fits its memory, up to 1,024; one where none fits"
+    sentence = f"No --global-batch was given: {strategy.global_batch_size:,} samples were taken ({rule})."
+    return f"{text.rstrip()}\n\n{fill(sentence, WIDTH)}"
 
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
@@ -50,18 +63,27 @@ def correction(o: argparse.Namespace, plain: Predictor) -> Correction | None:
     if not o.records:
         return None
     measured, probe = observations(o.records), next(filter(is_probe, o.records), None)
-    if o.device and probe:
-        raise UserError(f"--device and {probe}, a probe, both name the device", "leave one of them out; plan needs --device")
+    named = "device" if o.device else "cluster" if o.cluster else ""
+    if named and probe:
+        raise UserError(f"--{named} and {probe}, a probe, both name the device", "leave one of them out; plan needs --device")
     return fit(measured, plain) if measured else None
 
 
-def _cluster(o: argparse.Namespace) -> Cluster:
+def cluster_of(o: argparse.Namespace) -> Cluster:
+    """What the job runs on. Raises UserError."""
+    if o.cluster is not None:
+        beside = [name for name in ("device", "devices-per-node", "nodes") if getattr(o, name.replace("-", "_")) is not None]
+        if beside:
+            raise UserError(f"--cluster says what --{beside[0]} says", "give one of the two: --cluster '2x8 A100'")
+        return Cluster.named(o.cluster, o.network)
+    per_node, nodes = (1 if count is None else count for count in (o.devices_per_node, o.nodes))
     if o.device:
-        return hardware.cluster(o.device, o.devices_per_node, o.nodes, o.network)
+        return hardware.cluster(o.device, per_node, nodes, o.network)
     if not o.records:
-        raise UserError("no device is named", "give --device (paceline hardware list), or --records of a run on yours")
+        instead = "give --device or --cluster (paceline hardware list), or --records of a run on yours"
+        raise UserError("no device is named", instead)
     measured = machine(o.records)
-    if o.nodes > 1 and not o.network and measured.network.kind == "loopback":
-        raise UserError(f"{o.nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
+    if nodes > 1 and not o.network and measured.network.kind == "loopback":
+        raise UserError(f"{nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
     between = hardware.network(o.network) if o.network else measured.network
-    return measured.changed(devices_per_node=o.devices_per_node, num_nodes=o.nodes, network=between)
+    return measured.changed(devices_per_node=per_node, num_nodes=nodes, network=between)

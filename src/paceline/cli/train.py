@@ -14,7 +14,9 @@ EXAMPLE = """example:
 def add(parser: Parser) -> None:
     """Add what ``paceline train`` takes."""
     parser.runs(_train, EXAMPLE)
-    parser.add_argument("--workers", metavar="N", type=int, help="processes on this machine (default 2)")
+    parser.add_argument(
+        "--workers", metavar="N", type=int, help="processes on this machine, at most 16 or 4 a core (default 2)"
+    )
     add_training_arguments(parser)
 
 

@@ -37,7 +37,8 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="lenet5, another named network, or module:function")
     parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
     add_exchange_arguments(parser)
-    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} (default momentum)")
+    usual = "default adam for named networks with attention, momentum for others"
+    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({usual})")
     parser.add_argument("--variant", metavar="V", help="published form of lars or lamb, such as mlperf (default paper)")
     parser.add_argument(
         "--momentum", metavar="M", type=float, help="momentum of the optimizers momentum and lars (default 0.9)"

@@ -52,6 +52,10 @@ class Device:
     aliases: tuple[str, ...] = ()
     note: str = ""
 
+    def __hash__(self) -> int:
+        """Of the name and the memory: equal devices have them in common, and the tables of rates cannot be hashed."""
+        return hash((self.name, self.memory))
+
     @property
     def chip(self) -> str:
         """The architecture, else the name. Boards of one chip are fitted, and held out, together."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.constants import assumed
 from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.errors import UserError
 from paceline.hardware.prices import Price
@@ -26,9 +27,9 @@ FRONT = 12
 """Points of the front that are predicted whole; it is thinned evenly where it has more."""
 COUNTS = 12
 """Numbers of devices whose best strategy is predicted whole; thinned evenly where there are more."""
-PLAIN = 0.01
+PLAIN: float = assumed("plan_plain")
 """A choice off the plain way (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
-TIE = 0.01
+TIE: float = assumed("plan_tie")
 """Strategies this near to the best are told apart by the other quantity: the same money for less time, and the reverse;
 where nothing is known of what a larger batch costs, by the smaller batch before that."""
 

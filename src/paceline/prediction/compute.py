@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.calibration.constants import Efficiency
+from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.layers import Operation
@@ -27,9 +27,9 @@ Array = NDArray[np.float64]
 TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
 """Rows and columns of the products that libraries work through at a time."""
 _TILE_SIZES = np.array(TILES, dtype=np.float64).T[:, :, None]
-STARVING = 8.0
+STARVING: float = assumed("starving_ratio")
 """Matrix units this many times as fast as ordinary ones (V100) or faster get their share of the rate in ``Efficiency``."""
-SPLIT = 512.0
+SPLIT: float = assumed("split_depth")
 """Least depth of a part where a product of few tiles is split along its depth."""
 CAST_BYTES = 4.0
 """Moved for an element cast to fp8: two read, and one written twice, straight and transposed."""

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.calibration.constants import assumed
 from paceline.calibration.uncertainty import Z80
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
@@ -27,9 +28,8 @@ from paceline.record import RunRecord
 from paceline.strategy.compression_options import Given
 
 COLUMNS = ("global_batch", "samples_to_target")
-NOISE_FACTOR = 2.0
-"""Assumed: with 80 % the gradient noise scale lies within this factor of the critical batch of a sweep. McCandlish et al. 2018,
-section 5 and figure 4, find that the two agree in order of magnitude."""
+NOISE_FACTOR: float = assumed("noise_scale_factor")
+"""With 80 % the gradient noise scale lies within this factor of the critical batch of a sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def from_run(record: RunRecord, accuracy: float) -> Convergence:
     """The curve of one run instead of a sweep: its samples at its own batch, and the noise scale for Bcrit.
 
     ``Emin = E(B) / (1 + B / Bcrit)``, Bcrit from the noise scale of the epochs until ``accuracy`` was reached (McCandlish et
-    al. 2018, section 2.3). Bcrit is known to a factor of two with 80 % (``NOISE_FACTOR``), so the curve ends at twice Bcrit.
+    al. 2018, section 2.3). Bcrit is known to ``NOISE_FACTOR`` with 80 %, so the curve ends at that many times Bcrit.
 
     Raises:
         UserError: the run never reaches ``accuracy`` (0 to 1), or has no noise scale.

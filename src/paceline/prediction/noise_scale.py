@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 DECAY = 0.99
-"""Of the moving averages: about a hundred steps."""
+"""Of the moving averages: about a hundred steps, many for a mean and few beside a run. A setting, not an estimate."""
 LEAST_STEPS = 20
 """Fewer say nothing: a step's own |G|^2 is as often below zero as not."""
 

@@ -84,6 +84,18 @@ class Prediction(Metrics):
     held_out_error: float | None = None
     exposed: Mapping[str, float] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """One line: the network, where, the main choices and the step time. ``explain()`` says everything."""
+        s, on = self.strategy, self.cluster
+        usual = {"exchange": "allreduce", "sharding": "ddp", "recompute": False, "compression": "dense"}
+        names = ("precision", "optimizer", "compression", "exchange", "sharding")
+        choices = [str(s[name]) for name in names if s.get(name) and s[name] != usual.get(name)]
+        size = " x ".join(str(on[name]) for name in ("num_nodes", "devices_per_node") if on.get(name, 1) != 1)
+        where = f" on {size} {on['device']}".replace("  ", " ") if "device" in on else ""
+        batch = f"batch {s['global_batch_size']}" if "global_batch_size" in s else ""
+        step = f"{format_seconds(self.step_time_s)} a step ({format_seconds(self.low_s)} to {format_seconds(self.high_s)})"
+        return f"{type(self).__name__}({self.workload!r}{where}: {', '.join(filter(None, [batch, *choices, step]))})"
+
     def to_json(self) -> dict[str, Any]:
         """A plain dict with ``schema``, the texts of the assumptions, and without the timeline (that goes to a trace file)."""
         plain: Any = tuple(str(assumption) for assumption in self.assumptions)

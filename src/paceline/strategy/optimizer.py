@@ -45,6 +45,10 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 }
 
 
-def usual_optimizer(workload: Workload) -> str:
-    """The optimizer that is common for such a network: ``adam`` if it has attention, else ``momentum``."""
-    return "adam" if workload.attends else "momentum"
+def usual_optimizer(workload: Workload | None) -> str:
+    """The optimizer that is common for such a network: ``adam`` if it has attention, else ``momentum``.
+
+    Args:
+        workload: None for a network of which nothing is known yet: ``momentum``.
+    """
+    return "adam" if workload is not None and workload.attends else "momentum"

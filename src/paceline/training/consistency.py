@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from paceline.calibration.constants import assumed
 from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode, encode
 from paceline.errors import UserError
 from paceline.training.collectives import collective
@@ -18,8 +19,9 @@ from paceline.training.tensor_layout import Part, Tensor
 
 _log = logging.getLogger("paceline")
 
-KEPT = 0.5  # of the energy; less than this and a warning is due
-WATCH_EVERY = 100  # steps
+KEPT: float = assumed("energy_kept")
+"""Share of a gradient's energy; where an encoding keeps less, a warning is due."""
+WATCH_EVERY = 100  # steps: what encodings keep changes slowly, and looking costs one more of them
 
 
 def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[Tensor]) -> None:

@@ -31,12 +31,29 @@ WATCH_S = 0.5
 """How often a worker looks whether its launcher still runs, where the system does not tell."""
 
 
+WORKERS_A_CORE = 4
+"""More processes on one core mostly wait for each other."""
+ALWAYS_HELD = 16
+"""Workers that any host may start, however slowly they run."""
+
+
 class WorkerFailed(RuntimeError):
     """A worker ended early; the message names its rank and what ended it. ``code`` is the exit code to pass on."""
 
     def __init__(self, message: str, code: int) -> None:
         self.code = code
         super().__init__(message)
+
+
+def check_host_holds(workers: int) -> None:
+    """Raises UserError for more workers than the cores of this host can sensibly run."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    most = max(ALWAYS_HELD, WORKERS_A_CORE * cores)
+    if workers > most:
+        raise UserError(
+            f"{workers} workers are too many for the {cores} core{'s' if cores > 1 else ''} of this host",
+            f"give at most {most}; on several hosts, torchrun -m paceline.training starts the same run",
+        )
 
 
 def run_workers(command: Sequence[str], workers: int) -> None:
@@ -126,9 +143,10 @@ def leave_error(message: str, fix: str = "", mistake: bool = False) -> bool:
 
 
 def probe(workers: int) -> Cluster:
-    """Measure this machine with ``workers`` ranks at once. Raises UserError for fewer than one."""
+    """Measure this machine with ``workers`` ranks at once. Raises UserError for fewer than one, or too many for its cores."""
     if workers < 1:
         raise UserError(f"{workers} workers", "give a whole number from 1 up")
+    check_host_holds(workers)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "cluster.json"
         run_workers(["-m", "paceline.hardware.probe", str(path)], workers)

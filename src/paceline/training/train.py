@@ -12,7 +12,7 @@ from paceline.record import Metrics, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import Scaling
-from paceline.training.launcher import interruptible, run_workers
+from paceline.training.launcher import check_host_holds, interruptible, run_workers
 from paceline.training.training_run import TIMEOUT_S, TrainingRun
 
 
@@ -39,6 +39,8 @@ def train(
     Args:
         model: a network's name or ``module:function`` returning an ``nn.Module``.
         data: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or ``module:function`` returning four tensors.
+        strategy: without an optimizer, adam for a named network with attention, momentum for others and for
+            ``module:function``.
         lr: learning rate, the peak; 0 takes the optimizer's default.
         warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
         scale_from: the batch that ``lr`` and ``warmup`` are for, if another than the strategy's. ``scaling``: of the rate,
@@ -49,8 +51,8 @@ def train(
         on: an emulated cluster (``paceline.lab.up``) of one host a worker; by default processes of this machine.
 
     Raises:
-        UserError: before training starts, for anything that cannot work, and for a directory that another run writes; later
-            for a disk that is full.
+        UserError: before training starts, for anything that cannot work, for more workers than the cores here can run, and for
+            a directory that another run writes; later for a disk that is full.
         WorkerFailed: a worker died; the message names its rank.
         Interrupted: a KeyboardInterrupt, of Ctrl-C, SIGTERM or SIGHUP; the message says what is kept.
     """
@@ -83,6 +85,8 @@ def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, 
     from paceline.training import checkpoint
     from paceline.training.worker import prepare
 
+    if on is None:
+        check_host_holds(run.strategy.world_size)
     with RunDir(run.out).locked(), interruptible():
         run = prepare(run, local_ranks=1 if on else run.strategy.world_size)
         command = ["-m", "paceline.training", "--run", run.to_json()]

@@ -10,7 +10,9 @@ from typing import Any
 from paceline.errors import UserError, shorten, unknown
 from paceline.record import parse_json
 from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import SCALINGS, Recipe, Scaling, scaled_recipe
+from paceline.workload import Workload, catalogue
 
 TIMEOUT_S = 300.0
 """Minutes, not seconds: saving, or a first compilation, can take another rank so long. A longer wait is an error."""
@@ -27,6 +29,8 @@ class TrainingRun:
 
     Attributes:
         model: a network's name or ``module:function``; ``data`` likewise.
+        strategy: one without an optimizer takes the network's usual one, by ``usual_optimizer``; that of a
+            ``module:function``, whose layers are not known here, is momentum.
         epochs: passes over the training data, counted from the very beginning, also when resuming.
         lr: learning rate, the peak; 0 takes the optimizer's default.
         warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
@@ -62,7 +66,8 @@ class TrainingRun:
     def __post_init__(self) -> None:
         self._check_types()
         if not self.strategy.optimizer:
-            object.__setattr__(self, "strategy", replace(self.strategy, optimizer="momentum"))
+            known = Workload.named(self.model) if self.model in catalogue.names() else None
+            object.__setattr__(self, "strategy", replace(self.strategy, optimizer=usual_optimizer(known)))
         if not 1 <= self.epochs <= MOST_EPOCHS:
             raise UserError(f"{shorten(str(self.epochs))} epochs", f"give a whole number from 1 up to {MOST_EPOCHS:,}")
         if not 1 <= self.timeout_s <= MOST_TIMEOUT_S:

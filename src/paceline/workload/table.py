@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.errors import UserError, check_count, needs_torch
+from paceline.errors import UserError, check_count, needs_torch, shorten, shown
 from paceline.workload import catalogue
 from paceline.workload import trace as tracing
 from paceline.workload.huggingface import shape_of
@@ -21,7 +21,25 @@ if TYPE_CHECKING:
 
 
 class Workload(LayerTable):
-    """A network, as everything that prediction needs; its attributes are those of ``LayerTable``."""
+    """A network, as everything that prediction needs; its attributes are those of ``LayerTable``.
+
+    ``Workload.named``, ``trace``, ``from_shape`` and ``from_config`` make one; all attributes by name do too.
+
+    Raises:
+        UserError: an attribute is missing, unknown or without its name.
+    """
+
+    if not TYPE_CHECKING:  # a type checker sees the attributes of LayerTable
+
+        def __init__(self, *given: object, **attributes: object) -> None:
+            try:
+                super().__init__(*given, **attributes)
+            except TypeError:  # of the call: LayerTable only stores what it is given
+                what = shorten(", ".join([*map(shown, given), *attributes]), 80)
+                instead = (
+                    "use Workload.named('resnet-50'), Workload.trace(module, inputs) or Workload.from_config('config.json')"
+                )
+                raise UserError(f"Workload({what}) is not a layer table", instead) from None
 
     @classmethod
     def of(cls, table: LayerTable) -> Workload:

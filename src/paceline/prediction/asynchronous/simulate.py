@@ -28,7 +28,8 @@ from paceline.prediction.asynchronous.profile import LayerProfile, Profile
 from paceline.prediction.asynchronous.result import AsyncResult
 
 STARTS = 4
-"""Simulations. Few workers keep for long the phases in which they start, so one start says little of others."""
+"""Simulations. Few workers keep for long the phases in which they start, so one start says little of others. A setting: more
+starts take as many times longer."""
 
 
 def simulate(

@@ -61,8 +61,12 @@ class Layerwise(torch.optim.Optimizer, ABC):
             raise UserError(f"{self._kind} got a {type(params).__name__}", "pass its named_parameters()")
         if not isinstance(params, Iterable):
             raise UserError(f"{self._kind} got {params!r} for parameters", "pass model.named_parameters()")
-        groups = params if isinstance(params, Tensor) else list(params)
-        if not isinstance(groups, Tensor) and not groups:
+        if isinstance(params, Tensor):
+            raise UserError(
+                f"{self._kind} got one tensor for parameters", "pass model.named_parameters(), or a list of tensors"
+            )
+        groups = list(params)
+        if not groups:
             raise UserError(f"{self._kind} got no parameters", "pass model.named_parameters()")
         super().__init__(groups, defaults)
         rules = [cast(Exclude, group["exclude"]) for group in self.param_groups]
@@ -86,7 +90,10 @@ class Layerwise(torch.optim.Optimizer, ABC):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """See ``torch.optim.Optimizer``. Raises UserError for parameters or options that are not legal."""
         check_keys(self._kind, param_group, self.defaults, self._of_all)
-        super().add_param_group(param_group)
+        try:
+            super().add_param_group(param_group)
+        except TypeError as error:
+            raise UserError(f"{self._kind}: {error}", "pass model.named_parameters()") from None
         group, variant = self.param_groups[-1], self.defaults["variant"]
         try:
             check_group(self._kind, len(self.param_groups) - 1, group, self._variants, may_be_empty=self.norm_group is not None)

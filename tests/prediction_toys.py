@@ -85,3 +85,6 @@ IDEAL = Efficiency(
     concurrent_messages=1,
     latency_factor=1.0,
 )
+
+PRICES = {"toy": 1.0, "fast": 2.5}
+"""Dollars an hour of a toy device, and of the one that is twice as fast."""

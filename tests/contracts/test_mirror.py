@@ -16,12 +16,6 @@ FAMILIES = {
 }
 """Folders of like files, and the file that tests all of them by the same cases."""
 ELSEWHERE = {
-    "calibration/calibration": "prediction/test_correction.py",
-    "calibration/gaussian_process": "prediction/test_correction.py",
-    "calibration/held_out_error": "prediction/test_correction.py",
-    "calibration/link_fit": "prediction/test_correction.py",
-    "calibration/observation": "calibration/test_records.py",
-    "calibration/protocols": "prediction/test_correction.py",
     "cli/exchange_arguments": "cli/test_mistakes.py",
     "cli/explain": "cli/test_planning_commands.py",
     "cli/hardware": "reporting/test_catalogue_text.py",
@@ -48,12 +42,6 @@ ELSEWHERE = {
     "lab/namespaces": "lab/test_lab.py",
     "lab/ranks": "lab/test_processes.py",
     "lab/status": "cli/test_lab.py",
-    "prediction/assumptions": "prediction/test_step_model.py",
-    "prediction/asynchronous/engine": "prediction/asynchronous/test_simulate.py",
-    "prediction/asynchronous/profile": "prediction/asynchronous/test_simulate.py",
-    "prediction/asynchronous/result": "prediction/asynchronous/test_simulate.py",
-    "prediction/lazy_tuple": "prediction/test_step_model.py",
-    "prediction/result": "prediction/test_step_model.py",
     "reporting/answer_figures": "reporting/test_answer_page.py",
     "reporting/asynchronous_text": "cli/test_asynchronous.py",
     "reporting/planning_text": "cli/test_planning_commands.py",

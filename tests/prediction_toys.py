@@ -7,6 +7,8 @@ from typing import Any
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Fact, Link
+from paceline.prediction import Calibration, Line
+from paceline.strategy import Strategy
 from paceline.workload.layers import Coverage, Layer, Operation, Parameter
 from paceline.workload.table import Workload
 
@@ -85,3 +87,33 @@ IDEAL = Efficiency(
     concurrent_messages=1,
     latency_factor=1.0,
 )
+
+PRICES = {"toy": 1.0, "fast": 2.5}
+"""Dollars an hour of a toy device, and of the one that is twice as fast."""
+
+
+def make_calibration(**changes: Any) -> Calibration:
+    """Of four workers with ternary gradients; every line has another slope."""
+    values: dict[str, Any] = {
+        "workload": "toy",
+        "micro_batch_size": 4,
+        "world_size": 4,
+        "compression": "terngrad",
+        "forward_s": 0.010,
+        "backward_s": 0.025,
+        "optimizer_s": 0.003,
+        "allreduce": Line(1e-4, 1e-9),
+        "direct": Line(2e-4, 2e-9),
+        "encode": Line(1e-5, 1e-9),
+        "reduce": Line(2e-5, 2e-9),
+        "decode": Line(3e-5, 3e-9),
+        "overlap": False,
+        "spread": 0.1,
+        "source": "a test",
+    }
+    return Calibration(**{**values, **changes})
+
+
+def strategy(n: int, **kw: Any) -> Strategy:
+    """``n`` workers of ``micro`` samples each (4), and any other choices."""
+    return Strategy.of(world_size=n, global_batch_size=n * kw.pop("micro", 4), **kw)

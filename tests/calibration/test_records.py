@@ -64,7 +64,7 @@ def test_a_run_teaches_what_it_ran_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "words"),
     [
         ("resnet-5,V100,8,1,,256,fp16,0.3,", "row 1 (line 2): unknown workload 'resnet-5'"),
         ("resnet-50,V99,8,1,,256,fp16,0.3,", "row 1 (line 2): unknown device 'V99'"),
@@ -75,10 +75,10 @@ def test_a_run_teaches_what_it_ran_on(tmp_path):
         ("resnet-50,V100,8,1,,256,fp16,0.3,0.4", "0.4 s of waiting in a step of 0.3 s"),
     ],
 )
-def test_a_wrong_row_is_named(tmp_path, row, said):
+def test_a_wrong_row_is_named(tmp_path, row, words):
     with pytest.raises(UserError) as error:
         observations([table(tmp_path, row)])
-    assert said in str(error.value)
+    assert words in str(error.value)
 
 
 def test_a_table_without_a_column_and_a_run_without_a_machine_are_said(tmp_path):

@@ -27,17 +27,17 @@ def test_work_alone_has_the_sigma_of_work():
 
 
 def test_shares_weigh_independent_errors_and_links_count_by_the_ends_alone():
-    found = spread({"compute": 1.0, "codec": 2.0, "network": 1.0}, SIGMAS, 0.05)
-    assert found == pytest.approx(math.hypot(0.25 * 0.05, 0.5 * 0.3))
+    sigma = spread({"compute": 1.0, "codec": 2.0, "network": 1.0}, SIGMAS, 0.05)
+    assert sigma == pytest.approx(math.hypot(0.25 * 0.05, 0.5 * 0.3))
     low, high = interval(4.0, (3.5, 6.0), 0.0)
     assert (4 * low, 4 * high) == (pytest.approx(3.5), pytest.approx(6.0))
-    assert interval(4.0, (3.5, 6.0), found)[1] == pytest.approx(math.exp(math.hypot(Z80 * found, math.log(1.5))))
+    assert interval(4.0, (3.5, 6.0), sigma)[1] == pytest.approx(math.exp(math.hypot(Z80 * sigma, math.log(1.5))))
 
 
 def test_what_was_not_seen_and_what_is_no_gpu_is_wider():
-    one = SIGMAS.work(True, True)
-    assert one == SIGMAS.base and SIGMAS.work(True, True, gpu=False) == math.hypot(0.05, 0.3)
-    assert one < SIGMAS.work(True, False) < SIGMAS.work(False, True) < SIGMAS.work(False, False)
+    sigma = SIGMAS.work(True, True)
+    assert sigma == SIGMAS.base and SIGMAS.work(True, True, gpu=False) == math.hypot(0.05, 0.3)
+    assert sigma < SIGMAS.work(True, False) < SIGMAS.work(False, True) < SIGMAS.work(False, False)
 
 
 @given(seconds, seconds, seconds, seconds)
@@ -54,8 +54,8 @@ def test_nothing_has_no_spread():
 def alone(device: str, name: str = "resnet-50", precision: str = "fp32", **given) -> float:
     """Upper by lower end of one device's step."""
     plan = Strategy.of(world_size=1, global_batch_size=64, precision=precision)
-    made = Predictor(**given).step(Workload.named(name), hardware.cluster(device, 1, 1), plan)
-    return made.high_s / made.low_s
+    prediction = Predictor(**given).step(Workload.named(name), hardware.cluster(device, 1, 1), plan)
+    return prediction.high_s / prediction.low_s
 
 
 def test_a_device_that_was_never_fitted_has_a_wider_range():
@@ -98,8 +98,8 @@ def test_a_calibration_narrows_the_range():
 
 def test_the_range_widens_with_every_doubling_of_the_nodes() -> None:
     sigmas = Sigmas(base=0.1, doubling=0.05)
-    found = [spread({"compute": 1.0}, sigmas, sigmas.base, nodes=n) for n in (1, 2, 8)]
-    assert found == pytest.approx([0.1, math.hypot(0.1, 0.05), math.hypot(0.1, 0.15)])
+    sigma = [spread({"compute": 1.0}, sigmas, sigmas.base, nodes=n) for n in (1, 2, 8)]
+    assert sigma == pytest.approx([0.1, math.hypot(0.1, 0.05), math.hypot(0.1, 0.15)])
 
 
 def test_ordinary_software_is_less_certain_than_tuned() -> None:
@@ -136,8 +136,8 @@ def test_an_exchange_that_is_hidden_now_widens_the_upper_end_where_a_slower_link
 def test_what_is_no_gpu_has_a_wider_range(device):
     precision = "bf16" if device == "TPU v4" else "fp32"
     plan = Strategy.of(world_size=1, global_batch_size=64, precision=precision)
-    made = predict(Workload.named("bert-large"), hardware.cluster(device, 1, 1), plan)
-    assert made.high_s / made.low_s > alone("B200", "bert-large")
+    prediction = predict(Workload.named("bert-large"), hardware.cluster(device, 1, 1), plan)
+    assert prediction.high_s / prediction.low_s > alone("B200", "bert-large")
 
 
 def test_convolutions_on_ordinary_cores_have_a_wider_range():

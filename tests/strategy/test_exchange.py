@@ -18,72 +18,19 @@ from paceline.strategy import (
     COMPRESSIONS,
     EXCHANGES,
     FP32,
-    FUSE_BYTES,
     HEADER_BYTES,
     TERNARY,
     BucketPlan,
     Phase,
-    Strategy,
-    buckets,
     chunk_bounds,
     describe,
-    fuse,
     phases,
     plan_bucket,
     shard_bounds,
 )
 from paceline.strategy.exchange import SHARD_ALIGN
-from paceline.strategy.phase import busiest_sent, ring_bytes
 from paceline.workload import Parameter
-
-MIB = 2**18  # fp32 elements
-
-
-def tensors(*sizes: int) -> list[Parameter]:
-    return [Parameter(name=f"t{i}", shape=(size,), layer=0, ready=i) for i, size in enumerate(sizes)]
-
-
-def sizes(of: list[list[Parameter]]) -> list[list[int]]:
-    return [[t.size for t in bucket] for bucket in of]
-
-
-def test_buckets_close_with_the_tensor_that_reaches_the_limit():
-    ready = tensors(MIB // 2, MIB // 2, 20 * MIB, 4 * MIB, 2 * MIB, 1)
-    assert sizes(buckets(ready)) == [[MIB // 2, MIB // 2], [20 * MIB, 4 * MIB, 2 * MIB], [1]]
-
-
-def test_a_big_tensor_is_a_bucket_of_its_own():
-    assert sizes(buckets(tensors(1, 100 * MIB, 100 * MIB, 1))) == [[1, 100 * MIB], [100 * MIB], [1]]
-    assert buckets([]) == []
-
-
-@given(st.lists(st.integers(1, 10**4), max_size=40), st.integers(1, 10**5), st.integers(1, 10**5))
-def test_buckets_keep_every_tensor_in_order(counts, limit, first):
-    ready = tensors(*counts)
-    made = buckets(ready, limit, first)
-    assert [t for bucket in made for t in bucket] == ready
-    for index, bucket in enumerate(made):
-        cap = limit if index else first
-        assert 4 * sum(t.size for t in bucket[:-1]) < cap
-        assert index == len(made) - 1 or 4 * sum(t.size for t in bucket) >= cap
-
-
-@given(st.lists(st.integers(1, 3 * 10**6), max_size=30))
-def test_groups_hold_four_megabytes_and_keep_every_tensor(counts):
-    ready = tensors(*counts)
-    groups = fuse(buckets(ready))
-    assert [t for group in groups for t in group] == ready
-    assert all(4 * sum(t.size for t in group) >= FUSE_BYTES for group in groups[:-1])
-    first = {bucket[0].name for bucket in buckets(ready)}
-    assert all(group[0].name in first for group in groups)
-
-
-def test_only_messages_are_fused():
-    ready = tensors(MIB, MIB, 30 * MIB, 5)
-    two = {e: Strategy.of(world_size=2, global_batch_size=2, exchange=e) for e in ("allreduce", "sharded")}
-    made = {e: strategy.groups(ready[::-1], ready) for e, strategy in two.items()}
-    assert [len(g.tensors) for g in made["allreduce"]] == [1, 2, 1]
-    assert [len(g.tensors) for g in made["sharded"]] == [3, 1]
+from strategy_toys import NAMED
 
 
 @given(st.integers(0, 5 * CHUNK_ELEMENTS))
@@ -105,7 +52,6 @@ def test_shards_cover_every_element_once(count, exchange, workers, servers):
     assert all(start % SHARD_ALIGN == 0 or start == count for start, _ in bounds)
 
 
-NAMED = [(c.name, e) for c in COMPRESSIONS.values() for e in c.exchanges]
 CODED = [(c, e) for c, e in NAMED if e != "allreduce"]
 Message = tuple[str, int, int, int]
 
@@ -167,17 +113,17 @@ def test_bytes_are_those_of_every_message(how, packed, dense, local, members, en
     for kind, source, target, size in messages(plan, compression, exchange, n, local, encoded_pull):
         sent.setdefault(kind, [0] * n)[source] += size
         received.setdefault(kind, [0] * n)[target] += size
-    found: dict[str, tuple[list[int], list[int]]] = {}
+    by_kind: dict[str, tuple[list[int], list[int]]] = {}
     for phase in describe(plan, compression, exchange, n, local, encoded_pull).phases:
-        out, into = found.setdefault(phase.name, ([0] * n, [0] * n))
+        out, into = by_kind.setdefault(phase.name, ([0] * n, [0] * n))
         for rank in range(n):
             out[rank] += phase.sent(rank)
             into[rank] += phase.received(rank)
-    found.pop("scales", None)
-    for kind, (out, into) in found.items():
+    by_kind.pop("scales", None)
+    for kind, (out, into) in by_kind.items():
         assert (kind, out) == (kind, sent.get(kind, [0] * n))
         assert (kind, into) == (kind, received.get(kind, [0] * n))
-    assert set(sent) <= set(found) or not any(map(any, (sent[k] for k in set(sent) - set(found))))
+    assert set(sent) <= set(by_kind) or not any(map(any, (sent[k] for k in set(sent) - set(by_kind))))
 
 
 def test_long_streams_are_chunk_by_chunk():
@@ -192,19 +138,10 @@ def test_long_streams_are_chunk_by_chunk():
         assert traffic.chunks == (5 if local == 1 else 3)
 
 
-@given(st.sampled_from(NAMED), st.integers(0, 3 * 10**6), st.integers(0, 10**5), st.integers(1, 4), st.integers(1, 8))
-def test_what_is_sent_is_received(how, packed, dense, local, members):
-    compression, exchange = COMPRESSIONS[how[0]], how[1]
-    local = local if exchange == "hierarchical" else 1
-    for phase in describe(BucketPlan(packed, 2, dense), compression, exchange, local * members, local).phases:
-        assert phase.sent_by_rank().sum() == phase.received_by_rank().sum()
-        assert (phase.sent_by_rank() >= 0).all()
-
-
 def bodies(plan: BucketPlan, name: str, exchange: str, n: int, local: int = 1) -> list[int]:
     """Bytes that each rank sends in data messages."""
-    some = describe(plan, COMPRESSIONS[name], exchange, n, local).phases
-    return sum(p.sent_by_rank() for p in some if p.name not in ("scales", "sizes")).tolist()
+    collectives = describe(plan, COMPRESSIONS[name], exchange, n, local).phases
+    return sum(p.sent_by_rank() for p in collectives if p.name not in ("scales", "sizes")).tolist()
 
 
 @given(st.integers(1, 100), st.integers(2, 16))
@@ -252,13 +189,6 @@ def test_hierarchical_sends_its_share_between_nodes():
     assert push.sent_by_rank().tolist() == pull.sent_by_rank().tolist() == [HEADER_BYTES + own + 4 * (-(-own // 1024))] * 8
 
 
-def test_a_ring_sends_twice_the_buffer_but_one_share():
-    phase = Phase("allreduce", (1000,), 4)
-    assert [phase.sent(r) for r in range(4)] == [1500] * 4
-    assert Phase("allreduce", (1000,), 1).sent(0) == 0
-    assert Phase("allreduce", (10,), 3).sent(0) == ring_bytes(10, 3) == 14  # 13.3 rounded up
-
-
 def test_phases_of_terngrad():
     plan = BucketPlan(compressed=1280, tensors=3, dense=100)
     scales, push, pull = phases(plan, COMPRESSIONS["terngrad"], "sharded", 4)
@@ -291,15 +221,15 @@ def test_a_pull_can_be_dense():
 
 
 def test_sizes_go_in_front_where_the_values_decide():
-    made = phases(BucketPlan(1280, 1, 0), COMPRESSIONS["inceptionn"], "sharded", 4)
-    assert [(p.name, p.pattern) for p in made] == [
+    collectives = phases(BucketPlan(1280, 1, 0), COMPRESSIONS["inceptionn"], "sharded", 4)
+    assert [(p.name, p.pattern) for p in collectives] == [
         ("scales", "allreduce"),
         ("sizes", "push"),
         ("push", "push"),
         ("sizes", "pull"),
         ("pull", "pull"),
     ]
-    assert made[1].sent(0) == 3 * 8
+    assert collectives[1].sent(0) == 3 * 8
     one_way = describe(BucketPlan(1280, 1, 0), COMPRESSIONS["inceptionn"], "sharded", 4, 1, False).phases
     assert [p.name for p in one_way] == ["scales", "sizes", "push", "pull"]
 
@@ -311,33 +241,17 @@ def test_a_dense_bucket_of_terngrad_shares_no_scale():
 
 def test_low_rank_factors_are_reduced_in_place_of_matrices():
     shapes = [(64, 3, 7, 7), (64,), (1000, 512), (4, 4)]
-    some = [Parameter(name=f"t{i}", shape=shape, layer=0, ready=i) for i, shape in enumerate(shapes)]
+    parameters = [Parameter(name=f"t{i}", shape=shape, layer=0, ready=i) for i, shape in enumerate(shapes)]
     compression = COMPRESSIONS["powersgd"].configured({"rank": 4})
-    kept = compression.dense(some)
+    kept = compression.dense(parameters)
     assert set(kept) == {"t1", "t3"}
-    plan = plan_bucket(some, compression, set(kept))
+    plan = plan_bucket(parameters, compression, set(kept))
     assert plan == BucketPlan(64 * 147 + 512000, 2, 64 + 16, (4 * (64 + 1000), 4 * (147 + 512)))
     flag, rest, p, q = phases(plan, compression, "allreduce", 4)
     assert (flag.name, flag.sizes) == ("scales", (4,))
     assert (rest.sizes, p.sizes, q.sizes) == ((4 * 80,), (16 * 1064,), (16 * 659,))
 
 
-def test_plan_bucket_splits_by_name():
-    bucket = tensors(10, 20, 30)
-    assert plan_bucket(bucket, COMPRESSIONS["terngrad"], {"t1"}) == BucketPlan(40, 2, 20)
-    assert plan_bucket(bucket, COMPRESSIONS["bf16"], {"t1"}) == BucketPlan(60, 3, 0)
-
-
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_dense_gradients_go_over_every_exchange(exchange):
     assert phases(BucketPlan(8, 1, 0), COMPRESSIONS["dense"], exchange, 2)
-
-
-@pytest.mark.parametrize("how", NAMED, ids="-".join)
-def test_one_rank_sends_nothing(how):
-    assert busiest_sent(phases(BucketPlan(5000, 1, 10), COMPRESSIONS[how[0]], how[1], 1)) == 0
-
-
-def test_a_phase_of_impossible_groups_is_refused():
-    with pytest.raises(ValueError, match="groups of 3"):
-        Phase("push", (1,) * 4, 4, "push", 3)

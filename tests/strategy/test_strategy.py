@@ -7,8 +7,7 @@ import json
 import pytest
 
 from paceline.errors import UserError
-from paceline.strategy import COMPRESSIONS, Strategy, parse_options
-from paceline.strategy.sharding import block, units
+from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.workload import Workload
 from wrong_types import wrong_types
 
@@ -75,13 +74,6 @@ def test_options_reach_the_description():
     assert Strategy.of(world_size=4, global_batch_size=64, compression="topk").description.option("density") == 0.01
 
 
-def test_options_as_text():
-    assert parse_options(["bound=2^-7", "block=256"]) == {"bound": 2**-7, "block": 256}
-    for wrong in ("bound", "bound=x", "=3", "bound=2^x", "bound=", "b=0^-1", "b=9^9999"):
-        with pytest.raises(UserError, match="is not NAME=NUMBER"):
-            parse_options([wrong])
-
-
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_one_worker_sends_nothing(compression):
     net = Workload.named("lenet5")
@@ -111,36 +103,6 @@ def test_micro_steps_divide_the_batch():
     plan = Strategy.of(world_size=4, global_batch_size=64, grad_accum_steps=8)
     assert plan.micro_batch_size == 2 and plan.exchanges_per_step == 1
     assert Strategy.of(world_size=4, global_batch_size=64, grad_accum_steps=8, sharding="zero2").exchanges_per_step == 8
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_wire_bytes_of_shares_are_those_of_the_zero_paper(precision):
-    """Rajbhandari et al. 2020, section 7: in units of (N-1)/N of the weights, two for gradients and one for every gather."""
-    net, n = Workload.named("resnet-50"), 8
-
-    def sent(sharding: str, times: int = 1) -> float:
-        plan = Strategy.of(world_size=n, global_batch_size=64, precision=precision, sharding=sharding, grad_accum_steps=times)
-        wide = 2 if precision == "bf16" and sharding in ("zero2", "zero3") else 4
-        unit = (n - 1) / n * wide * net.num_parameters
-        return plan.wire_bytes_per_device(net.parameters, net.ready_order) / unit
-
-    assert [sent(s) for s in ("ddp", "zero1", "zero2", "zero3")] == pytest.approx([2, 3, 2, 3], rel=1e-5)
-    assert [sent(s, 4) for s in ("ddp", "zero1", "zero2", "zero3")] == pytest.approx([2, 3, 8, 12], rel=1e-5)
-
-
-@pytest.mark.parametrize("name", ["resnet-50", "bert-base"])
-def test_fsdp_gathers_whole_blocks(name):
-    net = Workload.named(name)
-    for least in (1, 1 << 20, 1 << 40):
-        made = units(net.parameters, least)
-        assert [t for unit in made for t in unit] == list(net.parameters)
-        assert all(4 * sum(t.size for t in unit) >= least for unit in made[:-1])
-        blocks = [{block(t.name) for t in unit} - {""} for unit in made]
-        assert all(not (a & b) for i, a in enumerate(blocks) for b in blocks[i + 1 :])
-    plan = Strategy.of(world_size=2, global_batch_size=2, sharding="zero3")
-    groups = plan.groups(net.parameters, net.ready_order)
-    assert [t for group in reversed(groups) for t in group.tensors] == list(net.parameters)
-    assert [p.name for p in groups[0].gathers] == ["gather_forward", "gather_backward"]
 
 
 WRONG: list[tuple[str, tuple[type, ...], str]] = [

@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asynchronous_toys import GIGABIT, profile, run
 from paceline.errors import UserError
-from paceline.prediction.asynchronous import AsyncResult, LayerProfile, Profile, simulate
-from paceline.prediction.asynchronous.profile import assign_servers
-
-GIGABIT = 125e6
-
-
-def profile(
-    layers: int = 8, size: float = 8e6, compute_s: float = 0.1, jitter: float = 0.1, drawn: int = 16, **given: Any
-) -> Profile:
-    """Equal layers, a third of the time forward, steps that differ as a whole."""
-    factors = 1 + jitter * np.random.default_rng(1).uniform(-1, 1, drawn)
-    forward, backward = (tuple((factors * share * compute_s / layers).tolist()) for share in (1 / 3, 2 / 3))
-    each = (LayerProfile(name=f"l{i}", size=size / layers, forward_s=forward, backward_s=backward) for i in range(layers))
-    return Profile(name="equal", batch_size=32, layers=tuple(each), **{"link_share": 1.0, **given})
-
-
-def run(of: Profile, workers: int, servers: int = 1, bandwidth: float = GIGABIT, **options: Any) -> AsyncResult:
-    return simulate(of, workers, servers, link_bandwidth=bandwidth, **options)
+from paceline.prediction.asynchronous import simulate
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8])
@@ -55,23 +37,6 @@ def test_where_a_server_is_busy_updating_its_rate_is_all() -> None:
     assert result.bottleneck == "server 0 update"
 
 
-def test_one_worker_by_hand() -> None:
-    """One tensor: latency and transfer, both passes, transfer and latency, update."""
-    one = profile(layers=1, size=GIGABIT / 10, compute_s=0.3, jitter=0.0, update_s=0.05)
-    assert run(one, 1, latency=0.01).step_s == pytest.approx(0.1 + 0.01 + 0.3 + 0.1 + 0.01 + 0.05)
-    assert run(one, 1, latency=0.01, pull="step").step_s == pytest.approx(0.59), "the answer and the next question as well"
-
-
-def test_two_tensors_overlap_compute_and_transfer_by_hand() -> None:
-    """Tensors of 0.1 s on the wire: the second arrives while the first is used, its gradient leaves in the other's backward."""
-    layers = tuple(LayerProfile(name=name, size=GIGABIT / 10, forward_s=(0.1,), backward_s=(0.2,)) for name in "ab")
-    two = Profile(name="two", batch_size=1, layers=layers, link_share=1.0)
-    # a here at 0.1, b at 0.2; forward to 0.3; backward b to 0.5, a to 0.7; a's gradient applied at 0.8
-    assert run(two, 1).step_s == pytest.approx(0.8)
-    # b's gradient was applied at 0.6; its next reading can follow at once, so only a's transfer is waited for
-    assert run(two, 1, pull="tensor").step_s == pytest.approx(0.8)
-
-
 @pytest.mark.parametrize("pull", ["step", "server", "tensor"])
 def test_one_worker_reads_what_it_wrote(pull: Any) -> None:
     assert run(profile(), 1, 2, pull=pull).staleness == (1.0,)
@@ -86,18 +51,6 @@ def test_staleness_is_that_of_the_other_workers(workers: int, compute_s: float) 
     assert sum(result.staleness) == pytest.approx(1.0) and min(result.staleness) >= 0
     waits = run(profile(compute_s=compute_s), workers, 2, pull="step", steps=60)
     assert waits.mean_staleness < result.mean_staleness, "what is applied while nothing is read makes nothing stale"
-
-
-@pytest.mark.parametrize("pull", ["step", "server", "tensor"])
-def test_every_link_carries_what_the_updates_need(pull: Any) -> None:
-    result = run(profile(update_s_per_byte=1e-9), 4, 2, pull=pull, steps=200)
-    share = result.updates_per_s * 8e6 / GIGABIT
-    for server in range(2):
-        for way in ("in", "out"):
-            assert result.utilisation[f"server {server} link {way}"] == pytest.approx(share / 2, rel=0.02)
-        assert result.utilisation[f"server {server} update"] == pytest.approx(result.updates_per_s * 4e6 * 1e-9, rel=0.02)
-    assert result.utilisation["worker links up"] == pytest.approx(share / 4, rel=0.02)
-    assert all(0 <= used <= 1.0 + 1e-6 for used in result.utilisation.values())
 
 
 def test_equal_seeds_are_equal_and_others_are_not() -> None:
@@ -165,20 +118,6 @@ def test_sixty_four_workers_take_time_in_proportion() -> None:
     assert 0.85 < result.updates_per_s * 20e6 / GIGABIT <= 1.0
 
 
-def test_tensors_go_where_the_fewest_bytes_are() -> None:
-    assert assign_servers([5, 3, 1, 1, 4], 2) == (0, 1, 1, 1, 0)
-    assert assign_servers([1, 1, 1], 1) == (0, 0, 0)
-
-
-def test_timeline_shows_the_first_steps() -> None:
-    result = run(profile(layers=2), 2, 1, drawn_steps=1)
-    names = {event.name.split()[0] for event in result.timeline}
-    assert names == {"pull", "forward", "backward", "push"} and {event.rank for event in result.timeline} == {0, 1}
-    assert not run(profile(layers=2), 2, 1).timeline
-    busy = run(profile(layers=2, update_s=1e-3), 2, 1, drawn_steps=1)
-    assert {event.rank for event in busy.timeline if event.name.startswith("update")} == {2}
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -194,11 +133,3 @@ def test_timeline_shows_the_first_steps() -> None:
 def test_what_cannot_be_is_said(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         simulate(profile(), **{"workers": 2, "servers": 1, "link_bandwidth": GIGABIT, **wrong})
-
-
-def test_a_profile_that_cannot_be_is_said() -> None:
-    whole = profile()
-    uneven = replace(whole.layers[0], forward_s=(1.0,))
-    for change in ({"layers": ()}, {"layers": (uneven, *whole.layers[1:])}, {"update_s": -1.0}, {"batch_size": 0}):
-        with pytest.raises(UserError):
-            replace(whole, **change)  # type: ignore[arg-type]

@@ -1,0 +1,44 @@
+"""The error of a kind of predictions: the mean of sets, each once, and none where no published run is of the kind."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.calibration.held_out_error import HeldOut, held_out, kind
+
+SOFTWARE = ("ordinary", "tuned")
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 2), min_size=1), st.integers(1, 10**6))
+def test_each_set_counts_once(sets: dict[str, float], points: int) -> None:
+    error = HeldOut("some kind", sets, points, "2026-01-01", "abc")
+    assert error.mape == pytest.approx(sum(sets.values()) / len(sets))
+    assert min(sets.values()) - 1e-9 <= error.mape <= max(sets.values()) + 1e-9
+    assert f"{points:,} rows" in str(error) and "(2026-01-01, abc)" in str(error)
+
+
+def test_the_best_set_is_named_first() -> None:
+    text = str(HeldOut("tuned software", {"far": 0.5, "near": 0.1}, 12, "2026-01-01", "abc"))
+    assert "(tuned software; 12 rows) such predictions missed by 30%: the mean of near 10%, far 50%" in text
+
+
+@pytest.mark.parametrize(("nodes", "words"), [(1, "one node"), (2, "several nodes"), (512, "several nodes")])
+@pytest.mark.parametrize("software", SOFTWARE)
+def test_what_records_correct_is_one_kind(software: str, nodes: int, words: str) -> None:
+    assert kind(software, nodes, False) == f"{software} software, {words}"
+    assert kind(software, nodes, True) == kind("tuned", 1, True)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("software", SOFTWARE)
+def test_every_kind_was_validated(software: str, nodes: int) -> None:
+    for corrected in (False, True):
+        error = held_out(software, nodes, corrected)
+        assert error is not None and error.kind == kind(software, nodes, corrected)
+        assert error.points > 100 and 0 < error.mape < 1 and all(0 < miss < 1 for miss in error.sets.values())
+
+
+def test_another_kind_has_none() -> None:
+    assert held_out("unheard-of", 1) is None

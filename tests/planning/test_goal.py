@@ -1,0 +1,87 @@
+"""A goal is read as it is typed; a limit is met with a probability."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.errors import UserError
+from paceline.planning import Goal, Space, parse_goal, plan
+from paceline.planning.goal import KINDS, Kind, money
+from paceline.reporting.planning_text import plan_text
+from paceline.workload import Workload
+from prediction_toys import PRICES
+
+
+def test_a_limit_comes_with_the_probability_of_meeting_it(toy: Workload, space: Space) -> None:
+    """The middle is met with a half, the upper end of the 80 % range with nine tenths."""
+    single = replace(space, clusters=space.clusters[-1:], batches=(512,), compressions=("dense",), exchanges=("allreduce",))
+    free = plan(toy, single, Goal("fastest"), prices=PRICES).best
+    assert free.meets is None
+    for goal, chance in (
+        (Goal("deadline", free.time_s * (1 + 1e-9)), 0.5),
+        (Goal("deadline", free.time_high_s), 0.9),
+        (Goal("budget", free.usd_high), 0.9),
+        (Goal("budget", 1e9), 1.0),
+    ):
+        answer = plan(toy, single, goal, prices=PRICES)
+        assert answer.best.meets == answer.to_json()["best"]["meets"] == pytest.approx(chance, abs=0.005)
+        assert f"meets {goal} with {answer.best.meets:.0%}" in plan_text(answer)
+    assert Goal("deadline", 10.0).chance(10.0, 0.3) == 0.5 and Goal("deadline", 9.0).chance(10.0, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("quickest", "unknown goal 'quickest'"),
+        ("deadline", "has no time"),
+        ("deadline=soon", "is not a time; write it as deadline=90min, deadline=6h or deadline=2d"),
+        ("deadline=0m", "'0m' is not a positive time"),
+        ("budget=much", "not an amount of dollars"),
+        ("budget=-3", "not an amount of dollars"),
+        ("fastest=3", "takes no value"),
+    ],
+)
+def test_a_goal_that_is_none(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_goal(text)
+
+
+def test_goals() -> None:
+    assert parse_goal("deadline=6h") == Goal("deadline", 6 * 3600) and parse_goal("deadline=90min").limit == 5400
+    assert parse_goal("deadline=30m").limit == 1800
+    assert parse_goal("budget=$1,500") == Goal("budget", 1500)
+
+
+AMOUNTS = st.floats(1e-3, 1e9)
+
+
+@given(AMOUNTS, AMOUNTS, st.floats(0.01, 3))
+def test_the_probability_falls_with_what_a_candidate_takes(limit: float, value: float, spread: float) -> None:
+    goal = Goal("deadline", limit)
+    chance, of_more = goal.chance(value, spread), goal.chance(2 * value, spread)
+    assert chance is not None and of_more is not None and 0 <= of_more <= chance <= 1
+    assert (chance >= 0.5) == (value <= limit)
+    assert Goal("fastest").chance(value, spread) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_made_small_is_not_what_is_limited(kind: Kind) -> None:
+    time_s, usd = np.array([1.0, 2.0]), np.array([4.0, 3.0])
+    goal = Goal(kind)
+    assert goal.score(time_s, usd) is (usd if kind in ("cheapest", "deadline") else time_s)
+    assert goal.limited(time_s, usd) is (usd if kind == "budget" else time_s)
+    assert goal.needs_price == (kind != "fastest") and str(goal) == kind
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [(1234567.8, "$1,234,568"), (100, "$100"), (99.994, "$99.99"), (0.01234, "$0.0123"), (math.nan, "unknown"), (0, "$0")],
+)
+def test_dollars_in_words(usd: float, text: str) -> None:
+    assert money(usd) == text

@@ -1,0 +1,74 @@
+"""Assumptions: each says what the prediction did with it, and only that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from paceline.hardware import Cluster, cluster
+from paceline.hardware import cluster as named_cluster
+from paceline.prediction import Predictor, predict
+from paceline.strategy import Strategy
+from paceline.workload import Coverage, Workload
+from prediction_toys import make_calibration, make_cluster, make_workload, strategy
+
+
+def test_a_dense_pull_is_slower_and_said():
+    plan = strategy(4, compression="int8", exchange="parameter_server")
+    both, push_only = (predict(make_workload(), make_cluster(1, 4), plan.changed(compress_pull=x)) for x in (True, False))
+    assert both.comm_s < push_only.comm_s
+    assert any("Only the push is compressed" in a for a in push_only.assumptions)
+
+
+def test_unknown_operations_are_named():
+    toy = replace(make_workload(), coverage=Coverage(ops=10, known=8, unknown={"aten.fft": 2}))
+    p = predict(toy, make_cluster(1, 1), strategy(1))
+    assert any("aten.fft (x2)" in a and "not counted" in a for a in p.assumptions)
+
+
+def test_an_assumption_names_only_numbers_that_are_used():
+    p = predict(Workload.named("lenet5"), named_cluster("Xeon", 4, 2, "1Gb/s"), strategy(8, compression="int8"))
+    cores = [text for text in p.assumptions if "cores a rank" in text]
+    assert len(cores) == 1 and "4 cores a rank" in cores[0]
+    assert "range" not in cores[0] and "16" not in cores[0]
+
+
+def kinds(machines: Cluster, plan: Strategy, **knowledge: Any) -> list[str]:
+    return [a.kind for a in Predictor(**knowledge).step(make_workload(), machines, plan).assumptions]
+
+
+@pytest.mark.parametrize(
+    ("machines", "plan", "there", "absent"),
+    [
+        (make_cluster(1, 1), strategy(1), {"uncalibrated", "unused", "optimizer"}, {"links", "overlap", "stragglers"}),
+        (make_cluster(1, 4), strategy(4), {"links", "overlap"}, {"unused", "codec", "recomputation"}),
+        (make_cluster(1, 4), strategy(4, compression="terngrad"), {"codec", "accuracy"}, {"payload"}),
+        (make_cluster(1, 4), strategy(4, compression="inceptionn"), {"codec", "payload"}, {"calibrated"}),
+        (make_cluster(1, 4), strategy(4, sharding="zero3", recompute=True), {"parallelism", "recomputation"}, {"codec"}),
+        (make_cluster(1, 1, memory=1e6), strategy(1), {"fit"}, {"calibrated"}),
+    ],
+)
+def test_each_subject_comes_where_it_matters(machines: Cluster, plan: Strategy, there: set[str], absent: set[str]) -> None:
+    seen = set(kinds(machines, plan))
+    assert there <= seen and not absent & seen
+
+
+def test_a_calibration_takes_the_place_of_the_catalogue() -> None:
+    measured = kinds(make_cluster(2, 2), strategy(4, compression="terngrad"), calibration=make_calibration())
+    assert "calibrated" in measured and not {"uncalibrated", "device", "links", "stragglers"} & set(measured)
+
+
+def test_two_links_are_named_where_both_are_used() -> None:
+    sentences = predict(make_workload(), make_cluster(2, 2), strategy(4)).assumptions
+    places = [a.partition(": ")[0] for a in sentences if a.kind == "links"]
+    assert len(places) == 2 and places[0].endswith("inside a node") and places[1].endswith("between nodes, per node")
+    assert all(a.source == "made up" for a in sentences if a.kind == "links")
+
+
+@pytest.mark.parametrize("net", ["lenet5", "gpt2"])
+def test_every_assumption_is_whole_sentences(net: str) -> None:
+    for plan in (strategy(8), strategy(8, compression="topk"), strategy(8, sharding="zero2", grad_accum_steps=2)):
+        for sentence in predict(Workload.named(net), cluster("A100", 4, 2, "100Gb/s"), plan).assumptions:
+            assert sentence.endswith(".") and "nan" not in sentence and "  " not in sentence

@@ -1,0 +1,82 @@
+"""What the workers share out: the bytes of the ZeRO paper, and FSDP's units of whole blocks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.strategy import Strategy
+from paceline.strategy.buckets import BucketPlan
+from paceline.strategy.sharding import SHARDINGS, block, gathers, scatter, units
+from paceline.workload import Parameter, Workload
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_wire_bytes_of_shares_are_those_of_the_zero_paper(precision):
+    """Rajbhandari et al. 2020, section 7: in units of (N-1)/N of the weights, two for gradients and one for every gather."""
+    net, n = Workload.named("resnet-50"), 8
+
+    def sent(sharding: str, times: int = 1) -> float:
+        plan = Strategy.of(world_size=n, global_batch_size=64, precision=precision, sharding=sharding, grad_accum_steps=times)
+        wide = 2 if precision == "bf16" and sharding in ("zero2", "zero3") else 4
+        unit = (n - 1) / n * wide * net.num_parameters
+        return plan.wire_bytes_per_device(net.parameters, net.ready_order) / unit
+
+    assert [sent(s) for s in ("ddp", "zero1", "zero2", "zero3")] == pytest.approx([2, 3, 2, 3], rel=1e-5)
+    assert [sent(s, 4) for s in ("ddp", "zero1", "zero2", "zero3")] == pytest.approx([2, 3, 8, 12], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["resnet-50", "bert-base"])
+def test_fsdp_gathers_whole_blocks(name):
+    net = Workload.named(name)
+    for least in (1, 1 << 20, 1 << 40):
+        together = units(net.parameters, least)
+        assert [t for unit in together for t in unit] == list(net.parameters)
+        assert all(4 * sum(t.size for t in unit) >= least for unit in together[:-1])
+        blocks = [{block(t.name) for t in unit} - {""} for unit in together]
+        assert all(not (a & b) for i, a in enumerate(blocks) for b in blocks[i + 1 :])
+    plan = Strategy.of(world_size=2, global_batch_size=2, sharding="zero3")
+    groups = plan.groups(net.parameters, net.ready_order)
+    assert [t for group in reversed(groups) for t in group.tensors] == list(net.parameters)
+    assert [p.name for p in groups[0].gathers] == ["gather_forward", "gather_backward"]
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("layers.3.fc.weight", "layers.3"),
+        ("fc.weight", ""),
+        ("a.b.12.c.4.d", "a.b.12"),
+        ("0.weight", "0"),
+        ("layer3.fc", ""),
+        ("", ""),
+    ],
+)
+def test_a_block_ends_at_the_first_number(name, owner):
+    assert block(name) == owner
+
+
+@given(st.lists(st.sampled_from(("stem", "b.0.x", "b.0.y", "b.1.x", "head")), max_size=12), st.integers(1, 100))
+def test_units_keep_every_tensor_in_order(names, least):
+    parameters = [Parameter(name=f"{name}.weight", shape=(3,), layer=0, ready=0) for name in names]
+    groups = units(parameters, least)
+    assert [t for group in groups for t in group] == parameters and all(groups)
+
+
+@given(st.sampled_from(tuple(SHARDINGS)), st.sampled_from(tuple(BYTES_PER_ELEMENT)), st.integers(0, 10**6), st.integers(1, 64))
+def test_what_is_scattered_and_gathered_is_one_share_short_of_the_buffer(sharding, precision, elements, workers):
+    wide = BYTES_PER_ELEMENT[precision]
+    (phase,) = scatter(elements, precision, workers).phases
+    share = -(-(workers - 1) * wide * elements // workers)
+    assert phase.sent_by_rank().tolist() == phase.received_by_rank().tolist() == [share] * workers
+    for gather in gathers(BucketPlan(elements, 1, 0), sharding, precision, workers):
+        size = (wide if SHARDINGS[sharding].weights else 4) * elements
+        assert (gather.pattern, gather.sizes, gather.world_size) == ("gather", (size,), workers)
+
+
+def test_each_level_shares_out_what_the_one_before_does():
+    kept = [(level.optimizer, level.gradients, level.weights) for level in SHARDINGS.values()]
+    assert kept == sorted(kept) and kept[0] == (False, False, False)
+    assert [len(level.gathers) for level in SHARDINGS.values()] == [0, 1, 1, 2]

@@ -148,7 +148,7 @@ def test_what_is_waited_for_sums_to_the_step_and_events_fill_it(
     step = Predictor(constants=IDEAL).model(NET).step(make_cluster(1, 4, network=network), strategy)
     assert sum(step.exposed.values()) == pytest.approx(step.seconds)
     assert min(step.exposed.values()) >= -1e-12
-    assert max(event.end_s for event in step.events(NET)) == pytest.approx(step.seconds)
+    assert max(event.end_s for event in step.events()) == pytest.approx(step.seconds)
 
 
 @given(st.floats(1.0, 4.0), st.floats(1.0, 4.0))

@@ -33,6 +33,34 @@ def test_the_default_is_one_device_that_shares_nothing() -> None:
     assert not mesh.shares.gathers
 
 
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 8))
+def test_devices_are_the_product_of_the_dimensions(data: int, tensor: int, pipeline: int) -> None:
+    mesh = Parallelism(data=data, tensor=tensor, pipeline=pipeline)
+    assert mesh.devices == np.prod(list(mesh.mesh.values())) == data * mesh.model_devices
+    assert mesh.replicas == Parallelism(data=data)
+    strategy = Strategy.of(world_size=mesh.devices, tensor=tensor, pipeline=pipeline, global_batch_size=data * 3)
+    assert strategy.parallelism == mesh and strategy.micro_batch_size == 3
+    assert strategy == Strategy.of(data=data, tensor=tensor, pipeline=pipeline, global_batch_size=data * 3)
+    assert Strategy.from_json(**strategy.to_json()) == strategy
+    assert (strategy.choice("world_size"), strategy.choice("data")) == (mesh.devices, data)
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"sequence": True}, "sequence parallelism without tensor parallelism; give tensor"),
+        ({"virtual_stages": 2}, "2 virtual stages of a pipeline of one stage"),
+        ({"virtual_stages": 2, "pipeline": 2, "micro_batches": 2, "schedule": "gpipe"}, "2 virtual stages with schedule gpipe"),
+        ({"virtual_stages": 2, "pipeline": 4, "micro_batches": 6}, "6 micro batches on 4 stages.*; give a multiple of 4"),
+        ({"schedule": "gpipe"}, "schedule gpipe of a pipeline of one stage; give pipeline"),
+        ({"schedule": "1f2b"}, "unknown pipeline schedule '1f2b'; legal: 1f1b, gpipe"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(choices: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Parallelism(**choices)  # type: ignore[arg-type]
+
+
 @given(st.integers(1, 64))
 def test_fsdp_and_zero3_are_one_thing(data: int) -> None:
     assert Parallelism(data=data, sharding="fsdp") == Parallelism(data=data, sharding="zero3")
@@ -41,7 +69,7 @@ def test_fsdp_and_zero3_are_one_thing(data: int) -> None:
     assert Parallelism(sharding="none") == Parallelism(sharding="ddp")
 
 
-@pytest.mark.parametrize("dimension", ["tensor", "pipeline", "context", "expert"])
+@pytest.mark.parametrize("dimension", ["context", "expert"])
 def test_a_dimension_that_is_not_served_yet_is_refused_by_name(dimension: str) -> None:
     assert getattr(Parallelism(**{dimension: 1}), dimension) == 1
     with pytest.raises(UserError, match=rf"{dimension} parallelism of 2 .*; give {dimension}=1 and divide by data"):

@@ -73,8 +73,11 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],
     "servers": [({"exchange": "parameter_server", "servers": 2}, "cannot run 2 servers")],
+    **{name: [({name: 2, "world_size": 2}, f"{name} parallelism of 2")] for name in ("tensor", "context", "expert")},
+    "sequence": [({"tensor": 2, "world_size": 2, "sequence": True}, "cannot run tensor parallelism of 2")],
     **{
-        name: [({name: 2, "world_size": 2}, f"{name} parallelism of 2")] for name in ("tensor", "pipeline", "context", "expert")
+        name: [({"pipeline": 2, "world_size": 2, "grad_accum_steps": 2, **choice}, "cannot run a pipeline of 2 stages")]
+        for name, choice in (("pipeline", {}), ("virtual_stages", {"virtual_stages": 2}), ("schedule", {"schedule": "gpipe"}))
     },
     "first_bucket_bytes": [({"first_bucket_bytes": 2 << 20}, "buckets of 2097152 and then 26214400 bytes")],
     "ranks_per_node": [({**INT8, "ranks_per_node": 2}, "2 ranks a node")],

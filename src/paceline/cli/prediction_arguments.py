@@ -7,6 +7,7 @@ import argparse
 from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
+from paceline.strategy.parallelism import SCHEDULES
 
 SERVERS = "workers that hold the parameters, for exchange parameter_server"
 _BUCKET = f"{BUCKET_BYTES >> 20}MiB"
@@ -31,12 +32,25 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     bucket = f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {_BUCKET})"
     parser.add_argument("--bucket", metavar="SIZE", default=_BUCKET, help=bucket)
     parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
+    add_parallelism_arguments(parser)
     parser.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
     add_optimizer_argument(parser)
     add_software_argument(parser)
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"
     parser.add_argument("--loader", metavar="SAMPLES_PER_S", type=float, default=0.0, help=loader)
     add_records_argument(parser)
+
+
+def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:
+    """How a replica of the network is divided among devices."""
+    tensor = "devices that divide each layer, neighbours in a node (default 1)"
+    parser.add_argument("--tensor", metavar="T", type=int, default=1, help=tensor)
+    sequence = "the devices of --tensor also divide norms, dropout and sums, by tokens"
+    parser.add_argument("--sequence", action="store_true", help=sequence)
+    parser.add_argument("--pipeline", metavar="P", type=int, default=1, help="stages that follow each other (default 1)")
+    virtual = "parts of the network on each stage: more than 1 is the interleaved schedule (default 1)"
+    parser.add_argument("--virtual-stages", metavar="V", type=int, default=1, help=virtual)
+    parser.add_argument("--schedule", metavar="S", default="1f1b", help=f"of a pipeline: {', '.join(SCHEDULES)} (default 1f1b)")
 
 
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:

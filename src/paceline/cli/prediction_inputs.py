@@ -36,7 +36,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
         "bucket_bytes": int(parse_bytes(o.bucket)),
         "grad_accum_steps": o.grad_accum,
         "sharding": o.sharding,
-        "recompute": o.recompute,
+        **{name: getattr(o, name) for name in ("tensor", "sequence", "pipeline", "virtual_stages", "schedule", "recompute")},
         "optimizer": o.optimizer or "",
     }
     batch = largest_batch(network, machines, choices, Predictor()) if o.global_batch is None else o.global_batch

@@ -96,6 +96,7 @@ def _reserve(cluster: Cluster) -> Iterator[Assumption]:
 def _micro_steps(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
     """Micro steps, sharding, the optimizer and recomputation."""
     mesh, level = strategy.parallelism, strategy.parallelism.shares
+    yield from _divided(strategy)
     if mesh.micro_batches > 1:
         when = "after each one, so that they stay sharded" if level.gradients else "after the last one"
         yield Assumption(
@@ -130,6 +131,28 @@ def _micro_steps(workload: Workload, strategy: Strategy) -> Iterator[Assumption]
             f"The backward pass runs {len(names)} blocks again. Only their inputs are kept."
             if names
             else "Recomputation changes nothing: no layer's name marks it as part of a block.",
+        )
+
+
+def _divided(strategy: Strategy) -> Iterator[Assumption]:
+    """How several devices hold a replica."""
+    mesh = strategy.parallelism
+    if mesh.tensor > 1:
+        between = "divided by tokens" if mesh.sequence else "repeated on each device"
+        yield Assumption(
+            "parallelism",
+            f"Tensor parallelism of {mesh.tensor} as in Megatron: neighbours of a node divide attention by heads, the "
+            f"feed-forward network by its width and the vocabulary. Norms, dropout and sums are {between}. Collectives of the "
+            "backward pass run beside the weights' gradients.",
+            "Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198",
+        )
+    if mesh.pipeline > 1:
+        parts = f", {mesh.virtual_stages} parts on each" if mesh.virtual_stages > 1 else ""
+        yield Assumption(
+            "parallelism",
+            f"A pipeline of {mesh.pipeline} stages{parts}, schedule {mesh.schedule}, {mesh.micro_batches} micro batches. Stages "
+            "have blocks in equal numbers. The update waits for the norm of all gradients.",
+            "Narayanan et al. 2021, arXiv:2104.04473",
         )
 
 

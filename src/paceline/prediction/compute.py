@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,22 +65,44 @@ class Seconds:
     """Seconds per layer by what they wait for; ``total`` is their sum.
 
     ``flops`` and ``bytes`` never both for one kernel, which waits for the slower of the two; ``launch`` is what a kernel
-    takes beyond either. ``plain_conv``: seconds of all layers in convolutions on ordinary cores.
+    takes beyond either. ``plain_conv``: seconds of all layers in convolutions on ordinary cores. ``near``, ``far``: waits
+    for collectives within the pass, by the link inside a node and by the network; 0 where nothing divides the layers.
     """
 
     flops: Array
     bytes: Array
     launch: Array
     plain_conv: float = 0.0
+    near: Array | float = 0.0
+    far: Array | float = 0.0
+
+    @property
+    def kernels(self) -> Array:
+        """Seconds per layer without the collectives."""
+        return self.flops + self.bytes + self.launch
 
     @property
     def total(self) -> Array:
         """Seconds per layer."""
-        return self.flops + self.bytes + self.launch
+        return self.flops + self.bytes + self.launch + self.near + self.far
 
     def scaled(self, factor: float) -> Seconds:
-        """All of it times ``factor``."""
-        return Seconds(self.flops * factor, self.bytes * factor, self.launch * factor, self.plain_conv * factor)
+        """The kernels times ``factor``."""
+        return replace(
+            self,
+            flops=self.flops * factor,
+            bytes=self.bytes * factor,
+            launch=self.launch * factor,
+            plain_conv=self.plain_conv * factor,
+        )
+
+    def of(self, layers: Sequence[int]) -> Seconds:
+        """Those of some layers; ``plain_conv`` in proportion to their time."""
+        at = np.asarray(layers, dtype=np.int64)
+        whole = float(self.kernels.sum())
+        share = float(self.kernels[at].sum()) / whole if whole else 0.0
+        near, far = (np.broadcast_to(wait, self.flops.shape)[at] for wait in (self.near, self.far))
+        return Seconds(self.flops[at], self.bytes[at], self.launch[at], self.plain_conv * share, near, far)
 
     def without(self, resources: Collection[str]) -> Seconds:
         """The same where ``compute``, ``memory bandwidth`` or ``launch overhead`` cost no time."""
@@ -90,6 +112,8 @@ class Seconds:
             nothing if "memory bandwidth" in resources else self.bytes,
             nothing if "launch overhead" in resources else self.launch,
             0.0 if "compute" in resources else self.plain_conv,
+            0.0 if "intra-node link" in resources else self.near,
+            0.0 if "network" in resources else self.far,
         )
 
 

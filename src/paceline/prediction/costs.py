@@ -30,7 +30,15 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 Resource = Literal[
-    "compute", "memory bandwidth", "launch overhead", "network", "intra-node link", "codec", "stragglers", "input pipeline"
+    "compute",
+    "memory bandwidth",
+    "launch overhead",
+    "network",
+    "intra-node link",
+    "codec",
+    "stragglers",
+    "input pipeline",
+    "pipeline bubble",
 ]
 RESOURCES: tuple[Resource, ...] = (
     "compute",
@@ -41,6 +49,7 @@ RESOURCES: tuple[Resource, ...] = (
     "codec",
     "stragglers",
     "input pipeline",
+    "pipeline bubble",
 )
 
 

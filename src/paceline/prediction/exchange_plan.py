@@ -305,12 +305,14 @@ class Blocks:
         last: of each layer in a block, the block's last layer, before whose backward pass the block is run again.
         kept_bytes: fp32 bytes of one sample that are kept: blocks' inputs, what lies outside, and one block while it is run
             again.
+        largest_bytes: those of the largest block, which ``kept_bytes`` counts whole.
         names: of the last layers' blocks.
     """
 
     inside: Array
     last: Ints
     kept_bytes: float
+    largest_bytes: float
     names: tuple[tuple[int, str], ...]
 
 
@@ -336,4 +338,4 @@ def _blocks(workload: Workload) -> Blocks:
     inside = np.array([float(bool(name)) for name in names])
     for own in members.values():
         inside[next((i for i in reversed(own) if sizes[i]), own[-1]) : own[-1] + 1] = 0.0
-    return Blocks(inside, last, kept_bytes + largest, tuple((own[-1], name) for name, own in members.items()))
+    return Blocks(inside, last, kept_bytes + largest, largest, tuple((own[-1], name) for name, own in members.items()))

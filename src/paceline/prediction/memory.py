@@ -69,11 +69,18 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     }
 
 
-def sample_bytes(workload: Workload, precision: str, recompute: bool) -> dict[str, float]:
+def sample_bytes(workload: Workload, precision: str, recompute: bool, in_flight: float = 1.0) -> dict[str, float]:
     """What one sample of a micro batch takes: activations in the precision of the strategy, and the input.
 
     Recomputed, a block keeps its input, which is taken to be what its first layer keeps; the largest block is whole while it
     is run again.
+
+    Args:
+        in_flight: micro batches whose backward pass has not run yet, at most (pipeline).
     """
-    kept = blocks(workload).kept_bytes if recompute else workload.activation_bytes
+    if recompute:
+        repeated = blocks(workload)
+        kept = in_flight * (repeated.kept_bytes - repeated.largest_bytes) + repeated.largest_bytes
+    else:
+        kept = in_flight * workload.activation_bytes
     return {"activations": kept * BYTES_PER_ELEMENT[precision] / 4, "inputs": float(workload.input_bytes)}

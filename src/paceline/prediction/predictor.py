@@ -18,9 +18,8 @@ from paceline.prediction.assumptions import assumptions
 from paceline.prediction.batch import Candidate, Steps, corrected_steps, model_steps, steps_one_by_one
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import RESOURCES, Resource
-from paceline.prediction.exchange_plan import exchange_plan
 from paceline.prediction.lazy_tuple import lazy
-from paceline.prediction.memory import memory_breakdown
+from paceline.prediction.parallel_step import ParallelStep, parallel_step
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import Passes, Step, StepModel, measured_ratio
 from paceline.prediction.timeline import input_event
@@ -29,6 +28,7 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import LayerTable
 from paceline.workload.table import Workload
 
+AnyStep = Step | ParallelStep
 Bounds = tuple[Efficiency, Efficiency, Efficiency]
 
 
@@ -161,8 +161,8 @@ class Predictor:
     def many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
         """The ``step_time_s`` and ``memory_bytes`` of very many strategies at once.
 
-        Candidates that a correction cannot tell apart share its factor. A calibration, or a free resource, is predicted one by
-        one, which takes longer.
+        Candidates that a correction cannot tell apart share its factor. With a calibration, a free resource, or a network that
+        several devices hold together, they are predicted one by one, which takes longer.
         """
         if not isinstance(candidates, Sequence):
             raise UserError(f"candidates {shown(candidates)}", "give pairs of a Cluster and a Strategy")
@@ -170,16 +170,19 @@ class Predictor:
             if not isinstance(candidate, tuple) or len(candidate) != 2:
                 raise UserError(f"candidate {shown(candidate)}", "give pairs of a Cluster and a Strategy")
             check_inputs(workload, *candidate)
-        if self.calibration is not None or self.free:
+        divided = any(strategy.parallelism.model_devices > 1 for _, strategy in candidates)
+        if self.calibration is not None or self.free or divided:
             return steps_one_by_one(self, workload, candidates)
         if self.correction is None:
             return model_steps(self.model(workload), candidates)
         unfed = replace(self, loader=0.0)
         return corrected_steps(unfed, workload, candidates, model_steps(unfed.model(workload), candidates), self.loader)
 
-    def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Step, Step, Step]:
+    def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[AnyStep, AnyStep, AnyStep]:
         """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
         model = self.model(workload)
+        if strategy.parallelism.model_devices > 1:
+            return self._parallel_steps(model, cluster, strategy)
         passes = model.passes(cluster.device, strategy)
         middle = model.step(cluster, strategy, passes)
         if not isinstance(self.constants, tuple) and self.calibration is None and strategy.description.format.spread is None:
@@ -191,6 +194,16 @@ class Predictor:
         low, _, high = self._bounds
         return bound(low, "high"), middle, bound(high, "low")
 
+    def _parallel_steps(
+        self, model: StepModel, cluster: Cluster, strategy: Strategy
+    ) -> tuple[ParallelStep, ParallelStep, ParallelStep]:
+        """The same of a strategy that divides the network."""
+        middle = parallel_step(model, cluster, strategy)
+        if not isinstance(self.constants, tuple):
+            return middle, middle, middle
+        low, high = (parallel_step(replace(model, constants=self._bounds[end]), cluster, strategy) for end in (0, 2))
+        return low, middle, high
+
     def _scaled(self, passes: Passes, constants: Efficiency) -> Passes | None:
         """The typical passes by other constants, where those change all layers alike."""
         if constants is self.typical:
@@ -199,15 +212,15 @@ class Predictor:
         return (passes[0].scaled(factor), passes[1].scaled(factor)) if factor else None
 
     def _range(
-        self, workload: Workload, cluster: Cluster, typical: Step, fastest_s: float, slowest_s: float
+        self, workload: Workload, cluster: Cluster, typical: AnyStep, fastest_s: float, slowest_s: float
     ) -> tuple[float, float]:
         """Seconds between which the step lies: with 80 %, or as the three constants or the calibration's repetitions say."""
         spread_of_runs = 1.0 if self.calibration is None else 1 + self.calibration.spread
         low_s, high_s = fastest_s / spread_of_runs, slowest_s * spread_of_runs
         if self.calibration is None and not isinstance(self.constants, tuple):
-            e, costs, step_s = self.typical, typical.costs, typical.seconds
-            forward, backward = costs.forward, costs.backward
-            worked = float(forward.total.sum()) + float(backward.total.sum())
+            e, step_s = self.typical, typical.seconds
+            forward, backward = typical.kernels
+            worked = float(forward.kernels.sum()) + float(backward.kernels.sum())
             conv = (forward.plain_conv + backward.plain_conv) / worked if worked else 0.0
             device = cluster.device
             work = e.sigmas.work(device.chip in e.seen, e.knows(workload.name), device.kind == "gpu", conv)
@@ -221,19 +234,15 @@ class Predictor:
                 ends = (fast, slow)
             least, most = interval(step_s, ends, spread(typical.exposed, e.sigmas, work, cluster.num_nodes))
             low_s, high_s = low_s * least, high_s * most
-        return max(low_s, typical.pieces.feed), high_s
+        return max(low_s, typical.feed_s), high_s
 
     def _prediction(
-        self, workload: Workload, cluster: Cluster, strategy: Strategy, step: Step, range_s: tuple[float, float]
+        self, workload: Workload, cluster: Cluster, strategy: Strategy, step: AnyStep, range_s: tuple[float, float]
     ) -> Prediction:
         """The figures of a step."""
-        plan, exchange, parts = step.plan, step.costs.exchange, step.pieces
-        memory = memory_breakdown(workload, strategy, plan, cluster.device)
+        memory = step.memory()
         needed, available = sum(memory.values()), cluster.device.memory.value
-        wire = dense = plan.wire_bytes
-        if strategy.gradient_exchange.compression != "dense":
-            dense = exchange_plan(workload, strategy.uncompressed(), cluster.devices_per_node).wire_bytes
-        waited = step.schedule.update_start - parts.micro_steps * (parts.forward + parts.backward) + parts.after
+        wire, dense, waited = step.wire_bytes, step.dense_wire_bytes, step.waited_s
         missed = self._held_out(workload, cluster)
         return Prediction(
             workload=workload.name,
@@ -243,8 +252,8 @@ class Predictor:
             high_s=range_s[1],
             samples_per_s=strategy.global_batch_size / step.seconds if step.seconds else math.inf,
             compute_s=step.seconds - waited,
-            comm_s=exchange.busy("network"),
-            codec_s=exchange.busy("codec"),
+            comm_s=step.busy_s("network"),
+            codec_s=step.busy_s("codec"),
             exposed_comm_s=waited,
             wire_bytes_per_device=wire,
             compression_ratio=max(1.0, dense / wire) if wire else 1.0,
@@ -264,7 +273,7 @@ class Predictor:
                     self.free,
                 )
             ),
-            timeline=lazy(lambda: step.events(workload)),
+            timeline=lazy(step.events),
             cluster=_describe(cluster),
             memory=memory,
             fits=needed <= available,

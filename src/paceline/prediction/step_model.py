@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
@@ -25,6 +26,7 @@ from paceline.prediction.costs import (
     update_seconds,
 )
 from paceline.prediction.exchange_plan import ExchangePlan, blocks, exchange_plan
+from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.timeline import (
     Pieces,
     Schedule,
@@ -49,6 +51,9 @@ Passes = tuple[Seconds, Seconds]
 class Step:
     """A step of one strategy on one cluster: its costs, the durations that follow from them, and when each begins."""
 
+    workload: Workload
+    strategy: Strategy
+    cluster: Cluster
     costs: StepCosts
     pieces: Pieces
     schedule: Schedule
@@ -70,15 +75,51 @@ class Step:
         """Seconds by the resource that it waits for; they sum to the step."""
         return exposed_seconds(self.costs, self.pieces, self.schedule)
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds that it waits for the exchange."""
+        p = self.pieces
+        return float(self.schedule.update_start - p.micro_steps * (p.forward + p.backward) + p.after)
+
+    @property
+    def feed_s(self) -> float:
+        """What the input pipeline needs for its samples."""
+        return float(self.pieces.feed)
+
+    @property
+    def kernels(self) -> tuple[Seconds, Seconds]:
+        """Of the forward and of the backward pass."""
+        return self.costs.forward, self.costs.backward
+
+    def busy_s(self, lane: Literal["network", "codec"]) -> float:
+        """Seconds that a lane works."""
+        return self.costs.exchange.busy(lane)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that the device that sends most sends."""
+        return self.plan.wire_bytes
+
+    @property
+    def dense_wire_bytes(self) -> int:
+        """The same without compression."""
+        if self.strategy.gradient_exchange.compression == "dense":
+            return self.wire_bytes
+        return exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+
+    def memory(self) -> dict[str, float]:
+        """Bytes by purpose on one device."""
+        return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device)
+
     def seconds_with_links(self, between: float, inside: float) -> float:
         """How long it takes where the network between nodes, and the link inside them, take so many times as long."""
         parts = with_exchange(self.pieces, self.costs.exchange.slower(between, inside))
         return float(schedule_step(parts, self.overlap, self.shared).step)
 
-    def events(self, workload: Workload) -> tuple[Event, ...]:
+    def events(self) -> tuple[Event, ...]:
         """The step as bars."""
-        names = [layer.name for layer in workload.layers]
-        return tuple(events(self.costs, self.pieces, self.schedule, names, blocks(workload).names))
+        names = [layer.name for layer in self.workload.layers]
+        return tuple(events(self.costs, self.pieces, self.schedule, names, blocks(self.workload).names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +133,7 @@ class StepModel:
         loader: samples/s of the input pipeline, for all workers together; 0: never waited for.
         free: resources that cost no time.
         level: of payloads whose length depends on their values.
+        workers: that compute at once and wait for the slowest; 0: those of the strategy.
     """
 
     workload: Workload
@@ -101,6 +143,7 @@ class StepModel:
     loader: float = 0.0
     free: frozenset[Resource] = frozenset()
     level: Level = "expected"
+    workers: int = 0
 
     def step(self, cluster: Cluster, strategy: Strategy, passes: Passes | None = None) -> Step:
         """The step of a strategy.
@@ -124,7 +167,8 @@ class StepModel:
             self.feed_s(strategy),
             costs.overlap_penalty,
         )
-        return Step(costs, durations, schedule_step(durations, self.overlap, shared), self.overlap, shared)
+        schedule = schedule_step(durations, self.overlap, shared)
+        return Step(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared)
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: Passes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
@@ -137,7 +181,7 @@ class StepModel:
             backward,
             again,
             again_share,
-            slowest(strategy.world_size, self.constants),
+            slowest(self.workers or strategy.world_size, self.constants),
             update_seconds(self.workload, strategy, exchange.plan, cluster.device, self.constants),
             exchange,
             self.constants.overlap_penalty,

@@ -347,6 +347,8 @@ def exposed_seconds(costs: StepCosts, parts: Pieces, placed: Schedule) -> dict[R
         spent["compute"] += times * float((part.flops * share).sum())
         spent["memory bandwidth"] += times * float((part.bytes * share).sum())
         spent["launch overhead"] += times * float((part.launch * share).sum())
+        spent["intra-node link"] += times * float(np.sum(part.near * share))
+        spent["network"] += times * float(np.sum(part.far * share))
     compute = times * (parts.forward + parts.backward)
     spent["stragglers"] = compute * (1 - 1 / costs.slowest)
     spent["memory bandwidth"] += costs.optimizer[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from paceline.errors import UserError, check_count, check_flag, check_name
@@ -11,7 +11,12 @@ from paceline.strategy.sharding import SHARDINGS, Sharding
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
 ``DeviceMesh`` dimensions). Experts lie within ``data``."""
-_NOT_YET = ("tensor", "pipeline", "context", "expert")
+MODEL = ("pipeline", "context", "tensor")
+"""Dimensions that hold one replica together."""
+_NOT_YET = ("context", "expert")
+SCHEDULES = ("1f1b", "gpipe")
+"""Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
+arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
 ALIASES = {"fsdp": "zero3", "none": "ddp"}
 """Other names of a sharding; ``fsdp`` with full sharding is ``zero3``."""
 
@@ -23,13 +28,19 @@ class Parallelism:
     Attributes:
         data: replicas that work on different samples.
         tensor, pipeline, context, expert: devices that share a layer, the layers, a sequence, the experts; 1 divides nothing.
+        sequence: whether the devices of ``tensor`` also share what lies between the divided products: norms, dropout and sums,
+            by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
+        virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
+        schedule: of a pipeline, a name of ``SCHEDULES``.
         sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2`` or ``zero3``, also called
             ``fsdp`` (``strategy/sharding.py``).
         micro_batches: of one step on one replica, one after the other.
         recompute: whether the backward pass runs each block's forward pass again and keeps only the blocks' inputs.
 
     Raises:
-        UserError: a size that is no whole number from 1 up, a sharding that does not exist, a dimension that is not served yet.
+        UserError: a size that is no whole number from 1 up, a sharding or schedule that does not exist, a dimension that is not
+            served yet; sequence parallelism without tensor parallelism; virtual stages or a schedule without a pipeline;
+            virtual stages with gpipe, or with micro batches that are no multiple of the stages.
     """
 
     data: int = 1
@@ -40,6 +51,9 @@ class Parallelism:
     sharding: str = "ddp"
     micro_batches: int = 1
     recompute: bool = False
+    sequence: bool = False
+    virtual_stages: int = 1
+    schedule: str = "1f1b"
 
     def __post_init__(self) -> None:
         if isinstance(self.sharding, str):
@@ -54,6 +68,26 @@ class Parallelism:
                     f"give {name}=1 and divide by data",
                 )
         check_flag(self.recompute, "recompute")
+        check_flag(self.sequence, "sequence")
+        check_name("pipeline schedule", self.schedule, SCHEDULES)
+        if self.sequence and self.tensor == 1:
+            raise UserError("sequence parallelism without tensor parallelism", "give tensor, or leave sequence out")
+        if self.schedule != "1f1b" and self.pipeline == 1:
+            raise UserError(f"schedule {self.schedule} of a pipeline of one stage", "give pipeline, or leave schedule out")
+        if self.virtual_stages > 1:
+            self._check_interleaved()
+
+    def _check_interleaved(self) -> None:
+        given = f"{self.virtual_stages} virtual stages"
+        if self.pipeline == 1:
+            raise UserError(f"{given} of a pipeline of one stage", "give pipeline, or leave virtual_stages out")
+        if self.schedule != "1f1b":
+            raise UserError(f"{given} with schedule {self.schedule}", "give schedule 1f1b")
+        if self.micro_batches % self.pipeline:
+            raise UserError(
+                f"{given} with {self.micro_batches} micro batches on {self.pipeline} stages: stages are visited in rounds",
+                f"give a multiple of {self.pipeline} micro batches",
+            )
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -64,6 +98,16 @@ class Parallelism:
     def devices(self) -> int:
         """Devices of the mesh."""
         return self.pipeline * self.data * self.context * self.tensor
+
+    @cached_property
+    def model_devices(self) -> int:
+        """Devices that hold one replica together."""
+        return self.pipeline * self.context * self.tensor
+
+    @property
+    def replicas(self) -> Parallelism:
+        """What one pipeline stage's part of the model sees of the mesh: data parallelism alone."""
+        return replace(self, tensor=1, pipeline=1, context=1, sequence=False, virtual_stages=1, schedule="1f1b")
 
     @property
     def shares(self) -> Sharding:
@@ -78,5 +122,10 @@ class Parallelism:
             )
 
 
-_COUNTS = {"data": "workers", **{name: name for name in _NOT_YET}, "micro_batches": "micro steps"}
+_COUNTS = {
+    "data": "workers",
+    **{name: name for name in ("tensor", "pipeline", "context", "expert")},
+    "micro_batches": "micro steps",
+    "virtual_stages": "virtual stages",
+}
 """Fields that count something, and what an error calls it."""

@@ -15,7 +15,7 @@ from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, descr
 from paceline.strategy.formats import Level
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
-from paceline.strategy.parallelism import Parallelism
+from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharding import gathers, scatter, units
 from paceline.workload.table import Workload
@@ -77,20 +77,26 @@ class Strategy:
     @classmethod
     def of(cls, **choices: Any) -> Strategy:
         """A strategy from choices by name, each put into its part: ``Strategy.of(world_size=8, global_batch_size=256,
-        compression="terngrad")``. ``world_size`` is also called ``data``, ``grad_accum_steps`` also ``micro_batches``.
+        compression="terngrad")``.
+
+        ``world_size`` counts all devices: what ``tensor`` and ``pipeline`` leave of them is ``data``, which may be given in
+        its place. ``grad_accum_steps`` is also called ``micro_batches``.
 
         Raises:
-            UserError: a choice that does not exist, a missing batch; or as ``Strategy``.
+            UserError: a choice that does not exist, a missing batch, devices that do not divide; or as ``Strategy``.
         """
         parts: dict[str, dict[str, Any]] = {"parallelism": {}, "gradient_exchange": {}, "": {}}
         for name, value in _by_one_name(choices).items():
-            check_name("choice of a strategy", name, _CHOICES)
-            part, field_name = _CHOICES[name]
+            check_name("choice of a strategy", name, (*_CHOICES, "data"))
+            part, field_name = _CHOICES.get(name, ("parallelism", name))
             parts[part][field_name] = value
+        mesh = parts["parallelism"]
+        if "devices" in mesh:
+            mesh["data"] = _replicas(mesh.pop("devices"), mesh)
         if "global_batch_size" not in choices:
             raise UserError("a strategy has no global batch", "give global_batch_size, samples a step over all devices")
         exchange = GradientExchange.from_json(parts["gradient_exchange"])
-        return cls(parallelism=Parallelism(**parts["parallelism"]), gradient_exchange=exchange, **parts[""])
+        return cls(parallelism=Parallelism(**mesh), gradient_exchange=exchange, **parts[""])
 
     from_json = of
 
@@ -106,8 +112,8 @@ class Strategy:
 
     def choice(self, name: str) -> Any:
         """The value of one choice, named as in ``of``. Raises UserError for a name that ``of`` does not take."""
-        check_name("choice of a strategy", name, _CHOICES)
-        part, field_name = _CHOICES[name]
+        check_name("choice of a strategy", name, (*_CHOICES, "data"))
+        part, field_name = _CHOICES.get(name, ("parallelism", name))
         return getattr(getattr(self, part) if part else self, field_name)
 
     def settled(self, workload: Workload, cluster: Cluster) -> Strategy:
@@ -134,7 +140,7 @@ class Strategy:
             )
 
     def _check_numbers(self) -> None:
-        x, n, times = self.gradient_exchange, self.parallelism.devices, self.parallelism.micro_batches
+        x, n, times = self.gradient_exchange, self.parallelism.data, self.parallelism.micro_batches
         batch, first, other = self.global_batch_size, self.first_bucket_bytes, self.bucket_bytes
         numbers = type(batch) is type(first) is type(other) is int
         if not (numbers and 0 < batch <= LARGEST_COUNT and 0 < first <= LARGEST_COUNT and 0 < other <= LARGEST_COUNT):
@@ -172,8 +178,8 @@ class Strategy:
 
     @property
     def micro_batch_size(self) -> int:
-        """Samples of one micro step on one worker."""
-        return self.global_batch_size // (self.parallelism.devices * self.parallelism.micro_batches)
+        """Samples of one micro step on one replica."""
+        return self.global_batch_size // (self.parallelism.data * self.parallelism.micro_batches)
 
     @property
     def exchanges_per_step(self) -> int:
@@ -255,9 +261,11 @@ def _choices() -> Iterator[tuple[str, tuple[str, str]]]:
     for whole in fields(Strategy):
         if whole.name not in _PARTS:
             yield whole.name, ("", whole.name)
+    yield "world_size", ("parallelism", "devices")
     for part, kind in _PARTS.items():
         for inner in fields(kind):
-            yield _FLAT.get(inner.name, inner.name), (part, inner.name)
+            if inner.name != "data":
+                yield _FLAT.get(inner.name, inner.name), (part, inner.name)
 
 
 _COUNTS = {
@@ -267,17 +275,27 @@ _COUNTS = {
 }
 """Fields that count something, and what an error calls it."""
 _PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange}
-_FLAT = {"data": "world_size", "micro_batches": "grad_accum_steps"}
-_CHOICES = {"world_size": ("parallelism", "data"), **dict(_choices())}
+_FLAT = {"micro_batches": "grad_accum_steps"}
+_CHOICES = dict(_choices())
 
 
 def _by_one_name(choices: Mapping[str, Any]) -> dict[str, Any]:
     """The choices with one name each. Raises UserError where both names of one are given."""
-    named = {_FLAT.get(name, name): value for name, value in choices.items()}
-    if len(named) < len(choices):
-        both = next(name for name in choices if _FLAT.get(name, name) != name)
-        raise UserError(f"{both} and {_FLAT[both]} are one choice", "give one of them")
-    return named
+    for name, other in (*_FLAT.items(), ("data", "world_size")):
+        if name in choices and other in choices:
+            raise UserError(f"{name} and {other} are one choice", "give one of them")
+    return {_FLAT.get(name, name): value for name, value in choices.items()}
+
+
+def _replicas(devices: object, mesh: Mapping[str, Any]) -> int:
+    """Replicas on so many devices."""
+    count, model = check_count(devices, "workers"), 1
+    for name in MODEL:
+        model *= check_count(mesh.get(name, 1), name)
+    if count % model:
+        legal = _multiples(count, model)
+        raise UserError(f"{count} devices are no whole replicas of {model}", f"nearest legal: {legal} devices")
+    return count // model
 
 
 def _multiples(value: int, of: int) -> str:

@@ -134,6 +134,16 @@ class TrainingRun:
                 mesh.sharding != "ddp",
                 "train with sharding ddp, or with FSDP in your own script",
             ),
+            (
+                f"tensor parallelism of {mesh.tensor}",
+                mesh.tensor > 1,
+                "train with data parallelism alone, or with torch's parallelize_module in your own script",
+            ),
+            (
+                f"a pipeline of {mesh.pipeline} stages",
+                mesh.pipeline > 1,
+                "train with data parallelism alone, or with torch.distributed.pipelining in your own script",
+            ),
             ("activation recomputation", mesh.recompute, "use torch.utils.checkpoint in your own model"),
             (
                 f"{x.servers} servers",

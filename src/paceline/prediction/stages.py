@@ -1,0 +1,118 @@
+"""The parts of a network that follow each other in a pipeline: blocks in equal numbers, at the ends what lies outside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from paceline.errors import UserError
+from paceline.prediction.exchange_plan import kept
+from paceline.prediction.tensor_parallel import forward_product, is_logits, style
+from paceline.strategy.sharding import block
+from paceline.workload.layers import Layer, Parameter
+from paceline.workload.table import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one stage of a pipeline has.
+
+    Attributes:
+        workload: its layers and parameters, of all its parts.
+        parts: layers of each part, by their index in ``workload``.
+        tied: elements of a table that the other end of the pipeline has too.
+    """
+
+    workload: Workload
+    parts: tuple[range, ...]
+    tied: int = 0
+
+
+def stages(workload: Workload, count: int, virtual: int) -> tuple[Stage, ...]:
+    """The stages of ``workload``, of ``virtual`` parts each. Stages of equal layers are one object.
+
+    Raises:
+        UserError: fewer blocks than parts.
+    """
+    return kept(workload, ("stages", count, virtual), lambda: _stages(workload, count, virtual))
+
+
+def _stages(workload: Workload, count: int, virtual: int) -> tuple[Stage, ...]:
+    bounds = _bounds(workload, count * virtual)
+    spans = [range(first, last) for first, last in pairwise(bounds)]
+    unique: dict[object, Stage] = {}
+    made = []
+    for number in range(count):
+        own = [spans[number + turn * count] for turn in range(virtual)]
+        stage = _stage(workload, own, last=number == count - 1)
+        key = tuple(layer.operations for layer in stage.workload.layers), stage.workload.num_parameters
+        made.append(unique.setdefault(key, stage))
+    tied = _tied(workload)
+    if tied and count > 1:
+        made[0], made[-1] = replace(made[0], tied=tied), replace(made[-1], tied=tied)
+    return tuple(made)
+
+
+def _bounds(workload: Workload, parts: int) -> list[int]:
+    """The first layer of each part, and the end."""
+    begins: dict[str, int] = {}
+    for index, layer in enumerate(workload.layers):
+        name = block(f"{layer.name}.")
+        if name:
+            begins.setdefault(name, index)
+    if len(begins) < parts:
+        raise UserError(
+            f"a pipeline of {parts} parts: {workload.name} has {len(begins)} blocks",
+            f"give at most {max(1, len(begins))} parts",
+        )
+    each, more = divmod(len(begins), parts)
+    # The ends have the embedding and the logits as well: parts in the middle take what is left over.
+    order = sorted(range(parts), key=lambda part: abs(2 * part - parts + 1))
+    sizes = [each + (part in order[:more]) for part in range(parts)]
+    firsts = list(begins.values())
+    return [0, *(firsts[sum(sizes[: part + 1])] for part in range(parts - 1)), len(workload.layers)]
+
+
+def _stage(workload: Workload, spans: Sequence[range], last: bool) -> Stage:
+    indices = [index for span in spans for index in span]
+    place = {index: position for position, index in enumerate(indices)}
+    own = [p for p in workload.parameters if p.layer in place]
+    tied = _tied_parameter(workload) if last and 0 not in place else None
+    if tied is not None:
+        logits = max(index for index in indices if is_logits(workload.layers[index]))
+        own.append(replace(tied, layer=logits, ready=-1))
+    ready = {id(p): position for position, p in enumerate(sorted(own, key=lambda p: p.ready))}
+    parameters = tuple(replace(p, layer=place[p.layer], ready=ready[id(p)]) for p in own)
+    frozen = round(workload.frozen * len(indices) / len(workload.layers))
+    table = replace(
+        workload,
+        layers=tuple(workload.layers[index] for index in indices),
+        parameters=parameters,
+        input_bytes=workload.input_bytes if 0 in place else 0.0,
+        frozen=frozen,
+    )
+    starts = [place[span[0]] for span in spans]
+    return Stage(table, tuple(range(start, start + len(span)) for start, span in zip(starts, spans, strict=True)))
+
+
+def _tied_parameter(workload: Workload) -> Parameter | None:
+    """The table of tokens that the logits take too; None where they have a matrix of their own."""
+    logits = [i for i, layer in enumerate(workload.layers) if is_logits(layer) and forward_product(layer)]
+    if not logits or any(p.layer == logits[-1] and p.name.endswith("weight") for p in workload.parameters):
+        return None
+    return next((p for p in workload.parameters if style(workload.layers[p.layer]) == "entries"), None)
+
+
+def _tied(workload: Workload) -> int:
+    parameter = _tied_parameter(workload)
+    return 0 if parameter is None else parameter.size
+
+
+def boundary_bytes(layers: Sequence[Layer]) -> float:
+    """fp32 bytes of one sample that leave those layers: what their last product writes."""
+    for layer in reversed(layers):
+        product = forward_product(layer)
+        if product is not None:
+            return 4.0 * product.m * product.n * max(1.0, product.batch)
+    return 0.0

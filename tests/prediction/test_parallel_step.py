@@ -1,0 +1,154 @@
+"""Steps of networks that several devices hold together, against closed forms, one device, and the same step by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline import Cluster, Strategy, Workload
+from paceline.errors import UserError
+from paceline.prediction import Prediction, Predictor
+from paceline.prediction.tensor_parallel import share
+from paceline.workload import TransformerShape
+
+SHAPE = TransformerShape(layers=8, hidden=1024, heads=16, vocabulary=51200)
+GPT = Workload.from_shape(SHAPE, 512, name="gpt-8x1024")
+A100 = Cluster.named("8 A100")
+TWO_NODES = Cluster.named("2x8 A100", network="8x InfiniBand HDR")
+
+
+def step(
+    cluster: Cluster = A100, workload: Workload = GPT, predictor: Predictor | None = None, **choices: object
+) -> Prediction:
+    whole = {"world_size": cluster.world_size, "precision": "bf16", "optimizer": "adam", **choices}
+    return (predictor or Predictor()).step(workload, cluster, Strategy.of(**whole))
+
+
+meshes = st.sampled_from(
+    [(t, p, v) for t, p, v in itertools.product((1, 2, 4, 8), (1, 2, 4, 8), (1, 2)) if t * p <= 8 and (v == 1 or 1 < p <= 4)]
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(meshes, st.sampled_from([8, 16]), st.booleans(), st.sampled_from(["ddp", "zero1", "zero3"]))
+def test_what_is_waited_for_sums_to_the_step(mesh: tuple[int, int, int], micro: int, sequence: bool, sharding: str) -> None:
+    tensor, pipeline, virtual = mesh
+    p = step(
+        tensor=tensor,
+        pipeline=pipeline,
+        virtual_stages=virtual,
+        sequence=sequence and tensor > 1,
+        sharding=sharding,
+        grad_accum_steps=micro,
+        global_batch_size=8 * micro * 2,
+    )
+    assert sum(p.exposed.values()) == pytest.approx(p.step_time_s, rel=1e-6)
+    assert p.low_s <= p.step_time_s <= p.high_s
+    assert p.compute_s + p.exposed_comm_s == pytest.approx(p.step_time_s)
+    assert max(event.end_s for event in p.timeline) == pytest.approx(p.step_time_s, rel=1e-6)
+    assert p.memory_bytes == pytest.approx(sum(p.memory.values()))
+
+
+def test_a_pipeline_of_even_stages_has_the_closed_forms_bubble() -> None:
+    # Narayanan et al. 2021, section 2.2: (p - 1) / m of the ideal time; 1 / v of that when interleaved
+    deep = Workload.from_shape(TransformerShape(layers=32, hidden=2048, heads=16, vocabulary=256), 512)
+    for stages, micro, virtual in ((4, 8, 1), (4, 8, 2), (8, 16, 1), (2, 4, 4)):
+        cluster = Cluster.named(f"{stages} A100")
+        p = step(cluster, deep, pipeline=stages, virtual_stages=virtual, grad_accum_steps=micro, global_batch_size=micro * 4)
+        worked = p.step_time_s - p.exposed["pipeline bubble"]
+        assert p.exposed["pipeline bubble"] / worked == pytest.approx((stages - 1) / micro / virtual, rel=0.15)
+
+
+def test_a_pipeline_without_its_bubble_is_what_the_bubble_costs_faster() -> None:
+    choices = {"pipeline": 8, "grad_accum_steps": 8, "global_batch_size": 32}
+    whole = step(**choices)
+    free = step(predictor=Predictor().without("pipeline bubble"), **choices)
+    assert free.step_time_s == pytest.approx(whole.step_time_s - whole.exposed["pipeline bubble"], rel=0.02)
+
+
+def test_more_micro_batches_shrink_the_share_of_the_bubble() -> None:
+    shares = []
+    for micro in (4, 8, 16, 32):
+        p = step(pipeline=4, grad_accum_steps=micro, global_batch_size=2 * micro * 2)
+        shares.append(p.exposed["pipeline bubble"] / p.step_time_s)
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_tensor_parallelism_waits_for_the_link_inside_the_node_and_across_nodes_for_the_network() -> None:
+    inside = step(TWO_NODES, tensor=8, global_batch_size=32)
+    across = step(TWO_NODES, tensor=16, global_batch_size=32)
+    assert inside.exposed["intra-node link"] > 0
+    assert across.exposed["network"] > across.exposed["intra-node link"]
+    assert across.step_time_s > inside.step_time_s
+    fast = step(TWO_NODES, tensor=8, global_batch_size=32, predictor=Predictor().without("intra-node link"))
+    assert fast.exposed["intra-node link"] == 0 and fast.step_time_s < inside.step_time_s
+
+
+def test_the_bytes_of_tensor_parallelism_are_its_all_reduces() -> None:
+    # 4 all-reduces a block, 2 at the ends, 3 numbers a token in the loss; 2 (t - 1) / t of each is sent
+    tensor, batch, tokens, hidden = 4, 3, 512, 1024
+    p = step(Cluster.named("4 A100"), tensor=tensor, global_batch_size=batch)
+    activations = (4 * SHAPE.layers + 2) * tokens * hidden * 2
+    expected = 2 * (tensor - 1) / tensor * batch * (activations + 3 * 4 * tokens)
+    assert p.wire_bytes_per_device == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("micro", [4, 16])
+def test_activations_of_1f1b_are_those_of_as_many_micro_batches_as_stages(micro: int) -> None:
+    whole = step(Cluster.named("4 A100"), pipeline=4, grad_accum_steps=micro, global_batch_size=2 * micro)
+    alone = step(Cluster.named("1 A100"), grad_accum_steps=micro, global_batch_size=2 * micro)
+    # The first stage has a quarter of the blocks, for four micro batches at once; logits and loss are the last stage's.
+    head = 2 * 512 * (51200 + 1024) * 2  # of two samples in bf16
+    assert whole.memory["activations"] < alone.memory["activations"]
+    assert whole.memory["activations"] == pytest.approx(alone.memory["activations"] - head, rel=0.02)
+    gpipe = step(Cluster.named("4 A100"), pipeline=4, grad_accum_steps=micro, global_batch_size=2 * micro, schedule="gpipe")
+    last = micro * ((alone.memory["activations"] - head) / 4 + head)  # all micro batches at the stage of the logits
+    assert gpipe.memory["activations"] == pytest.approx(last, rel=0.02)
+
+
+def test_sequence_parallelism_needs_less_memory_and_the_same_bytes() -> None:
+    plain, sequence = (step(tensor=8, global_batch_size=16, sequence=on) for on in (False, True))
+    assert sequence.memory["activations"] < 0.75 * plain.memory["activations"]
+
+
+def test_weights_are_divided_by_tensor_and_pipeline() -> None:
+    alone = step(Cluster.named("1 A100"), global_batch_size=8)
+    divided = step(tensor=2, pipeline=4, grad_accum_steps=4, global_batch_size=8)
+    table = 51200 * 1024 * 6 / 2  # the ends have the tokens' table as well
+    assert divided.memory["weights"] == pytest.approx((alone.memory["weights"] - 2 * table) / 8 + table, rel=0.02)
+
+
+def test_ends_of_a_pipeline_with_one_table_add_up_its_gradients() -> None:
+    tied, own = (
+        Workload.from_shape(TransformerShape(layers=8, hidden=1024, heads=16, vocabulary=51200, tied=value), 512)
+        for value in (True, False)
+    )
+    choices = {"pipeline": 8, "grad_accum_steps": 8, "global_batch_size": 8}
+    waits = [step(workload=w, **choices).exposed["intra-node link"] for w in (tied, own)]
+    assert waits[0] > waits[1] + 4 * 51200 * 1024 / 300e9
+
+
+def test_what_does_not_divide_is_refused_by_name() -> None:
+    for choices, words in (
+        ({"pipeline": 16, "world_size": 16, "grad_accum_steps": 16}, r"a pipeline of 16 parts: gpt-8x1024 has 8 blocks"),
+        ({"tensor": 3, "world_size": 6}, r"the 16 heads of .* do not divide among 3 devices"),
+        ({"tensor": 3, "world_size": 8}, r"8 devices are no whole replicas of 3; nearest legal: 6 or 9 devices"),
+    ):
+        with pytest.raises(UserError, match=words):
+            step(Cluster.named(f"{choices['world_size']} A100"), global_batch_size=96, **choices)
+
+
+def test_data_parallel_replicas_of_a_divided_network_exchange_their_share() -> None:
+    # Each device all-reduces its share among the replicas: 2 (d - 1) / d of its gradients in fp32
+    p = step(TWO_NODES, tensor=8, global_batch_size=16, grad_accum_steps=1)
+    alone = step(A100, tensor=8, global_batch_size=8)
+    own = p.wire_bytes_per_device - alone.wire_bytes_per_device
+    assert own == 4 * share(GPT, 8, sequence=False).workload.num_parameters
+
+
+def test_the_virtual_stages_need_whole_rounds_of_micro_batches() -> None:
+    with pytest.raises(UserError, match=r"2 virtual stages with 6 micro batches on 4 stages.*; give a multiple of 4"):
+        step(pipeline=4, virtual_stages=2, grad_accum_steps=6, global_batch_size=96)

@@ -96,10 +96,12 @@ def test_when_one_host_fails_it_is_named_and_the_others_end_with_their_children(
     wait_until_gone([int((tmp_path / str(rank)).read_text()) for rank in (0, 1, 3)])
 
 
-def test_a_host_that_does_not_listen_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_does_not_listen_is_ended_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.lab.processes.GRACE_S", 0.3)
+    deaf = tmp_path / "deaf"
+    dies = f"while [ ! -e {deaf} ]; do sleep 0.05; done; kill -9 $$"
+    script = f"trap '' TERM; if [ {{rank}} = 1 ]; then {dies}; fi; touch {deaf}; while :; do sleep 0.1; done"
     with pytest.raises(lab.HostFailed) as caught:
-        script = "trap '' TERM; if [ {rank} = 1 ]; then sleep 0.3; kill -9 $$; fi; while :; do sleep 0.1; done"
         lab.loopback(2).run(["sh", "-c", script], timeout=60)
     assert "host 1" in str(caught.value) and "was killed by SIGKILL" in str(caught.value)
     assert caught.value.code == 137 and caught.value.results[0].code == 137

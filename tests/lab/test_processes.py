@@ -154,3 +154,27 @@ def test_a_runner_that_is_told_to_end_takes_its_hosts_along(number: int, tmp_pat
 def test_what_cannot_be_started(command: list[str], more: dict[str, object], what: str) -> None:
     with pytest.raises(UserError, match=what):
         lab.loopback(2).run(command, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_runner_that_is_told_to_end_while_it_starts_a_host_leaves_nobody(number: int, tmp_path: Path) -> None:
+    usual = "default_int_handler" if number == signal.SIGINT else "SIG_DFL"
+    code = f"""
+import os, signal, subprocess
+signal.signal({number:d}, signal.{usual})
+from paceline import lab
+
+class Popen(subprocess.Popen):
+    def __init__(self, *given, **options):
+        super().__init__(*given, **options)
+        with open({str(tmp_path / "pids")!r}, "a") as pids:
+            print(self.pid, file=pids)
+        os.kill(os.getpid(), {number:d})
+
+subprocess.Popen = Popen
+lab.loopback(2).run(["sleep", "100"])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL, timeout=60, check=False)
+    assert done.returncode in (128 + number, -number)
+    wait_until_gone([int(pid) for pid in (tmp_path / "pids").read_text().split()])

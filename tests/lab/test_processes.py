@@ -96,10 +96,12 @@ def test_when_one_host_fails_it_is_named_and_the_others_end_with_their_children(
     wait_until_gone([int((tmp_path / str(rank)).read_text()) for rank in (0, 1, 3)])
 
 
-def test_a_host_that_does_not_listen_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_does_not_listen_is_ended_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.lab.processes.GRACE_S", 0.3)
+    deaf = tmp_path / "deaf"
+    dies = f"while [ ! -e {deaf} ]; do sleep 0.05; done; kill -9 $$"
+    script = f"trap '' TERM; if [ {{rank}} = 1 ]; then {dies}; fi; touch {deaf}; while :; do sleep 0.1; done"
     with pytest.raises(lab.HostFailed) as caught:
-        script = "trap '' TERM; if [ {rank} = 1 ]; then sleep 0.3; kill -9 $$; fi; while :; do sleep 0.1; done"
         lab.loopback(2).run(["sh", "-c", script], timeout=60)
     assert "host 1" in str(caught.value) and "was killed by SIGKILL" in str(caught.value)
     assert caught.value.code == 137 and caught.value.results[0].code == 137
@@ -152,3 +154,27 @@ def test_a_runner_that_is_told_to_end_takes_its_hosts_along(number: int, tmp_pat
 def test_what_cannot_be_started(command: list[str], more: dict[str, object], what: str) -> None:
     with pytest.raises(UserError, match=what):
         lab.loopback(2).run(command, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_runner_that_is_told_to_end_while_it_starts_a_host_leaves_nobody(number: int, tmp_path: Path) -> None:
+    usual = "default_int_handler" if number == signal.SIGINT else "SIG_DFL"
+    code = f"""
+import os, signal, subprocess
+signal.signal({number:d}, signal.{usual})
+from paceline import lab
+
+class Popen(subprocess.Popen):
+    def __init__(self, *given, **options):
+        super().__init__(*given, **options)
+        with open({str(tmp_path / "pids")!r}, "a") as pids:
+            print(self.pid, file=pids)
+        os.kill(os.getpid(), {number:d})
+
+subprocess.Popen = Popen
+lab.loopback(2).run(["sleep", "100"])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL, timeout=60, check=False)
+    assert done.returncode in (128 + number, -number)
+    wait_until_gone([int(pid) for pid in (tmp_path / "pids").read_text().split()])

@@ -11,12 +11,18 @@ from paceline.training import daemon_threads as daemons
 from paceline.training.exchange_thread import Background
 
 LAST = """
+import atexit, threading
 from functools import partial
 from paceline.training.exchange_thread import Background
 
+alone, freeing, ending = threading.Event(), threading.Event(), threading.Event()
+atexit.register(ending.set)  # before the one of the threads, which was registered earlier
+
 class Group:
     def __del__(self):
-        time.sleep(1)
+        freeing.set()
+        ending.wait(30)
+        time.sleep(0.5)  # while the interpreter is taken down, if nobody waits for this thread
         print("let go", flush=True)
 
 class Owner:
@@ -25,9 +31,10 @@ class Owner:
 
 owner = Owner()
 work = Background(owner, "exchange")
-work.submit(partial(lambda owner: time.sleep(0.2), owner))
+work.submit(partial(lambda owner: alone.wait(30), owner))
 del owner
-time.sleep(0.6)  # the thread is freeing the owner now
+alone.set()
+assert freeing.wait(30)  # the thread is freeing the owner now
 """
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -13,8 +16,9 @@ from torch import nn
 
 from distributed import launch
 from paceline.models.cifar import cifar10_terngrad
-from paceline.strategy import GradientExchange
+from paceline.strategy import BucketPlan, GradientExchange, describe
 from paceline.training.collectives import Wire
+from paceline.training.error_feedback import Feedback
 from paceline.training.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchange_setup import make_setup
 from paceline.training.gradient_sample import Sample
@@ -24,6 +28,7 @@ from paceline.training.tensor_layout import Layout, Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+T = TypeVar("T")
 SHAPES = ((65, 70), (3,), (2048,), (5, 7, 11, 13), (10, 65))
 WAYS = (("terngrad", "sharded"), ("inceptionn-scaled", "ring"), ("int8", "parameter_server"), ("topk", "allgather"))
 STEPS = 3
@@ -174,3 +179,64 @@ def test_the_quick_network_is_the_same_function() -> None:
     torch.testing.assert_close(fast(x), slow(x), rtol=1e-4, atol=1e-5)
     for a, b in zip(fast.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-6)
+
+
+def in_nodes(world: LocalGroup, local: int, work: Callable[[LocalWire, LocalWire | None, LocalWire], T]) -> list[T]:
+    """``[work(world, inner, outer)]``: with the wires inside its node and between nodes of every rank, which share a meter."""
+    nodes = [LocalGroup(local) for _ in range(world.world_size // local)]
+    places = [LocalGroup(len(nodes)) for _ in range(local)]
+    for part in (*nodes, *places):
+        part._turn = world._turn
+
+    def wired(wire: LocalWire) -> T:
+        node, place = divmod(wire.rank, local)
+        inner, outer = LocalWire(nodes[node], place), LocalWire(places[place], node)
+        inner.meter = outer.meter = wire.meter
+        try:
+            return work(wire, inner if local > 1 else None, outer)
+        except BaseException as error:
+            for part in (*nodes, *places):  # nobody waits there for this rank
+                part._failure = error
+                for meeting in part._meetings.values():
+                    meeting.full.set()
+            raise
+
+    return world.run(wired)
+
+
+@pytest.mark.parametrize("compression", ["bf16", "terngrad", "int8", "sign", "topk"])
+@pytest.mark.parametrize(
+    ("packed", "dense"), [((4099, 2048), (77,)), ((1024, 2999), ()), ((), (33, 5)), ((65536,), (1,)), ((1025,), (192,))]
+)
+@pytest.mark.parametrize(("local", "members"), [(2, 2), (3, 2), (5, 3), (4, 1), (1, 3)])
+def test_nodes_send_what_is_described(
+    compression: str, packed: tuple[int, ...], dense: tuple[int, ...], local: int, members: int
+) -> None:
+    """Every rank's bytes, shares within a node that are padded to equal lengths among them."""
+    ranks = local * members
+    described = GradientExchange(compression, "hierarchical", ranks_per_node=local)
+    flat = make_setup(GradientExchange(compression, "sharded"), LocalWire(LocalGroup(1), 0), Sample())
+    assert flat is not None
+    offsets = itertools.accumulate((*packed, *dense), initial=0)
+    tensors = [Tensor(f"t{n}", (count,), at) for n, (count, at) in enumerate(zip((*packed, *dense), offsets, strict=False))]
+    layout = Layout(tensors, [tensor.name for tensor in tensors[len(packed) :]])
+
+    def sent(wire: LocalWire, inner: LocalWire | None, outer: LocalWire) -> int:
+        encoded = inner is None or members > 1
+        setup = replace(flat, world=wire, outer=outer, inner=inner, feedback=flat.feedback if encoded else None)
+        if setup.feedback is not None:
+            setup = replace(setup, feedback=Feedback(setup.feedback.momentum))
+        generator = torch.Generator().manual_seed(wire.rank)
+        parts = {t.name: 1e-3 * torch.randn(t.elements, generator=generator) for t in tensors}
+        expected = {name: part.clone() for name, part in parts.items()}
+        gradients = Gradients(layout=layout, parts=parts, workspace=torch.empty(room(setup, layout)), seed=7, step=0)
+        wire.meter.begin_step()
+        assert not exchange_group(setup, gradients)
+        count = wire.meter.sent_bytes
+        for name in [tensor.name for tensor in tensors[len(packed) :]]:
+            torch.testing.assert_close(parts[name], wire.all_reduce(expected[name]).wait() / ranks, rtol=1e-5, atol=1e-8)
+        return count
+
+    plan = BucketPlan(sum(packed), len(packed), sum(dense))
+    phases = describe(plan, described.description, "hierarchical", ranks, local).phases
+    assert in_nodes(LocalGroup(ranks), local, sent) == [sum(phase.sent(rank) for phase in phases) for rank in range(ranks)]

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import IO, NoReturn, TextIO
+from typing import IO, Any, TextIO
 
 from paceline.errors import UserError
 from paceline.lab.kernel import MARK
@@ -132,11 +132,12 @@ def execute(
         raise UserError(f"no program {command[0]!r}" if command else "no command", "give one that runs on this machine")
     ranks: list[_Rank] = []
     done: queue.SimpleQueue[_Rank] = queue.SimpleQueue()
-    with _told_to_end():
+    with _told_to_end() as later:
         try:
             for rank in range(len(hosts) * per_host):
-                ranks.append(_start(hosts, command, rank, per_host, lab, port, env or {}, stream))
-                threading.Thread(target=_await, args=(ranks[-1], done), daemon=True).start()
+                with later():  # a rank that has started is among ``ranks`` before anything ends them
+                    ranks.append(_start(hosts, command, rank, per_host, lab, port, env or {}, stream))
+                    threading.Thread(target=_await, args=(ranks[-1], done), daemon=True).start()
             failed = _collect(ranks, done, timeout)
         except BaseException:
             _end(ranks, done)
@@ -154,22 +155,47 @@ def execute(
 
 
 @contextmanager
-def _told_to_end() -> Iterator[None]:
-    """SIGTERM and SIGHUP end this process in order, with what it started, as Ctrl-C does; where nobody else handles them."""
+def _told_to_end() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """SIGTERM and SIGHUP end this process in order, with what it started, as Ctrl-C does; where nobody else handles them.
 
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
+    Yields:
+        What makes a context in which these signals and Ctrl-C wait until its end.
+    """
+    holding, waiting = False, list[int]()
 
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
-    if threading.current_thread() is not threading.main_thread():
-        numbers = []
+    def leave(number: int, frame: FrameType | None) -> None:
+        if holding:
+            waiting.append(number)
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+        else:
+            raise SystemExit(128 + number)
+
+    @contextmanager
+    def later() -> Iterator[None]:
+        nonlocal holding
+        holding = True
+        try:
+            yield
+        finally:
+            holding = False
+        if waiting:
+            leave(waiting[0], None)
+
+    usual: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    on_main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler
+    numbers = [n for n, handler in usual.items() if on_main and signal.getsignal(n) is handler]
     for number in numbers:
         signal.signal(number, leave)
     try:
-        yield
+        yield later
     finally:
         for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, usual[number])
 
 
 def _start(

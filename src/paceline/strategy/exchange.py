@@ -4,7 +4,8 @@
 chunk, pipelined: ``sharded`` and ``parameter_server`` push to the owner of a shard, which adds, and pull the sum: every worker
 owns one, or only the ``servers`` among them, which are spread evenly over the ranks and so over the nodes; ``ring`` is
 Li et al. 2018, Algorithm 1: partial sums are encoded anew at every hop; ``allgather`` sends everything to everyone;
-``hierarchical`` is dense inside a node and ``sharded`` between ranks of equal local number.
+``hierarchical`` is dense inside a node, in equal shares padded with zeros, and ``sharded`` between ranks of equal local
+number.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def describe(
     inner = np.zeros((members, local), dtype=np.int64)
     for fmt, count in streams:
         parts = [count] if local == 1 else [stop - start for start, stop in shard_bounds(count, "sharded", local)]
-        inner += 4 * np.asarray(parts)
+        inner += 4 * parts[0]  # equal shares, as the engine's collectives need them: the last ones are padded
         inner_own += parts[0]
         if members == 1 and local > 1:  # one node: nothing is encoded
             continue
@@ -241,13 +242,22 @@ def _lanes(name: str, pattern: Pattern, sizes: Iterable[int], messages: Iterable
     return [_Lane("sizes", pattern, message_sizes, rounds), *payload]
 
 
+def _message_bytes(size: int, fmt: Format, contributions: int = 1) -> int:
+    """Of one message: as fp32 where a format that does not add up exactly would take more, as for a single element.
+
+    Of a format whose length depends on the values, its own length: those are estimates anyway.
+    """
+    own = fmt.message_bytes(size, contributions)
+    return own if fmt.grows or fmt.spread is not None else min(own, FP32.message_bytes(size))
+
+
 def _messages(sizes: Iterable[int], fmt: Format, contributions: int = 1) -> list[int]:
     """Message bytes of each size; most sizes are equal, and each is worked out once."""
     known: dict[int, int] = {}
     message_bytes = []
     for size in sizes:
         if size not in known:
-            known[size] = fmt.message_bytes(size, contributions)
+            known[size] = _message_bytes(size, fmt, contributions)
         message_bytes.append(known[size])
     return message_bytes
 
@@ -302,5 +312,5 @@ def _lengths(
 
 def _allgather(count: int, fmt: Format, n: int) -> _ChunkTraffic:
     """The whole chunk to all others; each adds N of them up in rank order."""
-    lanes = _lanes("all_gather", "pull", [fmt.message_bytes(count)] * n, [int(count > 0)] * n, fmt, 1)
+    lanes = _lanes("all_gather", "pull", [_message_bytes(count, fmt)] * n, [int(count > 0)] * n, fmt, 1)
     return lanes, Passes(encode=count, reduce=count * n), Passes()

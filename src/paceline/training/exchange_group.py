@@ -186,7 +186,9 @@ def _over_nodes(setup: ExchangeSetup, gradients: Gradients, packed: torch.Tensor
     alone = setup.outer.world_size == 1  # one node: there is nothing to compress between
     sums = _Sums(True)
     if not alone:
-        sums = _between_nodes(setup, gradients, _Share(parts, mine[: stop - start], own, start), dense)
+        others = layout.total - layout.compressed
+        first, last = shard_bounds(others, "sharded", inner.world_size)[inner.rank]  # the padding stays in the node
+        sums = _between_nodes(setup, gradients, _Share(parts, mine[: stop - start], own[: last - first], start), dense)
     scatter(mine, parts, setup.workers, sums.units)  # in place
     for whole, part in ((packed, mine), (kept, own)):
         inner.all_gather(whole, part, "inner_gather").wait()

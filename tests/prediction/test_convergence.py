@@ -64,6 +64,15 @@ def test_many_runs_at_one_batch_have_one_vote() -> None:
     assert many.min_samples == pytest.approx(few.min_samples) and many.critical_batch == pytest.approx(few.critical_batch)
 
 
+@pytest.mark.parametrize(("accuracy", "epochs"), [(0.5, 1.0), (0.8, 1.0), (0.85, 2.0), (0.9, 3.0)])
+def test_a_target_is_reached_between_epochs_but_not_before_the_first_was_judged(accuracy: float, epochs: float) -> None:
+    curve = tuple({"epoch": float(n), "accuracy": value} for n, value in ((1, 0.8), (3, 0.9), (4, 0.95)))
+    record = replace(samples.record("dense"), curve=curve, epochs=4, steps=400)
+    point, batch = convergence.reached(record, accuracy), record.strategy["global_batch_size"]
+    assert point and point.samples == pytest.approx(100 * batch * epochs) and point.global_batch_size == batch
+    assert convergence.reached(record, 0.96) is None
+
+
 def test_the_spread_is_that_of_runs_though_the_curve_takes_two_constants_from_them() -> None:
     """Four runs at two batches leave two degrees of freedom: over many sweeps the mean square is that of the runs."""
     noise = np.random.default_rng(5).normal(0, 0.1, (1000, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -178,6 +179,23 @@ def test_a_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
     assert directory.lock_path.exists()
     with directory.locked():
         assert f"process {os.getpid()} " in directory.lock_path.read_text()
+
+
+def test_a_lock_that_its_last_owner_removed_meanwhile_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner ends between this process's opening of the file and its locking: a lock on no file keeps nobody out."""
+    directory = RunDir(tmp_path)
+    flock, calls = fcntl.flock, []
+
+    def late(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) == 1:
+            directory.lock_path.unlink()
+        flock(*given)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with directory.locked(), pytest.raises(UserError, match="in use by process"), RunDir(tmp_path).locked():
+        pass
+    assert len(calls) == 3 and not directory.lock_path.exists()
 
 
 def test_a_line_without_its_end_is_kept_when_it_is_whole(tmp_path: Path) -> None:

@@ -50,6 +50,16 @@ def test_a_rack_of_one_link_is_one_domain() -> None:
     assert (cluster.intra_link, cluster.network) == (NVLINK, INFINIBAND)
 
 
+@given(st.permutations([1, 4, 8]))
+def test_a_level_of_one_member_is_no_kind_of_link(sizes: list[int]) -> None:
+    links = (NVLINK, INFINIBAND, network("10Gb/s"))
+    levels = tuple(Level(name, size, by) for name, size, by in zip(("node", "rack", "pod"), sizes, links, strict=True))
+    cluster = Cluster(device=B200, levels=levels)
+    near, far = (level for level in levels if level.size > 1)
+    assert (cluster.devices_per_node, cluster.num_nodes) == (near.size, far.size)
+    assert (cluster.intra_link, cluster.network) == (near.link, far.link)
+
+
 def test_three_kinds_of_links_are_refused() -> None:
     levels = Level("node", 4, NVLINK), Level("rack", 18, INFINIBAND), Level("site", 2, network("10Gb/s"))
     """Such a cluster can be said; a prediction knows two kinds of links."""

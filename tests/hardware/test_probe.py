@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline import hardware
+from paceline.hardware import probe
 from paceline.hardware.cluster import Cluster
 from paceline.workload import Workload
 
@@ -84,6 +86,38 @@ def test_every_probed_number_says_where_it_is_from(probed: dict[str, Any]) -> No
     for fact in (*facts, cluster.network.bandwidth, cluster.network.latency):
         assert "measured here with 2 ranks at once" in fact.source
         assert len(fact.date) == len("2026-01-02")
+
+
+def test_machines_of_known_speed_are_measured_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four ranks on two nodes, by a clock that a product, a copy and an all-reduce by ring move on: a copy reads and writes."""
+    import torch
+    import torch.distributed as dist
+
+    ranks, product_s, copy_s, latency, bandwidth = 4, 2e-3, 1e-2, 1e-4, 1e9
+    now = [0.0]
+
+    def pass_by(seconds: float) -> None:
+        now[0] += seconds
+
+    def reduce(buffer: torch.Tensor) -> None:
+        pass_by(2 * (ranks - 1) * (latency + buffer.nbytes / ranks / bandwidth))
+        buffer.mul_(ranks)
+
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(probe, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(torch, "mm", lambda *given, **out: pass_by(product_s))
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda *given: pass_by(copy_s))
+    monkeypatch.setattr(dist, "get_world_size", lambda: ranks)
+    monkeypatch.setattr(dist, "barrier", lambda: None)
+    monkeypatch.setattr(dist, "all_reduce", reduce)
+    cluster = probe.probe_cluster(torch.device("cpu"))
+    monkeypatch.undo()
+    assert (cluster.devices_per_node, cluster.num_nodes) == (2, 2)
+    assert cluster.device.matmul_flops["fp32"].value == pytest.approx(2 * probe.MATMUL**3 / product_s)
+    assert cluster.device.memory_bandwidth.value == pytest.approx(2 * probe.COPY_BYTES / copy_s)
+    assert cluster.network.latency.value == pytest.approx(latency, rel=0.01)
+    assert cluster.network.bandwidth.value == pytest.approx(bandwidth, rel=0.01)
+    assert cluster.device.memory.value == pytest.approx(probe.memory_bytes() / 2)
 
 
 def test_a_probe_is_good_enough_to_predict_with(probed: dict[str, Any]) -> None:

@@ -16,7 +16,11 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster, device
 from paceline.planning.asynchronous import LAB, MOST_PARTS, AsyncPrediction, parts, predict_asynchronous
 from paceline.prediction import ORDINARY, Observation, Predictor, fit, predict
-from paceline.strategy import Strategy
+from paceline.prediction.asynchronous.profile import Profile
+from paceline.prediction.asynchronous.result import AsyncResult
+from paceline.prediction.asynchronous.simulate import simulate
+from paceline.prediction.compute import optimizer_seconds
+from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.workload import Workload
 from prediction_toys import make_cluster, make_workload
 
@@ -38,6 +42,24 @@ def test_on_a_fast_network_the_workers_add_up_and_their_spread_is_that_of_a_step
     assert found.result.samples_per_s == pytest.approx(4 * alone.samples_per_s, rel=0.1)
     wide = found.result.high_samples_per_s / found.result.low_samples_per_s
     assert wide >= 0.99 * alone.high_s / alone.low_s, "a job is not known better than one of its workers"
+
+
+def test_a_server_s_updates_of_all_parts_take_what_the_optimizer_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes and launches of the whole network, however many parts it is simulated as."""
+    profiles: list[Profile] = []
+
+    def kept(profile: Profile, *given: Any, **more: Any) -> AsyncResult:
+        profiles.append(profile)
+        return simulate(profile, *given, **more)
+
+    monkeypatch.setattr("paceline.planning.asynchronous.simulate", kept)
+    place = make_cluster(1, 2)
+    run(2, place=place)
+    sized = [part for part in profiles[0].layers if part.size]
+    memory, launches = optimizer_seconds(OPTIMIZERS["sgd"], TOY.num_parameters, len(TOY.parameters), place.device, TYPICAL)
+    assert launches > 0 and len(sized) == 4
+    assert sum(profiles[0].update_s_per_byte * part.size for part in sized) == pytest.approx(memory)
+    assert len(sized) * profiles[0].update_s == pytest.approx(launches)
 
 
 def test_on_a_slow_network_the_servers_links_are_all() -> None:

@@ -155,6 +155,15 @@ def test_servers_come_with_their_exchange_and_go_with_another() -> None:
         whatif(RESNET, TWO, served, [parse_change("servers=17")])
 
 
+def test_on_fewer_workers_than_servers_every_worker_serves() -> None:
+    """Each number of devices has its point, with as many of the servers as there are workers."""
+    base = PLAIN.changed(exchange="parameter_server", servers=12)
+    for line in whatif(RESNET, TWO, base, [Change("nodes", "+", "1")]).scaling.values():
+        workers = [p.strategy["world_size"] for p in line]
+        assert workers[:5] == [1, 2, 4, 8, 16]
+        assert [p.strategy["servers"] for p in line] == [min(12, n) for n in workers]
+
+
 def test_another_compression_comes_with_its_own_exchange() -> None:
     _, strategy, _ = apply([parse_change("compression=terngrad")], TWO, PLAIN, "strong")
     assert (strategy.gradient_exchange.compression, strategy.gradient_exchange.exchange) == ("terngrad", "sharded")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.hardware import cluster as named_cluster
-from paceline.prediction import Predictor, predict
+from paceline.prediction import Observation, Predictor, fit, predict
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.workload import Workload
 
@@ -57,6 +57,23 @@ def test_the_numbers_are_those_of_predict(some, name, overlap, loader):
         assert found.memory_bytes[index] == pytest.approx(p.memory_bytes, rel=1e-12)
         assert found.fits[index] == p.fits
     assert not found.refused
+
+
+def test_a_correction_is_that_of_the_fastest_of_those_that_it_cannot_tell_apart() -> None:
+    net, place = Workload.named("resnet-50"), named_cluster("V100", 2, 4, "10Gb/s")
+    usual = Strategy.of(world_size=8, global_batch_size=8 * 16, precision="fp16")
+    step = predict(net, place, usual)
+    work = step.step_time_s - step.exposed_comm_s
+    slow = Observation(
+        workload=net, cluster=place, strategy=usual, step_s=work + 3 * step.exposed_comm_s, sync_s=3 * step.exposed_comm_s
+    )
+    candidates = [(place, usual.changed(bucket_bytes=size)) for size in (1 << 30, 25 << 20, 5 << 20)]
+    corrected = Predictor(correction=fit([slow] * 5))
+    plain_s, corrected_s = (predictor.many(net, candidates).step_s for predictor in (Predictor(), corrected))
+    fastest = int(plain_s.argmin())
+    assert plain_s.max() > 1.01 * plain_s.min()
+    assert corrected_s[fastest] == pytest.approx(corrected.step(net, *candidates[fastest]).step_time_s)
+    assert corrected_s / plain_s == pytest.approx(corrected_s[fastest] / plain_s[fastest])
 
 
 def test_what_cannot_be_predicted_says_why_and_spoils_nothing():

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +62,24 @@ def test_many_runs_at_one_batch_have_one_vote() -> None:
     points = [Point(b, 1000 * (1 + b / 64) * math.exp(0.1 * (-1) ** n)) for n, b in enumerate((16, 64, 256))]
     many = fit(points + [points[1]] * 50, "99 %", "made up")
     assert many.min_samples == pytest.approx(few.min_samples) and many.critical_batch == pytest.approx(few.critical_batch)
+
+
+@pytest.mark.parametrize(("accuracy", "epochs"), [(0.5, 1.0), (0.8, 1.0), (0.85, 2.0), (0.9, 3.0)])
+def test_a_target_is_reached_between_epochs_but_not_before_the_first_was_judged(accuracy: float, epochs: float) -> None:
+    curve = tuple({"epoch": float(n), "accuracy": value} for n, value in ((1, 0.8), (3, 0.9), (4, 0.95)))
+    record = replace(samples.record("dense"), curve=curve, epochs=4, steps=400)
+    point, batch = convergence.reached(record, accuracy), record.strategy["global_batch_size"]
+    assert point and point.samples == pytest.approx(100 * batch * epochs) and point.global_batch_size == batch
+    assert convergence.reached(record, 0.96) is None
+
+
+def test_the_spread_is_that_of_runs_though_the_curve_takes_two_constants_from_them() -> None:
+    """Four runs at two batches leave two degrees of freedom: over many sweeps the mean square is that of the runs."""
+    noise = np.random.default_rng(5).normal(0, 0.1, (1000, 4))
+    sweeps = [
+        [Point(b, 1000 * (1 + b / 64) * math.exp(x)) for b, x in zip((16, 16, 256, 256), runs, strict=True)] for runs in noise
+    ]
+    assert np.mean([fit(sweep, "t", "s").spread ** 2 for sweep in sweeps]) == pytest.approx(0.01, rel=0.15)
 
 
 def test_it_does_not_extrapolate_in_silence() -> None:

@@ -213,6 +213,14 @@ def test_hierarchical_reduces_inside_exchanges_between_gathers_inside():
     assert one(size, place, among=("ring",)) == pytest.approx(ring + 2 * (24 + 0) * 5e-6 + 2 * 7 * 2e-5)
 
 
+@pytest.mark.parametrize(("nodes", "depth"), [(1, 0), (2, 1), (5, 3), (8, 3), (9, 4)])
+def test_trees_are_as_deep_as_the_nodes_are_many(nodes: int, depth: int) -> None:
+    """A chain through each node, two trees between them: up and down, of the whole buffer (Sanders et al. 2009)."""
+    place, size = make_cluster(4, nodes), 1e9
+    latency = 2 * 3 * 5e-6 + 2 * depth * 2e-5
+    assert one(size, place, among=("tree",)) == pytest.approx(2 * size / (1e9 if nodes > 1 else 1e10) + latency, rel=1e-12)
+
+
 def test_a_switch_that_adds_saves_almost_half():
     place = make_cluster(8, 1)
     adds = place.changed(intra_link=replace(place.intra_link, reduces=True))

@@ -58,6 +58,15 @@ def corrected(work: float = 1.5, wait: float = 4.0, **knowledge: object) -> Pred
     return replace(plain, correction=fit(seen, plain))
 
 
+@pytest.mark.parametrize("network", ["10Gb/s", "25Gb/s", "100Gb/s"])
+@pytest.mark.parametrize("micro", [4, 16, 64])
+def test_slow_links_lengthen_a_step_by_more_than_fast_ones_shorten_it(micro: int, network: str) -> None:
+    """Less of an exchange is hidden the longer it takes, so the range reaches further up than down."""
+    place, chosen = cluster("V100", 8, 4, network), Strategy.of(world_size=32, global_batch_size=32 * micro, precision="fp16")
+    p = predict(Workload.named("resnet-50"), place, chosen)
+    assert p.high_s / p.step_time_s > p.step_time_s / p.low_s > 1
+
+
 def test_software_decides_the_constants_and_the_constants_the_software() -> None:
     assert Predictor().constants == TYPICAL and Predictor().software == "ordinary"
     assert Predictor(software="tuned").constants == efficiency("tuned")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,23 @@ def shared(exchange: float = 0.0, gather: float = 0.0, **durations: Any) -> Piec
 )
 def test_closed_forms_where_weights_are_shared_out(exchange: float, gather: float, overlap: bool, step: float) -> None:
     assert schedule_step(shared(exchange, gather), overlap, True).step == pytest.approx(step)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(*[SECONDS] * 5), min_size=1, max_size=5), st.booleans())
+def test_the_network_carries_one_collective_of_a_micro_step_at_a_time(
+    units: list[tuple[float, float, float, float, float]], overlap: bool
+) -> None:
+    """Gathers and reduce-scatters of FSDP follow each other on one stream: a gather waits for the scatter in front of it."""
+    forward, backward, exchange, fetch, again = zip(*units, strict=True)
+    durations = {"forward": sum(forward), "backward": sum(backward), "forward_units": forward, "backward_units": backward}
+    moves = {"exchange": exchange, "gather_forward": fetch, "gather_backward": again}
+    placed = schedule_step(plain(ready=(), **durations, **moves), overlap, True)
+    starts = (placed.exchange_starts, placed.gather_forward_starts, placed.gather_backward_starts)
+    bars = sorted(
+        (at, at + s) for ats, each in zip(starts, moves.values(), strict=True) for at, s in zip(ats, each, strict=True)
+    )
+    assert all(end <= start + 1e-9 for (_, end), (start, _) in pairwise(bars))
 
 
 @settings(max_examples=200)

@@ -132,6 +132,17 @@ def test_bytes_are_those_of_every_message(how, packed, dense, local, members, en
     assert set(sent) <= set(by_kind) or not any(map(any, (sent[k] for k in set(sent) - set(by_kind))))
 
 
+@given(st.sampled_from(CODED), st.integers(1, 3 * CHUNK_ELEMENTS), st.integers(1, 3 * CHUNK_ELEMENTS), st.integers(2, 4))
+def test_shares_and_sums_are_of_both_streams(how, packed, dense, local):
+    """The largest chunk is a share of all elements of the busiest rank, and a node's ranks add the shards of both streams."""
+    name, exchange = how
+    local = local if exchange == "hierarchical" else 1
+    traffic = describe(BucketPlan(packed, 2, dense), COMPRESSIONS[name], exchange, 2 * local, local)
+    own = [max(stop - start for start, stop in shard_bounds(count, "sharded", local)) for count in (packed, dense)]
+    assert traffic.largest == pytest.approx(min(max(own), CHUNK_ELEMENTS) / sum(own))
+    assert traffic.inner.reduce == (local * sum(own) if local > 1 else 0)
+
+
 def test_long_streams_are_chunk_by_chunk():
     plan = BucketPlan(2 * CHUNK_ELEMENTS + 77, 1, CHUNK_ELEMENTS + 5)
     for name, exchange in CODED:

@@ -26,6 +26,12 @@ def test_a_warm_up_may_begin_ahead() -> None:
         replace(recipe, steps_ahead=-1)
 
 
+@pytest.mark.parametrize("batch", [6000, 8192, 11_000])
+def test_the_steps_of_a_warm_up_stay_at_another_batch_and_so_do_those_ahead(batch: int) -> None:
+    recipe = published("bert-large-mlm", batch, 512 * batch)
+    assert (recipe.warmup_steps, recipe.steps_ahead) == (211, 76)
+
+
 @pytest.mark.parametrize(
     ("name", "optimizer", "batch", "largest"),
     [("resnet-50", "momentum", 6529, "3,264"), ("resnet-50", "lars", 131_073, "65,536"), ("bert-large", "", 65_537, "32,768")],

@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import can_make_private_network, launch
+from paceline.record import Event
 from paceline.training.attach import attach
+from paceline.training.meter import Meter
 
 WORKERS, STEPS, ELEMENTS = 3, 6, 1_000_003
 CASES = [
@@ -59,3 +63,12 @@ def count(rank: int, workers: int, cases: list[list[str]]) -> dict[str, Any]:
 def test_the_interface_counts_what_the_meters_do():
     measured = launch(count, WORKERS, private_network=True, cases=CASES)[0]
     assert all(0.999 < ratio < 1.04 for ratio in measured.values()), measured
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=6))
+def test_seconds_of_a_lane_are_those_in_which_anything_ran(spans: list[tuple[int, int]]) -> None:
+    meter = Meter(0)
+    meter.events.extend(Event(name="push", lane="network", start_s=at, duration_s=long) for at, long in spans)
+    meter.events.append(Event(name="encode", lane="codec", start_s=0.0, duration_s=50.0))
+    covered = {second for at, long in spans for second in range(at, at + long)}
+    assert meter.seconds("network") == len(covered)

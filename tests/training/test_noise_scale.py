@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from distributed import launch_once
 from paceline.strategy import ring_bytes
 from paceline.training.attach import attach
+from paceline.training.noise_scale import NoiseMeter
 
 STEPS = 3
 
@@ -59,3 +61,24 @@ def test_the_hook_s_norms_are_those_of_the_gradients() -> None:
         assert one["dense"] == pytest.approx([signal, noise, 2], rel=1e-4)  # the poisoned step does not count
         assert one["bf16"] == pytest.approx([signal, noise, 2], rel=2e-2)
         assert one["terngrad"][:2] == ranks[0]["terngrad"][:2]  # alike on every rank
+
+
+class TwoAlike:
+    """A wire to a second rank whose norms are as large."""
+
+    world_size, device = 2, torch.device("cpu")
+
+    def note(self, numbers: torch.Tensor) -> Callable[[], torch.Tensor]:
+        return lambda: 2 * numbers
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0**-3, 2.0**16])
+def test_a_gradient_scaler_changes_neither_signal_nor_noise(factor: float) -> None:
+    meter = NoiseMeter(TwoAlike())  # type: ignore[arg-type]
+    meter.local(torch.full((4,), 3 * factor))
+    meter.mean(torch.full((4,), 2 * factor))
+    meter.end_step(True, factor)
+    local, mean = 4 * 3**2, 4 * 2**2
+    assert meter.scale is not None and meter.scale.steps == 1
+    assert meter.scale.signal == pytest.approx(0.01 * (2 * mean - local))
+    assert meter.scale.noise == pytest.approx(0.01 * 2 * (local - mean))

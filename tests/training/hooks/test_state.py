@@ -210,6 +210,39 @@ def test_a_real_gradient_scaler_with_autocast_and_clipping():
     assert all(np.array_equal(a, b) and np.isfinite(a).all() for a, b in zip(zero["weights"], one["weights"], strict=True))
 
 
+class Branches(nn.Module):
+    """One branch always works, the other one on request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.asked = nn.Linear(2000, 1, bias=False), nn.Linear(2000, 1, bias=False)
+
+    def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
+        out = self.always(x)
+        return out + self.asked(x) if both else out
+
+
+def owed_by_a_resting_branch() -> tuple[np.ndarray, bool, np.ndarray]:
+    """A residual taken over by an exchange without feedback, of a branch that then rests for a step on every rank.
+
+    Returns:
+        What this rank owed, whether DDP left its gradient alone in that step, and the gradient of the next one.
+    """
+    model = DDP(Branches(), find_unused_parameters=True)
+    hook = attach(model, "topk", min_elements=0)
+    hook.dense.clear()
+    model(torch.randn(1, 2000, generator=torch.Generator().manual_seed(dist.get_rank())), True).sum().backward()
+    left = hook.state_dict()["feedback"]["residual"]["asked.weight"]
+    hook.use(GradientExchange("dense"))
+    weight = model.module.asked.weight
+    model.zero_grad()
+    model(torch.zeros(1, 2000), False).sum().backward()
+    rested = weight.grad is None
+    model.zero_grad()
+    model(torch.zeros(1, 2000), True).sum().backward()
+    return left.numpy(), rested, weight.grad.numpy()[0]
+
+
 def owed_and_scaled(rank: int, workers: int) -> dict[str, Any]:
     """A residual taken over by an exchange without feedback, which pays it after the scaler has changed its factor."""
     scaler = Scaler()
@@ -222,7 +255,7 @@ def owed_and_scaled(rank: int, workers: int) -> dict[str, Any]:
     scaler.scale = 4.0
     model.zero_grad()
     model(torch.zeros(1, 2000)).sum().backward()
-    return {"left": left.numpy(), "paid": model.module.weight.grad.numpy()[0]}
+    return {"left": left.numpy(), "paid": model.module.weight.grad.numpy()[0], "branch": owed_by_a_resting_branch()}
 
 
 def test_what_is_owed_follows_the_gradient_scaler():
@@ -230,3 +263,13 @@ def test_what_is_owed_follows_the_gradient_scaler():
     left = sum(r["left"] for r in ranks) / 2
     assert np.abs(left).max() > 0
     np.testing.assert_allclose(ranks[0]["paid"], 4 * left, rtol=1e-6, atol=1e-6)
+
+
+def test_what_is_owed_of_a_branch_that_rests_waits_for_it():
+    """DDP discards what is delivered of a weight that no rank has used."""
+    ranks = launch_once(owed_and_scaled, 2)
+    left = sum(r["branch"][0] for r in ranks) / 2
+    assert np.abs(left).max() > 0
+    for r in ranks:
+        assert r["branch"][1]
+        np.testing.assert_allclose(r["branch"][2], left, rtol=1e-6, atol=1e-6)

@@ -36,8 +36,6 @@ ELSEWHERE = {
     "codecs/moments": "codecs/test_unbiased.py",
     "codecs/registry": "codecs/test_container.py",
     "codecs/threads": "codecs/test_native.py",
-    "csv_rows": "validation/test_validate.py",
-    "hardware/device": "hardware/test_catalogue.py",
     "lab/kernel": "lab/test_lab.py",
     "lab/namespaces": "lab/test_lab.py",
     "lab/ranks": "lab/test_processes.py",
@@ -67,15 +65,6 @@ ELSEWHERE = {
     "training/progress": "cli/test_train.py",
     "training/tensor_layout": "training/test_in_process_collectives.py",
     "training/worker": "training/test_training_run.py",
-    "validation/case": "validation/test_sets.py",
-    "validation/informed_predictor": "validation/test_validate.py",
-    "validation/pollux": "validation/test_baselines.py",
-    "workload/factory": "workload/test_catalogue.py",
-    "workload/fused": "workload/test_trace.py",
-    "workload/layer_builders": "workload/test_transformer.py",
-    "workload/layers": "workload/test_table.py",
-    "workload/operations": "workload/test_trace.py",
-    "workload/shapes": "workload/test_transformer.py",
 }
 """Modules without a file of their own, and the file that tests them through what uses them. Only fewer may follow."""
 

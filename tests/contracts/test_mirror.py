@@ -19,7 +19,6 @@ ELSEWHERE = {
     "cli/exchange_arguments": "cli/test_mistakes.py",
     "cli/explain": "cli/test_planning_commands.py",
     "cli/hardware": "reporting/test_catalogue_text.py",
-    "cli/parser": "cli/test_command_line.py",
     "cli/plan": "cli/test_planning_commands.py",
     "cli/prediction_arguments": "cli/test_predict.py",
     "cli/prediction_inputs": "cli/test_predict.py",
@@ -32,15 +31,10 @@ ELSEWHERE = {
     "cli/workload": "reporting/test_catalogue_text.py",
     "lab/kernel": "lab/test_lab.py",
     "lab/namespaces": "lab/test_lab.py",
-    "lab/ranks": "lab/test_processes.py",
     "lab/status": "cli/test_lab.py",
-    "reporting/answer_figures": "reporting/test_answer_page.py",
     "reporting/asynchronous_text": "cli/test_asynchronous.py",
     "reporting/planning_text": "cli/test_planning_commands.py",
-    "reporting/report_figures": "reporting/test_report_page.py",
-    "reporting/timeline": "reporting/test_report_page.py",
     "reporting/validation_text": "validation/test_validate.py",
-    "reporting/values": "reporting/test_table.py",
     "training/optimizers/gpu": "training/optimizers/triton_cases.py",
 }
 """Modules without a file of their own, and the file that tests them through what uses them. Only fewer may follow."""

@@ -112,8 +112,8 @@ USUAL: Mapping[str, Mapping[str, str]] = {
 
 
 def columns(name: str) -> tuple[str, ...]:
-    one = adapter(name)
-    return (*one.texts, *one.numbers)
+    reader = adapter(name)
+    return (*reader.texts, *reader.numbers)
 
 
 def values(name: str, **changes: str) -> dict[str, str]:
@@ -126,15 +126,15 @@ def outcome(name: str, **changes: str) -> Case | Skip:
 
 
 def case(name: str, **changes: str) -> Case:
-    made = outcome(name, **changes)
-    assert isinstance(made, Case), made
-    return made
+    row = outcome(name, **changes)
+    assert isinstance(row, Case), row
+    return row
 
 
 def skip(name: str, **changes: str) -> Skip:
-    made = outcome(name, **changes)
-    assert isinstance(made, Skip), made
-    return made
+    row = outcome(name, **changes)
+    assert isinstance(row, Skip), row
+    return row
 
 
 def write(path: Path, name: str, rows: Iterable[Mapping[str, str]]) -> Path:

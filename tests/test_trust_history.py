@@ -12,8 +12,6 @@ from paceline import LAMB
 from paceline.cli import main
 from paceline.errors import UserError
 from paceline.rundir import RunDir
-from paceline.training.optimizers import diagnostics
-from paceline.training.optimizers.diagnostics import Diagnostics
 from paceline.trust_history import TrustHistory, from_csv
 
 
@@ -28,29 +26,29 @@ def history(steps: int = 5) -> TrustHistory:
 
 
 def test_the_file_comes_back_beside_other_runs(tmp_path: Path) -> None:
-    directory, one = RunDir(tmp_path / "run"), history()
-    directory.write_trust("one", history(300))
-    directory.write_trust("other", one)
-    directory.write_trust("one", one)
-    found = directory.read(partial=True).trust
-    assert list(found) == ["one", "other"]
-    for back in found.values():
-        assert back.names == one.names and (back.steps == one.steps).all()
-        np.testing.assert_array_equal(back.trust_ratio, one.trust_ratio)
+    directory, trust = RunDir(tmp_path / "run"), history()
+    directory.write_trust("mine", history(300))
+    directory.write_trust("other", trust)
+    directory.write_trust("mine", trust)
+    runs = directory.read(partial=True).trust
+    assert list(runs) == ["mine", "other"]
+    for back in runs.values():
+        assert back.names == trust.names and (back.steps == trust.steps).all()
+        np.testing.assert_array_equal(back.trust_ratio, trust.trust_ratio)
     assert history(300).thinned(100).steps[[0, -1]].tolist() == [1, 300] and len(history(300).thinned(100).steps) == 100
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "words"),
     [
         ("r,1,a,x,1,1", "'x' is not a number"),
         ("r,,a,1,1,1", "whole number from 1"),
         ("r,1,a,1,1,1\nr,2,b,1,1,1", "different tensors"),
     ],
 )
-def test_a_file_that_is_none_is_refused(tmp_path: Path, line: str, said: str) -> None:
+def test_a_file_that_is_none_is_refused(tmp_path: Path, line: str, words: str) -> None:
     (tmp_path / "trust.csv").write_text(f"run,step,tensor,trust_ratio,weight_norm,update_norm\n{line}\n")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=words):
         from_csv(tmp_path / "trust.csv")
 
 
@@ -71,20 +69,3 @@ def test_a_loop_of_one_s_own_gets_its_page(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert "1.weight limits the learning rate" in page and "for 0.weight" in page and "<h3>mine</h3>" in page
     assert "Trust ratio of each tensor over the steps" in page
-
-
-def test_a_long_run_keeps_rows_of_even_distance_also_when_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnostics, "KEPT", 10)
-
-    def steps(kept: Diagnostics, first: int, last: int) -> Diagnostics:
-        for step in range(first, last):
-            kept.record(["a", "b"], torch.full((3, 2), float(step)))
-        return kept
-
-    whole, half = steps(Diagnostics(3), 0, 50), steps(Diagnostics(3), 0, 17)
-    rest = Diagnostics(7)
-    rest.load_state_dict(half.state_dict())
-    steps(rest, 17, 50)
-    assert whole.steps.tolist() == rest.steps.tolist() == list(range(1, 51, 8))
-    np.testing.assert_array_equal(whole.trust_ratio, rest.trust_ratio)
-    assert rest.trust_ratio[:, 0].tolist() == list(range(0, 50, 8))

@@ -15,8 +15,6 @@ import pytest
 import paceline
 from command import answer, run
 from paceline.cli import build_parser, main
-from paceline.cli.parser import Parser
-from paceline.errors import UserError
 from paceline.rundir import RunDir
 from paceline.strategy import COMPRESSIONS, EXCHANGES
 
@@ -161,11 +159,6 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert run(capsys, ON_FOUR) == (130, "", "paceline: interrupted\n")
     monkeypatch.setattr("paceline.cli.train.training_run", stop)
     assert run(capsys, "train") == (130, "", "paceline: interrupted\n")  # nothing is kept yet
-
-
-def test_a_parser_raises_and_never_exits() -> None:
-    with pytest.raises(UserError, match="paceline: what; see paceline --help"):
-        Parser(prog="paceline").error("what")
 
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(paceline.__file__).parents[1])}

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from every_backend import labels
-from paceline.codecs import ADD, SET, Codec, decode, encode, get, max_payload_bytes, native, reference
+from codecs_toys import BACKENDS, N, X
+from paceline.codecs import ADD, SET, Codec, decode, encode, get, max_payload_bytes
 from paceline.errors import UserError
 
-N = 1000
-BACKENDS = sorted({label.partition("-")[0] for label in labels()})
 CODECS = ["fp32", "ternary", "int8", "inceptionn", "topk"]
-X = np.linspace(-1, 1, N, dtype=np.float32)
 
 
 @pytest.fixture(params=CODECS)
@@ -155,31 +151,6 @@ def test_numbers_of_numpy_are_numbers():
     assert encode(get("int8", block=np.int64(256)), X).tobytes() == encode(get("int8", block=256), X).tobytes()
     assert encode(get("topk", density=np.float64(0.5)), X).tobytes() == encode(get("topk", density=0.5), X).tobytes()
     assert encode(get("ternary", scale=np.float32(2)), X).tobytes() == encode(get("ternary", scale=2), X).tobytes()
-
-
-def test_a_backend_that_is_none_or_not_here_is_named():
-    payload = encode(get("int8"), X)
-    for call in (partial(encode, get("int8"), X), partial(decode, payload)):
-        with pytest.raises(UserError, match=r"unknown backend 'nativ'.*native"):
-            call(backend="nativ")
-        if not torch.cuda.is_available():
-            with pytest.raises(UserError, match=r"'triton': no CUDA device with Triton; leave backend out"):
-                call(backend="triton")
-
-
-def test_the_backend_that_is_named_does_the_work(backend, monkeypatch):
-    """Else every test that compares two backends would compare one with itself."""
-    calls = []
-
-    def spy(kernels: Any, name: str) -> None:
-        call = getattr(kernels, name)
-        monkeypatch.setattr(kernels, name, lambda *given: (calls.append((kernels.name, name)), call(*given))[1])
-
-    for kernels in (reference, native):
-        for name in ("encode", "decode", "checksum"):
-            spy(kernels, name)
-    decode(encode(get("int8"), X, backend=backend), backend=backend)
-    assert calls == [(backend, name) for name in ("encode", "checksum", "checksum", "decode")]
 
 
 def test_there_must_be_something_to_add_to():

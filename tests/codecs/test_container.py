@@ -20,7 +20,6 @@ from paceline.codecs.reference import bit_planes
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.ternary import TernarySum
 from paceline.codecs.registry import BY_NAME
-from paceline.errors import UserError
 from paceline.strategy import TERNARY
 
 FOLDER = Path(__file__).parent / "golden"
@@ -271,12 +270,6 @@ def test_decode_add_adds_and_checks_the_length():
     assert np.array_equal(out, 1 + decode(SAMPLE))
     with pytest.raises(ValueError, match="77 elements"):
         decode(SAMPLE, out[:5], ADD)
-
-
-def test_an_unknown_codec_names_the_nearest():
-    assert {"ternary", "fp32", "bf16"} <= set(names()) and "ternary-sum" not in names()
-    with pytest.raises(UserError, match="ternary"):
-        get("ternery")
 
 
 @pytest.mark.parametrize("claimed", [0, 2**20, 2**40, 2**64 - 1])

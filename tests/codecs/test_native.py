@@ -320,19 +320,6 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=given)
 
 
-def test_threads_setting(monkeypatch):
-    codecs.set_threads(3)
-    assert codecs.threads() == 3
-    codecs.set_threads(None)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert codecs.threads() == 5
-    monkeypatch.setenv("OMP_NUM_THREADS", "")
-    assert codecs.threads() >= 1
-    with pytest.raises(codecs.UserError, match="0 threads"):
-        codecs.set_threads(0)
-
-
 def test_the_scale_is_rounded_to_fp32_before_it_is_used():
     x = gradient(1000, 4)
     a, b = (codecs.encode(codecs.get("ternary", scale=0.1), x, backend=backend) for backend in ("native", "reference"))

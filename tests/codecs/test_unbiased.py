@@ -78,36 +78,10 @@ def test_every_decoded_value_is_zero_or_the_scaler_with_the_sign_of_its_element(
     assert ((decoded == 0) | (np.sign(decoded) == np.sign(x))).all()
 
 
-@settings(deadline=None)
-@given(hnp.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100, 100, width=32)))
-def test_moments_are_the_standard_deviation_and_the_largest_magnitude(x):
-    m = moments_of(x)
-    assert m.finite and m.peak == np.abs(x).max()
-    wide = x.astype(np.float64)
-    half_step = 2.0**-150  # of fp32 next to zero
-    assert float(m.sigma) == pytest.approx(wide.std(), rel=1e-6, abs=1e-6 * float(np.abs(wide).max()) + half_step)
-    assert ternary.clip_bound(m, 2.5) == oracle.bound(x, 2.5)
-    assert ternary.clip_bound(m, None) == m.peak
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("at", [0, 50, 99])
-def test_one_nan_or_infinity_anywhere_is_seen(bad, at):
-    x = np.ones(100, np.float32)
-    x[at] = bad
-    assert not moments_of(x).finite
-
-
 def test_an_empty_or_vanishing_tensor_is_sent_as_zeros():
     assert moments_of(np.empty(0, np.float32)) == (0, 0)
     for x in (np.zeros(20, np.float32), np.full(20, 1e-35, np.float32), np.full(20, 1e-40, np.float32)):
         assert not decode(encode(get("ternary"), x)).any()
-
-
-def test_the_largest_numbers_do_not_overflow():
-    x = np.array([3e38, -3e38, 1e38, 0], np.float32)
-    decoded = decode(encode(get("ternary"), x))
-    assert decoded[0] == x[0] and decoded[1] == x[1] and decoded[3] == 0
 
 
 def test_ternarize_is_the_plain_formula():

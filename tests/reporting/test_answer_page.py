@@ -13,10 +13,8 @@ from paceline.hardware import cluster
 from paceline.planning import Goal, Space, Work, explain, parse_change, plan, whatif
 from paceline.planning.goal import money
 from paceline.planning.space import worlds
-from paceline.record import Event
 from paceline.reporting.answer_page import Page, explained_page, plan_page, render, whatif_page, write
 from paceline.reporting.planning_text import explain_table, explain_text, plan_table, plan_text, whatif_table, whatif_text
-from paceline.reporting.timeline import merged
 from paceline.strategy import Strategy
 from paceline.units import format_gib
 from paceline.workload import Workload
@@ -132,13 +130,3 @@ def test_it_goes_into_a_directory_or_a_file(tmp_path: Path) -> None:
 
 def test_names_are_escaped() -> None:
     assert "<script>alert" not in render(Page("plan", "<script>alert(1)</script>", "b"))
-
-
-def test_merged_bars_end_where_the_step_ends() -> None:
-    events = [Event(name=f"forward l{n}", lane="compute", start_s=n, duration_s=1.0) for n in range(500)]
-    events += [Event(name=f"backward l{n}", lane="compute", start_s=1000.0 - n, duration_s=1.0) for n in range(500)]
-    few = merged(events, 50)
-    assert 40 <= len(few) <= 52
-    assert few[-1].end_s == max(e.end_s for e in events)
-    assert few[0].name == "forward l0 to l19"
-    assert all(e.name.startswith(("forward", "backward")) for e in few)

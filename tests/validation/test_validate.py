@@ -12,10 +12,8 @@ from measured_rows import columns, write
 from paceline import hardware
 from paceline.cli import main
 from paceline.csv_rows import read
-from paceline.errors import UserError
 from paceline.validation import Info, validate
-from paceline.validation.case import Case, HoldOut, Keys, Skip
-from paceline.validation.informed_predictor import Model
+from paceline.validation.case import Case, Keys, Skip
 from paceline.validation.sets import adapter, case_builders
 from paceline.validation.validate import _visible
 from paceline.workload import Workload
@@ -60,29 +58,6 @@ def scales(name: str = "lambda") -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "devices", "nodes", "seen"),
-    [
-        ("none", 1, 1, False),
-        ("one_device", 1, 1, True),
-        ("one_device", 2, 1, False),
-        ("one_node", 8, 1, True),
-        ("one_node", 8, 2, False),
-        ("up_to=8", 8, 4, True),
-        ("up_to=8", 9, 2, False),
-    ],
-)
-def test_what_may_be_seen(text: str, devices: int, nodes: int, seen: bool) -> None:
-    info = Info.parse(text)
-    assert info.shows(Keys("m", "d", devices, nodes)) is seen and str(info) == text
-
-
-@pytest.mark.parametrize("text", ["up_to", "up_to=", "up_to=0", "up_to=-1", "up_to=two", "one", "", "None"])
-def test_a_wrong_info_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="--info"):
-        Info.parse(text)
-
-
-@pytest.mark.parametrize(
     ("info", "points", "seen"), [("none", 4, 0), ("one_device", 3, 1), ("one_node", 0, 4), ("up_to=2", 2, 2)]
 )
 def test_rows_seen_are_not_scored(info: str, points: int, seen: int, tmp_path: Path) -> None:
@@ -124,7 +99,7 @@ def bad(tmp_path: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("", "bad.csv is empty"),
         ("\n", "bad.csv is empty"),
@@ -135,14 +110,14 @@ def bad(tmp_path: Path, text: str) -> str:
         (",".join(columns("mlperf")) + "\n" + "x," * 15 + "x\n", "lacks the columns system"),
     ],
 )
-def test_a_bad_file_is_one_line(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_file_is_one_line(text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "lambda", bad(tmp_path, text)]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and said in err
+    assert out == "" and err.count("\n") == 1 and words in err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "words"),
     [
         (["lamda", "x.csv"], "nearest: lambda"),
         (["lambda", "nowhere.csv"], "cannot read nowhere.csv"),
@@ -152,10 +127,10 @@ def test_a_bad_file_is_one_line(text: str, said: str, tmp_path: Path, capsys: py
         (["lambda", "x.csv", "--hold-out", "devices"], "did you mean device?"),
     ],
 )
-def test_a_mistake_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", *words]) == 2
+def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", *arguments]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and said in err
+    assert out == "" and err.count("\n") == 1 and words in err
 
 
 def test_text_in_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,8 +158,8 @@ def test_every_row_of_the_measured_files_is_read(name: str) -> None:
     """A case or a reason, and never an error."""
     reader = adapter(name)
     outcomes = [reader.read(row) for row in read(shared(name), (*reader.texts, *reader.numbers))]
-    assert any(isinstance(one, Case) for one in outcomes) and all(isinstance(one, Case | Skip) for one in outcomes)
-    reasons = {one.reason for one in outcomes if isinstance(one, Skip)}
+    assert any(isinstance(row, Case) for row in outcomes) and all(isinstance(row, Case | Skip) for row in outcomes)
+    reasons = {row.reason for row in outcomes if isinstance(row, Skip)}
     assert len(reasons) < 12 and all(reasons)
 
 
@@ -195,28 +170,6 @@ def test_the_error_is_what_the_docs_say(name: str, info: str, published: float, 
     thin = tmp_path / "thin.csv"
     thin.write_text("".join([head, *rows[::every]]), encoding="utf-8")
     assert validate(name, thin, Info.parse(info)).total["mape"] < 1.25 * published
-
-
-HELD = {
-    ("none", "device", 1): "Ampere GA100",
-    ("up_to=2", "device", 64): "Ampere GA100",
-    ("one_device", "model", 8): "resnet-50",
-    ("one_node", "scale", 64): "",
-    ("up_to=16", "scale", 64): "",
-    ("up_to=4", "scale", 8): "several devices",
-    ("one_device", "scale", 2): "several devices",
-    ("none", "scale", 8): "several devices",
-    ("none", "scale", 1): "one device",
-}
-
-
-@pytest.mark.parametrize(("given", "name"), HELD.items())
-def test_no_constant_has_seen_a_row_of_what_is_held_out(given: tuple[str, HoldOut, int], name: str) -> None:
-    info, hold_out, devices = given
-    keys = Keys("resnet", "A100 SXM 40GB", devices, max(1, devices // 8))
-    setting = case_builders.setting(hardware.cluster("A100 SXM 40GB", 1, 1), 32, "fp16", "momentum")
-    one = Case(keys=keys, workload=Workload.named("resnet-50"), settings=(setting,), software="tuned", step_s=0.1)
-    assert Model(lambda case: [], Info.parse(info), hold_out).held_out(one) == name
 
 
 def test_of_another_release_a_row_teaches_nothing_where_the_same_has_any() -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.models import build, model
-from paceline.workload import Layer, Operation, Workload
-from paceline.workload.fused import fused_kernels
+from paceline.workload import Operation, Workload
 from paceline.workload.operations import Shape
 from paceline.workload.recorder import Recorder
+from traced_layers import layer, products
 
 
 class Tiny(nn.Module):
@@ -35,19 +32,10 @@ class Tiny(nn.Module):
         return result
 
 
-def layer(table: Workload, name: str) -> Layer:
-    return next(entry for entry in table.layers if entry.name == name)
-
-
 def grown(operation: Operation, batch: int) -> Shape:
     """The product of one call for ``batch`` samples."""
     o = replace(operation, **{operation.grows: getattr(operation, operation.grows) * batch})
     return o.batch, o.m, o.n, o.k
-
-
-def products(table: Workload, name: str) -> list[tuple[float, ...]]:
-    """(batch, m, n, k) and the letter that grows, of every product of a layer."""
-    return [(o.batch, o.m, o.n, o.k, o.grows) for o in layer(table, name).operations if o.kind != "memory"]
 
 
 def observed_order(module: nn.Module, data: Tensor) -> list[str]:
@@ -114,47 +102,6 @@ def test_bytes_and_activations_of_a_linear_layer() -> None:
     assert table.input_bytes == 40 and table.sample == "tensor 10"
 
 
-def test_embedding_reads_rows_not_the_table() -> None:
-    table = Workload.trace(lambda: nn.Embedding(1000, 8), torch.zeros((1, 4), dtype=torch.int64))
-    (work,) = (entry for entry in table.layers if entry.kind == "Embedding")
-    assert work.flops_forward == work.flops_backward == 0
-    assert work.bytes_forward == 4 * 8 + 2 * 4 * 8 * 4  # four int64 indices; rows read and written
-    assert work.fixed_bytes_forward == 0 and work.fixed_bytes_backward == 1000 * 8 * 4  # a dense gradient
-    assert table.input_bytes == 4 * 8
-
-
-@pytest.mark.parametrize(
-    ("module", "shape"),
-    [
-        (nn.Conv1d(4, 6, 3, padding=1), (4, 9)),
-        (nn.Conv2d(4, 6, 3, stride=2, padding=(1, 0), dilation=(1, 2)), (4, 11, 13)),
-        (nn.Conv3d(2, 3, 3), (2, 5, 5, 5)),
-        (nn.ConvTranspose2d(4, 6, 3, stride=2), (4, 5, 5)),
-        (nn.LSTM(4, 5, batch_first=True), (7, 4)),
-        (nn.GRU(4, 5, 3, batch_first=True, bidirectional=True, dropout=0.2), (7, 4)),
-        (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), (5, 8)),
-    ],
-)
-def test_flops_are_those_that_torch_counts(module: nn.Module, shape: tuple[int, ...]) -> None:
-    given = torch.empty(2, *shape)
-    table = Workload.trace(module, given)
-    # Torch counts a recurrent layer by its steps, not as the one kernel that a GPU has for it.
-    kernels = nullcontext() if isinstance(module, nn.RNNBase) else fused_kernels()
-    with torch.device("meta"), kernels, warnings.catch_warnings():
-        module, counter = module.to("meta").train(), FlopCounterMode(display=False)
-        with counter:
-            output = module(given.to("meta"))
-            (output[0] if isinstance(output, tuple) else output).mean().backward()
-    assert 2 * table.flops_per_sample == counter.get_total_flops() > 0
-    assert table.coverage.share == 1.0
-
-
-def test_grouped_convolution_costs_a_group_each() -> None:
-    table = Workload.trace(nn.Sequential(nn.ReLU(), nn.Conv2d(8, 8, 3, groups=4)), torch.empty(1, 8, 6, 6))
-    # The input needs no gradient here: the rectifier has no parameters.
-    assert layer(table, "1").flops_forward == layer(table, "1").flops_backward == 2 * 16 * 8 * 2 * 9
-
-
 class Reused(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -193,28 +140,6 @@ def test_activation_checkpointing_moves_a_forward_into_the_backward_pass() -> No
     table = Workload.trace(Checkpointed, torch.empty(1, 4))
     assert layer(table, "body.0").flops_backward == 3 * layer(table, "body.0").flops_forward == 3 * 2 * 64
     assert layer(table, "body.1").activation_bytes == 0
-
-
-def test_attention_is_traced_as_one_fused_kernel() -> None:
-    heads, length, width = 2, 16, 8
-    block = nn.MultiheadAttention(width, heads, batch_first=True)
-
-    class Masked(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.block = block
-
-        def forward(self, x: Tensor) -> Tensor:
-            mask = torch.ones(length, length, dtype=torch.bool).triu(1)
-            result: Tensor = self.block(x, x, x, attn_mask=mask, need_weights=False)[0]
-            return result
-
-    table = Workload.trace(Masked, torch.empty(1, length, width))
-    products = 2 * length * length * width  # over all heads
-    projections = 2 * length * width * 4 * width
-    assert layer(table, "block").flops_forward == projections + 2 * products
-    assert layer(table, "block").activation_bytes < 4 * heads * length * length + 4 * 8 * length * width
-    assert table.coverage.share == 1.0
 
 
 def test_the_users_module_is_left_as_it_was() -> None:
@@ -265,47 +190,6 @@ def test_the_loss_attribute_is_the_loss() -> None:
 
     table = Workload.trace(Own, torch.empty(1, 4))
     assert layer(table, "(model)").ops_forward == 2  # the square and the sum are the model's own
-
-
-def test_products_of_a_linear_layer() -> None:
-    table = Workload.trace(lambda: nn.Sequential(nn.Linear(10, 20), nn.Linear(20, 30)), torch.empty(1, 7, 10))
-    forward, of_input, of_weight = (1, 7, 30, 20, "m"), (1, 7, 20, 30, "m"), (1, 30, 20, 7, "k")
-    assert products(table, "1") == [forward, of_input, of_weight]
-    assert products(table, "0") == [(1, 7, 20, 10, "m"), (1, 20, 10, 7, "k")]
-    assert [o.kind for o in layer(table, "1").operations][-1] == "memory"  # the sum of the bias gradients
-
-
-@pytest.mark.parametrize(
-    ("module", "forward", "of_input", "of_weight"),
-    [
-        (nn.Conv2d(4, 6, 3, padding=1), (1, 64, 6, 36, "m"), (1, 64, 4, 54, "m"), (1, 6, 36, 64, "k")),
-        (nn.Conv2d(4, 6, 3, stride=2, padding=1), (1, 16, 6, 36, "m"), (1, 64, 4, 13.5, "m"), (1, 6, 36, 16, "k")),
-        (nn.Conv2d(4, 4, 3, padding=1, groups=4), (4, 64, 1, 9, "m"), (4, 64, 1, 9, "m"), (4, 1, 9, 64, "k")),
-        (nn.ConvTranspose2d(4, 6, 2, stride=2), (1, 256, 6, 4, "m"), (1, 64, 4, 24, "m"), (1, 4, 24, 64, "k")),
-    ],
-)
-def test_products_of_a_convolution(
-    module: nn.Module, forward: tuple[object, ...], of_input: tuple[object, ...], of_weight: tuple[object, ...]
-) -> None:
-    """Worked out by hand for 8x8 images; a stride leaves the input's gradient a part of the window a position."""
-    table = Workload.trace(nn.Sequential(nn.Conv2d(3, 4, 1), module), torch.empty(1, 3, 8, 8))
-    assert products(table, "1") == [forward, of_input, of_weight]
-    convolutions = [o for o in layer(table, "1").operations if o.kind == "conv"]
-    assert {o.window for o in convolutions} == {9 if module.kernel_size == (3, 3) else 4}
-    gradient = 4 * prod_of_output(module)
-    assert convolutions[1].bytes == 4 * 4 * 64 + gradient / 2 and convolutions[2].bytes == convolutions[1].bytes
-
-
-def prod_of_output(module: nn.Module) -> int:
-    return int(module(torch.empty(1, 4, 8, 8)).numel())
-
-
-def test_products_of_attention_and_of_steps_in_time() -> None:
-    table = Workload.trace(nn.MultiheadAttention(8, 2, batch_first=True), (torch.empty(1, 16, 8),) * 3)
-    assert (2, 16, 16, 4, "batch") in products(table, "(model)")
-    steps = Workload.trace(nn.LSTM(4, 5, batch_first=True), torch.empty(1, 7, 4))
-    (recurrent,) = (o for o in steps.layers[0].operations if o.k == 5 and not o.backward)
-    assert (recurrent.calls, recurrent.m, recurrent.n, recurrent.grows) == (7, 1, 20, "m")
 
 
 def test_columns_that_grow_are_the_same_product_the_other_way_round() -> None:

@@ -6,9 +6,7 @@ import json
 
 import pytest
 import torch
-from torch import nn
 
-import paceline
 from command import run
 from paceline.training.optimizers import bench, other_libraries
 
@@ -51,24 +49,3 @@ def test_one_object_an_optimizer(few: None, capsys: pytest.CaptureFixture[str]) 
 def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "bench optimizer --device cuda")
     assert (code, out) == (2, "") and err.startswith("paceline: no CUDA device here; ") and err.count("\n") == 1
-
-
-@pytest.mark.parametrize("kind", ["LARS", "LAMB"])
-def test_the_plain_foreach_contender_is_the_same_optimizer(kind: str) -> None:
-    start = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((5, 3), (3, 4, 2))]
-    one, other = ([nn.Parameter(w.clone()) for w in start] for _ in range(2))
-    if kind == "LARS":
-        step = other_libraries.foreach_lars(one)
-        ours = paceline.LARS(other, other_libraries.RATE, other_libraries.MOMENTUM, other_libraries.LARS_DECAY)
-    else:
-        step = other_libraries.foreach_lamb(one)
-        ours = paceline.LAMB(other, other_libraries.RATE, weight_decay=other_libraries.LAMB_DECAY)
-    for seed in range(4):
-        generator = torch.Generator().manual_seed(seed)
-        for a, b in zip(one, other, strict=True):
-            a.grad = torch.randn(a.shape, generator=generator)
-            b.grad = a.grad.clone()
-        step()
-        ours.step()
-    for a, b, w in zip(one, other, start, strict=True):
-        torch.testing.assert_close(a.detach() - w, b.detach() - w, rtol=1e-4, atol=1e-7)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,38 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-import paceline
+from layerwise_toys import BOTH, PATHS, equal, give, make, network, train
 from paceline.training.optimizers import trust_ratio
-
-KINDS = ("LARS", "LAMB")
-PATHS = pytest.mark.parametrize("foreach", [None, True], ids=["kernels", "foreach"])
-BOTH = pytest.mark.parametrize("kind", KINDS)
-
-
-def network(dtype: torch.dtype = torch.float32) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 9), nn.LayerNorm(9), nn.Linear(9, 3)).to(dtype)
-
-
-def make(kind: str, params: Any, **options: Any) -> Any:
-    return getattr(paceline, kind)(params, **{"lr": 0.05, "weight_decay": 0.01, **options})
-
-
-def give(model: nn.Module, step: int, scale: float = 1.0) -> None:
-    generator = torch.Generator().manual_seed(step)
-    for p in model.parameters():
-        p.grad = (scale * torch.randn(p.shape, generator=generator)).to(p.dtype)
-
-
-def train(model: nn.Module, optimizer: Any, first: int = 0, last: int = 4) -> list[Tensor]:
-    for step in range(first, last):
-        give(model, step)
-        optimizer.step()
-    return [p.detach().clone() for p in model.parameters()]
-
-
-def equal(one: Any, other: Any) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @BOTH
@@ -102,11 +71,14 @@ def test_the_trust_ratio() -> None:
 @PATHS
 def test_maximize_is_the_negated_gradient(kind: str, foreach: bool | None) -> None:
     up, down = network(), network()
-    one, other = make(kind, up.parameters(), foreach=foreach, maximize=True), make(kind, down.parameters(), foreach=foreach)
+    ascending, other = (
+        make(kind, up.parameters(), foreach=foreach, maximize=True),
+        make(kind, down.parameters(), foreach=foreach),
+    )
     for step in range(3):
         give(up, step, -1.0)
         give(down, step)
-        one.step()
+        ascending.step()
         other.step()
     assert equal(up.parameters(), down.parameters())
 
@@ -147,17 +119,6 @@ def test_parameters_without_a_gradient_stay(kind: str) -> None:
     assert torch.equal(late, alone)
 
 
-def test_excluded_tensors_by_rule_pattern_and_function() -> None:
-    model = network()
-    named = list(model.named_parameters())
-    vectors = ["0.bias", "1.weight", "1.bias", "2.bias"]
-    assert make("LAMB", named).excluded() == vectors
-    assert make("LAMB", named, exclude="none").excluded() == []
-    assert make("LAMB", named, exclude=["2.*", "1.weight"]).excluded() == ["1.weight", "2.weight", "2.bias"]
-    assert make("LAMB", named, exclude=lambda name, tensor: tensor.numel() == 54).excluded() == ["0.weight"]
-    assert make("LAMB", model.parameters()).excluded() == ["0.1", "0.2", "0.3", "0.5"]
-
-
 @BOTH
 @PATHS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
@@ -189,16 +150,16 @@ def test_16_bit_weights_follow_an_fp32_master(kind: str, foreach: bool | None) -
     """Steps too small for bfloat16 add up; the weights are the master, rounded."""
     low = network(torch.bfloat16)
     whole = network(torch.bfloat16).float()
-    one, other = (make(kind, model.parameters(), lr=1e-3, foreach=foreach) for model in (low, whole))
+    narrow, other = (make(kind, model.parameters(), lr=1e-3, foreach=foreach) for model in (low, whole))
     for step in range(20):
         give(low, step)
         for p, q in zip(low.parameters(), whole.parameters(), strict=True):
             q.grad = p.grad.float()
-        one.step()
+        narrow.step()
         other.step()
     for p, q in zip(low.parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(one.state[p]["master"], q.detach(), rtol=1e-6, atol=1e-7)
-        assert torch.equal(p, one.state[p]["master"].bfloat16())
+        torch.testing.assert_close(narrow.state[p]["master"], q.detach(), rtol=1e-6, atol=1e-7)
+        assert torch.equal(p, narrow.state[p]["master"].bfloat16())
 
 
 @BOTH
@@ -213,41 +174,6 @@ def test_copies_and_pickles(kind: str) -> None:
             p.grad = q.grad
         other.step()
         assert not equal(params, model.parameters())
-
-
-@BOTH
-@PATHS
-def test_diagnostics_are_the_norms_and_ratios(kind: str, foreach: bool | None) -> None:
-    model = network()
-    optimizer = make(kind, model.named_parameters(), foreach=foreach, diagnostics_every=3)
-    norms = []
-    for step in range(4):
-        norms.append({name: float(p.detach().norm()) for name, p in model.named_parameters()})
-        train(model, optimizer, step, step + 1)
-    d = optimizer.diagnostics
-    assert d.steps.tolist() == [1, 2, 3, 4] and sorted(d.names) == sorted(norms[0])
-    assert d.weight_norm.shape == d.trust_ratio.shape == d.update_norm.shape == (4, 6)
-    expected = np.array([[norm[name] for name in d.names] for norm in norms])
-    np.testing.assert_allclose(d.weight_norm, expected, rtol=1e-6)
-    out = [name in optimizer.excluded() for name in d.names]
-    assert (d.trust_ratio[:, out] == 1).all()
-    decay, coefficient = (0.01, 0.001) if kind == "LARS" else (0.0, 1.0)
-    ratio = coefficient * d.weight_norm / (d.update_norm + decay * d.weight_norm)
-    np.testing.assert_allclose(d.trust_ratio[:, ~np.array(out)], ratio[:, ~np.array(out)], rtol=1e-6)
-    d.clear()
-    assert d.steps.size == 0
-
-
-def test_diagnostics_keep_every_tensor_apart() -> None:
-    a, b = (nn.Parameter(torch.full((4,), value)) for value in (2.0, 200.0))
-    optimizer = paceline.LARS([("a", a), ("b", b)], lr=0.0, diagnostics_every=2)
-    for gradients in ("a", "b", "ab", "a"):
-        for name, p in (("a", a), ("b", b)):
-            p.grad = torch.ones(4) if name in gradients else None
-        optimizer.step()
-    d = optimizer.diagnostics
-    assert d.names == ["a", "b"] and d.steps.tolist() == [1, 2, 3, 4]
-    np.testing.assert_array_equal(d.weight_norm, [[4, np.nan], [np.nan, 400], [4, 400], [4, np.nan]])
 
 
 @pytest.mark.parametrize("wide", [torch.float32, torch.float64])

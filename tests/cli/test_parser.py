@@ -1,0 +1,46 @@
+"""Errors of the parser are one line and name the nearest legal thing."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.cli.parser import Parser, adder, parse
+from paceline.errors import UserError
+
+
+def test_a_parser_raises_and_never_exits() -> None:
+    with pytest.raises(UserError, match="paceline: what; see paceline --help"):
+        Parser(prog="paceline").error("what")
+
+
+def command() -> Parser:
+    parser = Parser(prog="paceline")
+    add = adder(parser, "command", "COMMAND")
+    train = add("train", "Trains.")
+    train.runs(lambda o: ({}, ""), "example: paceline train")
+    train.add_argument("--epochs", type=int)
+    train.add_argument("model")
+    return parser
+
+
+def test_options_are_what_the_command_takes() -> None:
+    given = parse(command(), ["train", "lenet5", "--epochs", "3"])
+    assert (given.model, given.epochs, given.json) == ("lenet5", 3, False) and given.run(given) == ({}, "")
+    assert {"--json", "--epochs", "--help"} <= set(given.parser.options())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["trian", "x"], "unknown command 'trian'.*train"),
+        (["train", "x", "--epoch", "3"], "unknown option '--epoch'.*--epochs"),
+        (["train", "--epoch=3"], "unknown option '--epoch'.*--epochs"),
+        (["train"], "paceline train: .*required: model; see paceline train --help"),
+        (["train", "x", "y"], "paceline train: unexpected argument 'y'"),
+        (["train", "x", "--epochs", "many"], "paceline train: argument --epochs: invalid int value: 'many'"),
+    ],
+)
+def test_a_mistake_names_what_is_nearest(arguments: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        parse(command(), arguments)
+    assert "\n" not in str(caught.value)

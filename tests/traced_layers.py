@@ -1,0 +1,15 @@
+"""What a trace says of one layer, by its name."""
+
+from __future__ import annotations
+
+from paceline.workload import Layer, Workload
+
+
+def layer(table: Workload, name: str) -> Layer:
+    """The layer of that name."""
+    return next(entry for entry in table.layers if entry.name == name)
+
+
+def products(table: Workload, name: str) -> list[tuple[float, ...]]:
+    """(batch, m, n, k) and the letter that grows, of every product of a layer."""
+    return [(o.batch, o.m, o.n, o.k, o.grows) for o in layer(table, name).operations if o.kind != "memory"]

@@ -1,0 +1,86 @@
+"""A layer table as data: no negative work, rows there and back, gradients in their order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.models import REGISTRY
+from paceline.workload import Workload
+from paceline.workload.layers import Coverage, Layer, LayerTable, Operation, Parameter
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_quantities_are_not_negative(name: str) -> None:
+    for layer in Workload.named(name).layers:
+        assert layer.activation_bytes >= 0
+        for operation in layer.operations:
+            numbers = [v for v in (getattr(operation, f) for f in type(operation).__slots__) if not isinstance(v, str)]
+            assert min(numbers) >= 0 and operation.calls > 0, layer
+
+
+WHOLE = st.integers(0, 10**9).map(float)
+OPERATIONS = st.builds(
+    Operation,
+    kind=st.sampled_from(("matmul", "conv", "attention", "memory")),
+    backward=st.booleans(),
+    calls=st.integers(1, 99),
+    flops=WHOLE | st.floats(0, 1e15),
+    bytes=WHOLE,
+    fixed_bytes=WHOLE,
+    m=WHOLE,
+    n=WHOLE | st.just(13.5),
+    k=WHOLE,
+    batch=WHOLE,
+    grows=st.sampled_from(("m", "k", "batch", "")),
+    window=st.integers(1, 49),
+)
+
+
+@given(OPERATIONS)
+def test_an_operation_is_its_row(operation: Operation) -> None:
+    row = json.loads(json.dumps(operation.to_row()))
+    again = Operation.from_row(row)
+    assert again == operation and [type(v) for v in asdict(again).values()] == [type(v) for v in asdict(operation).values()]
+
+
+def test_a_row_ends_before_the_defaults() -> None:
+    assert Operation(kind="memory", backward=False, calls=2).to_row() == ["memory", 0, 2]
+    assert Operation(kind="memory", backward=True, calls=1, bytes=8.0).to_row() == ["memory", 1, 1, 0, 8]
+
+
+@given(st.lists(OPERATIONS, max_size=6), st.permutations(range(5)))
+def test_a_table_is_its_json_and_adds_up(operations: list[Operation], ready: list[int]) -> None:
+    layers = tuple(Layer(name=f"l{i}", kind="Linear", operations=tuple(operations[i:]), activation_bytes=i) for i in range(2))
+    table = LayerTable(
+        name="made up",
+        layers=layers,
+        parameters=tuple(Parameter(name=f"p{i}", shape=(i, 2), layer=0, ready=place) for i, place in enumerate(ready)),
+        input_bytes=4.0,
+        sample="vector",
+        source="made up",
+        coverage=Coverage(ops=4, known=3, unknown={"aten.fft": 1}),
+    )
+    assert LayerTable.from_json(json.loads(json.dumps(table.to_json()))) == table
+    assert [p.ready for p in table.ready_order] == list(range(5)) and table.num_parameters == 2 * sum(range(5))
+    both = sum(layer.flops_forward + layer.flops_backward for layer in layers)
+    assert table.flops_per_sample == both == pytest.approx(sum(o.flops for layer in layers for o in layer.operations))
+    assert sum(layer.ops_forward + layer.ops_backward for layer in layers) == sum(o.calls for x in layers for o in x.operations)
+    assert table.attends == any(o.kind == "attention" for o in operations) and table.activation_bytes == 1
+    assert table.coverage.share == 0.75 and "\n" not in repr(table)
+
+
+def test_a_trace_of_nothing_is_covered() -> None:
+    assert Coverage(ops=0, known=0).share == 1.0
+    assert Parameter(name="scalar", shape=(), layer=0, ready=0).size == 1
+
+
+def test_a_file_holds_the_table(tmp_path: Path) -> None:
+    table = Workload.named("lenet5")
+    table.save(tmp_path / "lenet5.json")
+    assert Workload.load(tmp_path / "lenet5.json") == table

@@ -14,8 +14,8 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.hardware import cluster
-from paceline.planning import Goal, Space, Work, parse_goal, plan
-from paceline.planning.ranking import PLAIN, TIE, Table, ranked
+from paceline.planning import Goal, Space, TrainingTarget, parse_goal, plan
+from paceline.planning.ranking import PLAIN, TIE, RankedTable, ranked
 from paceline.planning.space import Tally, candidates, worlds
 from paceline.planning.strategy_text import matches, parse_wanted
 from paceline.prediction import Observation, Predictor, predict
@@ -28,7 +28,7 @@ from paceline.workload import Workload
 PRICES = {"toy": 1.0, "fast": 2.5}
 
 
-def by_hand(toy: Workload, space: Space, work: Work) -> list[tuple[float, float]]:
+def by_hand(toy: Workload, space: Space, work: TrainingTarget) -> list[tuple[float, float]]:
     """Time and dollars of every legal strategy, one predict after the other."""
     found = []
     for machines, strategy in candidates(space, work, Tally()):
@@ -41,7 +41,7 @@ def by_hand(toy: Workload, space: Space, work: Work) -> list[tuple[float, float]
 
 @pytest.mark.parametrize("text", ["fastest", "cheapest"])
 def test_the_best_is_the_best_of_all(text: str, toy: Workload, space: Space) -> None:
-    work = Work(total=1e7)
+    work = TrainingTarget(total=1e7)
     goal = parse_goal(text)
     found = plan(toy, space, goal, work, prices=PRICES)
     every = by_hand(toy, space, work)
@@ -53,16 +53,16 @@ def test_the_best_is_the_best_of_all(text: str, toy: Workload, space: Space) -> 
 
 @pytest.mark.parametrize("text", ["fastest", "cheapest"])
 def test_of_two_as_good_the_one_better_in_the_other_quantity_is_first(text: str, toy: Workload, space: Space) -> None:
-    work, goal = Work(total=1e7), Goal(text)
+    work, goal = TrainingTarget(total=1e7), Goal(text)
     made = [next(iter(candidates(space, work, Tally())))] * 3
     own, other = np.array([1.0, 1 + TIE / 2, 3.0]), np.array([30.0, 10.0, 1.0])
     time_s, usd = (other, own) if goal.by_cost else (own, other)
-    table = Table(toy, work, goal, {}, made, time_s, time_s, usd, np.ones(3, dtype=bool), Predictor())
+    table = RankedTable(toy, work, goal, {}, made, time_s, time_s, usd, np.ones(3, dtype=bool), Predictor())
     assert ranked(goal, table, Tally()) == [1, 0, 2]
 
 
 def test_the_front_is_what_no_other_beats(toy: Workload, space: Space) -> None:
-    work = Work(total=1e7)
+    work = TrainingTarget(total=1e7)
     front = plan(toy, space, Goal("fastest"), work, prices=PRICES).front
     every = by_hand(toy, space, work)
     assert len(front) > 1
@@ -77,7 +77,7 @@ def test_every_combination_is_predicted_or_has_its_reason(toy: Workload, space: 
         space, batches=(250, 256), shardings=("ddp", "zero3"), precisions=("fp32", "bf16"), recomputes=(False, True)
     )
     left_out = Tally()
-    made = candidates(space, Work(), left_out)
+    made = candidates(space, TrainingTarget(), left_out)
     cut = {  # ways that a bucket's size changes: those that exist and exchange bucket by bucket
         (c, x, s)
         for c, x, s in product(space.compressions, space.exchanges, space.shardings)
@@ -95,9 +95,9 @@ def test_every_combination_is_predicted_or_has_its_reason(toy: Workload, space: 
 
 
 def test_what_has_no_price_is_on_the_front_only_as_the_fastest(toy: Workload, space: Space) -> None:
-    found = plan(toy, space, Goal("fastest"), Work(total=1e7), prices={"fast": 2.5})
+    found = plan(toy, space, Goal("fastest"), TrainingTarget(total=1e7), prices={"fast": 2.5})
     assert {one.cluster.device.name for one in found.front} == {"fast"}
-    other = plan(toy, space, Goal("fastest"), Work(total=1e7), prices={"toy": 1.0})
+    other = plan(toy, space, Goal("fastest"), TrainingTarget(total=1e7), prices={"toy": 1.0})
     assert other.front[0].cluster.device.name == "fast"
     assert {one.cluster.device.name for one in other.front[1:]} == {"toy"}
 
@@ -138,7 +138,7 @@ def test_recomputing_that_saves_nothing_is_left_out(name: str, saves: bool) -> N
 
 
 def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
-    work = Work(total=1e7)
+    work = TrainingTarget(total=1e7)
     fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
     cheapest = plan(toy, space, Goal("cheapest"), work, prices=PRICES).best
     assert fastest.time_s < cheapest.time_s and fastest.usd > cheapest.usd
@@ -150,7 +150,7 @@ def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
 
 
 def test_a_limit_that_nothing_meets_names_the_nearest(toy: Workload, space: Space) -> None:
-    work = Work(total=1e7)
+    work = TrainingTarget(total=1e7)
     fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
     with pytest.raises(
         UserError, match=r"no strategy meets deadline=.*: the nearest takes .*, 100% more, with 4 x 1 fast"
@@ -170,7 +170,7 @@ def test_what_fits_nowhere_says_how_much_is_missing(toy: Workload, space: Space)
             replace(c, device=replace(c.device, memory=replace(c.device.memory, value=1e7))) for c in space.clusters
         ),
     )
-    least = min(predict(toy, *one).memory_bytes for one in candidates(small, Work(), Tally()))
+    least = min(predict(toy, *one).memory_bytes for one in candidates(small, TrainingTarget(), Tally()))
     with pytest.raises(UserError, match=rf"fits nowhere here: at least {(least - 1e7) / 2**30:.3g} GiB are missing"):
         plan(toy, small, Goal("fastest"), prices=PRICES)
 
@@ -220,10 +220,10 @@ def test_a_penalty_is_never_taken_for_none(toy: Workload, space: Space) -> None:
         ),
     )
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
-    unknown = plan(toy, slow, Goal("fastest"), Work(title="to 99 %", curve=curve))
+    unknown = plan(toy, slow, Goal("fastest"), TrainingTarget(title="to 99 %", curve=curve))
     assert unknown.best.strategy.gradient_exchange.compression == "dense" and "breaks even at" in unknown.compression
     assert any("unknown" in x.reason for x in unknown.excluded)
-    known = plan(toy, slow, Goal("fastest"), Work(title="to 99 %", curve=curve, penalties={"terngrad": 1.1}))
+    known = plan(toy, slow, Goal("fastest"), TrainingTarget(title="to 99 %", curve=curve, penalties={"terngrad": 1.1}))
     assert known.best.strategy.gradient_exchange.compression == "terngrad" and known.compression.endswith("to the same target.")
     assert known.best.samples == pytest.approx(1.1 * curve.samples(known.best.strategy.global_batch_size))
 
@@ -232,13 +232,13 @@ def test_a_penalty_is_never_taken_for_none(toy: Workload, space: Space) -> None:
 def test_a_compression_that_lost_accuracy_competes_only_when_it_is_named(most: float, toy: Workload, space: Space) -> None:
     free = replace(space, compressions=(), max_loss=most)
     left_out = Tally()
-    made = candidates(free, Work(), left_out)
+    made = candidates(free, TrainingTarget(), left_out)
     lossless = {c for c in COMPRESSIONS if c == "dense" or (accuracies(c) and min(a.points for a in accuracies(c)) >= -most)}
     assert {s.gradient_exchange.compression for _, s in made} == lossless
     out = {x.reason.partition(":")[0]: x for x in left_out.excluded() if x.reason.partition(":")[0] in COMPRESSIONS}
     assert set(out) == set(COMPRESSIONS) - lossless and all(x.count > 0 for x in out.values())
     assert all("lets it compete" in x.reason and "points on" in x.reason for x in out.values())
-    named = candidates(replace(free, compressions=("topk",)), Work(), Tally())
+    named = candidates(replace(free, compressions=("topk",)), TrainingTarget(), Tally())
     assert {s.gradient_exchange.compression for _, s in named} == {"topk"}
 
 
@@ -263,19 +263,19 @@ def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) ->
         assert plan(toy, wide, Goal("fastest")).best.strategy.gradient_exchange.compression in ("topk", "powersgd")
     assert plan(toy, replace(slow, max_loss=4.0), Goal("fastest")).best.strategy.gradient_exchange.compression != "topk"
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
-    assert "topk" not in slow.barred(Work(curve=curve, penalties={"topk": 1.3}))  # its price is known
+    assert "topk" not in slow.barred(TrainingTarget(curve=curve, penalties={"topk": 1.3}))  # its price is known
 
 
 def test_what_was_never_measured_is_unknown(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.planning.space.accuracies", lambda name: ())
-    barred = replace(space, compressions=(), max_loss=100.0).barred(Work())
+    barred = replace(space, compressions=(), max_loss=100.0).barred(TrainingTarget())
     assert set(barred) == set(COMPRESSIONS) - {"dense"}
     assert barred["terngrad"] == "terngrad: accuracy unknown, never measured; --compression terngrad lets it compete"
 
 
 def test_batches_come_from_the_target_and_never_go_beyond_it(toy: Workload, space: Space) -> None:
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
-    work = Work(curve=curve)
+    work = TrainingTarget(curve=curve)
     free = replace(space, batches=())
     assert free.batches_on(4, work) == (4, 8, 16, 32, 64, 128, 256, 512, 1024)
     assert set(free.batches_on(24, work)) >= {24, 48, 96, 192, 384, 768, 64, 1024} and max(free.batches_on(24, work)) == 1024
@@ -290,10 +290,10 @@ def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_
 ) -> None:
     free, goal = replace(space, batches=(), accumulations=(1, 2)), parse_goal(text)
     found = plan(toy, free, goal, prices=PRICES)
-    assert "unknown for toy and not counted; --target RUNS.csv counts it" in found.notice
+    assert "unknown for toy and not counted; a target RUNS.csv counts it" in found.notice
     assert found.assumptions[0] == found.notice == found.to_json()["notice"]
     best = found.best
-    made = candidates(replace(free, accumulations=(1,)), Work(), Tally())
+    made = candidates(replace(free, accumulations=(1,)), TrainingTarget(), Tally())
     rates = {id(one): one[1].global_batch_size / predict(toy, *one).step_time_s for one in made}
     scores = {
         id(one): (rates[id(one)] / (PRICES[one[0].device.name] * one[0].world_size) if goal.by_cost else rates[id(one)])
@@ -316,7 +316,7 @@ def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_
 def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: Space) -> None:
     """Where nothing is known of what it costs; the least memory is that of the weights and a few samples."""
     free = replace(space, batches=(), accumulations=(1, 8))
-    least = predict(toy, *candidates(replace(free, compressions=("dense",)), Work(), Tally())[0]).memory_bytes
+    least = predict(toy, *candidates(replace(free, compressions=("dense",)), TrainingTarget(), Tally())[0]).memory_bytes
     tight = replace(
         free,
         clusters=tuple(
@@ -326,7 +326,7 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
     found = plan(toy, tight, Goal("fastest"))
     held = [
         s.global_batch_size
-        for c, s in candidates(tight, Work(), Tally())
+        for c, s in candidates(tight, TrainingTarget(), Tally())
         if s.parallelism.micro_batches == 1 and predict(toy, c, s).fits and c == found.best.cluster
     ]
     assert found.best.strategy.global_batch_size <= max(held)
@@ -339,8 +339,8 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
         ("compression=terngrad,nodes=2", "slower"),
         ("compression=terngrad,sharding=zero3", "is not legal: zero3 does not go with terngrad"),
         ("nodes=3", "is not legal: global batch"),
-        ("nodes=8", "8 nodes is above --max-nodes 4."),
-        ("device=A100", "A100 SXM 80GB is not among --device (toy, fast)."),
+        ("nodes=8", "8 nodes are more than the plan's most, 4."),
+        ("device=A100", "A100 SXM 80GB is not among the plan's devices (toy, fast)."),
         ("accumulation=2", "was not tried"),
         ("servers=2", "was not tried"),
         ("optimizer=adam", "was not tried"),
@@ -423,7 +423,7 @@ def test_worlds() -> None:
 def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() -> None:
     """The target is ten seconds on two cores, one by one it would be minutes."""
     clusters = tuple(cluster(name, local, n, "100Gb/s") for name in ("A100", "H100") for local, n in worlds(8, 16))
-    work = Work(curve=mlperf("resnet-50"))
+    work = TrainingTarget(curve=mlperf("resnet-50"))
     net, begin = Workload.named("resnet-50"), time.process_time()
     space = Space(clusters=clusters, compressions=tuple(COMPRESSIONS))
     found = plan(net, space, Goal("cheapest"), work)
@@ -436,7 +436,7 @@ def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() 
 
 
 def test_what_was_measured_changes_what_is_best(toy: Workload, space: Space) -> None:
-    work, goal = Work(total=1e7), Goal("fastest")
+    work, goal = TrainingTarget(total=1e7), Goal("fastest")
     before = plan(toy, space, goal, work, prices=PRICES).best
     p = before.prediction
     seen = [Observation(workload=toy, cluster=before.cluster, strategy=before.strategy, step_s=20 * p.step_time_s)] * 8

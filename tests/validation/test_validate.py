@@ -15,7 +15,7 @@ from paceline.csv_rows import read
 from paceline.errors import UserError
 from paceline.validation import Info, validate
 from paceline.validation.case import Case, HoldOut, Keys, Skip
-from paceline.validation.informed_predictor import Model
+from paceline.validation.informed_predictor import InformedPredictor
 from paceline.validation.sets import adapter, case_builders
 from paceline.validation.validate import _visible
 from paceline.workload import Workload
@@ -78,7 +78,7 @@ def test_what_may_be_seen(text: str, devices: int, nodes: int, seen: bool) -> No
 
 @pytest.mark.parametrize("text", ["up_to", "up_to=", "up_to=0", "up_to=-1", "up_to=two", "one", "", "None"])
 def test_a_wrong_info_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="--info"):
+    with pytest.raises(UserError, match="info"):
         Info.parse(text)
 
 
@@ -216,7 +216,7 @@ def test_no_constant_has_seen_a_row_of_what_is_held_out(given: tuple[str, HoldOu
     keys = Keys("resnet", "A100 SXM 40GB", devices, max(1, devices // 8))
     setting = case_builders.setting(hardware.cluster("A100 SXM 40GB", 1, 1), 32, "fp16", "momentum")
     one = Case(keys=keys, workload=Workload.named("resnet-50"), settings=(setting,), software="tuned", step_s=0.1)
-    assert Model(lambda case: [], Info.parse(info), hold_out).held_out(one) == name
+    assert InformedPredictor(lambda case: [], Info.parse(info), hold_out).held_out(one) == name
 
 
 def test_of_another_release_a_row_teaches_nothing_where_the_same_has_any() -> None:

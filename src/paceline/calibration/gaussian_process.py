@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array
 from paceline.calibration.constants import assumed
 from paceline.hardware.cluster import Cluster
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
-Array = NDArray[np.float64]
 AMPLITUDES = tuple(np.exp(np.linspace(-2.0, 1.0, 10)).tolist())
 """What a kernel's ``near`` may be multiplied by."""
 LOOSE: float = assumed("ratio_amplitude_sigma")
@@ -76,7 +75,7 @@ def coordinates(places: Sequence[Position], names: tuple[str, ...]) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class CovarianceKernel:
     """Covariance of two log ratios: variances of what all steps share, of what those of one workload and device share
     everywhere and of what they share near each other; and of one measurement."""
 
@@ -106,14 +105,14 @@ class Kernel:
 class Process:
     """A Gaussian process given its observations: a kernel and weights of its mean; those of its width, with their inverse."""
 
-    kernel: Kernel
+    kernel: CovarianceKernel
     places: Array
     weights: Array
-    wide: Kernel
+    wide: CovarianceKernel
     inverse: Array
 
     @classmethod
-    def of(cls, kernel: Kernel, places: Array, ratios: Array) -> Process:
+    def of(cls, kernel: CovarianceKernel, places: Array, ratios: Array) -> Process:
         """Given log ratios (n,) at ``places`` (n, 10)."""
         weights = np.asarray(np.linalg.solve(kernel.measured(places), ratios), dtype=np.float64)
         wide = replace(kernel, near=kernel.near * amplitude(kernel, places, ratios))
@@ -128,7 +127,7 @@ class Process:
         return float(shared @ self.weights), math.sqrt(max(variance, 0.0) + self.kernel.noise**2)
 
 
-def amplitude(kernel: Kernel, places: Array, ratios: Array) -> float:
+def amplitude(kernel: CovarianceKernel, places: Array, ratios: Array) -> float:
     """Root of the mean square of what ``near`` is multiplied by, given log ratios (n,) at ``places`` (n, 10)."""
     if not len(places):
         return 1.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster, device
-from paceline.planning.space import Candidate
+from paceline.prediction.batch import Candidate
 from paceline.prediction.exchange_plan import blocks
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.units import format_bytes, parse_bytes

@@ -16,7 +16,7 @@ MILLION = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class TrainingTarget:
     """Samples to train.
 
     Attributes:
@@ -115,6 +115,9 @@ def parse_penalties(texts: list[str]) -> dict[str, float]:
         except ValueError:
             factor = math.nan
         if not 0 < factor < math.inf:
-            raise UserError(f"--penalty {text!r} is not a factor on the samples", "write it as terngrad=1.05")
+            raise UserError(f"penalty {text!r} is not a factor on the samples", "write it as terngrad=1.05")
         penalties[name] = factor
     return penalties
+
+
+Work = TrainingTarget  # the name that ``planning.space`` still has

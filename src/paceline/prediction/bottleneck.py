@@ -16,7 +16,7 @@ from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Relief:
+class ResourceSpeedup:
     """A step in which ``resource`` takes no time: its seconds, the step's with it, and what most of it then waits for."""
 
     resource: str
@@ -30,9 +30,9 @@ class Relief:
         return self.before_s / self.step_time_s if self.step_time_s else float("inf")
 
 
-def reliefs(
+def resource_speedups(
     predictor: Predictor, workload: Workload, cluster: Cluster, strategy: Strategy, prediction: Prediction | None = None
-) -> tuple[Relief, ...]:
+) -> tuple[ResourceSpeedup, ...]:
     """One for each resource that the step waits for, the one that it waits for most first.
 
     Args:
@@ -44,4 +44,4 @@ def reliefs(
     whole = prediction or predictor.step(workload, cluster, strategy)
     waited = sorted((name for name in RESOURCES if whole.exposed[name] > 0), key=lambda name: -whole.exposed[name])
     steps = {resource: predictor.without(resource).step(workload, cluster, strategy) for resource in waited}
-    return tuple(Relief(name, step.step_time_s, whole.step_time_s, step.bottleneck) for name, step in steps.items())
+    return tuple(ResourceSpeedup(name, step.step_time_s, whole.step_time_s, step.bottleneck) for name, step in steps.items())

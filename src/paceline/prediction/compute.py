@@ -14,15 +14,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array, Bools, Ints
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.layers import Operation
 from paceline.workload.table import Workload
-
-Array = NDArray[np.float64]
 
 TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
 """Rows and columns of the products that libraries work through at a time."""
@@ -38,14 +36,14 @@ _SIZES = ("m", "n", "k", "batch")
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class OperationTable:
     """The operations of a workload as arrays, equal ones once.
 
     ``sizes`` and ``grows`` are (operation, [m, n, k, batch]); ``grows`` is 1 for what the micro batch multiplies. ``row``,
     ``layer`` and ``backward`` say where each operation of the workload is found: its row, its layer, its pass.
     """
 
-    kind: NDArray[np.int64]
+    kind: Ints
     calls: Array
     flops: Array
     bytes: Array
@@ -53,9 +51,9 @@ class Table:
     sizes: Array
     grows: Array
     window: Array
-    row: NDArray[np.int64]
-    layer: NDArray[np.int64]
-    backward: NDArray[np.bool_]
+    row: Ints
+    layer: Ints
+    backward: Bools
     layers: int
 
 
@@ -92,10 +90,10 @@ class Seconds:
         )
 
 
-_TABLES: dict[int, tuple[weakref.ref[Workload], Table]] = {}
+_TABLES: dict[int, tuple[weakref.ref[Workload], OperationTable]] = {}
 
 
-def operation_table(workload: Workload) -> Table:
+def operation_table(workload: Workload) -> OperationTable:
     """The operations of ``workload``; made once, kept as long as it."""
     key = id(workload)
     kept = _TABLES.get(key)
@@ -105,7 +103,7 @@ def operation_table(workload: Workload) -> Table:
     return kept[1]
 
 
-def tabulate(workload: Workload) -> Table:
+def tabulate(workload: Workload) -> OperationTable:
     """The operations of all layers as arrays."""
     operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
     unique: dict[Operation, int] = {}
@@ -114,7 +112,7 @@ def tabulate(workload: Workload) -> Table:
     def column(name: str) -> Array:
         return np.array([getattr(o, name) for o in unique], dtype=np.float64)
 
-    return Table(
+    return OperationTable(
         kind=np.array([_KINDS[o.kind] for o in unique], dtype=np.int64),
         **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window")},
         sizes=np.stack([column(name) for name in _SIZES], axis=1),
@@ -214,7 +212,7 @@ def layer_seconds(
     conv = table.kind[table.row] == CONV
     plain = not on_matrix_units(device, precision)
 
-    def summed(chosen: NDArray[np.bool_]) -> Seconds:
+    def summed(chosen: Bools) -> Seconds:
         layer = table.layer[chosen]
         flops, moved, launch = (np.bincount(layer, part[chosen], table.layers).astype(np.float64) for part in parts)
         return Seconds(flops, moved, launch, float(parts[:, chosen & conv].sum()) if plain else 0.0)
@@ -222,7 +220,9 @@ def layer_seconds(
     return summed(~table.backward), summed(table.backward)
 
 
-def operation_seconds(table: Table, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
+def operation_seconds(
+    table: OperationTable, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency
+) -> Seconds:
     """Seconds of each row of the table, all its calls together.
 
     Under ``fp8`` the products of layers take fp8 operands and write bf16; convolutions, attention and the rest run as
@@ -244,7 +244,7 @@ def operation_seconds(table: Table, micro_batch_size: float, precision: str, dev
     return _uniform(table, micro_batch_size, precision, device, efficiency)
 
 
-def _uniform(table: Table, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
+def _uniform(table: OperationTable, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
     """Seconds of each row, every kind of operation at ``precision``."""
     e = efficiency
     matrix = on_matrix_units(device, precision)

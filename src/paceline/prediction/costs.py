@@ -12,15 +12,15 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array, Bools
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
-from paceline.prediction.exchange_plan import Array, CodecPass, ExchangePlan, Work, blocks
+from paceline.prediction.exchange_plan import CodecOperation, CodecPass, ExchangePlan, blocks
 from paceline.prediction.network import phase_seconds
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
@@ -106,11 +106,11 @@ class ExchangeSeconds:
 
     plan: ExchangePlan
     pieces: Array
-    network: NDArray[np.bool_]
+    network: Bools
     waited: Array
     buckets: Array
     gathers: Array
-    gathers_network: NDArray[np.bool_]
+    gathers_network: Bools
 
     def slower(self, between: float, inside: float) -> ExchangeSeconds:
         """The same with what the network between nodes, and the link inside them, sets taking so many times as long."""
@@ -232,9 +232,7 @@ def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> Exc
     return priced(plan, pieces, by_network, *gathers)
 
 
-def priced(
-    plan: ExchangePlan, pieces: Array, network: NDArray[np.bool_], gathers: Array, gathers_network: NDArray[np.bool_]
-) -> ExchangeSeconds:
+def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, gathers_network: Bools) -> ExchangeSeconds:
     """The seconds of ``ExchangeCost.path``, of all buckets at once."""
     waited = pieces
     if plan.codec.any():
@@ -257,7 +255,7 @@ def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficien
     return seconds
 
 
-def codec_seconds(compression: Compression, work: Work, count: int, device: Device, efficiency: Efficiency) -> float:
+def codec_seconds(compression: Compression, work: CodecOperation, count: int, device: Device, efficiency: Efficiency) -> float:
     """Seconds of a codec over ``count`` elements on one device.
 
     It streams through memory; on a CPU the cores' rate (``strategy/codec_rates.py``) may be what limits it.

@@ -12,20 +12,18 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array, Bools, Ints
 from paceline.prediction.network import Loads, load_rows
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.exchange import Traffic
-from paceline.strategy.formats import FP32, Level
+from paceline.strategy.formats import FP32, PayloadBound
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Work = Literal["encode", "reduce", "decode"]
+CodecOperation = Literal["encode", "reduce", "decode"]
 T = TypeVar("T")
 
 IN_FLIGHT = 2  # chunks: one at the codec, one on the network
@@ -48,14 +46,14 @@ def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
 class CodecPass:
     """One pass of the codec over a bucket: elements of the compression's format and of fp32."""
 
-    work: Work
+    work: CodecOperation
     calls: int
     packed: int
     dense: int
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ExchangePiece:
     """One stage of a bucket's exchange before it is priced: a collective, or a pass of the codec.
 
     ``times``: how often its fixed cost is paid, by measurement.
@@ -102,11 +100,11 @@ class ExchangePlan:
     partition: Partition
     traffic: tuple[Traffic, ...]
     gathering: tuple[tuple[Phase, ...], ...]
-    unlike_pieces: tuple[Piece, ...]
+    unlike_pieces: tuple[ExchangePiece, ...]
     order: Ints
     bucket: Ints
-    codec: NDArray[np.bool_]
-    chunked: NDArray[np.bool_]
+    codec: Bools
+    chunked: Bools
     begin: Ints
     largest: Array
     loads: Loads
@@ -130,7 +128,7 @@ class ExchangePlan:
         return np.array([plan.elements for plan in self.partition.unlike], dtype=np.int64)[self.partition.index]
 
     @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[ExchangePiece, ...]:
         """Of each bucket in turn."""
         return tuple(self.unlike_pieces[i] for i in self.order)
 
@@ -161,7 +159,7 @@ class ExchangePlan:
 
 
 def exchange_plan(
-    workload: Workload, strategy: Strategy, devices_per_node: int, level: Level = "expected", measured: bool = False
+    workload: Workload, strategy: Strategy, devices_per_node: int, level: PayloadBound = "expected", measured: bool = False
 ) -> ExchangePlan:
     """The plan of a strategy's exchange; nothing for one worker.
 
@@ -206,7 +204,7 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
     return kept(workload, key, make)
 
 
-def _plan(workload: Workload, strategy: Strategy, devices_per_node: int, level: Level, measured: bool) -> ExchangePlan:
+def _plan(workload: Workload, strategy: Strategy, devices_per_node: int, level: PayloadBound, measured: bool) -> ExchangePlan:
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(strategy.gathers(plan) for plan in parts.unlike)
@@ -244,7 +242,7 @@ def _codec_pass_row(what: Phase | CodecPass) -> tuple[float, ...]:
     return (what.work == "encode", what.calls, what.packed, what.dense) if isinstance(what, CodecPass) else (0, 0, 0, 0)
 
 
-def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[Piece]:
+def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[ExchangePiece]:
     """Encode, collectives, decode. What is received in the first collective of the chunks that carries data is added behind it.
 
     Measured: one line for each of the codec's works over the whole bucket, the fixed part once a chunk.
@@ -252,28 +250,30 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[Piece]:
     chunks = max(1, t.chunks) if measured else t.chunks
     calls = max([t.chunks, *(phase.rounds for phase in t.chunked if phase.pattern == "shift")])
 
-    def codec(work: Work) -> list[Piece]:
+    def codec(work: CodecOperation) -> list[ExchangePiece]:
         packed, dense = getattr(t.compressed, work), getattr(t.dense, work)
         if measured:
             added = t.compressed.reduce + t.dense.reduce + t.inner.reduce
-            return [Piece(work, "chunked", CodecPass(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)]
-        return [Piece(work, "chunked", CodecPass(work, calls, packed, dense), calls)] if packed or dense else []
+            return [
+                ExchangePiece(work, "chunked", CodecPass(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)
+            ]
+        return [ExchangePiece(work, "chunked", CodecPass(work, calls, packed, dense), calls)] if packed or dense else []
 
-    pieces: list[Piece] = []
+    pieces: list[ExchangePiece] = []
     for phase in t.before:
-        pieces.append(Piece(phase.name, "before", phase, 1))
+        pieces.append(ExchangePiece(phase.name, "before", phase, 1))
         if t.inner.reduce and phase.name == "inner_reduce" and not measured:
-            pieces.append(Piece("inner_add", "before", CodecPass("reduce", 1, 0, t.inner.reduce), 1))
+            pieces.append(ExchangePiece("inner_add", "before", CodecPass("reduce", 1, 0, t.inner.reduce), 1))
     bare = t.chunked and t.chunked[0].pattern == "scatter"  # FSDP's own: no codec, whatever was measured
     pieces += [] if bare else codec("encode")
     added = bool(bare)
     for phase in t.chunked:
-        pieces.append(Piece(phase.name, "chunked", phase, chunks))
+        pieces.append(ExchangePiece(phase.name, "chunked", phase, chunks))
         if not added and phase.name != "sizes" and not phase.ring:
             pieces += codec("reduce")
             added = True
     pieces += [] if bare else codec("decode")
-    return [*pieces, *(Piece(phase.name, "after", phase, 1) for phase in t.after)]
+    return [*pieces, *(ExchangePiece(phase.name, "after", phase, 1) for phase in t.after)]
 
 
 def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:

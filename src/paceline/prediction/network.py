@@ -20,14 +20,13 @@ from math import ceil, log2
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array, Bools, Ints
 from paceline.calibration.constants import Efficiency
 from paceline.calibration.protocols import BARE
 from paceline.hardware.cluster import Cluster
 from paceline.strategy.phase import Phase
 
-Array = NDArray[np.float64]
 Algorithm = Literal["ring", "tree", "switch", "hierarchical"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "switch")
 """What an engine chooses from; ``hierarchical`` is what some frameworks do above it."""
@@ -60,7 +59,7 @@ class Loads:
         near, far: their messages a round, or the share of a ring's links that lie in each level; ``rounds``.
     """
 
-    pattern: NDArray[np.int64]
+    pattern: Ints
     size: Array
     intra: Array
     network: Array
@@ -75,7 +74,7 @@ class Loads:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class AlgorithmCost:
     """One algorithm with one protocol: seconds of each level are ``fixed + size * per_byte``, and bytes of both pass at once.
 
     ``serial``: the levels follow each other.
@@ -113,7 +112,7 @@ def _row(phase: Phase, devices_per_node: int) -> tuple[float, ...]:
     return (2, 0, load.intra, load.network, load.near, load.far, phase.rounds)
 
 
-def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tuple[Array, NDArray[np.bool_]]:
+def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tuple[Array, Bools]:
     """Seconds of every phase, and whether the network sets them rather than the link inside a node.
 
     An engine's collective takes its fastest way. Of messages to all (push, pull) both levels work at once and the slower one
@@ -147,7 +146,7 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tup
 
 def collective_seconds(
     sizes: Array, cluster: Cluster, efficiency: Efficiency, *, halves: bool = False, among: Sequence[Algorithm] = ALGORITHMS
-) -> tuple[Array, NDArray[np.bool_]]:
+) -> tuple[Array, Bools]:
     """Seconds of an all-reduce of ``sizes`` bytes among all devices, and whether the network sets them.
 
     Args:
@@ -157,7 +156,11 @@ def collective_seconds(
     if cluster.world_size == 1:
         return np.zeros_like(sizes), np.zeros(len(sizes), dtype=np.bool_)
     cpu = cluster.device.kind == "cpu"
-    ways = list(_ways(cluster, efficiency, ("ring",) if halves or (cpu and among == ALGORITHMS) else among, 1 if halves else 2))
+    ways = list(
+        _algorithm_costs(
+            cluster, efficiency, ("ring",) if halves or (cpu and among == ALGORITHMS) else among, 1 if halves else 2
+        )
+    )
     table = np.array([(w.intra_s, w.network_s, w.intra_per_byte, w.network_per_byte, w.serial) for w in ways])
     volume = np.asarray(sizes, dtype=np.float64)[:, None]
     intra, network = volume * table[:, 2], volume * table[:, 3]
@@ -167,7 +170,9 @@ def collective_seconds(
     return total[rows, best], level
 
 
-def _ways(cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2) -> Iterator[Way]:
+def _algorithm_costs(
+    cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2
+) -> Iterator[AlgorithmCost]:
     """Every algorithm with every protocol that the cluster's links carry.
 
     Of n bytes on M nodes of R devices, N = M R. Ring: each rank sends 2 (N-1)/N n, each node's network carries one rank's worth
@@ -194,11 +199,11 @@ def _ways(cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], 
         base = p.ring_s * efficiency.latency_factor, p.tree_s * efficiency.latency_factor
         if "ring" in among:
             hops = turns * (n - nodes), turns * (nodes - 1)
-            yield Way(base[0] + hops[0] * alpha[0], hops[1] * alpha[1], ring * inside, ring * between)
+            yield AlgorithmCost(base[0] + hops[0] * alpha[0], hops[1] * alpha[1], ring * inside, ring * between)
         if "tree" in among:
-            yield Way(base[1] + 2 * (local - 1) * tree[0], depth * tree[1], 2 * inside, 2 * between)
+            yield AlgorithmCost(base[1] + 2 * (local - 1) * tree[0], depth * tree[1], 2 * inside, 2 * between)
         if "hierarchical" in among:
-            yield Way(
+            yield AlgorithmCost(
                 base[0] + 2 * (local - 1) * alpha[0],
                 2 * (nodes - 1) * alpha[1],
                 2 * (local - 1) / local * inside,
@@ -208,7 +213,7 @@ def _ways(cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], 
         if "switch" in among and p.switch_share and local > 1 and near.reduces:
             up = (1.0, 2 * alpha[1]) if far.reduces else (2.0, depth * tree[1])
             start = p.switch_s * efficiency.latency_factor + 2 * alpha[0]
-            yield Way(start, up[1] * (nodes > 1), (local + 1) / local * inside / p.switch_share, up[0] * between)
+            yield AlgorithmCost(start, up[1] * (nodes > 1), (local + 1) / local * inside / p.switch_share, up[0] * between)
 
 
 def phase_load(phase: Phase, devices_per_node: int) -> Load:

@@ -22,9 +22,9 @@ from paceline.prediction.exchange_plan import exchange_plan
 from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.result import Prediction
-from paceline.prediction.step_model import Passes, Step, StepModel, measured_ratio
+from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
 from paceline.prediction.timeline import input_event
-from paceline.strategy.formats import Level
+from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import LayerTable
 from paceline.workload.table import Workload
@@ -185,13 +185,13 @@ class Predictor:
         if not isinstance(self.constants, tuple) and self.calibration is None and strategy.description.format.spread is None:
             return middle, middle, middle
 
-        def bound(constants: Efficiency, level: Level) -> Step:
+        def bound(constants: Efficiency, level: PayloadBound) -> Step:
             return replace(model, constants=constants, level=level).step(cluster, strategy, self._scaled(passes, constants))
 
         low, _, high = self._bounds
         return bound(low, "high"), middle, bound(high, "low")
 
-    def _scaled(self, passes: Passes, constants: Efficiency) -> Passes | None:
+    def _scaled(self, passes: PassTimes, constants: Efficiency) -> PassTimes | None:
         """The typical passes by other constants, where those change all layers alike."""
         if constants is self.typical:
             return passes

@@ -26,8 +26,8 @@ from paceline.prediction.costs import (
 )
 from paceline.prediction.exchange_plan import ExchangePlan, blocks, exchange_plan
 from paceline.prediction.timeline import (
-    Pieces,
     Schedule,
+    StepDurations,
     columns,
     events,
     exposed_seconds,
@@ -37,11 +37,11 @@ from paceline.prediction.timeline import (
     with_exchange,
 )
 from paceline.record import Event
-from paceline.strategy.formats import Level
+from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
-Passes = tuple[Seconds, Seconds]
+PassTimes = tuple[Seconds, Seconds]
 """Seconds of the forward and of the backward pass of one micro step, by layer."""
 
 
@@ -50,7 +50,7 @@ class Step:
     """A step of one strategy on one cluster: its costs, the durations that follow from them, and when each begins."""
 
     costs: StepCosts
-    pieces: Pieces
+    pieces: StepDurations
     schedule: Schedule
     overlap: bool
     shared: bool
@@ -100,9 +100,9 @@ class StepModel:
     overlap: bool = True
     loader: float = 0.0
     free: frozenset[Resource] = frozenset()
-    level: Level = "expected"
+    level: PayloadBound = "expected"
 
-    def step(self, cluster: Cluster, strategy: Strategy, passes: Passes | None = None) -> Step:
+    def step(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> Step:
         """The step of a strategy.
 
         Args:
@@ -126,7 +126,7 @@ class StepModel:
         )
         return Step(costs, durations, schedule_step(durations, self.overlap, shared), self.overlap, shared)
 
-    def costs(self, cluster: Cluster, strategy: Strategy, passes: Passes | None = None) -> StepCosts:
+    def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
         forward, backward = passes or self.passes(cluster.device, strategy)
         recompute = strategy.parallelism.recompute
@@ -147,7 +147,7 @@ class StepModel:
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
         return self._without_free(costs, recompute) if self.free else costs
 
-    def passes(self, device: Device, strategy: Strategy) -> Passes:
+    def passes(self, device: Device, strategy: Strategy) -> PassTimes:
         """The layers by roofline. Raises UserError for a precision that the device lacks."""
         return layer_seconds(self.workload, strategy.micro_batch_size, strategy.precision, device, self.constants)
 

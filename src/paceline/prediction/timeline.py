@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from paceline.array_types import Array, Ints
 from paceline.prediction.costs import RESOURCES, ExchangeCost, ExchangeSeconds, Resource, Stage, StepCosts
-from paceline.prediction.exchange_plan import Array, ExchangePlan, Ints
+from paceline.prediction.exchange_plan import ExchangePlan
 from paceline.record import Event
 
 Number = Any
@@ -31,7 +32,7 @@ Starts = tuple[tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], tuple
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class StepDurations:
     """Durations in one micro step, in seconds; each a number, or an array with one entry for each candidate.
 
     Attributes:
@@ -87,7 +88,7 @@ class Schedule:
     penalty: Number
 
 
-def schedule_step(p: Pieces, overlap: bool, shared: bool, top: Maximum = max) -> Schedule:
+def schedule_step(p: StepDurations, overlap: bool, shared: bool, top: Maximum = max) -> Schedule:
     """When the pieces of a step happen. Without ``overlap`` nothing is exchanged while the device computes.
 
     Args:
@@ -112,7 +113,7 @@ def schedule_step(p: Pieces, overlap: bool, shared: bool, top: Maximum = max) ->
     return Schedule(*starts, micro, end, update, gather, top(gather + p.after, p.feed), penalty)
 
 
-def _units(p: Pieces, overlap: bool, top: Maximum) -> tuple[Starts, Number, Number]:
+def _units(p: StepDurations, overlap: bool, top: Maximum) -> tuple[Starts, Number, Number]:
     """One micro step of FSDP: starts, the end of its last exchange, and of its backward pass.
 
     ``free`` is when the network is; the next micro step waits for it, since its first gather does.
@@ -175,7 +176,7 @@ def pieces(
     update: Number,
     feed: Number,
     penalty: float,
-) -> Pieces:
+) -> StepDurations:
     """The durations of a step, or of many steps that exchange alike.
 
     Args:
@@ -192,7 +193,7 @@ def pieces(
         ready = ready[..., :0]
     elif many:
         ready, buckets = _joined(ready, buckets)
-    own = Pieces(
+    own = StepDurations(
         micro_steps=micro_steps,
         forward=forward[..., -1] if many else float(forward[-1]),
         backward=backward[..., -1] if many else float(backward[-1]),
@@ -220,7 +221,7 @@ def _joined(ready: Array, seconds: Array) -> tuple[Array, Array]:
     return (ready + rest).max(axis=1, keepdims=True) - total, np.array([total])
 
 
-def with_exchange(parts: Pieces, x: ExchangeSeconds, buckets: Array | None = None) -> Pieces:
+def with_exchange(parts: StepDurations, x: ExchangeSeconds, buckets: Array | None = None) -> StepDurations:
     """The pieces of a step that exchanges in other seconds; ``buckets``: joined ones in place of its own."""
     gathers = dict(zip(x.plan.gathers, x.gathers.tolist(), strict=True))
     return replace(
@@ -240,7 +241,7 @@ def sums(values: Array) -> Array:
 
 
 def events(
-    costs: StepCosts, parts: Pieces, placed: Schedule, names: Sequence[str], blocks: Sequence[tuple[int, str]] = ()
+    costs: StepCosts, parts: StepDurations, placed: Schedule, names: Sequence[str], blocks: Sequence[tuple[int, str]] = ()
 ) -> Iterator[Event]:
     """The schedule as bars: lanes ``compute``, ``codec``, ``network`` and ``input``.
 
@@ -333,7 +334,7 @@ def _placed_stages(start: float, exchange: ExchangeCost) -> Iterator[tuple[Stage
         end += stage.seconds
 
 
-def exposed_seconds(costs: StepCosts, parts: Pieces, placed: Schedule) -> dict[Resource, float]:
+def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) -> dict[Resource, float]:
     """Seconds of the step by the resource it waits for; they sum to the step.
 
     Compute counts in full; of an exchange, what lies between the end of the backward pass and the optimizer. From there

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.strategy import FIRST_BUCKET_BYTES, FUSE_BYTES, buckets, fuse
 from paceline.training.exchange_thread import Future, Waiting
-from paceline.training.tensor_layout import Tensor
+from paceline.training.tensor_layout import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Group:
     """
 
     index: int
-    tensors: Sequence[Tensor]
+    tensors: Sequence[TensorSpec]
     parts: Mapping[str, torch.Tensor]
     finished: Sequence[Waiting]
     last: bool
@@ -46,10 +46,10 @@ class Groups:
         fused: join small buckets to 4 MB at least: below that an exchange costs its latency (Wang et al. 2023, Cupcake).
     """
 
-    def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, Tensor], fused: bool) -> None:
+    def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, TensorSpec], fused: bool) -> None:
         first = FIRST_BUCKET_BYTES if model.bucket_bytes_cap_default else model.bucket_bytes_cap
         cut = buckets(list(tensors.values())[::-1], model.bucket_bytes_cap, first)
-        self.members: list[list[Tensor]] = fuse(cut, FUSE_BYTES) if fused else cut
+        self.members: list[list[TensorSpec]] = fuse(cut, FUSE_BYTES) if fused else cut
         self._tensors = tensors
         self._place = {t.name: index for index, members in enumerate(self.members) for t in members}
         self._begin()

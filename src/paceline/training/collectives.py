@@ -20,7 +20,7 @@ from paceline.training.errors import LostRank
 from paceline.training.meter import Meter
 
 T = TypeVar("T")
-Steps = Generator["Pending[Any]", Any, T]
+CollectiveSteps = Generator["Pending[Any]", Any, T]
 """Work that yields every collective it waits for and is sent what arrived; it returns a T."""
 
 NOTHING = torch.empty(0, dtype=torch.uint8)
@@ -156,7 +156,7 @@ class Wire:
 
     def deliver(
         self, outgoing: Sequence[torch.Tensor], expected: Sequence[int | None], elements: Sequence[int], name: str
-    ) -> Steps[Sequence[torch.Tensor]]:
+    ) -> CollectiveSteps[Sequence[torch.Tensor]]:
         """``all_to_all`` with lengths that may be unknown (None).
 
         Args:
@@ -173,7 +173,7 @@ class Wire:
         arrived: Sequence[torch.Tensor] = yield self.all_to_all(outgoing, [size or 0 for size in expected], name)
         return arrived
 
-    def pass_on(self, message: torch.Tensor, expected: int | None, elements: int, name: str) -> Steps[torch.Tensor]:
+    def pass_on(self, message: torch.Tensor, expected: int | None, elements: int, name: str) -> CollectiveSteps[torch.Tensor]:
         """``shift`` with a length that may be unknown (None); arguments and errors as ``deliver``."""
         if expected is None:
             announced = yield self.shift(_length(message), 8, "sizes")

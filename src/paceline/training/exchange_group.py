@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.codecs import Codec, Key, backends, key, moments_of
-from paceline.codecs.codec import Scaling
+from paceline.codecs.codec import MessageScaling
 from paceline.codecs.moments import Moments
 from paceline.codecs.reference.dense import Bf16, Fp32
 from paceline.strategy import CHUNK_ELEMENTS, carrier, shard_bounds
@@ -21,7 +21,7 @@ from paceline.training.encoded_streams import CodecStream, Stream
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchanges import exchange_streams
 from paceline.training.gradient_sample import Sample
-from paceline.training.tensor_layout import Layout, Part, gather, scatter
+from paceline.training.tensor_layout import GradientSlice, Layout, gather, scatter
 
 LARGEST = 2.0**100
 """Magnitude of a gradient that a codec is given at most: larger ones go dense, as their sums and residuals might overflow."""
@@ -143,7 +143,7 @@ class _Share(NamedTuple):
         start: of ``packed`` among the layout's compressed elements.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[GradientSlice]
     packed: torch.Tensor
     kept: torch.Tensor
     start: int
@@ -182,7 +182,7 @@ def _over_nodes(setup: ExchangeSetup, gradients: Gradients, packed: torch.Tensor
         for whole in (packed, kept)
     )
     start, stop = share(setup, layout)
-    parts = [Part(p, mine[p.start : p.stop]) for p in layout.packed(start, stop)]
+    parts = [GradientSlice(p, mine[p.start : p.stop]) for p in layout.packed(start, stop)]
     alone = setup.outer.world_size == 1  # one node: there is nothing to compress between
     sums = _Sums(True)
     if not alone:
@@ -251,7 +251,7 @@ def _compressed(
     return CodecStream(codec, packed, draws, first), ()
 
 
-def _scale(share: _Share, scalings: Sequence[Scaling]) -> None:
+def _scale(share: _Share, scalings: Sequence[MessageScaling]) -> None:
     """Gather the gradients, each clipped and multiplied as its scaling says."""
     for ((_, start, stop), gradient), (bound, factor, _) in zip(share.parts, scalings, strict=True):
         part = share.packed[start:stop]

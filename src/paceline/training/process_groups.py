@@ -17,7 +17,7 @@ import torch.distributed as dist
 from paceline.training.collectives import Soundness, Wire, collective
 from paceline.training.meter import Meter
 
-Key = tuple[tuple[int, ...], float]
+GroupKey = tuple[tuple[int, ...], float]
 """Ranks and timeout of a group."""
 
 
@@ -25,8 +25,8 @@ Key = tuple[tuple[int, ...], float]
 class _Pool:
     """Of one initialisation of ``torch.distributed``. Groups of a key are numbered alike on all its ranks."""
 
-    counts: dict[Key, int] = field(default_factory=dict)
-    free: dict[Key, dict[int, dist.ProcessGroup]] = field(default_factory=dict)
+    counts: dict[GroupKey, int] = field(default_factory=dict)
+    free: dict[GroupKey, dict[int, dist.ProcessGroup]] = field(default_factory=dict)
 
 
 _pools: weakref.WeakKeyDictionary[dist.ProcessGroup, _Pool] = weakref.WeakKeyDictionary()
@@ -49,7 +49,7 @@ def own_wire(
     world = dist.group.WORLD
     assert world is not None, "parent is a group of it"
     pool = _pools.setdefault(world, _Pool())
-    key: Key = (tuple(ranks), timeout_s)
+    key: GroupKey = (tuple(ranks), timeout_s)
     offers: list[tuple[int, list[int]]] = [(0, [])] * dist.get_world_size(parent)
     with collective():
         count = len(dist.distributed_c10d._world.pg_names)
@@ -72,7 +72,7 @@ def own_wire(
     return wire
 
 
-def _release(pool: _Pool, key: Key, number: int, group: dist.ProcessGroup, soundness: Soundness) -> None:
+def _release(pool: _Pool, key: GroupKey, number: int, group: dist.ProcessGroup, soundness: Soundness) -> None:
     """Offer the group again, unless an exchange over it has failed: messages of that may still come."""
     if soundness.sound:
         pool.free.setdefault(key, {})[number] = group

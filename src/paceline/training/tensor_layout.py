@@ -12,7 +12,7 @@ from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorSpec:
     """A trained tensor. ``offset`` is the index of its first element among all trained elements."""
 
     name: str
@@ -25,28 +25,28 @@ class Tensor:
         return prod(self.shape)
 
 
-def numbered(named: Iterable[tuple[str, nn.Parameter]]) -> dict[int, Tensor]:
+def numbered(named: Iterable[tuple[str, nn.Parameter]]) -> dict[int, TensorSpec]:
     """Tensors one after the other, by the ``id`` of the parameter."""
-    tensors: dict[int, Tensor] = {}
+    tensors: dict[int, TensorSpec] = {}
     offset = 0
     for name, p in named:
-        tensors[id(p)] = Tensor(name, tuple(p.shape), offset)
+        tensors[id(p)] = TensorSpec(name, tuple(p.shape), offset)
         offset += p.numel()
     return tensors
 
 
-class Piece(NamedTuple):
+class TensorSlice(NamedTuple):
     """Elements ``start`` to ``stop`` of a buffer, and the tensor that they are of."""
 
-    tensor: Tensor
+    tensor: TensorSpec
     start: int
     stop: int
 
 
-class Part(NamedTuple):
+class GradientSlice(NamedTuple):
     """A gradient, flat, and where it goes."""
 
-    piece: Piece
+    piece: TensorSlice
     gradient: torch.Tensor
 
 
@@ -60,43 +60,43 @@ class Layout:
         first: the smallest index among all trained elements, where the draws of the stochastic rounding begin.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], dense: Collection[str]) -> None:
+    def __init__(self, tensors: Sequence[TensorSpec], dense: Collection[str]) -> None:
         ordered = sorted(tensors, key=lambda t: t.offset)
         packed = [t for t in ordered if t.name not in dense]
-        self.pieces: list[Piece] = []
+        self.pieces: list[TensorSlice] = []
         at = 0
         for tensor in [*packed, *(t for t in ordered if t.name in dense)]:
-            self.pieces.append(Piece(tensor, at, at + tensor.elements))
+            self.pieces.append(TensorSlice(tensor, at, at + tensor.elements))
             at += tensor.elements
         self.compressed, self.total = sum(t.elements for t in packed), at
         self.first = min((t.offset for t in packed), default=0)
         self.names = tuple(piece.tensor.name for piece in self.pieces)
 
-    def packed(self, start: int, stop: int) -> Iterator[Piece]:
+    def packed(self, start: int, stop: int) -> Iterator[TensorSlice]:
         """What lies of the compressed tensors between ``start`` and ``stop``; positions count from ``start``."""
         for tensor, begin, end in self.pieces:
             begin, end = max(begin, start), min(end, stop, self.compressed)
             if begin < end:
-                yield Piece(tensor, begin - start, end - start)
+                yield TensorSlice(tensor, begin - start, end - start)
 
-    def parts(self, gradients: Mapping[str, torch.Tensor]) -> tuple[list[Part], list[Part]]:
+    def parts(self, gradients: Mapping[str, torch.Tensor]) -> tuple[list[GradientSlice], list[GradientSlice]]:
         """The gradients, flat and by name, of the compressed tensors and of the others, each with its place among its like."""
-        split: tuple[list[Part], list[Part]] = [], []
+        split: tuple[list[GradientSlice], list[GradientSlice]] = [], []
         for tensor, start, stop in self.pieces:
             dense = start >= self.compressed
             before = self.compressed if dense else 0
-            split[dense].append(Part(Piece(tensor, start - before, stop - before), gradients[tensor.name]))
+            split[dense].append(GradientSlice(TensorSlice(tensor, start - before, stop - before), gradients[tensor.name]))
         return split
 
 
-def gather(parts: Sequence[Part], into: torch.Tensor) -> None:
+def gather(parts: Sequence[GradientSlice], into: torch.Tensor) -> None:
     """Copy the gradients to their places in ``into``; fp16, bf16 and fp64 become fp32."""
     for (_, start, stop), gradient in parts:
         if gradient.data_ptr() != into[start:stop].data_ptr():
             into[start:stop] = gradient
 
 
-def scatter(values: torch.Tensor, parts: Sequence[Part], divisor: float, units: Sequence[float] = ()) -> None:
+def scatter(values: torch.Tensor, parts: Sequence[GradientSlice], divisor: float, units: Sequence[float] = ()) -> None:
     """The inverse of ``gather``, divided on the way: one pass over memory and not two.
 
     Args:

@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, Self
 
-Kind = Literal["matmul", "conv", "attention", "memory"]
+OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
 
 
@@ -57,7 +57,7 @@ class Operation:
         window: kernel positions of a convolution, 9 for 3x3.
     """
 
-    kind: Kind
+    kind: OperationKind
     backward: bool
     calls: int
     flops: float = 0.0

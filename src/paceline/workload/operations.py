@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from paceline.workload.layers import Kind
+from paceline.workload.layers import OperationKind
 
 Tensor = Any  # torch.Tensor; this module does not import torch
 Shape = tuple[float, float, float, float]  # batch, m, n, k of ``layers.Operation``
@@ -24,7 +24,7 @@ Shape = tuple[float, float, float, float]  # batch, m, n, k of ``layers.Operatio
 class Kernel:
     """What one call launches. ``flops`` is None where unknown; ``shape`` and ``window`` are those of an Operation."""
 
-    kind: Kind
+    kind: OperationKind
     bytes: float
     flops: float | None = 0.0
     shape: Shape = (0.0, 0.0, 0.0, 0.0)
@@ -68,7 +68,7 @@ _FUSED = (
     "flash_attention_for_cpu",
     "fused_attention_overrideable",
 )
-_PRODUCTS: dict[str, tuple[Kind, Callable[[Sequence[Any]], list[tuple[float, Shape]]]]] = {
+_PRODUCTS: dict[str, tuple[OperationKind, Callable[[Sequence[Any]], list[tuple[float, Shape]]]]] = {
     **{f"aten.{name}": ("matmul", lambda a: _product(a[0], a[1])) for name in _LEFT},
     **{f"aten.{name}": ("matmul", lambda a: _product(a[1], a[2])) for name in _AFTER_BIAS},
     **{f"aten._scaled_dot_product_{name}": ("attention", lambda a: _attention(a[0], a[1], a[2], 1, 1)) for name in _FUSED},

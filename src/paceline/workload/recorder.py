@@ -28,7 +28,7 @@ _ACCUMULATE = 2**63  # AccumulateGrad nodes have sequence number 2**64 - 1
 
 
 @dataclass
-class Work:
+class ModuleRecord:
     """What one module did in one step: its (forward, backward) kernels in order, and bytes kept for the backward pass."""
 
     kernels: tuple[list[Kernel], list[Kernel]] = field(default_factory=lambda: ([], []))
@@ -48,7 +48,7 @@ class Recorder:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.work: dict[str, Work] = defaultdict(Work)
+        self.work: dict[str, ModuleRecord] = defaultdict(ModuleRecord)
         self.kinds = {path or ROOT: type(module).__name__ for path, module in model.named_modules()}
         self.kinds[LOSS] = LOSS
         self.ready: list[str] = []

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
 from paceline.workload.factory import describe_error
-from paceline.workload.layers import Coverage, Grows, Kind, Layer, LayerTable, Operation, Parameter
+from paceline.workload.layers import Coverage, Grows, Layer, LayerTable, Operation, OperationKind, Parameter
 from paceline.workload.operations import Kernel, Shape, tensors_in
-from paceline.workload.recorder import LOSS, Recorder, Work
+from paceline.workload.recorder import LOSS, ModuleRecord, Recorder
 
 if TYPE_CHECKING:
     import torch
@@ -191,7 +191,7 @@ def _line(small: float, large: float) -> tuple[float, float]:
     return (fixed, slope) if fixed >= 0 and slope >= 0 else (0.0, large / _LARGE)
 
 
-def _layer(path: str, kind: str, small: Work, large: Work) -> Layer:
+def _layer(path: str, kind: str, small: ModuleRecord, large: ModuleRecord) -> Layer:
     passes = [_operations(small.kernels[i], large.kernels[i], backward=i == 1) for i in (0, 1)]
     return Layer(
         name=path,
@@ -225,7 +225,7 @@ def _operations(small: list[Kernel], large: list[Kernel], *, backward: bool) -> 
     return result
 
 
-_Key = tuple[Kind, Shape, Grows, int]
+_Key = tuple[OperationKind, Shape, Grows, int]
 
 
 def _key(small: Kernel, large: Kernel) -> _Key:

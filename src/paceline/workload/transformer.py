@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.workload.layer_builders import (
     INDEX,
     WORD,
-    Part,
+    LayerSpec,
     attention,
     cross_entropy,
     dropout,
@@ -119,7 +119,7 @@ def transformer(
     return _workload(parts, name, source, f"sequence of {seq_len} tokens", seq_len, frozen)
 
 
-def _adapted(part: Part, rank: int) -> Part:
+def _adapted(part: LayerSpec, rank: int) -> LayerSpec:
     """The same frozen, with an adapter where it is a product of attention. What enters is held for the adapter only."""
     if part.kind == "Embedding":
         return replace(part, operations=part.operations[:1], kept=0.0, weights=())
@@ -131,10 +131,10 @@ def _adapted(part: Part, rank: int) -> Part:
     rows, inputs, outputs = whole.m, int(whole.k), int(whole.n)
     down, up = linear("", rows, inputs, rank, bias=False), linear("", rows, rank, outputs, bias=False)
     weights = ("up.weight", (outputs, rank)), ("down.weight", (rank, inputs))
-    return Part(part.name, part.kind, operations + down.operations + up.operations, down.kept + up.kept, weights)
+    return LayerSpec(part.name, part.kind, operations + down.operations + up.operations, down.kept + up.kept, weights)
 
 
-def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: float, frozen: int = 0) -> LayerTable:
+def _workload(parts: list[LayerSpec], name: str, source: str, sample: str, tokens: float, frozen: int = 0) -> LayerTable:
     layers, parameters = lay_out(parts)
     ops = sum(operation.calls for layer in layers for operation in layer.operations)
     return LayerTable(
@@ -149,7 +149,7 @@ def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: fl
     )
 
 
-def _start(shape: TransformerShape, s: int) -> list[Part]:
+def _start(shape: TransformerShape, s: int) -> list[LayerSpec]:
     h, x = shape.hidden, WORD * s * shape.hidden
     parts = [embedding("tokens", s, shape.vocabulary, h, tied=shape.tied and shape.head != "span")]
     if shape.segments:
@@ -162,7 +162,7 @@ def _start(shape: TransformerShape, s: int) -> list[Part]:
     return [*parts, dropout("drop", s * h)] if shape.dropout else parts
 
 
-def blocks(shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False) -> list[Part]:
+def blocks(shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False) -> list[LayerSpec]:
     """The layers of one block over ``s`` tokens; with ``cross``, it attends also to ``keys`` tokens of an encoder."""
     parts = _residual("attention", shape, s, _attend(shape, s, s, "attention.", fused))
     if cross:
@@ -170,7 +170,7 @@ def blocks(shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross
     return parts + _residual("mlp", shape, s, _feed_forward(shape, s))
 
 
-def _residual(name: str, shape: TransformerShape, s: int, inner: list[Part]) -> list[Part]:
+def _residual(name: str, shape: TransformerShape, s: int, inner: list[LayerSpec]) -> list[LayerSpec]:
     """``inner`` around a shortcut: the sum forward; backward the gradient of the shortcut is added to that of its input."""
     h, x = shape.hidden, WORD * s * shape.hidden
     drop = [dropout(f"{name}_drop", s * h)] if shape.dropout else []
@@ -182,7 +182,7 @@ def _residual(name: str, shape: TransformerShape, s: int, inner: list[Part]) -> 
     return [norm, *inner, *drop, added]
 
 
-def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool) -> list[Part]:
+def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool) -> list[LayerSpec]:
     h, kv, bias = shape.hidden, shape.kv_width, shape.bias
     heads, kv_heads, x = shape.heads, shape.kv_heads or shape.heads, WORD * s * shape.hidden
     mixed = attention("mix", s, keys, heads, kv_heads, h // heads, fused=fused, drop=shape.dropout)
@@ -202,7 +202,7 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
     return [part.named(prefix) for part in (*parts, mixed, linear("project", s, h, h, bias=bias, kept=False))]
 
 
-def _feed_forward(shape: TransformerShape, s: int) -> list[Part]:
+def _feed_forward(shape: TransformerShape, s: int) -> list[LayerSpec]:
     h, ffn, bias = shape.hidden, shape.ffn or 4 * shape.hidden, shape.bias
     f = WORD * s * ffn
     parts = [
@@ -215,7 +215,7 @@ def _feed_forward(shape: TransformerShape, s: int) -> list[Part]:
     return [*parts, linear("contract", s, ffn, h, bias=bias)]
 
 
-def _end(shape: TransformerShape, s: int) -> list[Part]:
+def _end(shape: TransformerShape, s: int) -> list[LayerSpec]:
     h, v, rms = shape.hidden, shape.vocabulary, shape.norm == "rms"
     first = [] if shape.post_norm else [normalisation("norm", s, h, rms=rms)]
     if shape.head == "tokens":
@@ -238,11 +238,11 @@ def _end(shape: TransformerShape, s: int) -> list[Part]:
     return [*first, chosen, *pooler, *dense]
 
 
-def _logits(shape: TransformerShape, rows: float, *, bias: bool) -> Part:
+def _logits(shape: TransformerShape, rows: float, *, bias: bool) -> LayerSpec:
     """The output over the vocabulary; tied weights are the embedding's, which is where their gradient is complete."""
     whole = linear("head.logits", rows, shape.hidden, shape.vocabulary, bias=bias)
     kept = tuple(weight for weight in whole.weights if weight[0] == "bias") if shape.tied else whole.weights
-    return Part(whole.name, whole.kind, whole.operations, whole.kept, kept)
+    return LayerSpec(whole.name, whole.kind, whole.operations, whole.kept, kept)
 
 
 def encoder_decoder(
@@ -258,13 +258,13 @@ def encoder_decoder(
     parts = [table, *_wave(shape, s, "source_")]
     parts += [part.named(f"encoder.{i}.") for i in range(shape.layers) for part in blocks(shape, s, fused)]
     parts += [] if shape.post_norm else [normalisation("encoder_norm", s, h, rms=shape.norm == "rms")]
-    parts += [Part(again.name, again.kind, again.operations, again.kept), *_wave(shape, s, "target_")]
+    parts += [LayerSpec(again.name, again.kind, again.operations, again.kept), *_wave(shape, s, "target_")]
     decoder = blocks(shape, s, fused, keys=s, cross=True)
     parts += [part.named(f"decoder.{i}.") for i in range(shape.layers) for part in decoder]
     return _workload([*parts, *_end(shape, s)], name, source, f"sentences of {s} tokens", 2 * s)
 
 
-def _wave(shape: TransformerShape, s: int, prefix: str) -> list[Part]:
+def _wave(shape: TransformerShape, s: int, prefix: str) -> list[LayerSpec]:
     x = WORD * s * shape.hidden
     parts = [elementwise("positions", "Add", (1, 2 * x), (0, 0.0), fixed=x)]
     return [part.named(prefix) for part in [*parts, *([dropout("drop", s * shape.hidden)] if shape.dropout else [])]]

@@ -33,7 +33,7 @@ class Count(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulatedRun:
     """From ``begin`` to ``end``; ``stale`` counts updates by staleness in between."""
 
     begin: Count
@@ -106,7 +106,7 @@ class Simulation:
         used = sorted(set(self.server.values()))
         return {tensor: used.index(self.server[tensor]) for tensor in self.tensors}
 
-    def run(self, steps: int, warm: int) -> Run:
+    def run(self, steps: int, warm: int) -> SimulatedRun:
         """Until every worker has done ``steps``; what is counted begins when every worker has done ``warm`` of them."""
         begin: Count | None = None
         waiting, behind = self.workers, self.workers
@@ -149,7 +149,7 @@ class Simulation:
                 self.states[worker].arrived[what] = now + self.latency
                 self._compute(worker)
         assert begin is not None
-        return Run(begin, self._count(now), self.stale, tuple(self.events))
+        return SimulatedRun(begin, self._count(now), self.stale, tuple(self.events))
 
     def _push(self, at: float, kind: int, worker: int, what: int) -> None:
         self.order += 1

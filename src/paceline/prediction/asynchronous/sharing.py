@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from paceline.array_types import Array, Bools
 
 
-def fair_shares(sending: Bools, bandwidth: float) -> Floats:
+def fair_shares(sending: Bools, bandwidth: float) -> Array:
     """Bytes/s of every connection, by sender and receiver; 0 for those that do not send.
 
     The fullest links are shared equally by their connections; then the fullest of what is left, until all have a share.

@@ -23,7 +23,7 @@ from typing import get_args
 
 from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError, unknown
-from paceline.prediction.asynchronous.engine import Pull, Run, Simulation
+from paceline.prediction.asynchronous.engine import Pull, SimulatedRun, Simulation
 from paceline.prediction.asynchronous.profile import LayerProfile, Profile
 from paceline.prediction.asynchronous.result import AsyncResult
 
@@ -118,14 +118,14 @@ def _check(profile: Profile, workers: int, servers: int, bandwidth: float, laten
         raise unknown("pull", pull, get_args(Pull))
 
 
-def _updates_per_s(run: Run) -> float:
+def _updates_per_s(run: SimulatedRun) -> float:
     """Sum over the workers of steps over the seconds between their first and last counted ends."""
     begin, end = run.begin, run.end
     counted = zip(begin.steps, end.steps, begin.last, end.last, strict=True)
     return math.fsum((after - before) / (last - first) for before, after, first, last in counted)
 
 
-def _utilisation(run: Run, workers: int, servers: int, rate: float) -> Mapping[str, float]:
+def _utilisation(run: SimulatedRun, workers: int, servers: int, rate: float) -> Mapping[str, float]:
     begin, end = run.begin, run.end
     seconds = end.seconds - begin.seconds
     up, down = ([b - a for a, b in zip(*x, strict=True)] for x in ((begin.up, end.up), (begin.down, end.down)))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from paceline.strategy import ONE_WAY
-from paceline.training.collectives import Steps, Wire
+from paceline.training.collectives import CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
 from paceline.training.exchanges.allgather import allgather
 from paceline.training.exchanges.allreduce import allreduce, begin_allreduce
@@ -12,7 +12,7 @@ from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.push_pull import push_pull
 from paceline.training.exchanges.ring import ring
 
-CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], Steps[None]]] = {
+CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], CollectiveSteps[None]]] = {
     "allgather": allgather,
     "ring": ring,
     "sharded": partial(push_pull, exchange="sharded"),
@@ -35,7 +35,7 @@ def exchange_streams(
     )
 
 
-def _chunk(name: str, compress_pull: bool) -> Callable[[Stream, int, int, Wire], Steps[None]]:
+def _chunk(name: str, compress_pull: bool) -> Callable[[Stream, int, int, Wire], CollectiveSteps[None]]:
     return CHUNKED[name] if compress_pull or name not in ONE_WAY else partial(push_pull, exchange=name, compress_pull=False)
 
 

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from paceline.training.collectives import Pending, Steps
+from paceline.training.collectives import CollectiveSteps, Pending
 
 DEPTH = 3  # chunks under way: one encoding, one on the wire, one decoding
 
 
-def pipeline(chunks: Iterable[Steps[None]], depth: int = DEPTH) -> None:
+def pipeline(chunks: Iterable[CollectiveSteps[None]], depth: int = DEPTH) -> None:
     """Run every chunk to its end, at most ``depth`` at once, in turns."""
     source = iter(chunks)
-    under_way: deque[tuple[Steps[None], Pending[Any]]] = deque()
+    under_way: deque[tuple[CollectiveSteps[None], Pending[Any]]] = deque()
     more = True
     while more or under_way:
         while more and len(under_way) < depth:
@@ -31,6 +31,6 @@ def pipeline(chunks: Iterable[Steps[None]], depth: int = DEPTH) -> None:
             _go_on(chunk, pending.wait(), under_way)
 
 
-def _go_on(chunk: Steps[None], arrived: Any, under_way: deque[tuple[Steps[None], Pending[Any]]]) -> None:
+def _go_on(chunk: CollectiveSteps[None], arrived: Any, under_way: deque[tuple[CollectiveSteps[None], Pending[Any]]]) -> None:
     with suppress(StopIteration):
         under_way.append((chunk, chunk.send(arrived)))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from paceline.strategy import shard_bounds
-from paceline.training.collectives import Steps, Wire
+from paceline.training.collectives import CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
 
 
-def ring(stream: Stream, start: int, stop: int, wire: Wire) -> Steps[None]:
+def ring(stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
 
     N-1 hops add one contribution each to a block and compress the partial sum anew; N-1 further hops pass the finished

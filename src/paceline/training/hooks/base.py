@@ -18,7 +18,7 @@ from paceline.training.gradient_sample import Sample
 from paceline.training.meter import Meter
 from paceline.training.process_groups import own_wire
 from paceline.training.reducer import Usage, alike_on_all_ranks, unused_by_all
-from paceline.training.tensor_layout import Tensor
+from paceline.training.tensor_layout import TensorSpec
 
 
 class StepEnd(NamedTuple):
@@ -52,7 +52,7 @@ class HookBase(ABC):
         self,
         model: DistributedDataParallel,
         gradient_exchange: GradientExchange,
-        tensors: Mapping[int, Tensor],
+        tensors: Mapping[int, TensorSpec],
         *,
         seed: int,
         check_every: int,

@@ -20,7 +20,7 @@ from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.hooks.base import HookBase, StepEnd, finish_queued, step_end
 from paceline.training.hooks.state import (
-    State,
+    HookState,
     check_same_exchange,
     check_tensors,
     exchange_of,
@@ -30,7 +30,7 @@ from paceline.training.hooks.state import (
     with_every_residual,
 )
 from paceline.training.noise_scale import NoiseMeter
-from paceline.training.tensor_layout import Layout, Tensor
+from paceline.training.tensor_layout import Layout, TensorSpec
 
 _log = logging.getLogger("paceline")
 
@@ -42,7 +42,7 @@ class Hook(HookBase):
         self,
         model: DistributedDataParallel,
         gradient_exchange: GradientExchange,
-        tensors: Mapping[int, Tensor],
+        tensors: Mapping[int, TensorSpec],
         *,
         seed: int,
         check_every: int,
@@ -122,7 +122,7 @@ class Hook(HookBase):
         done.wait()
         self._work.check()
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> HookState:
         """What resuming needs of this rank: position and seed of the draws, residuals, momentum. Keep every rank's.
 
         Its keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into that of a fresh hook.
@@ -145,7 +145,7 @@ class Hook(HookBase):
             "feedback": with_every_residual(kept, exchange, self.tensors),
         }
 
-    def load_state_dict(self, state: State | Sequence[State]) -> None:
+    def load_state_dict(self, state: HookState | Sequence[HookState]) -> None:
         """Go on where ``state_dict`` was taken.
 
         Args:
@@ -245,7 +245,7 @@ class Hook(HookBase):
             sums = {name: mean * ranks for name, mean in discarded.items()}
             setup.feedback.take_back(layout, *share(setup, layout), sums, device)
 
-    def _layout(self, tensors: Sequence[Tensor]) -> Layout:
+    def _layout(self, tensors: Sequence[TensorSpec]) -> Layout:
         names = tuple(sorted(t.name for t in tensors))
         if names not in self._layouts:
             self._layouts[names] = Layout(tensors, self.dense)

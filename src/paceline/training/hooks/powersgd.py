@@ -22,7 +22,7 @@ from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import allreduce
 from paceline.training.hooks.base import HookBase, StepEnd, step_end
 from paceline.training.hooks.state import settings, well_formed
-from paceline.training.tensor_layout import Tensor
+from paceline.training.tensor_layout import TensorSpec
 
 _NOTHING = 1e-30  # added to a column's norm: changes no other than that of zeros, which then is no divisor of zero
 _SEED = 1e-15  # of a direction: vanishes beside any gradient's, and its square is no zero in fp32
@@ -39,7 +39,7 @@ class PowerSGD(HookBase):
         self,
         model: DistributedDataParallel,
         gradient_exchange: GradientExchange,
-        tensors: Mapping[int, Tensor],
+        tensors: Mapping[int, TensorSpec],
         *,
         seed: int,
         check_every: int,

@@ -10,9 +10,9 @@ import torch
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.training.error_feedback import divided
-from paceline.training.tensor_layout import Tensor
+from paceline.training.tensor_layout import TensorSpec
 
-State = dict[str, Any]
+HookState = dict[str, Any]
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "step": int,
@@ -27,7 +27,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def well_formed(state: object) -> list[State]:
+def well_formed(state: object) -> list[HookState]:
     """One state or those of several ranks as a list.
 
     Raises:
@@ -59,7 +59,7 @@ def settings(exchange: GradientExchange) -> dict[str, Any]:
     return {**exchange.to_json(), "options": dict(exchange.description.option_values)}
 
 
-def exchange_of(state: State) -> GradientExchange:
+def exchange_of(state: HookState) -> GradientExchange:
     """The gradient exchange that a state is of. Raises UserError for what is missing or illegal."""
     try:
         return GradientExchange.from_json(state["gradient_exchange"])
@@ -67,7 +67,7 @@ def exchange_of(state: State) -> GradientExchange:
         raise UserError(f"the state's gradient exchange is damaged: {error}", "give what state_dict() returned") from error
 
 
-def check_same_exchange(state: State, exchange: GradientExchange) -> None:
+def check_same_exchange(state: HookState, exchange: GradientExchange) -> None:
     """Raises UserError where the state is not of ``exchange``, naming what differs."""
     stated, name = state["compression"], exchange.compression
     if stated != name:
@@ -79,7 +79,7 @@ def check_same_exchange(state: State, exchange: GradientExchange) -> None:
         raise UserError(f"the state is of other settings: {'; '.join(differing)}", "attach with those of the run before")
 
 
-def own_state(states: Sequence[State], exchange: GradientExchange, workers: int, rank: int) -> State:
+def own_state(states: Sequence[HookState], exchange: GradientExchange, workers: int, rank: int) -> HookState:
     """What this rank goes on with.
 
     Raises:
@@ -101,14 +101,14 @@ def own_state(states: Sequence[State], exchange: GradientExchange, workers: int,
 
 
 def with_every_residual(
-    feedback: Mapping[str, Mapping[str, torch.Tensor]], exchange: GradientExchange, tensors: Sequence[Tensor]
+    feedback: Mapping[str, Mapping[str, torch.Tensor]], exchange: GradientExchange, tensors: Sequence[TensorSpec]
 ) -> dict[str, dict[str, torch.Tensor]]:
     """``feedback`` with zeros where nothing is owed yet, for what is loaded in place has to be there."""
     empty = {kind: {name: torch.zeros(n) for name, n in sizes.items()} for kind, sizes in _residuals(exchange, tensors).items()}
     return {kind: {**empty[kind], **feedback[kind]} for kind in feedback}
 
 
-def _residuals(exchange: GradientExchange, tensors: Sequence[Tensor]) -> dict[str, dict[str, int]]:
+def _residuals(exchange: GradientExchange, tensors: Sequence[TensorSpec]) -> dict[str, dict[str, int]]:
     """Elements of what is kept of each compressed tensor, by kind and name."""
     described = exchange.description
     dense = described.dense(tensors)
@@ -116,7 +116,7 @@ def _residuals(exchange: GradientExchange, tensors: Sequence[Tensor]) -> dict[st
     return {"residual": packed, "velocity": packed if described.option_values.get("momentum") else {}}
 
 
-def check_tensors(state: State, exchange: GradientExchange, tensors: Sequence[Tensor]) -> None:
+def check_tensors(state: HookState, exchange: GradientExchange, tensors: Sequence[TensorSpec]) -> None:
     """Raises UserError where the state's residuals are not of these tensors, or not there."""
     if "way" not in state:  # an earlier version kept none of tensors that had not been exchanged
         for kind, names in _residuals(exchange, tensors).items():

@@ -18,7 +18,7 @@ from paceline.cli import build_parser, main
 from paceline.cli.parser import Parser
 from paceline.errors import UserError
 from paceline.rundir import RunDir
-from paceline.strategy import COMPRESSIONS, EXCHANGES
+from paceline.strategy import COMPRESSIONS, EXCHANGES, Strategy
 
 EXCHANGE = " --clip --min-elements --dense --no-compress-pull --ranks-per-node"
 TRAIN = (
@@ -161,6 +161,17 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert run(capsys, ON_FOUR) == (130, "", "paceline: interrupted\n")
     monkeypatch.setattr("paceline.cli.train.training_run", stop)
     assert run(capsys, "train") == (130, "", "paceline: interrupted\n")  # nothing is kept yet
+
+
+def test_an_error_names_the_option_for_an_argument_of_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = "train --model lenet5 --data digits --global-batch 64 --out out"
+    code, _, error = run(capsys, f"{words} --scaling sqrt")
+    assert code == 2 and "; give --scale-from, the batch" in error
+    with pytest.raises(UserError, match="; give `scale_from`, the batch"):
+        paceline.train("lenet5", "digits", Strategy.of(world_size=1, global_batch_size=64), scaling="sqrt")
 
 
 def test_a_parser_raises_and_never_exits() -> None:

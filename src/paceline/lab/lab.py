@@ -189,7 +189,7 @@ def up(
     """
     wanted_topology, say = topology(hosts, link, name, latency), say or (lambda text: None)
     if wanted_topology.link is None and latency is not None:
-        raise UserError("loopback has no latency to add to", "leave out the latency, or make a lab with a link")
+        raise UserError("loopback has no latency to add to", "leave out `latency`, or make a lab with a link")
     if wanted_topology.link is not None:
         _check_privileges(wanted_topology)
     with journal.locked():
@@ -209,7 +209,7 @@ def up(
         if taken := [entry for entry in wanted_topology.namespaces if kernel.exists(entry)]:
             raise UserError(
                 f"namespace {taken[0]} is there already, and no file says that Paceline made it",
-                f"choose another name, or ip netns del {taken[0]}",
+                f"choose another `name`, or ip netns del {taken[0]}",
             )
         return Lab(make(wanted_topology, say), fresh=True)
 
@@ -262,7 +262,7 @@ def _check_privileges(wanted: Topology) -> None:
     if wanted.latency is not None and not kernel.has_netem():
         raise UserError(
             "this kernel has no netem, which latency needs",
-            "leave out the latency, or load sch_netem (on Debian and Fedora in linux-modules-extra or kernel-modules-extra)",
+            "leave out `latency`, or load sch_netem (on Debian and Fedora in linux-modules-extra or kernel-modules-extra)",
         )
 
 

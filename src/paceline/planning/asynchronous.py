@@ -222,7 +222,7 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
             "give one device per node, and more nodes",
         )
     if cluster.network == cluster.intra_link:
-        raise UserError("the workers have no network to their servers", "give a network, such as 10Gb/s")
+        raise UserError("the workers have no network to their servers", "give `network`, such as 10Gb/s")
     if cluster.num_nodes > MOST_WORKERS:
         raise UserError(f"{cluster.num_nodes} asynchronous workers take too long to simulate", f"give at most {MOST_WORKERS}")
 

@@ -187,7 +187,7 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
         raise UserError(f"a batch of {batch} and a run of {samples} samples", "give a batch from 1 up and a finite run")
     of_network = [t for t in _tables() if workload in t["workloads"]]
     if not of_network:
-        raise unknown("published recipe", workload, networks(), "give lr, and warmup in epochs")
+        raise unknown("published recipe", workload, networks(), "give `lr`, and `warmup` in epochs")
     tables = [t for t in of_network if target in ("", t["target"])]
     if not tables:
         raise unknown(f"target of a published recipe of {workload}", target, dict.fromkeys(t["target"] for t in of_network))
@@ -199,12 +199,12 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
     if batch > REACH * row["batch"]:
         raise UserError(
             f"a batch of {batch:,} is far beyond those of {workload} with {row['optimizer']}, up to {row['batch']:,}",
-            "give lr, and warmup in epochs",
+            "give `lr`, and `warmup` in epochs",
         )
     if samples < row["samples"] / 2:
         raise UserError(
             f"{samples:,.0f} samples are too few for the published recipe of {workload}, whose run is of {row['samples']:,}",
-            "give lr, and warmup in epochs",
+            "give `lr`, and `warmup` in epochs",
         )
     steps, warmup = max(1, math.ceil(samples / batch)), round(row["warmup_samples"] / row["batch"])
     ahead = round(row.get("samples_ahead", 0) / row["batch"])

@@ -85,7 +85,7 @@ class TrainingRun:
             raise unknown("scaling rule", self.scaling, RATE_SCALINGS)
         if self.scaling and not self.scale_from:
             raise UserError(
-                f"{self.scaling} scaling has no batch to scale from", "give scale_from, the batch that the rate is for"
+                f"{self.scaling} scaling has no batch to scale from", "give `scale_from`, the batch that the rate is for"
             )
         self._check_optimizer_options()
         self.recipe(1)

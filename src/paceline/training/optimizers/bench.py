@@ -125,7 +125,7 @@ def measure(
     if device not in DEVICES:
         raise unknown("device", device, DEVICES)
     if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA device here", "give the device cpu to measure the processor")
+        raise UserError("no CUDA device here", "leave `device` out to measure the processor")
     if threads is not None and threads < 1:
         raise UserError(f"{threads} threads", "give 1 or more")
     with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""The trained tensors of an attached model, and where those of one exchange lie in one flat buffer."""
+"""The trained tensors of an attached model, and their layout in the flat buffer of one exchange."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class TensorSpec:
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """Number of elements."""
         return prod(self.shape)
 
 
 def numbered(named: Iterable[tuple[str, nn.Parameter]]) -> dict[int, TensorSpec]:
-    """Tensors one after the other, by the ``id`` of the parameter."""
+    """The specs of parameters in the given order, by the ``id`` of the parameter."""
     tensors: dict[int, TensorSpec] = {}
     offset = 0
     for name, p in named:
@@ -36,7 +36,7 @@ def numbered(named: Iterable[tuple[str, nn.Parameter]]) -> dict[int, TensorSpec]
 
 
 class TensorSlice(NamedTuple):
-    """Elements ``start`` to ``stop`` of a buffer, and the tensor that they are of."""
+    """Elements ``start`` to ``stop`` of a buffer, and the tensor that they belong to."""
 
     tensor: TensorSpec
     start: int
@@ -44,20 +44,21 @@ class TensorSlice(NamedTuple):
 
 
 class GradientSlice(NamedTuple):
-    """A gradient, flat, and where it goes."""
+    """A flat gradient and its slice of the buffer."""
 
     piece: TensorSlice
     gradient: torch.Tensor
 
 
 class Layout:
-    """Tensors one after the other: those that are compressed first, in model order, then those that stay dense.
+    """The flat layout of tensors: first the compressed ones in model order, then the dense ones.
 
-    The order given does not matter: DDP gathers gradients in another order in its first step than later.
+    The given order does not matter, because the order of DDP's first step differs from that of later ones.
 
     Attributes:
-        pieces: of every tensor; ``compressed`` elements come before ``total``.
-        first: the smallest index among all trained elements, where the draws of the stochastic rounding begin.
+        pieces: slice of every tensor.
+        compressed, total: number of compressed elements, and of all elements.
+        first: smallest index among all trained elements, at which the draws of the stochastic rounding begin.
     """
 
     def __init__(self, tensors: Sequence[TensorSpec], dense: Collection[str]) -> None:
@@ -73,14 +74,17 @@ class Layout:
         self.names = tuple(piece.tensor.name for piece in self.pieces)
 
     def packed(self, start: int, stop: int) -> Iterator[TensorSlice]:
-        """What lies of the compressed tensors between ``start`` and ``stop``; positions count from ``start``."""
+        """The slices of compressed tensors between ``start`` and ``stop``; positions count from ``start``."""
         for tensor, begin, end in self.pieces:
             begin, end = max(begin, start), min(end, stop, self.compressed)
             if begin < end:
                 yield TensorSlice(tensor, begin - start, end - start)
 
     def parts(self, gradients: Mapping[str, torch.Tensor]) -> tuple[list[GradientSlice], list[GradientSlice]]:
-        """The gradients, flat and by name, of the compressed tensors and of the others, each with its place among its like."""
+        """The gradients of the compressed and of the dense tensors, each with its slice of its part of the buffer.
+
+        ``gradients`` are flat, by name.
+        """
         split: tuple[list[GradientSlice], list[GradientSlice]] = [], []
         for tensor, start, stop in self.pieces:
             dense = start >= self.compressed
@@ -90,17 +94,17 @@ class Layout:
 
 
 def gather(parts: Sequence[GradientSlice], into: torch.Tensor) -> None:
-    """Copy the gradients to their places in ``into``; fp16, bf16 and fp64 become fp32."""
+    """Copy the gradients to their slices of ``into``; fp16, bf16 and fp64 become fp32."""
     for (_, start, stop), gradient in parts:
         if gradient.data_ptr() != into[start:stop].data_ptr():
             into[start:stop] = gradient
 
 
 def scatter(values: torch.Tensor, parts: Sequence[GradientSlice], divisor: float, units: Sequence[float] = ()) -> None:
-    """The inverse of ``gather``, divided on the way: one pass over memory and not two.
+    """The inverse of ``gather``, with a division in the same pass over memory.
 
     Args:
-        units: what 1 stands for in each part; the quotient of unit and divisor then multiplies.
+        units: value of 1 in each part; each part is multiplied by unit / divisor.
     """
     for i, ((_, start, stop), gradient) in enumerate(parts):
         part = values[start:stop]

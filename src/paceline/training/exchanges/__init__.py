@@ -1,4 +1,4 @@
-"""Who sends to whom. Each exchange turns a chunk of a stream into its sum over the workers."""
+"""The exchanges: each replaces a chunk of a stream by its sum over the workers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -18,15 +18,15 @@ CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], CollectiveSteps[None]]]
     "sharded": partial(push_pull, exchange="sharded"),
     "parameter_server": partial(push_pull, exchange="parameter_server"),
 }
-"""Exchanges by name; ``allreduce`` is the engine's and ``hierarchical`` wraps ``sharded``, see ``group``."""
+"""Exchanges by name. ``allreduce`` is the engine's, and ``hierarchical`` wraps ``sharded`` (``exchange_group``)."""
 
 
 def exchange_streams(
     streams: Iterable[tuple[Stream, str]], wire: Wire, chunk_elements: int, compress_pull: bool = True
 ) -> None:
-    """Replace every stream's values by their sum over the workers, by the exchange named with it.
+    """Replace the values of each stream by their sum over the workers, with the exchange named beside it.
 
-    Chunk after chunk, several under way at once.
+    The exchange works on chunks, several of which are in flight.
     """
     pipeline(
         _chunk(name, compress_pull)(stream, start, min(start + chunk_elements, stream.count), wire)

@@ -1,4 +1,4 @@
-"""Everyone sends everything to everyone: one compression and no more, at N times the bytes."""
+"""All-gather: every rank sends all its elements to all ranks. It compresses once and moves N times the bytes."""
 
 from __future__ import annotations
 

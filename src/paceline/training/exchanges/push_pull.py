@@ -12,7 +12,7 @@ def push_pull(
 ) -> CollectiveSteps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
 
-    What a rank owns of itself never touches the wire; it decodes its own pull message as all others do. Without
+    A rank does not send the elements that it owns to itself. It decodes its own pull message as all others do. Without
     ``compress_pull`` the sums travel as fp32.
     """
     n, me = wire.world_size, wire.rank

@@ -1,7 +1,7 @@
-"""Layers from their dimensions: the operations that ``trace`` finds in the module of the same name.
+"""Layers from their dimensions, with the operations that ``trace`` finds in the module of the same name.
 
-Bytes are those of eager PyTorch at fp32, every kernel reading its inputs and writing its outputs once. Sizes are per
-sample: ``rows`` are the tokens of one.
+Bytes are those of eager PyTorch at fp32: every kernel reads its inputs and writes its outputs once. Sizes are per sample;
+``rows`` is its number of tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ Operations = tuple[Operation, ...]
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """A layer and its parameters, before it has an index. ``weights`` is name to shape, in the order they become ready."""
+    """A layer and its parameters, before it has an index.
+
+    ``kept``: bytes saved for the backward pass. ``weights``: names and shapes, in the order in which gradients become ready.
+    """
 
     name: str
     kind: str
@@ -25,7 +28,7 @@ class LayerSpec:
     weights: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def named(self, prefix: str) -> LayerSpec:
-        """The same under another module."""
+        """The same layer inside another module."""
         return replace(self, name=prefix + self.name)
 
 
@@ -43,14 +46,14 @@ def lay_out(parts: list[LayerSpec]) -> tuple[tuple[Layer, ...], tuple[Parameter,
 
 
 def memory(backward: bool, calls: int, moved: float, fixed: float = 0.0) -> Operation:
-    """Kernels that wait for bytes."""
+    """Memory-bound kernels."""
     return Operation(kind="memory", backward=backward, calls=calls, bytes=moved, fixed_bytes=fixed)
 
 
 def elementwise(
     name: str, kind: str, forward: tuple[int, float], backward: tuple[int, float], kept: float = 0.0, *, fixed: float = 0.0
 ) -> LayerSpec:
-    """Kernels and bytes of each pass; ``fixed`` bytes are read forward."""
+    """Element-wise kernels: calls and bytes of each pass. The forward pass also reads ``fixed`` bytes."""
     forth = (memory(False, *forward, fixed),) if forward[0] else ()
     back = (memory(True, *backward),) if backward[0] else ()
     return LayerSpec(name, kind, forth + back, kept)
@@ -59,7 +62,7 @@ def elementwise(
 def product(
     m: float, n: float, k: float, batch: float, moved: float, backward: bool, calls: int = 1, kind: OperationKind = "matmul"
 ) -> Operation:
-    """``batch`` products of (m, k) by (k, n) of a sample's own numbers."""
+    """``batch`` products of (m, k) by (k, n) for each sample."""
     flops = 2.0 * m * n * k * batch * calls
     return Operation(
         kind=kind,
@@ -97,8 +100,8 @@ def linear(
     """A linear layer over ``rows`` tokens.
 
     Args:
-        kept: it is the first to keep its input for the backward pass.
-        sums: gradients that are added to that of its input, a kernel each.
+        kept: whether it is the first layer to save its input for the backward pass.
+        sums: number of gradients that are added to that of its input, one kernel each.
     """
     weight, biases = WORD * inputs * outputs, WORD * outputs if bias else 0.0
     operations = [
@@ -127,7 +130,7 @@ def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept
 
 
 def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = False) -> LayerSpec:
-    """Rows of a table. Its gradient is dense; the gradient of a tied table is added to that of the output layer."""
+    """A look-up of rows of a table. The gradient is dense; that of a tied table is added to the output layer's."""
     x, table = WORD * rows * width, WORD * entries * width
     operations = (
         memory(False, 1, INDEX * rows + 2 * x),
@@ -137,7 +140,7 @@ def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = 
 
 
 def positions(name: str, rows: float, entries: int, width: int) -> LayerSpec:
-    """A learned vector for each place, the same for all samples, and its addition."""
+    """Learned position embeddings, the same for all samples, and their addition."""
     x = WORD * rows * width
     operations = (
         memory(False, 2, 2 * x, INDEX * rows + 3 * x),
@@ -155,10 +158,10 @@ def dropout(name: str, numbers: float, calls: int = 1) -> LayerSpec:
 def attention(
     name: str, queries: float, keys: float, heads: int, kv_heads: int, width: int, *, fused: bool = True, drop: bool = True
 ) -> LayerSpec:
-    """Softmax of queries by keys, times values; causal or not, both products are counted whole.
+    """Softmax of queries by keys, times values. Both products count in full, causal or not.
 
-    Fused (Dao et al. 2022, arXiv:2205.14135), the scores are recomputed for the backward pass; else they are written:
-    the product, its scale, the mask, the softmax and dropout each read and write them. Heads that share keys and values
+    Fused attention (Dao et al. 2022, arXiv:2205.14135) recomputes the scores in the backward pass. Otherwise the product, its
+    scale, the mask, the softmax and dropout each read and write them. Heads that share keys and values
     (Ainslie et al. 2023, arXiv:2305.13245) read them once.
     """
     q, kv = WORD * queries * heads * width, WORD * keys * kv_heads * width
@@ -179,7 +182,7 @@ def attention(
         product(queries, keys, d, float(heads), q + kv + p, False),
         product(queries, d, keys, float(heads), q + kv + p, False),
         memory(False, 3 + drop, 6 * p + dropped),
-        product(queries, keys, d, float(heads), q + kv + p, True),  # of the weights
+        product(queries, keys, d, float(heads), q + kv + p, True),  # of the attention weights
         product(keys, d, queries, float(heads), q + kv + p, True, calls=2),  # of values and keys
         product(queries, d, keys, float(heads), q + kv + p, True),  # of queries
         memory(True, 3 + drop, 7 * p + dropped),

@@ -28,7 +28,7 @@ from paceline.workload.layer_builders import (
 )
 from paceline.workload.layers import Coverage, LayerTable
 
-MASKED_SHARE = 0.15  # of the tokens are to be found by BERT (Devlin et al. 2018, arXiv:1810.04805, section 3.1)
+MASKED_SHARE = 0.15  # share of the tokens that BERT predicts (Devlin et al. 2018, arXiv:1810.04805, section 3.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +36,23 @@ class TransformerShape:
     """Dimensions of a transformer that is all encoder or all decoder.
 
     Attributes:
-        kv_heads: heads of keys and values, as many as ``heads`` when 0.
-        ffn: width inside the feed-forward network, four times ``hidden`` when 0.
-        gated: the feed-forward network has a second product as wide, its gate.
+        kv_heads: heads of keys and values; 0: as many as ``heads``.
+        ffn: inner width of the feed-forward network; 0: four times ``hidden``.
+        gated: whether the feed-forward network has a gate, a second product of the same width.
         norm: LayerNorm, or RMSNorm without bias.
-        bias: of the linear layers in the blocks.
-        tied: the output has the weights of the token embedding.
-        causal: a decoder; this alone changes no cost, fused kernels that skip the masked half are rated at the whole.
-        post_norm: the sums are normalised, as in BERT, and not what enters attention and feed-forward network.
-        fused_qkv: queries, keys and values are one product.
-        positions: a learned vector for each of ``context`` places (the sequence length when 0), rotation of queries
-            and keys, or a bias of the scores, which costs nothing in a fused kernel.
+        bias: whether the linear layers in the blocks have a bias.
+        tied: whether the output shares the weights of the token embedding.
+        causal: whether it is a decoder. This does not change the cost, since the rates of fused kernels count the masked half.
+        post_norm: whether sums are normalised, as in BERT, and not the inputs of attention and feed-forward network.
+        fused_qkv: whether queries, keys and values are one product.
+        positions: learned embeddings for ``context`` positions (0: the sequence length), rotation of queries and keys, or a
+            bias of the scores, which costs nothing in a fused kernel.
         segments: token types, embedded as the tokens are.
         dropout: after attention, feed-forward network and embedding, and of the attention weights.
-        adapter: rank of the adapters beside the products of attention; where it is not 0 they alone are trained, and the
-            weights of the rest are no parameters of the table (LoRA: Hu et al. 2021, arXiv:2106.09685).
-        head: ``tokens`` says a token for each place; ``dense`` the same after a dense layer, as BERT; ``masked`` that
-            for 15 % of the places, with a pooler and the next-sentence head; ``span`` two numbers for each place.
+        adapter: rank of the adapters of the products of attention. If it is not 0, only adapters are trained, and all other
+            weights are frozen and no parameters of the table (LoRA: Hu et al. 2021, arXiv:2106.09685).
+        head: ``tokens`` predicts a token per position; ``dense`` does so after a dense layer, as BERT; ``masked`` does so
+            for 15 % of the positions, with a pooler and the next-sentence head; ``span`` gives two numbers per position.
     """
 
     layers: int
@@ -97,7 +97,7 @@ def transformer(
     """The layer table of one training step on sequences of ``seq_len`` tokens.
 
     Args:
-        fused_attention: scores are not written to memory (FlashAttention); else as eager PyTorch does without it.
+        fused_attention: scores are not written to memory (FlashAttention); else attention runs as in eager PyTorch.
 
     Raises:
         UserError: fewer than one token, or more than the learned positions.
@@ -120,7 +120,7 @@ def transformer(
 
 
 def _adapted(part: LayerSpec, rank: int) -> LayerSpec:
-    """The same frozen, with an adapter where it is a product of attention. What enters is held for the adapter only."""
+    """The frozen layer, with an adapter if it is a product of attention. Only the adapter saves its input."""
     if part.kind == "Embedding":
         return replace(part, operations=part.operations[:1], kept=0.0, weights=())
     if part.kind != "Linear":
@@ -163,7 +163,7 @@ def _start(shape: TransformerShape, s: int) -> list[LayerSpec]:
 
 
 def blocks(shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False) -> list[LayerSpec]:
-    """The layers of one block over ``s`` tokens; with ``cross``, it attends also to ``keys`` tokens of an encoder."""
+    """The layers of one block over ``s`` tokens. With ``cross`` it also attends to ``keys`` tokens of an encoder."""
     parts = _residual("attention", shape, s, _attend(shape, s, s, "attention.", fused))
     if cross:
         parts += _residual("cross", shape, s, _attend(shape, s, keys, "cross.", fused))
@@ -171,7 +171,7 @@ def blocks(shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross
 
 
 def _residual(name: str, shape: TransformerShape, s: int, inner: list[LayerSpec]) -> list[LayerSpec]:
-    """``inner`` around a shortcut: the sum forward; backward the gradient of the shortcut is added to that of its input."""
+    """``inner`` with a residual connection: a sum in the forward pass, and a sum of both gradients in the backward pass."""
     h, x = shape.hidden, WORD * s * shape.hidden
     drop = [dropout(f"{name}_drop", s * h)] if shape.dropout else []
     added = elementwise(f"{name}_sum", "Add", (1, 3 * x), (0, 0.0))
@@ -188,7 +188,7 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
     mixed = attention("mix", s, keys, heads, kv_heads, h // heads, fused=fused, drop=shape.dropout)
     parts = []
     if prefix == "cross.":
-        # The keys' product is the first reader of the encoder's output; its gradients meet there.
+        # The product of the keys reads the encoder's output first; the gradients are summed there.
         parts = [linear("query", s, h, h, bias=bias), linear("key_value", keys, h, 2 * kv, bias=bias, kept=False, sums=1)]
     elif shape.fused_qkv:
         whole = WORD * s * (h + 2 * kv)
@@ -211,7 +211,7 @@ def _feed_forward(shape: TransformerShape, s: int) -> list[LayerSpec]:
     ]
     if shape.gated:
         parts.append(linear("gate", s, h, ffn, bias=bias, kept=False))
-        parts.append(elementwise("multiply", "Mul", (1, 3 * f), (2, 6 * f), 2 * f))  # keeps both factors
+        parts.append(elementwise("multiply", "Mul", (1, 3 * f), (2, 6 * f), 2 * f))  # saves both factors
     return [*parts, linear("contract", s, ffn, h, bias=bias)]
 
 
@@ -239,7 +239,7 @@ def _end(shape: TransformerShape, s: int) -> list[LayerSpec]:
 
 
 def _logits(shape: TransformerShape, rows: float, *, bias: bool) -> LayerSpec:
-    """The output over the vocabulary; tied weights are the embedding's, which is where their gradient is complete."""
+    """The output layer over the vocabulary. Tied weights belong to the embedding, where their gradient is complete."""
     whole = linear("head.logits", rows, shape.hidden, shape.vocabulary, bias=bias)
     kept = tuple(weight for weight in whole.weights if weight[0] == "bias") if shape.tied else whole.weights
     return LayerSpec(whole.name, whole.kind, whole.operations, whole.kept, kept)
@@ -250,7 +250,7 @@ def encoder_decoder(
 ) -> LayerTable:
     """``shape.layers`` blocks of encoder and of decoder over ``seq_len`` tokens each (Vaswani et al. 2017, arXiv:1706.03762).
 
-    Both read one table of tokens, which is the output's too where tied; places are added as fixed waves.
+    Both share one token table, also with the output if tied. Positions are fixed sinusoids.
     """
     s, h, fused = seq_len, shape.hidden, fused_attention
     table = embedding("tokens", s, shape.vocabulary, h, tied=shape.tied)

@@ -42,8 +42,7 @@ class StepDurations:
         ready: time from the start of the backward pass until each bucket's gradients are ready.
         exchange: the exchange of each bucket.
         gather_forward, gather_backward: all-gathers of each bucket's weights, in bucket order; empty without them.
-        after: all-gathers after the optimizer.
-        update: the optimizer.
+        after, update: the all-gathers after the optimizer, and the optimizer.
         feed: the loader, for the samples of one step.
         penalty: share of the time that is lost while compute and exchange both run.
     """
@@ -74,8 +73,7 @@ class Schedule:
         exchange_starts: start of each bucket's exchange; after the start of the micro step if every micro step exchanges.
         micro_step: time from the start of one micro step to the start of the next.
         backward_end: end of the last backward pass.
-        update_start: start of the optimizer.
-        gather_start: start of the all-gathers after the optimizer.
+        update_start, gather_start: start of the optimizer, and of the all-gathers after it.
         step: end of the step.
         penalty: duration that is lost because exchange and compute share the device.
     """

@@ -1,8 +1,8 @@
 """The network of Stable Diffusion v2: 865,910,724 parameters, latent images of 64x64 for pictures of 512x512.
 
 Source: Rombach et al., CVPR 2022 (arXiv:2112.10752), in the form of MLPerf Training v3.1 (mlcommons/training,
-stable_diffusion): width 320 times 1, 2, 4 and 4, two residual blocks a level, self-attention and attention to 77 tokens of text on
-all but the coarsest level, heads of 64. Latents are precomputed, as there. The frozen text encoder, about 2 % of a
+stable_diffusion): width 320 times 1, 2, 4 and 4, two residual blocks per level, self-attention and attention to 77 text tokens
+on all but the coarsest level, heads of 64. Latents are precomputed, as there. The frozen text encoder, about 2 % of a
 step's work, is omitted; its output is a tensor of zeros.
 """
 

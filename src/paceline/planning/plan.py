@@ -44,7 +44,7 @@ def plan(
     why_not: Wanted | None = None,
     predictor: Predictor = ORDINARY,
 ) -> Plan:
-    """The best way to train ``workload`` to ``target`` within ``space``.
+    """The best strategy and cluster within ``space`` to train ``workload`` to ``target``.
 
     Args:
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.

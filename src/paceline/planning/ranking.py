@@ -29,7 +29,7 @@ FRONT = 12
 COUNTS = 12
 """Numbers of devices whose best strategy is predicted whole; thinned evenly where there are more."""
 PLAIN = 0.01
-"""A choice off the plain way (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
+"""A choice other than the plain one (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
 TIE = 0.01
 """Strategies this near to the best are told apart by the other quantity: the same money for less time, and the reverse;
 where nothing is known of what a larger batch costs, by the smaller batch before that."""
@@ -127,7 +127,11 @@ def ranked(goal: Goal, table: RankedTable, left_out: Tally) -> list[int]:
 
 
 def _sorted(table: RankedTable, allowed: NDArray[np.intp]) -> list[int]:
-    """Those indices, the best for the goal's quantity first; plainer ways and what is as good for less of the other first."""
+    """The indices by the goal's quantity, the best first.
+
+    Each choice that is not plain counts as ``PLAIN`` worse. Of ties the smaller batch is first (without a curve), then the one
+    with less of the other quantity.
+    """
     goal = table.goal
     plain = np.array([1 + PLAIN * _detours(table.candidates[i][1]) for i in allowed.tolist()])
     score = goal.score(table.time_s, table.usd)[allowed] * plain
@@ -192,7 +196,7 @@ def _wide(goal: Goal, value: float) -> str:
 
 
 def _detours(s: Strategy) -> int:
-    """Choices that are off the plain way."""
+    """Number of choices that are not the plain ones."""
     x, mesh = s.gradient_exchange, s.parallelism
     others = (x.exchange != "allreduce" and x.compression == "dense", s.bucket_bytes != BUCKET_BYTES, mesh.micro_batches > 1)
     return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute, *others))

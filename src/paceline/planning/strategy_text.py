@@ -99,7 +99,7 @@ def fixed(name: str) -> UserError | None:
     """The error for a name that belongs to the network and not to the strategy; None for any other name."""
     if name not in ("seq-len", "workload"):
         return None
-    return UserError(f"{name} changes the network, not the way to train it", "run the command once for each value")
+    return UserError(f"{name} changes the network, not the strategy", "run the command once for each value")
 
 
 def saves_memory(workload: Workload) -> bool:

@@ -20,7 +20,7 @@ from rows import append
 from paceline.codecs import bench
 from paceline.units import digits3, parse_bytes
 
-COLUMNS = tuple(field.name for field in fields(bench.Speed))
+COLUMNS = tuple(field.name for field in fields(bench.CodecSpeed))
 COLOURS = {"encode": "#3b6ea5", "decode": "#d08a2f", "decode_add": "#5b8c5a"}
 
 

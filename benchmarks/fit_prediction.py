@@ -48,7 +48,7 @@ from paceline.prediction.compute import (
     MATMUL,
     MEMORY,
     Array,
-    Table,
+    OperationTable,
     layer_seconds,
     operation_seconds,
     operation_table,
@@ -182,7 +182,7 @@ def _column(rows: Sequence[Mapping[str, str]], name: str) -> Array:
     return np.array([float(row[name] or 0) for row in rows])
 
 
-def _kernel_table(kind: str, rows: Sequence[Mapping[str, str]]) -> Table:
+def _kernel_table(kind: str, rows: Sequence[Mapping[str, str]]) -> OperationTable:
     count, ones = len(rows), np.ones(len(rows))
     batch, m, n, k, width = (_column(rows, name) for name in ("B", "M", "N", "K", "H"))
     window = ones
@@ -193,7 +193,7 @@ def _kernel_table(kind: str, rows: Sequence[Mapping[str, str]]) -> Table:
     else:
         moved = 4 * batch * (m * k + k * n + m * n) if kind in ("linear", "bmm") else 8 * batch * width
     flops = 2 * batch * m * n * k if kind in ("linear", "bmm", "conv") else 0 * ones
-    return Table(
+    return OperationTable(
         kind=np.full(count, {"linear": MATMUL, "bmm": MATMUL, "conv": CONV}.get(kind, MEMORY)),
         calls=ones,
         flops=flops,
@@ -209,7 +209,7 @@ def _kernel_table(kind: str, rows: Sequence[Mapping[str, str]]) -> Table:
     )
 
 
-def _kernel_seconds(levels: Mapping[SoftwareLevel, Efficiency], table: Table, device: Device) -> Array:
+def _kernel_seconds(levels: Mapping[SoftwareLevel, Efficiency], table: OperationTable, device: Device) -> Array:
     seconds = operation_seconds(table, 1, "fp32", device, levels["ordinary"])
     return seconds.flops + seconds.bytes + seconds.launch
 
@@ -233,7 +233,7 @@ def steps(name: str, path: Path) -> Iterator[Point]:
         yield Point(group, level, seconds, measured, device.chip, model, group[-1], device.kind, _plain_conv(cases[0], level))
 
 
-def _together(cases: Sequence[Case]) -> Table:
+def _together(cases: Sequence[Case]) -> OperationTable:
     """The operations of steps as one table: sizes, FLOPs and bytes of the whole micro batch; ``row`` says whose each is."""
     parts, counts = [operation_table(case.workload) for case in cases], []
     for case, part in zip(cases, parts, strict=True):
@@ -247,7 +247,7 @@ def _together(cases: Sequence[Case]) -> Table:
     def column(name: str) -> Array:
         return np.concatenate([getattr(part, name) for part in parts])
 
-    return Table(
+    return OperationTable(
         kind=column("kind"),
         calls=column("calls") * each,
         flops=column("flops") * batch * each,
@@ -263,7 +263,9 @@ def _together(cases: Sequence[Case]) -> Table:
     )
 
 
-def _step_seconds(levels: Mapping[SoftwareLevel, Efficiency], cases: Sequence[Case], table: Table, updated: bool) -> Array:
+def _step_seconds(
+    levels: Mapping[SoftwareLevel, Efficiency], cases: Sequence[Case], table: OperationTable, updated: bool
+) -> Array:
     """Seconds of compute of steps, their optimizer's if they have one; the exchange is taken to be hidden."""
     first = cases[0]
     eager = replace(levels["tuned"], launch_s=levels["ordinary"].launch_s)

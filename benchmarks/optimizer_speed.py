@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(bench.text(speeds), flush=True)
 
 
-def rows(speed: bench.Speed) -> Iterator[dict[str, object]]:
+def rows(speed: bench.OptimizerSpeed) -> Iterator[dict[str, object]]:
     """One row a contender."""
     shared = {name: getattr(speed, name) for name in COLUMNS if hasattr(speed, name)}
     contenders = {bench.OURS: speed.ms_per_step, **speed.peers, bench.ADAMW: speed.fused_adamw_ms}

@@ -21,8 +21,7 @@ from paceline.training.exchanges import allreduce
 from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.powersgd import START
 from paceline.training.in_process_collectives import LocalWire
-from paceline.training.tensor_layout import Layout
-from paceline.training.tensor_layout import Tensor as Named
+from paceline.training.tensor_layout import Layout, TensorSpec
 
 
 class Replica:
@@ -31,10 +30,10 @@ class Replica:
     def __init__(self, model: nn.Module, exchange: GradientExchange, wire: LocalWire, seed: int) -> None:
         self.model, self.description, self.wire, self.seed = model, exchange.description, wire, seed
         self.step = self.nonfinite_steps = 0
-        tensors: list[Named] = []
+        tensors: list[TensorSpec] = []
         offset = 0
         for name, p in model.named_parameters():
-            tensors.append(Named(name, tuple(p.shape), offset))
+            tensors.append(TensorSpec(name, tuple(p.shape), offset))
             offset += p.numel()
         self.tensors = tensors[::-1]
         self.bucket = torch.zeros(offset)

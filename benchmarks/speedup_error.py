@@ -23,7 +23,7 @@ from paceline.csv_rows import read
 from paceline.errors import UserError
 from paceline.planning.whatif import SHARED, ratio_spread
 from paceline.validation.case import Case, Info
-from paceline.validation.informed_predictor import Model
+from paceline.validation.informed_predictor import InformedPredictor
 from paceline.validation.score import Estimate
 from paceline.validation.sets import adapter
 
@@ -38,7 +38,7 @@ def rows(name: str, path: str) -> list[Row]:
     cases = [c for c in map(reader.read, read(path, (*reader.texts, *reader.numbers))) if isinstance(c, Case)]
     cases = [c for c in cases if c.keys.system != "azure"]
     random.Random(0).shuffle(cases)
-    model, predicted = Model(lambda case: [], Info(), "device"), []
+    model, predicted = InformedPredictor(lambda case: [], Info(), "device"), []
     for case in cases[:MOST]:
         try:
             predicted.append((case, model(case)))

@@ -34,7 +34,7 @@ from paceline.prediction.convergence import Convergence, Point, fit, mlperf
 from paceline.strategy import Strategy
 from paceline.validation import Info
 from paceline.validation.case import Case
-from paceline.validation.informed_predictor import Model
+from paceline.validation.informed_predictor import InformedPredictor
 from paceline.validation.sets import adapter
 from paceline.validation.sets.hardware_aliases import torus
 from paceline.workload import Workload
@@ -143,7 +143,7 @@ def _of_curve(what: str, way: str, submission: Submission, curve: Convergence) -
 
 def from_hardware(benchmark: str, logged: Iterable[Submission]) -> list[Result]:
     """Each from what it ran on; those whose hardware the catalogue or the log leaves open are left out."""
-    curve, model = mlperf(NETWORKS[benchmark]), Model(lambda case: (), Info(), "device")
+    curve, model = mlperf(NETWORKS[benchmark]), InformedPredictor(lambda case: (), Info(), "device")
     results = []
     for submission in logged:
         # the adapter wants a rate, which is what it is to predict

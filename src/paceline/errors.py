@@ -16,7 +16,8 @@ class UserError(Exception):
     """A mistake of the user's: the command line prints it on one line and exits with code 2, without a traceback.
 
     Args:
-        message: what was given and what is legal.
+        message: what was given and what is legal. Both texts name an argument of Python as `` `scale_from` ``; the command line
+            prints its option, ``--scale-from``.
         fix: the next step, when there is one to name.
     """
 

@@ -97,7 +97,7 @@ class RunDir:
                     lock.seek(0)
                     owner = lock.read().strip() or "another process"
                 raise UserError(
-                    f"{self.path} is in use by {owner}", "wait for its end, or choose another directory with --out"
+                    f"{self.path} is in use by {owner}", "wait for its end, or choose another `out` directory"
                 ) from None
             except OSError:
                 break  # a file system without locks
@@ -121,7 +121,7 @@ class RunDir:
 
         Also reads what is there already, since new results are merged into it. Raises UserError.
         """
-        fix = "choose another directory with --out"
+        fix = "choose another `out` directory"
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is a file, not a directory", fix)
         try:
@@ -301,5 +301,5 @@ def _broken(path: Path, why: str) -> UserError:
 
 def unwritable(path: Path, error: OSError) -> UserError:
     """The error for a file that the disk or the permissions do not take."""
-    fix = "make room or choose another directory with --out"
+    fix = "make room or choose another `out` directory"
     return UserError(f"cannot write {path}: {error.strerror or error}", fix)

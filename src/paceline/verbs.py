@@ -10,9 +10,9 @@ from typing import Any, get_args
 from paceline import planning
 from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
-from paceline.planning import Change, Explained, Goal, Plan, Space, WhatIf, Work, parse_change, parse_goal
+from paceline.planning import Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.space import worlds
-from paceline.planning.whatif import Scaling
+from paceline.planning.whatif import BatchScaling
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -46,7 +46,7 @@ def predict(
     Raises:
         UserError: an unknown name, a value of another type, choices that do not go together.
     """
-    return _predictor(predictor).step(*_job(workload, cluster, strategy, network, seq_len, predictor, choices))
+    return _predictor(predictor).step(*_prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices))
 
 
 def explain(
@@ -65,8 +65,8 @@ def explain(
     Args:
         run: a run directory whose measured step is set beside the predicted one.
     """
-    job = _job(workload, cluster, strategy, network, seq_len, predictor, choices)
-    return planning.explain(*job, str(run), predictor=_predictor(predictor))
+    inputs = _prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices)
+    return planning.explain(*inputs, str(run), predictor=_predictor(predictor))
 
 
 def whatif(
@@ -77,7 +77,7 @@ def whatif(
     *,
     network: str | None = None,
     seq_len: int | None = None,
-    scaling: Scaling = "strong",
+    scaling: BatchScaling = "strong",
     prices: Mapping[str, float] | None = None,
     predictor: Predictor | None = None,
     **choices: Any,
@@ -89,18 +89,18 @@ def whatif(
         scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
     """
-    if scaling not in get_args(Scaling):
-        raise unknown("scaling", str(scaling), get_args(Scaling))
+    if scaling not in get_args(BatchScaling):
+        raise unknown("scaling", str(scaling), get_args(BatchScaling))
     parsed = [_change(change) for change in (changes if isinstance(changes, list | tuple) else [changes])]
-    job = _job(workload, cluster, strategy, network, seq_len, predictor, choices)
-    return planning.whatif(*job, parsed, scaling=scaling, prices=prices, predictor=_predictor(predictor))
+    inputs = _prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices)
+    return planning.whatif(*inputs, parsed, scaling=scaling, prices=prices, predictor=_predictor(predictor))
 
 
 def plan(
     workload: Workload | str,
     cluster: Cluster | str | Space,
     goal: Goal | str = "fastest",
-    work: Work | None = None,
+    target: TrainingTarget | None = None,
     *,
     network: str | None = None,
     seq_len: int | None = None,
@@ -113,7 +113,7 @@ def plan(
     Args:
         cluster: the largest that there can be; every smaller number of its devices and nodes is tried too. Or a ``Space``.
         goal: ``fastest``, ``cheapest``, ``deadline=6h`` or ``budget=500`` (dollars).
-        work: how much is trained; by default a million samples.
+        target: how much is trained; by default a million samples.
         space: what is tried, as ``Space`` takes it: ``precisions=("bf16",)``, ``compressions=("dense", "terngrad")``.
 
     Raises:
@@ -134,12 +134,12 @@ def plan(
         sizes = worlds(largest.devices_per_node, largest.num_nodes)
         clusters = (largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
         tried = Space(clusters=tuple(clusters), **space)
-    if work is not None and not isinstance(work, Work):
-        raise UserError(f"work {work!r}", "give a paceline.planning.Work, such as Work(total=1e8)")
-    return planning.plan(_workload(workload, seq_len), tried, goal, work, prices=prices, predictor=_predictor(predictor))
+    if target is not None and not isinstance(target, TrainingTarget):
+        raise UserError(f"target {target!r}", "give a paceline.planning.TrainingTarget, such as TrainingTarget(total=1e8)")
+    return planning.plan(_workload(workload, seq_len), tried, goal, target, prices=prices, predictor=_predictor(predictor))
 
 
-def _job(
+def _prediction_inputs(
     workload: Workload | str,
     cluster: Cluster | str,
     strategy: Strategy | None,

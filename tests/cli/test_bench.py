@@ -38,7 +38,7 @@ def test_bench_codec_text_fits_the_terminal(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("rate", [3e-6, 0.00497, 0.0265, 1.234, 98765.4])
 def test_rates_of_any_size_fit_the_terminal(rate: float) -> None:
-    speed = bench.Speed(
+    speed = bench.CodecSpeed(
         codec="inceptionn-scaled",
         direction="decode_add",
         backend="reference",

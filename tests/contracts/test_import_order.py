@@ -13,6 +13,7 @@ import paceline
 SRC = Path(paceline.__file__).parent
 ORDER = (
     "_native",
+    "array_types",
     "errors",
     "csv_rows",
     "units",

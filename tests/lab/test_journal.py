@@ -14,13 +14,13 @@ import pytest
 from paceline import lab
 from paceline.errors import UserError
 from paceline.lab import journal, kernel
-from paceline.lab.journal import State
+from paceline.lab.journal import LabState
 from paceline.lab.topology import topology
 
 
-def made(name: str = "lab", **more: object) -> State:
+def made(name: str = "lab", **more: object) -> LabState:
     wanted = topology(2, "1Gb/s", name)
-    return replace(State(wanted, "up", dict.fromkeys(wanted.namespaces)), **more)  # type: ignore[arg-type]
+    return replace(LabState(wanted, "up", dict.fromkeys(wanted.namespaces)), **more)  # type: ignore[arg-type]
 
 
 def test_what_is_written_is_read(runtime: Path) -> None:
@@ -131,5 +131,5 @@ def test_without_the_privileges_what_is_missing_is_said_and_loopback_offered(
 def test_latency_only_where_netem_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "missing", lambda: [])
     monkeypatch.setattr(kernel, "_lacking_parts", lambda *parts: list(parts))
-    with pytest.raises(UserError, match=r"no netem.*leave out --latency"):
+    with pytest.raises(UserError, match=r"no netem.*leave out `latency`"):
         lab.up(2, "1Gb/s", latency="100us")

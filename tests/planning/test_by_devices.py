@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.planning import Goal, Space, Work
-from paceline.planning.ranking import Table, by_devices, ranked
+from paceline.planning.ranking import RankedTable, by_devices, ranked
 from paceline.planning.space import Tally
 from paceline.prediction import Predictor
 from paceline.strategy import Strategy
@@ -20,7 +20,9 @@ def test_the_best_of_all_stands_for_its_number_of_devices(toy: Workload, space: 
         for place in (two, four, four)
     ]
     time_s, usd = np.array([1.0, 1.005, 1.012]), np.array([10.0, 5.0, 4.0])
-    table = Table(toy, Work(total=1e7), Goal("fastest"), {}, candidates, time_s, time_s, usd, np.ones(3, bool), Predictor())
+    table = RankedTable(
+        toy, Work(total=1e7), Goal("fastest"), {}, candidates, time_s, time_s, usd, np.ones(3, bool), Predictor()
+    )
     best = ranked(Goal("fastest"), table, Tally())[0]
     assert best == 1
     assert by_devices(table, best) == [0, 1]

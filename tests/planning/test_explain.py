@@ -1,4 +1,4 @@
-"""What holds a step back: relief never makes it longer, what was hidden comes to light, and runs stand beside."""
+"""What holds a step back: a resource less never makes it longer, what was hidden comes to light, and runs stand beside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import explain
 from paceline.prediction import ORDINARY, predict
-from paceline.prediction.bottleneck import reliefs
+from paceline.prediction.bottleneck import resource_speedups
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -32,10 +32,10 @@ WAYS = [
 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("way", WAYS, ids=lambda s: f"{s.gradient_exchange}-{s.parallelism.sharding}")
-def test_relief(way: Strategy, link: str) -> None:
+def test_resource_speedups(way: Strategy, link: str) -> None:
     machines = cluster("V100", 8, 2, link)
     p = predict(RESNET, machines, way)
-    found = reliefs(ORDINARY, RESNET, machines, way)
+    found = resource_speedups(ORDINARY, RESNET, machines, way)
     assert {r.resource for r in found} == {name for name, seconds in p.exposed.items() if seconds > 0}
     assert found[0].resource == p.bottleneck
     for r in found:
@@ -53,7 +53,7 @@ def test_without_the_network_a_step_is_that_of_an_endless_one() -> None:
     """The closed form: a link of no latency and no end of bandwidth."""
     way = WAYS[0]
     machines = cluster("V100", 8, 2, "1Gb/s")
-    gone = next(r for r in reliefs(ORDINARY, RESNET, machines, way) if r.resource == "network")
+    gone = next(r for r in resource_speedups(ORDINARY, RESNET, machines, way) if r.resource == "network")
     endless = replace(
         machines.network,
         bandwidth=replace(machines.network.bandwidth, value=1e30),
@@ -96,7 +96,7 @@ def test_the_critical_path_says_what_waits_within_and_behind_the_passes() -> Non
 
 
 @pytest.mark.parametrize("more", ["", "--loader 900", "--software tuned"])
-def test_step_and_relief_are_of_one_model(capsys: pytest.CaptureFixture[str], tmp_path: Path, more: str) -> None:
+def test_step_and_speedups_are_of_one_model(capsys: pytest.CaptureFixture[str], tmp_path: Path, more: str) -> None:
     """Records say that steps take three times as long as the catalogue has it."""
     table = tmp_path / "jobs.csv"
     columns = "workload,device,devices_per_node,nodes,network,global_batch,step_s,sync_s"

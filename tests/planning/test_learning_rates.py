@@ -10,7 +10,7 @@ import pytest
 import samples
 from command import answer, run
 from paceline.hardware import cluster
-from paceline.planning import Goal, Space, Work, plan
+from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.planning.learning_rates import TUNED, Recipes, of_records
 from paceline.planning.space import worlds
 from paceline.prediction.convergence import mlperf
@@ -20,7 +20,7 @@ from paceline.reporting.planning_text import plan_text
 from paceline.strategy.recipe import Recipe, scaled
 from paceline.workload import Workload
 
-MLPERF = Work(curve=mlperf("resnet-50"), recipes=Recipes("resnet-50", target="mlperf"))
+MLPERF = TrainingTarget(curve=mlperf("resnet-50"), recipes=Recipes("resnet-50", target="mlperf"))
 FEW: dict[str, Any] = {
     "compressions": ("dense",),
     "shardings": ("ddp",),
@@ -61,13 +61,13 @@ def test_no_rate_is_guessed(space: Space) -> None:
     """Neither for an optimizer that no published run had, nor for a network without any, nor for a short run."""
     few = replace(space, clusters=space.clusters[:1], batches=(1024,))
     adam = plan(Workload.named("resnet-50"), replace(few, optimizer="adamw"), Goal("fastest"), MLPERF)
-    vgg = plan(Workload.named("vgg-16"), few, Goal("fastest"), Work(recipes=Recipes("vgg-16")))
-    short = plan(Workload.named("resnet-50"), few, Goal("fastest"), Work(recipes=Recipes("resnet-50")))
+    vgg = plan(Workload.named("vgg-16"), few, Goal("fastest"), TrainingTarget(recipes=Recipes("vgg-16")))
+    short = plan(Workload.named("resnet-50"), few, Goal("fastest"), TrainingTarget(recipes=Recipes("resnet-50")))
     for one in (adam, vgg, short):
         assert one.best.recipe is None and one.learning_rates.startswith("unknown: no source has a learning rate")
         assert "--records" in plan_text(one) and one.to_json()["best"]["recipe"] is None
     assert not plan(Workload.named("vgg-16"), few, Goal("fastest")).learning_rates  # nobody asked how to train
-    assert "published for this network: lars, momentum (--optimizer)" in adam.learning_rates
+    assert "published for this network, with another optimizer: lars, momentum" in adam.learning_rates
     sgd = plan(Workload.named("resnet-50"), replace(few, optimizer="momentum"), Goal("fastest"), MLPERF)
     assert "Samples and critical batch come from runs with lars; with momentum they may differ." in sgd.assumptions
     lars = plan(Workload.named("resnet-50"), few, Goal("fastest"), MLPERF)
@@ -85,7 +85,7 @@ def test_a_run_of_ones_own_is_scaled_by_the_optimizer_s_rule() -> None:
     assert recipe and recipe.lr == scaled(1e-3, batch, 16 * batch, "sqrt") and recipe.warmup_steps == 50
     assert recipe.options == {"weight_decay": 0.01} and recipe.source.endswith("your run")
     assert found.at(batch, 1e6, "lamb") is None and "your run used adamw" in found.why_not("lamb")
-    assert Work(total=1e5, recipes=found).optimizer(()) == "adamw"
+    assert TrainingTarget(total=1e5, recipes=found).optimizer(()) == "adamw"
 
 
 def test_the_command_takes_the_recipe_s_optimizer_unless_one_is_named(

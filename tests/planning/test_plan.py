@@ -10,7 +10,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.hardware import cluster
-from paceline.planning import Goal, Space, Work, parse_goal, plan
+from paceline.planning import Goal, Space, TrainingTarget, parse_goal, plan
 from paceline.planning.ranking import PLAIN, TIE
 from paceline.planning.space import Tally, candidates, worlds
 from paceline.planning.strategy_text import matches, parse_wanted
@@ -34,7 +34,7 @@ def test_recomputing_that_saves_nothing_is_left_out(name: str, saves: bool) -> N
 
 
 def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
-    work = Work(total=1e7)
+    work = TrainingTarget(total=1e7)
     fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
     cheapest = plan(toy, space, Goal("cheapest"), work, prices=PRICES).best
     assert fastest.time_s < cheapest.time_s and fastest.usd > cheapest.usd
@@ -46,7 +46,7 @@ def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
 
 
 def test_a_limit_that_nothing_meets_names_the_nearest(toy: Workload, space: Space) -> None:
-    work = Work(total=1e7)
+    work = TrainingTarget(total=1e7)
     fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
     with pytest.raises(
         UserError, match=r"no strategy meets deadline=.*: the nearest takes .*, 100% more, with 4 x 1 fast"
@@ -66,7 +66,7 @@ def test_what_fits_nowhere_says_how_much_is_missing(toy: Workload, space: Space)
             replace(c, device=replace(c.device, memory=replace(c.device.memory, value=1e7))) for c in space.clusters
         ),
     )
-    least = min(predict(toy, *pair).memory_bytes for pair in candidates(small, Work(), Tally()))
+    least = min(predict(toy, *pair).memory_bytes for pair in candidates(small, TrainingTarget(), Tally()))
     with pytest.raises(UserError, match=rf"fits nowhere here: at least {(least - 1e7) / 2**30:.3g} GiB are missing"):
         plan(toy, small, Goal("fastest"), prices=PRICES)
 
@@ -117,7 +117,7 @@ def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) ->
     )
     answer = plan(toy, slow, Goal("fastest"), why_not={"compression": "topk"})
     assert answer.best.strategy.gradient_exchange.compression != "topk" and answer.asked is None
-    assert "measured -4.72 points on cifar10-terngrad with 8 workers; --max-loss 5 lets it compete" in answer.why_not
+    assert "measured -4.72 points on cifar10-terngrad with 8 workers; a max loss of 5 points lets it compete" in answer.why_not
     own = answer.best.strategy.gradient_exchange.compression
     assert own != "dense" and "is unknown" in next(a for a in answer.assumptions if f"Accuracy of {own}" in a)
     for choice in (*answer.ranking, *answer.front):  # whatever is shown
@@ -127,7 +127,7 @@ def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) ->
         assert plan(toy, wide, Goal("fastest")).best.strategy.gradient_exchange.compression in ("topk", "powersgd")
     assert plan(toy, replace(slow, max_loss=4.0), Goal("fastest")).best.strategy.gradient_exchange.compression != "topk"
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
-    assert "topk" not in slow.barred(Work(curve=curve, penalties={"topk": 1.3}))  # its price is known
+    assert "topk" not in slow.barred(TrainingTarget(curve=curve, penalties={"topk": 1.3}))  # its price is known
 
 
 @pytest.mark.parametrize("text", ["fastest", "cheapest"])
@@ -139,7 +139,7 @@ def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_
     assert "unknown for toy and not counted; --target RUNS.csv counts it" in answer.notice
     assert answer.assumptions[0] == answer.notice == answer.to_json()["notice"]
     best = answer.best
-    pairs = candidates(replace(free, accumulations=(1,)), Work(), Tally())
+    pairs = candidates(replace(free, accumulations=(1,)), TrainingTarget(), Tally())
     rates = {id(pair): pair[1].global_batch_size / predict(toy, *pair).step_time_s for pair in pairs}
     scores = {
         id(pair): (rates[id(pair)] / (PRICES[pair[0].device.name] * pair[0].world_size) if goal.by_cost else rates[id(pair)])
@@ -162,7 +162,7 @@ def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_
 def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: Space) -> None:
     """Where nothing is known of what it costs; the least memory is that of the weights and a few samples."""
     free = replace(space, batches=(), accumulations=(1, 8))
-    least = predict(toy, *candidates(replace(free, compressions=("dense",)), Work(), Tally())[0]).memory_bytes
+    least = predict(toy, *candidates(replace(free, compressions=("dense",)), TrainingTarget(), Tally())[0]).memory_bytes
     tight = replace(
         free,
         clusters=tuple(
@@ -172,7 +172,7 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
     answer = plan(toy, tight, Goal("fastest"))
     held = [
         s.global_batch_size
-        for c, s in candidates(tight, Work(), Tally())
+        for c, s in candidates(tight, TrainingTarget(), Tally())
         if s.parallelism.micro_batches == 1 and predict(toy, c, s).fits and c == answer.best.cluster
     ]
     assert answer.best.strategy.global_batch_size <= max(held)
@@ -185,8 +185,8 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
         ("compression=terngrad,nodes=2", "slower"),
         ("compression=terngrad,sharding=zero3", "is not legal: zero3 does not go with terngrad"),
         ("nodes=3", "is not legal: global batch"),
-        ("nodes=8", "8 nodes is above --max-nodes 4."),
-        ("device=A100", "A100 SXM 80GB is not among --device (toy, fast)."),
+        ("nodes=8", "8 nodes are more than the plan's most, 4."),
+        ("device=A100", "A100 SXM 80GB is not among the plan's devices (toy, fast)."),
         ("accumulation=2", "was not tried"),
         ("servers=2", "was not tried"),
         ("optimizer=adam", "was not tried"),
@@ -203,7 +203,7 @@ def test_why_not(asked: str, message: str, toy: Workload, space: Space) -> None:
 def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() -> None:
     """The target is ten seconds on two cores, one by one it would be minutes."""
     clusters = tuple(cluster(name, local, n, "100Gb/s") for name in ("A100", "H100") for local, n in worlds(8, 16))
-    work = Work(curve=mlperf("resnet-50"))
+    work = TrainingTarget(curve=mlperf("resnet-50"))
     net, begin = Workload.named("resnet-50"), time.process_time()
     space = Space(clusters=clusters, compressions=tuple(COMPRESSIONS))
     answer = plan(net, space, Goal("cheapest"), work)
@@ -216,7 +216,7 @@ def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() 
 
 
 def test_what_was_measured_changes_what_is_best(toy: Workload, space: Space) -> None:
-    work, goal = Work(total=1e7), Goal("fastest")
+    work, goal = TrainingTarget(total=1e7), Goal("fastest")
     before = plan(toy, space, goal, work, prices=PRICES).best
     p = before.prediction
     seen = [Observation(workload=toy, cluster=before.cluster, strategy=before.strategy, step_s=20 * p.step_time_s)] * 8

@@ -79,10 +79,10 @@ def test_each_by_itself_and_all_together() -> None:
         assert one.speedup == pytest.approx(p.samples_per_s / found.base.prediction.samples_per_s)
         assert one.speedup_low <= one.speedup <= one.speedup_high
         assert one.usd_per_hour == pytest.approx(3.0 * one.cluster.world_size)
-        assert one.usd == pytest.approx(one.usd_per_hour / 3600 * found.amount / p.samples_per_s)
+        assert one.usd == pytest.approx(one.usd_per_hour / 3600 * found.priced_samples / p.samples_per_s)
         ends = (one.usd * t / p.step_time_s for t in (p.low_s, p.high_s))
         assert (one.usd_low, one.usd_high) == pytest.approx(tuple(ends)) and one.usd_low < one.usd < one.usd_high
-    assert found.unit == "epoch" and found.amount == 1_281_167
+    assert found.unit == "epoch" and found.priced_samples == 1_281_167
     assert found.base.speedup_low == found.base.speedup_high == 1
     assert found.together and found.together.cluster.num_nodes == 4
     assert json.loads(json.dumps(found.to_json()))["changes"][0]["title"] == "network=100Gb/s"

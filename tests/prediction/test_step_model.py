@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Line, Prediction, Predictor, predict
 from paceline.prediction.costs import RESOURCES, ExchangeCost, Stage, codec_seconds, slowest
-from paceline.prediction.timeline import Pieces, _placed_stages, schedule_step
+from paceline.prediction.timeline import StepDurations, _placed_stages, schedule_step
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Workload
 from prediction_toys import IDEAL, fact, make_calibration, make_cluster, make_workload, strategy
@@ -138,7 +138,9 @@ def durations(draw):
 def end_of(d, overlap) -> float:
     forward, backward = sum(d["forward_units"]), sum(d["backward_units"])
     ready = list(itertools.accumulate(reversed(d["backward_units"])))
-    return schedule_step(Pieces(forward=forward, backward=backward, ready=ready, **d), overlap, bool(d["gather_forward"])).step
+    return schedule_step(
+        StepDurations(forward=forward, backward=backward, ready=ready, **d), overlap, bool(d["gather_forward"])
+    ).step
 
 
 @settings(max_examples=300)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paceline.prediction import Predictor
 from paceline.prediction.step_model import StepModel
-from paceline.prediction.timeline import Pieces, columns, pieces, schedule_step, sums
+from paceline.prediction.timeline import StepDurations, columns, pieces, schedule_step, sums
 from paceline.strategy import Strategy
 from prediction_toys import IDEAL, make_cluster, make_workload
 
@@ -21,7 +21,7 @@ NET, PLACE = make_workload(layers=4), make_cluster(1, 4)
 SECONDS = st.floats(0, 10)
 
 
-def plain(**durations: Any) -> Pieces:
+def plain(**durations: Any) -> StepDurations:
     """A step of three buckets whose gradients are ready after 1, 2 and 3 s of a backward pass of 3 s."""
     usual: dict[str, Any] = {
         "micro_steps": 1,
@@ -37,7 +37,7 @@ def plain(**durations: Any) -> Pieces:
         "update": 0.25,
         "feed": 0.0,
     }
-    return Pieces(**{**usual, **durations})
+    return StepDurations(**{**usual, **durations})
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_closed_forms_of_a_step_that_exchanges_behind_the_last_micro_step(
     assert schedule.update_start <= schedule.gather_start <= schedule.step
 
 
-def shared(exchange: float = 0.0, gather: float = 0.0, **durations: Any) -> Pieces:
+def shared(exchange: float = 0.0, gather: float = 0.0, **durations: Any) -> StepDurations:
     """Two units of FSDP: forward 1 s each, backward 2 s each."""
     return plain(
         forward=2.0,

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.hardware import cluster
-from paceline.planning import Goal, Space, Work, explain, parse_change, plan, whatif
+from paceline.planning import Goal, Space, TrainingTarget, explain, parse_change, plan, whatif
 from paceline.planning.goal import money
 from paceline.planning.space import worlds
 from paceline.reporting.answer_page import Page, explained_page, plan_page, render, whatif_page, write
@@ -33,7 +33,7 @@ def answers() -> dict[str, tuple[str, str, Page]]:
         batches=(1024,),
         compressions=("dense", "terngrad"),
     )
-    planned = plan(RESNET, space, Goal("cheapest"), Work(total=1e8), why_not={"compression": "terngrad"})
+    planned = plan(RESNET, space, Goal("cheapest"), TrainingTarget(total=1e8), why_not={"compression": "terngrad"})
     gained = whatif(RESNET, TWO, PLAIN, [parse_change("network=100Gb/s"), parse_change("nodes+2")])
     said = explain(RESNET, TWO, PLAIN)
     return {

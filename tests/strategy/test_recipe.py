@@ -38,7 +38,7 @@ def test_the_steps_of_a_warm_up_stay_at_another_batch_and_so_do_those_ahead(batc
 )
 def test_rates_are_not_scaled_far_beyond_what_was_seen(name: str, optimizer: str, batch: int, largest: str) -> None:
     assert published(name, batch - 1, 1e9, optimizer=optimizer).lr > 0
-    with pytest.raises(UserError, match=f"{batch:,} is far beyond those of {name} with .*, up to {largest}; give --lr"):
+    with pytest.raises(UserError, match=f"{batch:,} is far beyond those of {name} with .*, up to {largest}; give `lr`"):
         published(name, batch, 1e9, optimizer=optimizer)
 
 

@@ -27,7 +27,7 @@ from paceline.training.encoded_streams import CodecStream
 from paceline.training.exchanges import CHUNKED, exchange_streams
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.in_process_collectives import LocalGroup
-from paceline.training.tensor_layout import Layout, Part, Tensor
+from paceline.training.tensor_layout import GradientSlice, Layout, TensorSpec
 
 
 class Named(nn.Module):
@@ -238,9 +238,11 @@ def test_damaged_messages_are_refused_in_every_exchange(way, damage, monkeypatch
 
 def test_a_codec_that_keeps_too_little_names_layer_and_remedy(caplog):
     guard = EnergyGuard("use inceptionn-scaled")
-    layout = Layout([Tensor("small.weight", (500,), 0), Tensor("large.weight", (500,), 500), Tensor("zero", (9,), 1000)], ())
+    layout = Layout(
+        [TensorSpec("small.weight", (500,), 0), TensorSpec("large.weight", (500,), 500), TensorSpec("zero", (9,), 1000)], ()
+    )
     values = torch.cat([torch.full((500,), 1e-5), torch.full((500,), 0.3), torch.zeros(9)])
-    parts = [Part(piece, values[piece.start : piece.stop]) for piece in layout.packed(0, 1009)]
+    parts = [GradientSlice(piece, values[piece.start : piece.stop]) for piece in layout.packed(0, 1009)]
     with caplog.at_level(logging.WARNING):
         for step in (0, 1, 100):
             guard.watch(codecs.get("inceptionn"), parts, step)

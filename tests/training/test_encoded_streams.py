@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import oracle
 from paceline import codecs
 from paceline.codecs import counter
-from paceline.codecs.codec import Scaling
+from paceline.codecs.codec import MessageScaling
 from paceline.codecs.registry import BY_CODE, BY_NAME
 from paceline.strategy import EXCHANGES, FP32, TERNARY, shard_bounds
 from paceline.training import exchange_group as group
@@ -24,7 +24,7 @@ from paceline.training.error_feedback import Feedback
 from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges import CHUNKED, exchange_streams
 from paceline.training.in_process_collectives import LocalGroup
-from paceline.training.tensor_layout import Layout, Tensor
+from paceline.training.tensor_layout import Layout, TensorSpec
 
 WAYS = sorted(CHUNKED)
 EVERY = sorted(codecs.names())
@@ -55,7 +55,7 @@ def send(
 
     def rank(wire: Any) -> np.ndarray:
         values = torch.from_numpy(gradients[wire.rank].copy())
-        layout = Layout([Tensor("w", (count,), 0)], ())
+        layout = Layout([TensorSpec("w", (count,), 0)], ())
         codec, feedback = codecs.get(name, **options), feedbacks[wire.rank]
         setup = ExchangeSetup(codec=codec, exchange=way, world=wire, outer=wire, feedback=feedback, compress_pull=pull)
         workspace = torch.empty(room(setup, layout))
@@ -229,7 +229,7 @@ def test_every_rank_learns_whether_a_gradient_of_any_was_no_number(name, bad):
         values = torch.ones(300)
         values[7] = bad if wire.rank == 1 else 1
         setup = ExchangeSetup(codec=codecs.get(name), exchange="sharded", world=wire, outer=wire)
-        layout = Layout([Tensor("w", (300,), 0)], ())
+        layout = Layout([TensorSpec("w", (300,), 0)], ())
         workspace = torch.empty(room(setup, layout))
         return exchange_group(setup, Gradients(layout=layout, parts={"w": values}, workspace=workspace, seed=0, step=0))
 
@@ -306,7 +306,7 @@ class FixedPoint(codecs.Codec):
 
     def finish(self, own, agreed):
         self.seen.append((own, agreed))
-        return Scaling(own, 1 / agreed if agreed else 0.0, agreed)
+        return MessageScaling(own, 1 / agreed if agreed else 0.0, agreed)
 
 
 @pytest.mark.parametrize("way", WAYS)

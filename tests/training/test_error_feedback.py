@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from distributed import launch_once
 from paceline.training.attach import attach
 from paceline.training.error_feedback import Feedback
-from paceline.training.tensor_layout import Layout, Tensor
+from paceline.training.tensor_layout import Layout, TensorSpec
 
 STEPS = 7
 CASES: dict[str, dict[str, Any]] = {
@@ -104,7 +104,7 @@ def test_delivered_and_owed_are_all_that_was_given(case: str, stale: bool) -> No
 
 def test_a_rank_keeps_what_it_sends_and_forgets_what_another_sends() -> None:
     """Else a sum over the workers would count it twice."""
-    layout = Layout([Tensor("a", (4,), 0), Tensor("b", (4,), 4)], ())
+    layout = Layout([TensorSpec("a", (4,), 0), TensorSpec("b", (4,), 4)], ())
     feedback, cpu = Feedback(momentum=0.9), torch.device("cpu")
     owed = {"a": torch.arange(1.0, 5), "b": torch.arange(5.0, 9)}
     feedback.load({"residual": owed, "velocity": {name: -values for name, values in owed.items()}})

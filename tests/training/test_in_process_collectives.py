@@ -24,7 +24,7 @@ from paceline.training.exchange_setup import make_setup
 from paceline.training.gradient_sample import Sample
 from paceline.training.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.meter import Meter
-from paceline.training.tensor_layout import Layout, Tensor
+from paceline.training.tensor_layout import Layout, TensorSpec
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -38,7 +38,7 @@ def exchanged(wire: Wire) -> dict[str, Any]:
     """Each exchange's means after some steps of seeded gradients, different on every rank, and the bytes sent."""
     tensors, offset = [], 0
     for number, shape in enumerate(SHAPES):
-        tensors.append(Tensor(f"layer{number}.weight", shape, offset))
+        tensors.append(TensorSpec(f"layer{number}.weight", shape, offset))
         offset += tensors[-1].elements
     results: dict[str, Any] = {}
     for name, exchange in WAYS:
@@ -218,7 +218,7 @@ def test_nodes_send_what_is_described(
     flat = make_setup(GradientExchange(compression, "sharded"), LocalWire(LocalGroup(1), 0), Sample())
     assert flat is not None
     offsets = itertools.accumulate((*packed, *dense), initial=0)
-    tensors = [Tensor(f"t{n}", (count,), at) for n, (count, at) in enumerate(zip((*packed, *dense), offsets, strict=False))]
+    tensors = [TensorSpec(f"t{n}", (count,), at) for n, (count, at) in enumerate(zip((*packed, *dense), offsets, strict=False))]
     layout = Layout(tensors, [tensor.name for tensor in tensors[len(packed) :]])
 
     def sent(wire: LocalWire, inner: LocalWire | None, outer: LocalWire) -> int:

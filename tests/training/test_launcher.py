@@ -141,7 +141,7 @@ def test_a_signal_ends_a_run_in_order(ended, number):
     if number == signal.SIGTERM:
         kept = f"no epoch has ended, so nothing is kept in {out}"
     else:
-        kept = f"the checkpoint of epoch {checkpoint.load(out)['epoch']} is kept; go on with --resume {out}"
+        kept = f"the checkpoint of epoch {checkpoint.load(out)['epoch']} is kept; resume {out} to go on"
     assert lines[-1] == f"paceline: interrupted by {number.name}; {kept}"
     assert sum(line.startswith("paceline:") for line in lines) == 1
 

@@ -388,7 +388,7 @@ def test_an_optimizer_that_is_left_out_for_a_network_of_the_users_is_that_of_an_
         ({"lr": float("nan")}, "learning rate"),
         ({"warmup": 3.5}, "3.5 epochs in a run of 3"),
         ({"decay": -1.0}, "power -1"),
-        ({"scaling": "sqrt"}, "give --scale-from"),
+        ({"scaling": "sqrt"}, "give `scale_from`"),
         ({"scaling": "cubic", "scale_from": 8}, "scaling rule"),
         ({"optimizer_options": {"variant": "paper"}}, "momentum has no variant; leave it out, or use lars or lamb"),
         ({"optimizer": "lamb", "optimizer_options": {"momentum": 0.5}}, "lamb has no momentum; leave it out, or use momentum"),

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measured_rows import case, skip
-from paceline.validation.score import Estimate, Point, grouped, summary
+from paceline.validation.score import Estimate, ScoredCase, grouped, summary
 
 CASE = case("pollux_sia")
 
 
-def point(predicted: float, measured: float = 1.0, low: float = 0.9, high: float = 1.1, **changes: object) -> Point:
+def point(predicted: float, measured: float = 1.0, low: float = 0.9, high: float = 1.1, **changes: object) -> ScoredCase:
     one = replace(CASE, step_s=measured, sync_s=None, **changes)  # type: ignore[arg-type]
-    return Point(one, Estimate(predicted, low, high, predicted / 2), {"linear": 2 * measured})
+    return ScoredCase(one, Estimate(predicted, low, high, predicted / 2), {"linear": 2 * measured})
 
 
 def test_figures_by_hand() -> None:
@@ -42,7 +42,7 @@ def test_a_baseline_is_compared_on_the_rows_that_it_speaks_of() -> None:
 
 
 def test_the_share_of_the_exchange_is_in_points() -> None:
-    one = Point(replace(CASE, step_s=2.0, sync_s=0.5), Estimate(1.0, 0.5, 2, 0.4), {})
+    one = ScoredCase(replace(CASE, step_s=2.0, sync_s=0.5), Estimate(1.0, 0.5, 2, 0.4), {})
     assert summary([one], 1, [])["sync_share_points"] == pytest.approx(15)
 
 

@@ -1,1 +1,1 @@
-"""What was measured, and what it says of the model: constants with their sources, records, links, a Gaussian process."""
+"""Measurements and what the model learns from them: constants with sources, records, link speeds, a Gaussian process."""

@@ -1,4 +1,4 @@
-"""What was measured on the machine that will run the job; it replaces the catalogue's estimates where it speaks."""
+"""Measurements on the machine that will run the job. They replace the estimates of the catalogue."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Short measurements with all of a node's ranks working at once, so that what they share is in the numbers.
+    """Short measurements with all ranks of a node at work, so that the numbers include contention among them.
 
     Attributes:
         forward_s, backward_s, optimizer_s: seconds of one step of this workload at ``micro_batch_size`` on one rank,
             without any exchange.
-        allreduce, direct: seconds of an all-reduce, and of any other collective, of one chunk, against the bytes of
-            ``Phase.sent`` of the busiest rank.
-        encode, reduce, decode: seconds of the codec for one chunk, against its elements (encode, decode) or against
-            the elements that are decoded and added (``Passes.reduce``).
-        ratio: fp32 bytes / encoded bytes of real gradients where that depends on their values; 0 when it was not measured.
-        overlap: whether exchange and backward pass run on different resources; false where both need the same cores.
+        allreduce, direct: seconds of an all-reduce, and of any other collective, for one chunk, as a function of the bytes
+            that the busiest rank sends (``Phase.sent``).
+        encode, reduce, decode: seconds of the codec for one chunk, as a function of its elements (encode, decode) or of
+            the elements that it decodes and adds (``CodecWork.reduce``).
+        ratio: fp32 bytes / encoded bytes of real gradients if the values determine it; 0 if it was not measured.
+        overlap: whether exchange and backward pass run on different resources; false if both need the same cores.
         spread: relative half-range of the repetitions, 0.1 for +-10 %.
-        source: how it was measured, in words.
+        source: description of the measurement.
     """
 
     workload: str

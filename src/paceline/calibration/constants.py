@@ -1,6 +1,6 @@
-"""How much of a datasheet number a real step gets: every constant of the prediction that is not physics, in one place.
+"""The empirical constants of the prediction: the share of each datasheet number that a real step reaches.
 
-Three levels: ``TYPICAL`` is what ordinary framework code reaches, ``LOW`` and ``HIGH`` bound the range that users see.
+There are three sets. ``TYPICAL`` is for ordinary framework code; ``LOW`` and ``HIGH`` bound the range that users see.
 """
 
 from __future__ import annotations
@@ -21,44 +21,46 @@ from paceline.hardware.device import Link
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
 MOST_DEVICES = 8
-"""Of a row that the constants were fitted on, all on one node."""
+"""Largest number of devices in the rows that the constants were fitted on, all on one node."""
 ONE_DEVICE, SEVERAL_DEVICES = "one device", "several devices"
-"""Scales that constants were fitted without."""
+"""Scales for which the file holds constants that were fitted without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
-    """Shares of what a resource could do at best, and the fixed costs.
+    """The reached shares of the peak rates, and the fixed costs.
 
     Attributes:
-        level: ``ordinary``, framework code as people write it, or ``tuned``, as for a benchmark: kernels queued ahead or
-            replayed as graphs, element-wise work fused into its neighbours, layouts that convolutions like.
-        matmul_share: best dense matmul / datasheet peak, where nobody measured it. Measured ones of the catalogue lie
-            between 0.51 (MI300X) and 0.97 (Gaudi 2).
+        level: ``ordinary`` framework code, or code ``tuned`` as for a benchmark: kernels queued ahead or replayed as graphs,
+            fused element-wise operations, memory layouts for convolutions.
+        matmul_share: best dense matmul / datasheet peak, for devices without a measurement. Measured shares in the catalogue
+            lie between 0.51 (MI300X) and 0.97 (Gaudi 2).
         joules, matrix_joules: FLOP/J that a board of an architecture sustains in fp32 and in fp16 with matrix units.
-        vector_share, conv_share: what a big, well-shaped product, or convolution, gets of the best rate on ordinary cores.
-        matrix_share, matrix_conv_share, attention_share: the same on matrix units, which starve sooner: operands arrive
-            slower than they are eaten. Fused attention computes its exponentials in between.
-        feeding: how fast those shares rise where matrix units are slow: by this power of how far they are from starving.
+        vector_share, conv_share: share of the best rate that a large, well-shaped product or convolution reaches on ordinary
+            cores.
+        matrix_share, matrix_conv_share, attention_share: the same on matrix units, which more often wait for operands. Fused
+            attention also computes its exponentials in between.
+        feeding: exponent of ``compute.hunger``, by which these shares rise for slower matrix units.
         winograd: FLOPs of a 3x3 convolution / multiplications really done on ordinary cores; at most 2.25 with
             F(2x2, 3x3) (Lavin and Gray 2016, Fast Algorithms for Convolutional Neural Networks).
         depth, matrix_depth: depth k of a product that would take as long as filling and emptying a unit's pipeline.
-        small_tile: share of the rate that is left for every halving of the tile.
-        units: of a device whose number is not known.
-        memory_share: bandwidth that a streaming kernel gets of the datasheet's.
-        kept_share: bytes of memory-bound kernels that are still moved; the rest is fused away.
-        launch_s: seconds from one kernel to the next at least, by kind of device.
-        link_share: bandwidth that a collective gets of a link's, by kind of link; protocol headers included.
-        concurrent_messages: messages of one rank in flight at once in a push or pull; NCCL posts 8 a round, the
-            pairwise exchange of Thakur et al. 2005 one.
-        latency_factor: on the catalogue's latencies.
-        codec_cores: cores of a CPU that a rank's codec has; no device says how many it has.
-        protocols: of the engine's collectives on anything but a CPU.
-        overlap_penalty: share of the time in which exchange and compute work at once that is lost to both: the kernels that
-            move messages take multiprocessors and memory bandwidth. 0 hides all of it, 1 none.
+        small_tile: factor on the rate for every halving of the tile.
+        units: number of units of a device that does not state it.
+        memory_share: share of the datasheet's bandwidth that a streaming kernel reaches.
+        kept_share: share of the bytes of memory-bound kernels that still move; fusion removes the rest.
+        launch_s: least seconds from one kernel to the next, by kind of device.
+        link_share: share of a link's bandwidth that a collective reaches, by kind of link; includes protocol headers.
+        concurrent_messages: messages that one rank has in flight in a push or pull; NCCL posts 8 per round, the pairwise
+            exchange of Thakur et al. 2005 one.
+        latency_factor: factor on the catalogue's latencies.
+        codec_cores: CPU cores for the codec of a rank; no device states its number.
+        protocols: protocols of the engine's collectives on all devices but CPUs.
+        overlap_penalty: share of the time that is lost while exchange and compute both run, because the kernels that move
+            messages take multiprocessors and memory bandwidth. With 0 the overlap is free, with 1 it gains nothing.
         straggler_spread: standard deviation of the workers' compute times in one step, relative to their mean.
-        sigmas: what these constants miss. ``seen``: chips, models and scales by name that they were fitted on.
-        time_factor: on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation).
+        sigmas: errors of the predictions with these constants.
+        seen: names of the chips, models and scales that they were fitted on.
+        time_factor: factor on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation).
     """
 
     level: SoftwareLevel = "ordinary"
@@ -99,17 +101,17 @@ class Efficiency:
         return design(workload) in _designs(self.seen)
 
     def bandwidth(self, link: Link) -> float:
-        """Bytes/s that a collective gets of a link."""
+        """Bytes/s that a collective reaches on a link."""
         carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
         return link.bandwidth.value * self.link_share[link.kind] * carried
 
     def link_sigma(self, link: Link, estimate: float) -> float:
-        """Standard deviation of the logarithm of that: ``estimate``, and what TCP leaves open."""
+        """Standard deviation of the logarithm of that bandwidth: ``estimate``, and the uncertainty of TCP."""
         carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
         return math.hypot(estimate, math.log(carried) / Z80)
 
     def seconds_of(self, other: Efficiency) -> float:
-        """By how much layers take longer than under ``other``; 0 where that differs from layer to layer."""
+        """Factor on the seconds of every layer against those under ``other``; 0 if it differs between layers."""
         return self.time_factor / other.time_factor if all(getattr(self, n) == getattr(other, n) for n in _KERNELS) else 0.0
 
     def timed(self, factor: float) -> Efficiency:
@@ -118,7 +120,7 @@ class Efficiency:
 
 
 def design(workload: str) -> str:
-    """Of a workload by its name, which ends in the size."""
+    """The design of a workload: its name without the size at the end."""
     return workload.partition("-")[0]
 
 
@@ -146,25 +148,25 @@ _KERNELS = (
     "kept_share",
     "launch_s",
 )
-"""What the seconds of layers follow from, but for ``time_factor``; a test holds the list complete."""
+"""The attributes that determine the seconds of layers, except ``time_factor``; a test checks that the list is complete."""
 
 
 def _link_share(name: str) -> Mapping[str, float]:
-    """Link shares by kind; fabric and ici are taken to be like NVLink, the nearest thing that was measured."""
+    """Link shares by kind. ``fabric`` and ``ici`` get those of NVLink, the most similar kind with a measurement."""
     share = assumed(name)
     return MappingProxyType({**share, "fabric": share["nvlink"], "ici": share["nvlink"], "memory": share["loopback"]})
 
 
 @cache
 def _read(name: str) -> dict[str, Any]:
-    """A file of constants; what reads it is imported only here."""
+    """A file of constants. Its reader is imported only here."""
     import tomllib
 
     return tomllib.loads(files("paceline.calibration").joinpath(name).read_text(encoding="utf-8"))
 
 
 def assumed(name: str) -> Any:
-    """A constant that no measurement gave; ``constants.toml`` has the reason."""
+    """An assumed constant, one without a measurement; ``constants.toml`` gives the reason."""
     return _read("constants.toml")["assumed"][name]["value"]
 
 
@@ -173,8 +175,8 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
     """The fitted efficiencies of a software level.
 
     Args:
-        without: a chip (``Device.chip``), a model by its name here or a scale whose measured steps the constants must not
-            have seen; constants that were fitted without it are in the file, for what it saw.
+        without: a chip (``Device.chip``), a model by its name here, or a scale whose measured steps the fit must not have
+            used. The file holds such constants for everything that the fit used.
 
     Raises:
         UserError: no such level.
@@ -203,7 +205,7 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
 
 
 def _bound(level: Literal["low", "typical", "high"]) -> dict[str, Any]:
-    """The assumed constants that bound the range, at one of its ends."""
+    """The assumed constants at one end of the range."""
     names = ("concurrent_messages", "latency_factor", "codec_cores", "time_factor")
     return {name: assumed(name)[level] for name in names if level in assumed(name)}
 
@@ -212,4 +214,4 @@ TYPICAL = efficiency()
 LOW = replace(TYPICAL, link_share=_link_share("link_share_low"), **_bound("low"))
 HIGH = replace(TYPICAL, link_share=_link_share("link_share_high"), **_bound("high"))
 CATALOGUE = (LOW, TYPICAL, HIGH)
-"""The range that users see, where no interval was fitted: paced compute, another's software."""
+"""The range that users see without a fitted interval: paced compute, software of others."""

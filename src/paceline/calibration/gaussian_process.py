@@ -1,9 +1,9 @@
-"""Interpolation of log ratios between steps: where a step lies, and a Gaussian process over such places.
+"""Interpolation of log ratios between steps: the position of a step, and a Gaussian process over positions.
 
-Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, equations 2.23 to 2.26. What two steps have in common
-falls with the distance of their micro batches, devices in a node and nodes, and with workload and device being others. How much
-ratios differ near each other the observations say themselves: the width is that of a kernel with an amplitude, by its marginal
-likelihood (section 5.4.1). The mean does without it.
+Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, equations 2.23 to 2.26. The covariance of two steps falls
+with the distance of their micro batches, devices per node and nodes, and if workload or device differ. The observations
+determine how much ratios of near steps differ: the standard deviation is that of a kernel with an amplitude, which the marginal
+likelihood gives (section 5.4.1). The mean needs no amplitude.
 """
 
 from __future__ import annotations
@@ -13,35 +13,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array
 from paceline.calibration.constants import assumed
 from paceline.hardware.cluster import Cluster
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
-Array = NDArray[np.float64]
 AMPLITUDES = tuple(np.exp(np.linspace(-2.0, 1.0, 10)).tolist())
-"""What a kernel's ``near`` may be multiplied by."""
+"""The candidate amplitudes, factors on a kernel's ``near``."""
 LOOSE: float = assumed("ratio_amplitude_sigma")
-"""Standard deviation of the amplitude's logarithm before anything was observed; the mean of its square is then 1."""
+"""Prior standard deviation of the logarithm of the amplitude. The prior mean of its square is 1."""
 TASK = 4
-"""How many coordinates say which workload and device it is; the others say how it is run."""
+"""Number of coordinates that identify workload and device; the others describe how the step runs."""
 _SCALES = np.array(assumed("ratio_scales"))
-"""Distance at which coordinates count as one apart: log FLOPs a sample, log parameters, other workload, other device; log
-micro batch, log devices in a node, log nodes, several nodes, other links, other precision or division of the work."""
+"""Unit of distance of each coordinate: log FLOPs per sample, log parameters, other workload, other device; log micro batch, log
+devices per node, log nodes, several nodes, other links, other precision or sharding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a step lies: four names of which another is one unit away, and numbers (see ``_SCALES``)."""
+    """The position of a step: four names, where another name is one unit away, and numbers (see ``_SCALES``)."""
 
     names: tuple[str, str, str, str]
     numbers: tuple[float, float, float, float, float, float]
 
     @classmethod
     def of(cls, workload: Workload, cluster: Cluster, strategy: Strategy) -> Position:
-        """Of a step."""
+        """The position of a step."""
         several = cluster.num_nodes > 1
         x, mesh = strategy.gradient_exchange, strategy.parallelism
         division = (strategy.precision, x.compression, x.exchange, mesh.sharding, mesh.recompute)
@@ -59,16 +58,16 @@ class Position:
 
     @property
     def devices(self) -> int:
-        """How many worked."""
+        """Number of devices."""
         return round(math.exp(self.numbers[3] + self.numbers[4]))
 
 
 def coordinates(places: Sequence[Position], names: tuple[str, ...]) -> Array:
-    """The places as seen from those names, in units of ``_SCALES`` (n, 10)."""
+    """The positions relative to these names, in units of ``_SCALES``, (n, 10)."""
     numbers = np.array([place.numbers for place in places]).reshape(-1, 6)
     alike = [[name != here for name, here in zip(place.names, names, strict=True)] for place in places]
     other = np.array(alike, dtype=np.bool_).reshape(-1, 4)
-    # the network of a single node is no other network
+    # a single node has no network that could differ
     several = numbers[:, 5] > 0
     link = (other[:, 2] & several & (names[2] != "")).astype(float)
     table = (numbers[:, 0], numbers[:, 1], other[:, 0], other[:, 1], *numbers[:, 2:].T, link, other[:, 3])
@@ -76,9 +75,11 @@ def coordinates(places: Sequence[Position], names: tuple[str, ...]) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
-    """Covariance of two log ratios: variances of what all steps share, of what those of one workload and device share
-    everywhere and of what they share near each other; and of one measurement."""
+class CovarianceKernel:
+    """Covariance of two log ratios.
+
+    It is the sum of the variances that all steps share, that steps of one workload and device share everywhere, that near
+    steps share, and of one measurement."""
 
     every: float
     task: float
@@ -86,41 +87,41 @@ class Kernel:
     noise: float
 
     def of(self, places: Array, others: Array) -> Array:
-        """Covariances of the steps at coordinates ``places`` (n, 10) with those at ``others`` (m, 10)."""
+        """Covariances, (n, m), of the steps at coordinates ``places``, (n, 10), with those at ``others``, (m, 10)."""
         square = (places[:, None, :] - others[None, :, :]) ** 2
         task, place = square[..., :TASK].sum(-1), square[..., TASK:].sum(-1)
         shared: Array = self.every**2 + np.exp(-task / 2) * (self.task**2 + self.near**2 * np.exp(-place / 2))
         return shared
 
     def measured(self, places: Array) -> Array:
-        """Covariances of measurements at coordinates (n, 10), each with its noise."""
+        """Covariances, (n, n), of measurements at coordinates (n, 10), each with its noise."""
         return self.of(places, places) + self.noise**2 * np.eye(len(places))
 
     @property
     def prior(self) -> float:
-        """Standard deviation where nothing is near."""
+        """Standard deviation far from all observations."""
         return math.sqrt(self.every**2 + self.task**2 + self.near**2)
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A Gaussian process given its observations: a kernel and weights of its mean; those of its width, with their inverse."""
+    """A Gaussian process given observations: kernel and weights of the mean, kernel and inverse of the deviation."""
 
-    kernel: Kernel
+    kernel: CovarianceKernel
     places: Array
     weights: Array
-    wide: Kernel
+    wide: CovarianceKernel
     inverse: Array
 
     @classmethod
-    def of(cls, kernel: Kernel, places: Array, ratios: Array) -> Process:
-        """Given log ratios (n,) at ``places`` (n, 10)."""
+    def of(cls, kernel: CovarianceKernel, places: Array, ratios: Array) -> Process:
+        """The process given log ratios (n,) at ``places`` (n, 10)."""
         weights = np.asarray(np.linalg.solve(kernel.measured(places), ratios), dtype=np.float64)
         wide = replace(kernel, near=kernel.near * amplitude(kernel, places, ratios))
         return cls(kernel, places, weights, wide, np.asarray(np.linalg.inv(wide.measured(places)), dtype=np.float64))
 
     def at(self, place: Array) -> tuple[float, float]:
-        """Mean and standard deviation of the log ratio at ``place``, a measurement's own noise included."""
+        """Mean and standard deviation of the log ratio at ``place``, with the noise of a measurement."""
         if not len(self.places):
             return 0.0, math.hypot(self.kernel.prior, self.kernel.noise)
         shared, wide = (kernel.of(place[None], self.places)[0] for kernel in (self.kernel, self.wide))
@@ -128,8 +129,8 @@ class Process:
         return float(shared @ self.weights), math.sqrt(max(variance, 0.0) + self.kernel.noise**2)
 
 
-def amplitude(kernel: Kernel, places: Array, ratios: Array) -> float:
-    """Root of the mean square of what ``near`` is multiplied by, given log ratios (n,) at ``places`` (n, 10)."""
+def amplitude(kernel: CovarianceKernel, places: Array, ratios: Array) -> float:
+    """Root mean square of the amplitude, the factor on ``near``, given log ratios (n,) at ``places`` (n, 10)."""
     if not len(places):
         return 1.0
     costs = []

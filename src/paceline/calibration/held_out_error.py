@@ -1,4 +1,4 @@
-"""How far predictions of a kind were off on published runs that no constant was fitted on."""
+"""Errors of the predictions of one kind on published runs that no constant was fitted on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE = "held_out.toml"
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Means of |predicted - measured| / measured of several ``sets`` with ``points`` rows in all; when and by which commit.
+    """Mean of |predicted - measured| / measured of each set, the total number of rows, the date and the commit.
 
     ``mape`` is their mean: each set counts once, however many rows it has.
     """
@@ -26,7 +26,7 @@ class HeldOut:
 
     @property
     def mape(self) -> float:
-        """Mean of the sets' errors."""
+        """Mean of the errors of the sets."""
         return fmean(self.sets.values())
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class HeldOut:
 
 
 def kind(software: str, nodes: int, corrected: bool) -> str:
-    """``tuned software, one node`` and so on; what records correct is one kind."""
+    """The kind, such as ``tuned software, one node``. All predictions that records correct are one kind."""
     return "corrected by records" if corrected else f"{software} software, {'one node' if nodes == 1 else 'several nodes'}"
 
 
@@ -47,7 +47,7 @@ def _kinds() -> dict[str, HeldOut]:
     import tomllib
 
     file = files("paceline.calibration").joinpath(FILE)
-    if not file.is_file():  # nothing was validated yet: it is what the script that writes it predicts with
+    if not file.is_file():  # nothing is validated yet: the script that writes the file makes predictions too
         return {}
     data = tomllib.loads(file.read_text(encoding="utf-8"))
     when = data["date"], data["commit"]
@@ -55,5 +55,5 @@ def _kinds() -> dict[str, HeldOut]:
 
 
 def held_out(software: str, nodes: int, corrected: bool = False) -> HeldOut | None:
-    """The error of predictions of that kind; None where no published run is of it."""
+    """The error of predictions of that kind; None without a published run of that kind."""
     return _kinds().get(kind(software, nodes, corrected))

@@ -1,4 +1,4 @@
-"""A measured step, as what it teaches is worked out from."""
+"""A measured step, the input of every correction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paceline.workload.table import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A measured step: seconds of it, and of the part that waited for the exchange where that was measured."""
+    """A measured step: its seconds, and if measured those spent on waiting for the exchange."""
 
     workload: Workload
     cluster: Cluster
@@ -30,7 +30,7 @@ class Observation:
 
     @classmethod
     def of_record(cls, record: RunRecord, workload: Workload, cluster: Cluster) -> Observation:
-        """What a run of ``workload`` on ``cluster`` measured."""
+        """The observation of a recorded run of ``workload`` on ``cluster``."""
         return cls(
             workload=workload,
             cluster=cluster,

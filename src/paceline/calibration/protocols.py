@@ -1,8 +1,8 @@
-"""How an engine moves a collective's messages: few microseconds and half the bandwidth, or the reverse.
+"""The protocols of an engine's collectives: some have low latency and half the bandwidth, others the reverse.
 
-The efficiency of a link is a curve over the size of a message, because the engine takes for each size the algorithm and the
-protocol that it reckons fastest. NCCL has three: LL (each word with a flag: no barrier, half the bandwidth), LL128 (a flag
-every 128 bytes, on NVLink) and Simple (whole chunks behind a barrier).
+The efficiency of a link depends on the size of a message, because the engine chooses for each size the algorithm and the
+protocol that it expects to be fastest. NCCL has three protocols: LL (each word has a flag: no barrier, half the bandwidth),
+LL128 (a flag every 128 bytes, on NVLink) and Simple (whole chunks, each followed by a barrier).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ class Protocol:
 
     Attributes:
         ring_s, tree_s: seconds before the first message of an all-reduce as a ring or as trees.
-        latency, tree_latency: of a link's latency, which is that of the Simple protocol in a ring, by kind of link.
-        share: of the bandwidth that a collective gets of a link, by kind of link; no entry: the protocol is not used there.
-        switch_s, switch_share: seconds before the first message, and share of that bandwidth, of an all-reduce that the
-            switch adds up (NVLS); share 0: not with this protocol.
+        latency, tree_latency: factor on a link's latency, which is that of the Simple protocol in a ring, by kind of link.
+        share: share of the bandwidth that a collective reaches on a link, by kind of link; without an entry the protocol is not
+            used there.
+        switch_s, switch_share: seconds before the first message, and share of that bandwidth, of an all-reduce in the switch
+            (NVLS); with share 0 the protocol does not support it.
     """
 
     name: str
@@ -42,7 +43,7 @@ def _by_kind(other: float, **kinds: float) -> Mapping[str, float]:
 
 # Latencies: NVIDIA, NCCL src/graph/tuning.cc, baseLat and hwLat [us], over those of Simple in a ring (NVLink 3.4, PCIe 5.7,
 # network 9.6): LL 0.6, 1.0 and 2.7 (trees 0.6, 1.0, 5.0), LL128 1.9, - and 4.0 (1.25, -, 8.5), Simple in trees 4.0, 4.0, 14.
-# TCP costs the same whatever the protocol, and NCCL's sockets are taken to get 0.9 of what gloo's get (assumption). Half of
+# TCP costs the same with every protocol, and NCCL's sockets reach 0.9 of the bandwidth of gloo's (assumption). Half of
 # LL's bytes are flags, 8 of 128 of LL128's. Fitted on one node of 8 H100 (benchmarks/fit_network.py): both shares on NVLink,
 # and what the switch takes.
 LL = Protocol(
@@ -74,4 +75,4 @@ SIMPLE = Protocol(
 NCCL = (LL, LL128, SIMPLE)
 
 BARE = (Protocol("one", 0.0, 0.0, _by_kind(1.0), _by_kind(1.0), _by_kind(1.0), 0.0, 1.0),)
-"""Links as they are: no cost but theirs. What gloo does on a CPU, and what a closed form has."""
+"""The cost of the links alone, as for gloo on a CPU and in a closed form."""

@@ -1,4 +1,4 @@
-"""Measured steps from files: the run directories of ``paceline train``, or a table of jobs that anything else ran."""
+"""Measured steps from files: run directories of ``paceline train``, or a table of jobs from any other software."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload import Workload
 
 NEEDED = ("workload", "device", "global_batch", "step_s")
-"""Columns of a table; each row is a job, ``step_s`` and ``sync_s`` in seconds."""
+"""Columns of a table. Each row is a job; ``step_s`` and ``sync_s`` are in seconds."""
 PROBE = "write it with paceline hardware probe --json > FILE.json"
 
 
 def observations(paths: Sequence[str | Path]) -> list[Observation]:
-    """What was measured: of each directory every run, of each CSV file every row; on a probed machine nothing was trained.
+    """The observations in files: every run of a directory, every row of a CSV file, nothing from a probe.
 
     Raises:
-        UserError: no such run or file, one that is broken or holds nothing, a row that says nothing possible, a JSON file
-            that is no probe's.
+        UserError: a run or file is missing, broken or empty, a row is impossible, or a JSON file is not a probe.
     """
     steps: list[Observation] = []
     for path in map(Path, paths):
@@ -47,7 +46,7 @@ def run_records(paths: Sequence[str | Path]) -> list[RunRecord]:
 
 
 def machine(paths: Sequence[str | Path]) -> Cluster:
-    """The cluster that was probed (``FILE.json``); where none was, the one of the last run or row.
+    """The probed cluster (``FILE.json``); without a probe, the cluster of the last run or row.
 
     Raises:
         UserError: as ``observations``; several probes.
@@ -59,7 +58,7 @@ def machine(paths: Sequence[str | Path]) -> Cluster:
 
 
 def is_probe(path: str | Path) -> bool:
-    """Whether the file is read as a probe's; what else stands in JSON is refused."""
+    """Whether the file is read as a probe; other JSON is refused."""
     return Path(path).suffix == ".json" and not Path(path).is_dir()
 
 
@@ -92,7 +91,7 @@ def _table(path: Path) -> list[Observation]:
 
 
 def _observation(row: Row) -> Observation:
-    """One row. A number that is left out is 1, a choice the default of ``Strategy``."""
+    """The observation of one row. A missing number is 1, a missing choice the default of ``Strategy``."""
 
     def whole(column: str) -> int:
         return row.whole(column) or 1

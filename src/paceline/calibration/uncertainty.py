@@ -1,9 +1,9 @@
-"""The 80 % interval of a predicted step: what the constants missed on held-out measurements, by what the step waits for.
+"""The 80 % interval of a predicted step, from the errors on held-out measurements by the resource that the step waits for.
 
-The logarithm of measured to predicted seconds is taken for normal; what a device's work, the links and the codec miss is
-independent of each other. Work and codec count by their share of the step. Slow links count by what they do to it: the step is
-placed again with links as slow, and as fast, as 80 % are, so an exchange that is hidden now may be waited for then. Squares add
-up, at either end. Work misses more on a device and for a model that no constant was fitted on.
+The model takes log(measured / predicted) as normal, and the errors of the device, the links and the codec as independent.
+Device and codec count by their share of the step. Links count by their effect on it: the step is scheduled again with links at
+either end of their own 80 % interval, since it may then wait for an exchange that is hidden now. Squares add at each end. The
+error of the device is larger for a device or a model that no constant was fitted on.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 Z80 = 1.2816
-"""Standard deviations on either side of the median that hold 80 % of a normal distribution."""
+"""Standard deviations from the median to each end of an interval that holds 80 % of a normal distribution."""
 WORK = frozenset({"compute", "memory bandwidth", "launch overhead"})
-"""Resources of a step that the device itself works with."""
+"""Resources of the device itself."""
 LINKS = frozenset({"network", "intra-node link"})
 
 
@@ -25,12 +25,14 @@ class Sigmas:
     """Standard deviations of log(measured / predicted).
 
     Attributes:
-        base: of work on a device and for a model that were fitted on.
-        device, model: added (in squares) for one that was not. ``kind``: for one that is no GPU, whatever was fitted on it,
-            since no constant is its own. ``conv``: for time in convolutions on ordinary cores, whose algorithms differ by up
-            to 2.25 times in their multiplications (Lavin and Gray 2016).
-        network, intra: of waiting for the network and for the link inside a node. ``other``: of anything else.
-        doubling: of a step, for every doubling of the number of nodes: what few nodes do not show adds up with them.
+        base: the device's own work, if the constants were fitted on the device and the model.
+        device, model: added (in squares) for a device or a model that they were not fitted on.
+        kind: added for a device that is no GPU, since all constants are for GPUs.
+        conv: added for time in convolutions on ordinary cores, whose algorithms differ by up to 2.25 times in their
+            multiplications (Lavin and Gray 2016).
+        network, intra: waits for the network and for the link inside a node.
+        other: all other waits.
+        doubling: added to the step for every doubling of the number of nodes; it covers effects that few nodes do not show.
     """
 
     base: float = 0.0
@@ -44,32 +46,32 @@ class Sigmas:
     doubling: float = 0.0
 
     def work(self, device_seen: bool, model_seen: bool, gpu: bool = True, plain_conv: float = 0.0) -> float:
-        """Of the device's own work, of which ``plain_conv`` is the share in convolutions on ordinary cores."""
+        """Standard deviation for the device's own work; ``plain_conv`` is its share in convolutions on ordinary cores."""
         known = (device_seen, self.device), (model_seen, self.model), (gpu, self.kind)
         return math.hypot(self.base, plain_conv * self.conv, *(sigma for seen, sigma in known if not seen))
 
 
 def spread(exposed: Mapping[Any, float], sigmas: Sigmas, work: float, nodes: int = 1) -> float:
-    """Standard deviation of the logarithm of a step that waits ``exposed`` seconds for each resource, links apart.
+    """Standard deviation of the logarithm of a step that waits ``exposed`` seconds for each resource, without links.
 
     Args:
-        work: that of the device's own work (``Sigmas.work``).
+        work: standard deviation for the device's own work (``Sigmas.work``).
     """
     step = sum(exposed.values())
     if step <= 0:
         return 0.0
-    working = sum(seconds for name, seconds in exposed.items() if name in WORK)  # one error moves all of it
+    working = sum(seconds for name, seconds in exposed.items() if name in WORK)  # one error affects all of it
     others = (seconds / step * sigmas.other for name, seconds in exposed.items() if name not in WORK | LINKS)
     return math.hypot(working / step * work, *others, sigmas.doubling * math.log2(nodes))
 
 
 def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[float, float]:
-    """Factors on the step between which 80 % of measured ones should lie: at most 1, at least 1.
+    """Factors on the predicted step, at most 1 and at least 1, that should enclose 80 % of measured steps.
 
     Args:
         step_s: the predicted step, the median.
-        ends: the same with links at the fast and at the slow end of their own interval.
-        own: ``spread`` of all else.
+        ends: the step with links at the fast and at the slow end of their interval.
+        own: ``spread`` of everything else.
     """
     if step_s <= 0:
         return 1.0, 1.0
@@ -78,5 +80,5 @@ def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[floa
 
 
 def log_spread(low: float, high: float) -> float:
-    """Standard deviation of the logarithm of what lies between ``low`` and ``high`` with 80 %."""
+    """Standard deviation of the logarithm of a quantity whose 80 % interval is ``low`` to ``high``."""
     return math.log(high / low) / (2 * Z80) if 0 < low < high else 0.0

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given)
     except UserError as error:
-        print(f"paceline: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"paceline: {with_options(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "sklearn"):
@@ -82,6 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"paceline: {error}", file=sys.stderr)
         return error.code
+
+
+def with_options(text: str) -> str:
+    """The text of a ``UserError`` with each argument of Python, `` `scale_from` ``, as its option, ``--scale-from``."""
+    return re.sub(r"`([a-z]\w*)`", lambda name: "--" + name[1].replace("_", "-"), text)
 
 
 def _run(given: Sequence[str]) -> int:

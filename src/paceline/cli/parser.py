@@ -11,7 +11,7 @@ from paceline.errors import UserError, unknown
 
 Answer = tuple[dict[str, Any] | list[dict[str, Any]], str]
 """A command's answer, as JSON (a list: one object a line) and as text."""
-Run = Callable[[argparse.Namespace], Answer]
+Handler = Callable[[argparse.Namespace], Answer]
 PREDICT_EXAMPLE = """example:
   paceline predict resnet-50 --device A100 --devices-per-node 8 --nodes 4 --network 100Gb/s --global-batch 2048"""
 """Of ``paceline predict``, and of the command line as a whole."""
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         """Every option that this command takes."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
-    def runs(self, run: Run, example: str, prints: str = "one JSON object") -> None:
+    def runs(self, run: Handler, example: str, prints: str = "one JSON object") -> None:
         """Make this a command that ``run`` answers; ``prints``: what ``--json`` prints."""
         self.epilog = example
         self.add_argument("--json", action="store_true", help=f"print {prints} on stdout")

@@ -81,7 +81,7 @@ def _best(o: argparse.Namespace) -> Plan:
     """The plan that the options ask for. Raises UserError."""
     goal, network = parse_goal(o.goal), Workload.named(o.workload, o.seq_len)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
-    work = training_target(o, network, goal)
+    target = training_target(o, network, goal)
     space = Space(
         clusters=_clusters(o),
         batches=tuple(sorted(set(o.global_batch or ()))),
@@ -104,7 +104,7 @@ def _best(o: argparse.Namespace) -> Plan:
         network,
         space,
         goal,
-        work,
+        target,
         prices=parse_prices(o.price or ()),
         why_not=wanted or None,
         predictor=predictor(o),

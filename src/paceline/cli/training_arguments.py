@@ -9,7 +9,7 @@ from typing import Any
 from paceline.cli.exchange_arguments import add_exchange_arguments, exchange_choices
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy
-from paceline.strategy.recipe import SCALINGS
+from paceline.strategy.recipe import RATE_SCALINGS
 from paceline.training.training_run import TIMEOUT_S, TrainingRun
 from paceline.units import format_seconds, parse_seconds
 
@@ -51,7 +51,9 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decay", metavar="POWER", type=float, help="power of the rate's decay to 0 (default 0: no decay)")
     parser.add_argument("--scale-from", metavar="B", type=int, help="batch that --lr and --warmup are for; both grow from it")
     parser.add_argument(
-        "--scaling", metavar="RULE", help=f"how the rate grows with the batch: {', '.join(SCALINGS)} (default: the optimizer's)"
+        "--scaling",
+        metavar="RULE",
+        help=f"how the rate grows with the batch: {', '.join(RATE_SCALINGS)} (default: the optimizer's)",
     )
     parser.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all workers (default 64)")
     parser.add_argument("--epochs", metavar="E", type=int, help="passes over the data, in all (default 10)")

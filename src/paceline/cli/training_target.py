@@ -11,7 +11,7 @@ from paceline.calibration.records import run_records
 from paceline.errors import UserError
 from paceline.planning.goal import Goal
 from paceline.planning.learning_rates import Recipes, of_records
-from paceline.planning.training_target import Work, parse_penalties
+from paceline.planning.training_target import TrainingTarget, parse_penalties
 from paceline.prediction import convergence
 from paceline.prediction.convergence import Convergence
 from paceline.record import RunRecord
@@ -33,7 +33,7 @@ def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", metavar="S", type=float, help="train this many samples (default one million)")
 
 
-def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
+def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:
     """How much is to be trained, with what rates. Raises UserError."""
     given = [name for name in ("target", "epochs", "samples") if getattr(o, name) is not None]
     if len(given) > 1:
@@ -41,17 +41,19 @@ def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> Wor
     by_default = not given and not o.global_batch and network.name in convergence.networks()
     target = "mlperf" if by_default else o.target
     runs = [record for record in run_records(o.records or ()) if record.workload == network.name]
-    work = _to_target(target, network, runs, by_default) if target is not None else _amount(o, network, goal)
-    if work.curve and work.curve.tokens and o.seq_len is None:
-        padding = f"its sequences have {work.curve.tokens} tokens, half of them padding: --seq-len {work.curve.tokens // 2}"
-        work = replace(work, title=f"{work.title}; {padding}")
-    work = replace(work, penalties=parse_penalties(o.penalty or []))
+    training = _to_target(target, network, runs, by_default) if target is not None else _amount(o, network, goal)
+    if training.curve and training.curve.tokens and o.seq_len is None:
+        padding = (
+            f"its sequences have {training.curve.tokens} tokens, half of them padding: --seq-len {training.curve.tokens // 2}"
+        )
+        training = replace(training, title=f"{training.title}; {padding}")
+    training = replace(training, penalties=parse_penalties(o.penalty or []))
     own = None if target == "mlperf" else of_records(network.name, runs)
     recipes = own or Recipes(network.name, target="mlperf" if target == "mlperf" else "")
-    return replace(work, recipes=recipes) if given or by_default else work
+    return replace(training, recipes=recipes) if given or by_default else training
 
 
-def _to_target(target: str, network: Workload, runs: Sequence[RunRecord], by_default: bool) -> Work:
+def _to_target(target: str, network: Workload, runs: Sequence[RunRecord], by_default: bool) -> TrainingTarget:
     """A quality, and the curve of samples to it."""
     if target.startswith(ACCURACY):
         curve = _of_runs(target.removeprefix(ACCURACY), network, runs)
@@ -62,7 +64,7 @@ def _to_target(target: str, network: Workload, runs: Sequence[RunRecord], by_def
     else:
         raise UserError(f"target {target!r}", TARGETS)
     why = "; taken since neither a batch nor samples are given" if by_default else ""
-    return Work(title=f"to {curve.target}{why}", curve=curve, epoch_samples=curve.epoch_samples)
+    return TrainingTarget(title=f"to {curve.target}{why}", curve=curve, epoch_samples=curve.epoch_samples)
 
 
 def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Convergence:
@@ -84,7 +86,7 @@ def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Converg
     return convergence.from_run(with_noise or dense[-1], accuracy)
 
 
-def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
+def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:
     """Epochs or samples, whatever the batch."""
     epoch = convergence.epoch_samples(network.name)
     for name in ("epochs", "samples"):
@@ -94,9 +96,9 @@ def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> Work:
     if o.epochs is not None:
         if not epoch:
             raise UserError(f"how many samples an epoch of {network.name} has is unknown", "give --samples instead of --epochs")
-        return Work(title=f"{o.epochs:g} epochs of {epoch:,} samples", total=o.epochs * epoch, epoch_samples=epoch)
+        return TrainingTarget(title=f"{o.epochs:g} epochs of {epoch:,} samples", total=o.epochs * epoch, epoch_samples=epoch)
     if o.samples is not None:
-        return Work(title=f"{o.samples:,.0f} samples", total=o.samples, epoch_samples=epoch)
+        return TrainingTarget(title=f"{o.samples:,.0f} samples", total=o.samples, epoch_samples=epoch)
     if goal.kind in ("deadline", "budget"):
         raise UserError(f"goal {goal} needs an amount of training", "give --target, --epochs or --samples")
-    return Work(epoch_samples=epoch)
+    return TrainingTarget(epoch_samples=epoch)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from paceline.array_types import F32, Bytes
 from paceline.codecs import arrays, backends, container, counter
-from paceline.codecs.codec import F32, SET, Bytes, Codec
+from paceline.codecs.codec import SET, Codec
 from paceline.codecs.container import HEADER_BYTES, Header, PayloadError
 from paceline.codecs.moments import Moments, moments
 from paceline.codecs.reference.dense import Fp32

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.codecs.codec import F32, Bytes
+from paceline.array_types import F32, Bytes
 from paceline.codecs.container import PayloadError
 
 

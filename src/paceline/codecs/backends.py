@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from paceline.array_types import Bytes
 from paceline.codecs import container, counter, native, reference
-from paceline.codecs.codec import Bytes, Codec
+from paceline.codecs.codec import Codec
 from paceline.codecs.moments import Statistics
 from paceline.errors import UserError, unknown
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from paceline.array_types import F32
 from paceline.codecs import arrays, backends, counter, native
 from paceline.codecs.api import decode, encode, get, max_payload_bytes, names
-from paceline.codecs.codec import ADD, F32, Codec
+from paceline.codecs.codec import ADD, Codec
 from paceline.codecs.threads import chosen, set_threads, threads
 from paceline.errors import UserError
 from paceline.hardware.probe import memory_bytes
@@ -27,7 +28,7 @@ COPIES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speed:
+class CodecSpeed:
     """One codec in one direction: the whole public call, header and checksum included.
 
     Attributes:
@@ -65,7 +66,7 @@ def measure(
     count: int | None = None,
     backend: str = "",
     repetitions: int = REPETITIONS,
-) -> list[Speed]:
+) -> list[CodecSpeed]:
     """Every named codec (None: all) with its default parameters, in every direction.
 
     Args:
@@ -111,7 +112,7 @@ def gradient(elements: int, seed: int = 0) -> F32:
     return x
 
 
-def _codec(codec: Codec, x: Any, out: Any, backend: str, repetitions: int) -> list[Speed]:
+def _codec(codec: Codec, x: Any, out: Any, backend: str, repetitions: int) -> list[CodecSpeed]:
     elements = len(x)
     room = arrays.empty_bytes(x, max_payload_bytes(codec, elements))
     payload = encode(codec, x, out=room, backend=backend)
@@ -139,7 +140,7 @@ def _codec(codec: Codec, x: Any, out: Any, backend: str, repetitions: int) -> li
     copiers = threads() if native.available() and chosen_backend != "triton" else 1
     copied = _rates(taken["memcpy"], x.nbytes)[1]
     return [
-        Speed(
+        CodecSpeed(
             codec=codec.name,
             direction=direction,
             backend=label,
@@ -192,7 +193,7 @@ def _short(rate: float) -> str:
     return digits3(rate) if rate >= 0.01 else f"{rate:.4f}"
 
 
-def text(speeds: Sequence[Speed]) -> str:
+def text(speeds: Sequence[CodecSpeed]) -> str:
     """A table of at most 80 columns."""
     first, most = speeds[0], max(s.repetitions for s in speeds)
     lines = [

@@ -9,16 +9,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from paceline.array_types import F32, Bytes
 from paceline.codecs import counter
 from paceline.codecs.container import PayloadError
 from paceline.codecs.moments import Moments, Statistics
 from paceline.errors import UserError
-
-F32 = NDArray[np.float32]
-Bytes = NDArray[np.uint8]
 
 SET, ADD, SUBTRACT = 0, 1, 2
 """What decoding does to ``out``: replace it, add to it, subtract from it."""
@@ -26,7 +21,7 @@ SET, ADD, SUBTRACT = 0, 1, 2
 NON_FINITE = "NaN or infinity has no form in this codec; send this tensor dense"
 
 
-class Scaling(NamedTuple):
+class MessageScaling(NamedTuple):
     """How one of several tensors enters a message that they share.
 
     Attributes:
@@ -92,14 +87,14 @@ class Codec(ABC):
         """What this rank brings to the agreement on one tensor, of fp32 and at least 0. Only of a codec that ``agrees``."""
         return 0.0
 
-    def finish(self, own: float, agreed: float) -> Scaling:
+    def finish(self, own: float, agreed: float) -> MessageScaling:
         """How that tensor is encoded by ``summing(1)``. Only of a codec that ``agrees``.
 
         Args:
             own: what ``prepare`` gave here.
             agreed: the largest that it gave on any rank.
         """
-        return Scaling(float("inf"), 1.0, 1.0)
+        return MessageScaling(float("inf"), 1.0, 1.0)
 
     def summing(self, workers: int) -> Codec:
         """The codec for the sum of what ``workers`` ranks encoded; for 1, of what one rank encodes."""

@@ -6,9 +6,8 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
+from paceline.array_types import Bytes
 
 _HEADER = struct.Struct("<4sBBHQ8sII")  # magic, version, codec, reserved, count, parameters, two checksums
 _MAGIC, VERSION = b"PACE", 2

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from paceline.array_types import F32
 from paceline.codecs import counter
-from paceline.codecs.codec import F32, NON_FINITE, Codec
+from paceline.codecs.codec import NON_FINITE, Codec
 from paceline.codecs.container import PayloadError
 from paceline.codecs.threads import threads
 

@@ -78,7 +78,7 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
         except ValueError:
             value = math.nan
         if not 0 <= value < math.inf or (equals and not name.strip()):
-            raise UserError(f"--price {text!r} is not a price", "write dollars for a device and hour: 2.50 or H100=2.50")
+            raise UserError(f"{text!r} is not a price", "write dollars for a device and hour: 2.50 or H100=2.50")
         prices[device(name).name if equals else ""] = value
     return prices
 

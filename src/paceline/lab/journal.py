@@ -27,7 +27,7 @@ LOCK_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class State:
+class LabState:
     """A lab as its file has it.
 
     ``namespaces`` maps every name that the lab may create to its inode, None until it exists; ``phase`` is ``building`` or
@@ -46,7 +46,7 @@ class State:
         """Whether the machine was started anew since: then nothing of the lab is left."""
         return self.boot != boot_id()
 
-    def created(self, name: str, inode: int) -> State:
+    def created(self, name: str, inode: int) -> LabState:
         """The same with one namespace more in existence."""
         return replace(self, namespaces={**self.namespaces, name: inode})
 
@@ -73,7 +73,7 @@ class State:
                 raise UserError(f"cannot remove {path}: {error.strerror or error}", "run it as its owner, with sudo") from error
 
 
-def load(name: str) -> State | None:
+def load(name: str) -> LabState | None:
     """The state of a lab, or None where there is no file. Raises UserError for a file that cannot be read."""
     check_name(name)
     for directory in _directories():
@@ -139,7 +139,7 @@ def _path(directory: Path, name: str) -> Path:
     return directory / f"lab-{name}.json"
 
 
-def _from_json(data: dict[str, Any], name: str) -> State:
+def _from_json(data: dict[str, Any], name: str) -> LabState:
     if data["schema"] != SCHEMA:
         raise ValueError(f"schema {data['schema']}, not {SCHEMA}")
     topology = Topology(**data["topology" if "topology" in data else "plan"])  # a lab that 0.1 left up
@@ -147,4 +147,4 @@ def _from_json(data: dict[str, Any], name: str) -> State:
     if topology.name != name or not set(namespaces) <= set(topology.namespaces):
         raise ValueError("it lists what this lab does not create")
     assert all(entry.startswith(PREFIX) for entry in namespaces)
-    return State(topology, str(data["phase"]), namespaces, int(data["pid"]), str(data["boot"]), float(data["since"]))
+    return LabState(topology, str(data["phase"]), namespaces, int(data["pid"]), str(data["boot"]), float(data["since"]))

@@ -10,7 +10,7 @@ from typing import Self
 
 from paceline.errors import UserError, unknown
 from paceline.lab import journal, kernel
-from paceline.lab.journal import State
+from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.namespaces import make, remove
 from paceline.lab.processes import HostResult, execute
@@ -82,7 +82,7 @@ class Lab(Loopback):
     As a context manager it is taken down at the end if this ``up`` made it (``fresh``), and left if it was up before.
     """
 
-    def __init__(self, lab_state: State, fresh: bool = False) -> None:
+    def __init__(self, lab_state: LabState, fresh: bool = False) -> None:
         self.topology, self.state, self.fresh = lab_state.topology, lab_state, fresh
 
     def __enter__(self) -> Self:
@@ -189,7 +189,7 @@ def up(
     """
     wanted_topology, say = topology(hosts, link, name, latency), say or (lambda text: None)
     if wanted_topology.link is None and latency is not None:
-        raise UserError("loopback has no latency to add to", "leave out --latency, or make a lab with a link")
+        raise UserError("loopback has no latency to add to", "leave out `latency`, or make a lab with a link")
     if wanted_topology.link is not None:
         _check_privileges(wanted_topology)
     with journal.locked():
@@ -209,7 +209,7 @@ def up(
         if taken := [entry for entry in wanted_topology.namespaces if kernel.exists(entry)]:
             raise UserError(
                 f"namespace {taken[0]} is there already, and no file says that Paceline made it",
-                f"choose another --name, or ip netns del {taken[0]}",
+                f"choose another `name`, or ip netns del {taken[0]}",
             )
         return Lab(make(wanted_topology, say), fresh=True)
 
@@ -262,10 +262,10 @@ def _check_privileges(wanted: Topology) -> None:
     if wanted.latency is not None and not kernel.has_netem():
         raise UserError(
             "this kernel has no netem, which latency needs",
-            "leave out --latency, or load sch_netem (on Debian and Fedora in linux-modules-extra or kernel-modules-extra)",
+            "leave out `latency`, or load sch_netem (on Debian and Fedora in linux-modules-extra or kernel-modules-extra)",
         )
 
 
-def _check_reach(lab_state: State) -> None:
+def _check_reach(lab_state: LabState) -> None:
     if lab_state.namespaces and (lost := kernel.lost_capabilities()):
         raise UserError(f"lab {lab_state.topology.name!r} has namespaces, which take {' and '.join(lost)}", "run it with sudo")

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from paceline.errors import UserError
 from paceline.lab import kernel
-from paceline.lab.journal import State
+from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.topology import Topology
 
 
-def make(topology: Topology, say: Callable[[str], None]) -> State:
+def make(topology: Topology, say: Callable[[str], None]) -> LabState:
     """Make what the topology lists, journal first. Raises UserError, with nothing left behind, when a command fails."""
-    state = State(topology, "building", dict.fromkeys(topology.namespaces))
+    state = LabState(topology, "building", dict.fromkeys(topology.namespaces))
     state.save()
     try:
         for count, entry in enumerate(topology.namespaces):
@@ -37,7 +37,7 @@ def make(topology: Topology, say: Callable[[str], None]) -> State:
         raise
 
 
-def remove(state: State) -> list[str]:
+def remove(state: LabState) -> list[str]:
     """Delete what the journal lists and is still what it lists; the file goes last.
 
     Returns a line for each thing there is to know. Raises UserError when a part cannot be removed.

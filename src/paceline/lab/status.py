@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from paceline.lab import kernel
-from paceline.lab.journal import State
+from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.topology import INTERFACE, link_text
 from paceline.units import format_bytes, format_seconds
@@ -33,7 +33,7 @@ class Counters:
 class LabStatus:
     """A lab now. ``links`` has ``up``, ``cut`` or ``gone`` per host; ``lacking`` says what is no longer there."""
 
-    state: State
+    state: LabState
     links: tuple[str, ...]
     counters: tuple[Counters | None, ...]
     lacking: tuple[str, ...]
@@ -79,12 +79,12 @@ class LabStatus:
         return "\n".join([*lines, *(f"lacking: {what}" for what in self.lacking)])
 
 
-def read_counters(state: State, host: int) -> Counters:
+def read_counters(state: LabState, host: int) -> Counters:
     """The counters of one host, read in its namespace. Raises CommandFailed."""
     return _look(state, host)[1]
 
 
-def read_status(state: State) -> LabStatus:
+def read_status(state: LabState) -> LabStatus:
     """Look at every part of the lab."""
     topology, lacking = state.topology, [] if state.phase == "up" else ["its making was cut short"]
     links: list[str] = []
@@ -112,7 +112,7 @@ def read_status(state: State) -> LabStatus:
     return LabStatus(state, tuple(links), tuple(counters), tuple(lacking))
 
 
-def _look(state: State, host: int) -> tuple[str, Counters]:
+def _look(state: LabState, host: int) -> tuple[str, Counters]:
     shown = kernel.system_json(("ip", "-j", "-s", "-n", state.topology.namespace(host), "link", "show", "dev", INTERFACE))
     try:
         tx, rx = (shown[0]["stats64"][direction] for direction in ("tx", "rx"))

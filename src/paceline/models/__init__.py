@@ -1,6 +1,6 @@
-"""The networks that Paceline knows by name, as plain modules: what ``train --model NAME`` trains and tables describe.
+"""The named networks as plain modules, for ``train --model NAME`` and for the layer tables.
 
-Needs torch. Their layer tables, which do not, are in ``paceline.workload``.
+This package needs torch. The layer tables are in ``paceline.workload`` and do not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from paceline.models.yolov3 import yolov3
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One sample as it enters a network: real values where ``tokens`` is 0, else integers below ``tokens``."""
+    """One sample as the input of a network: real values if ``tokens`` is 0, else integers below ``tokens``."""
 
     shape: tuple[int, ...]
     tokens: int = 0
@@ -52,8 +52,8 @@ class InputSpec:
 class Model:
     """A named network.
 
-    ``loss`` is over logits: ``cross_entropy`` against a class index for each row of logits, or ``mean`` of all outputs
-    where a loss of its own is not among what is counted.
+    ``loss`` is over logits: ``cross_entropy`` against a class index for each row of logits, or ``mean`` of all outputs if the
+    network's own loss is not counted.
     """
 
     function: Callable[[], nn.Module]
@@ -161,5 +161,5 @@ def model(name: str) -> Model:
 
 
 def build(name: str) -> nn.Module:
-    """A fresh network, on torch's current default device, drawn from its current generator."""
+    """A new network on torch's default device, with weights from its default generator."""
     return model(name).function()

@@ -8,12 +8,12 @@ SSD-ResNet50 is the form of NVIDIA DeepLearningExamples, PyTorch/Detection/SSD: 
 convolutions normalised.
 
 RetinaNet, ResNeXt-50 32x4d, 800x800, 264 classes of Open Images: Lin et al. 2017 (arXiv:1708.02002) in the form of
-torchvision, which MLPerf uses from v2.0 on: nine boxes a place on five levels; normalisation frozen, and so are the stem
+torchvision, which MLPerf uses from v2.0 on: nine boxes a place on five levels; normalisation frozen, as are the stem
 and the first stage.
 
 Mask R-CNN, ResNet-50, 800x1344 (1333 to the next multiple of 32), 81 classes: He et al. 2017 (arXiv:1703.06870) with the
 feature pyramid of Lin et al. 2016 (arXiv:1612.03144). Each image has 512 proposals and 128 of them a mask, the published
-numbers for training. A proposal's 7x7 or 14x14 bins read one place each, spread over the finest level.
+numbers for training. Each of a proposal's 7x7 or 14x14 bins reads one position; they cover the finest level.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Ssd(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """A feature pyramid: maps of growing width, coarser from one to the next, to as many of 256 channels."""
+    """A feature pyramid: from maps of growing width and falling resolution to as many maps of 256 channels."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ def _tower(outputs: int) -> nn.Module:
 
 
 def _frozen(groups: int, wanted: Sequence[str]) -> Stages:
-    """A body of 50 layers with frozen normalisation, whose stem and first stage are frozen too."""
+    """A body of 50 layers with frozen normalisation, stem and first stage."""
     stages = Stages(body(Bottleneck, MIDDLE, norm=FrozenNorm, groups=groups), wanted)
     for name, layer in stages.layers.items():
         layer.requires_grad_(not name.startswith(("conv1", "layer1")))
@@ -113,7 +113,7 @@ _ENDS = ("layer1_2", "layer2_3", "layer3_5", "layer4_2")
 
 
 class RetinaNet(nn.Module):
-    """Images (B, 3, H, W) to class logits (B, places x 9, classes) and offsets (B, places x 9, 4)."""
+    """Images (B, 3, H, W) to class logits (B, positions x 9, classes) and offsets (B, positions x 9, 4)."""
 
     def __init__(self, groups: int, classes: int) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class MaskRcnn(nn.Module):
 
 
 def _bins(features: Tensor, proposals: int, side: int) -> Tensor:
-    """(B, C, H, W) to (B x proposals, C, side, side): as many places as there are bins, from the first to the last."""
+    """(B, C, H, W) to (B x proposals, C, side, side): one position per bin, evenly from the first to the last."""
     places = features.shape[-2] * features.shape[-1]
     chosen = torch.linspace(0, places - 1, proposals * side * side, device=features.device).long()
     picked: Tensor = features.flatten(2).index_select(2, chosen).unflatten(2, (proposals, side, side))

@@ -1,9 +1,9 @@
 """The network of Stable Diffusion v2: 865,910,724 parameters, latent images of 64x64 for pictures of 512x512.
 
 Source: Rombach et al., CVPR 2022 (arXiv:2112.10752), in the form of MLPerf Training v3.1 (mlcommons/training,
-stable_diffusion): width 320 times 1, 2, 4 and 4, two residual blocks a level, attention to itself and to 77 tokens of text on
-all but the coarsest level, heads of 64. The latents come ready, as there; the frozen text encoder, about 2 % of the work of a
-step, is left out: its output is a tensor of zeros.
+stable_diffusion): width 320 times 1, 2, 4 and 4, two residual blocks per level, self-attention and attention to 77 text tokens
+on all but the coarsest level, heads of 64. Latents are precomputed, as there. The frozen text encoder, about 2 % of a
+step's work, is omitted; its output is a tensor of zeros.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TIME, _TOKENS, _TEXT = 4 * _WIDTH, 77, 1024
 
 
 class Residual(nn.Module):
-    """Two normalised 3x3 convolutions, the embedded time added between: (B, inputs, H, W) to (B, outputs, H, W)."""
+    """Two normalised 3x3 convolutions, with the embedded time added in between: (B, inputs, H, W) to (B, outputs, H, W)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Attention(nn.Module):
 
 
 class Transform(nn.Module):
-    """A transformer block over the places of a map, which attends to itself and to the text: (B, width, H, W) to the same."""
+    """A transformer block over the positions of a map, with attention to map and text: (B, width, H, W) to the same."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Transform(nn.Module):
 
 
 class Resize(nn.Module):
-    """A 3x3 convolution to half the size, or to twice after repeating each place."""
+    """A 3x3 convolution to half the size, or to twice the size after repetition of each position."""
 
     def __init__(self, width: int, *, up: bool) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Resize(nn.Module):
 
 
 class Chain(nn.ModuleList):
-    """Layers one after the other, each given the time and the text as well."""
+    """Layers in sequence; each also receives the time and the text."""
 
     def forward(self, x: Tensor, time: Tensor, text: Tensor) -> Tensor:
         for layer in self:

@@ -1,7 +1,7 @@
 """GoogLeNet (Inception v1) with biases and response normalisation, 5x5 branches, without the auxiliary classifiers.
 
-Source: Szegedy et al., CVPR 2015 (arXiv:1409.4842), table 1. The auxiliary classifiers, thrown away after training, are
-left out; 6,998,552 parameters remain.
+Source: Szegedy et al., CVPR 2015 (arXiv:1409.4842), table 1. The auxiliary classifiers, which are
+discarded after training, are omitted; 6,998,552 parameters remain.
 """
 
 from __future__ import annotations

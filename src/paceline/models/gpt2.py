@@ -66,7 +66,7 @@ class Gpt2(nn.Module):
         self.head.weight = self.tokens.weight
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                # Section 2.3: residual layers start smaller by the square root of their number.
+                # Section 2.3: initial weights of residual layers are divided by the square root of their number.
                 residual = name.endswith((".project", ".contract"))
                 nn.init.normal_(module.weight, std=_STD / math.sqrt(2 * layers) if residual else _STD)
             if isinstance(module, nn.Linear) and module.bias is not None:

@@ -27,7 +27,7 @@ def conv(inputs: int, outputs: int, kernel: Size, stride: int = 1, padding: Size
 
 
 class Branches(nn.Module):
-    """Several paths from one input, their outputs one after the other in the channels."""
+    """Several branches of one input, with their outputs concatenated over channels."""
 
     def __init__(self, *paths: nn.Module) -> None:
         super().__init__()

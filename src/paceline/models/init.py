@@ -1,4 +1,4 @@
-"""Starting weights for deep rectified networks, which torch's default leaves too small to train without help."""
+"""Initial weights for deep rectified networks; those of torch are too small for training without normalisation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def he_init(model: M) -> M:
     """Convolution and linear weights from N(0, 2 / fan_in), biases zero, in place (He et al. 2015, equation 10).
 
     The last linear layer, which gives the logits, starts from N(0, 0.001^2): small enough for the first loss to be near
-    the logarithm of the number of classes, also where pooling and dropout have made its inputs large.
+    the logarithm of the number of classes, even after pooling and dropout have made its inputs large.
     """
     last: nn.Linear | None = None
     for module in model.modules():

@@ -21,7 +21,7 @@ VOCABULARY, _WIDTH, _DROPOUT = 32317, 1024, 0.2
 
 
 class Both(nn.Module):
-    """A gated layer in both directions, normalised before unless the first: (B, T, inputs) to (B, T, width)."""
+    """A bidirectional gated layer; all but the first normalise their input: (B, T, inputs) to (B, T, width)."""
 
     def __init__(self, inputs: int, width: int, *, normalised: bool) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ def fresh(name: str) -> Workload:
 
 
 def render(workload: Workload) -> str:
-    """JSON with one layer or parameter a line, so that a change shows as the lines that changed."""
+    """JSON with one layer or parameter per line, so that a diff shows only what changed."""
     parts = []
     for key, value in workload.to_json().items():
         if key in ("layers", "parameters"):
@@ -41,7 +41,7 @@ def render(workload: Workload) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the tables of the named networks, or all; with ``--check`` only name those that differ. Returns the exit code."""
+    """Write the tables of the named networks, or of all; ``--check`` only lists those that differ. Returns the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     check, stale = "--check" in given, []
     for name in [word for word in given if word != "--check"] or REGISTRY:

@@ -20,7 +20,7 @@ def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Module:
 
 
 class Up(nn.Module):
-    """Twice the resolution, joined with what the way down had there: two tensors to (B, outputs, 2D, 2H, 2W)."""
+    """Doubles the resolution and concatenates the skip connection: two tensors to (B, outputs, 2D, 2H, 2W)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

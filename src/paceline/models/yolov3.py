@@ -50,7 +50,7 @@ class Darknet53(nn.Module):
 
 
 class Scale(nn.Module):
-    """Five convolutions, then the boxes of one scale: features to (what goes on to the next scale, boxes)."""
+    """Five convolutions, then the boxes of one scale: features to (features for the next scale, boxes)."""
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()

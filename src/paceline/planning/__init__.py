@@ -6,7 +6,7 @@ from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import Goal, parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import Excluded, Space
-from paceline.planning.training_target import Work
+from paceline.planning.training_target import TrainingTarget
 from paceline.planning.whatif import Change, WhatIf, parse_change, whatif
 
 __all__ = [
@@ -18,8 +18,8 @@ __all__ = [
     "Goal",
     "Plan",
     "Space",
+    "TrainingTarget",
     "WhatIf",
-    "Work",
     "explain",
     "parse_change",
     "parse_goal",

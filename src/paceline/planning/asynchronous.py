@@ -213,14 +213,16 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
         (f"{mesh.micro_batches} micro steps", mesh.micro_batches > 1),
     ):
         if is_on:
-            raise UserError(f"asynchronous training with {what} cannot be predicted", "leave it out, or --asynchronous")
+            raise UserError(
+                f"asynchronous training with {what} cannot be predicted", "leave it out, or predict the synchronous step"
+            )
     if cluster.devices_per_node > 1:
         raise UserError(
             f"{cluster.devices_per_node} asynchronous workers on one network link cannot be predicted",
-            "give --devices-per-node 1 and more --nodes",
+            "give one device per node, and more nodes",
         )
     if cluster.network == cluster.intra_link:
-        raise UserError("the workers have no network to their servers", "name one with --network, such as 10Gb/s")
+        raise UserError("the workers have no network to their servers", "give `network`, such as 10Gb/s")
     if cluster.num_nodes > MOST_WORKERS:
         raise UserError(f"{cluster.num_nodes} asynchronous workers take too long to simulate", f"give at most {MOST_WORKERS}")
 

@@ -18,10 +18,10 @@ from paceline.strategy.recipe import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One strategy with its prediction and what the whole work takes with it.
+    """One strategy with its prediction and what the whole training takes with it.
 
     Attributes:
-        time_s, usd: of the whole work, with the ends of their 80 % interval; dollars are NaN without a price.
+        time_s, usd: of the whole training, with the ends of their 80 % interval; dollars are NaN without a price.
         meets: probability that it meets the goal's limit; None without one.
         beyond_least: share of the samples that a small batch would not have needed; None where no curve says it.
         recipe: learning rates, by a source that it names; None where there is none.
@@ -58,7 +58,7 @@ class Choice:
 
     @property
     def exposed(self) -> dict[str, float]:
-        """Seconds of the whole work by the resource that they wait for."""
+        """Seconds of the whole training by the resource that they wait for."""
         steps = self.samples / self.strategy.global_batch_size
         return {name: seconds * steps for name, seconds in self.prediction.exposed.items()}
 
@@ -111,7 +111,7 @@ class Plan:
     """
 
     workload: str
-    work: str
+    target: str
     goal: Goal
     ranking: tuple[Choice, ...]
     front: tuple[Choice, ...]
@@ -137,7 +137,7 @@ class Plan:
         """A plain dict."""
         return {
             "workload": self.workload,
-            "work": self.work,
+            "work": self.target,
             "goal": str(self.goal),
             "notice": self.notice,
             "best": self.best.to_json(),

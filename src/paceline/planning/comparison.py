@@ -64,12 +64,12 @@ def illegal(
     if "device" in wanted:
         given = {c.device.name: c for c in clusters}
         if wanted["device"] not in given:
-            return f"{wanted['device']} is not among --device ({', '.join(given)})."
+            return f"{wanted['device']} is not among the plan's devices ({', '.join(given)})."
         size = cluster.world_size
         cluster = min((c for c in clusters if c.device.name == wanted["device"]), key=lambda c: abs(c.world_size - size))
     if "nodes" in wanted:
         if int(str(wanted["nodes"])) > (most := max(c.num_nodes for c in clusters)):
-            return f"{wanted['nodes']} nodes is above --max-nodes {most}."
+            return f"{wanted['nodes']} nodes are more than the plan's most, {most}."
         cluster = cluster.changed(num_nodes=int(str(wanted["nodes"])))
         fields["world_size"] = cluster.world_size
     if "workers" not in wanted:

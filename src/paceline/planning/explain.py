@@ -12,7 +12,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.scaling import curves, scaling
 from paceline.prediction import ORDINARY, Prediction, Predictor
-from paceline.prediction.bottleneck import Relief, reliefs
+from paceline.prediction.bottleneck import ResourceSpeedup, resource_speedups
 from paceline.record import Event, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
@@ -25,14 +25,14 @@ class Explained:
     """A prediction, and the resources that its step waits for.
 
     Attributes:
-        reliefs: the step without the time of each resource; the resource with the longest wait first.
+        speedups: the step without the time of each resource; the resource with the longest wait first.
         scaling: predictions of the same strategy on other numbers of devices, by kind of scaling.
         available: bytes of memory on a device.
         measured, measured_timeline: a run of the same network and compression, where the user named one.
     """
 
     prediction: Prediction
-    reliefs: tuple[Relief, ...]
+    speedups: tuple[ResourceSpeedup, ...]
     scaling: Mapping[str, Sequence[Prediction]]
     available: float
     measured: RunRecord | None = None
@@ -51,7 +51,7 @@ class Explained:
     @property
     def sentence(self) -> str:
         """The answer in two sentences."""
-        p, worst = self.prediction, self.reliefs[0]
+        p, worst = self.prediction, self.speedups[0]
         share = p.exposed.get(worst.resource, 0.0) / p.step_time_s
         return (
             f"{worst.resource} is the bottleneck: the step waits for it {share:.0%} of the time. If it took no time, a step "
@@ -59,10 +59,10 @@ class Explained:
             f"{worst.bottleneck}."
         )
 
-    def relief_text(self, resource: str) -> str:
+    def speedup_text(self, resource: str) -> str:
         """``1.8x, then network``; empty for a resource that the step does not wait for."""
-        relief = next((r for r in self.reliefs if r.resource == resource), None)
-        return f"{relief.speedup:.3g}x, then {relief.bottleneck}" if relief else ""
+        saved = next((r for r in self.speedups if r.resource == resource), None)
+        return f"{saved.speedup:.3g}x, then {saved.bottleneck}" if saved else ""
 
     def trace(self) -> dict[str, Any]:
         """The predicted step, and the measured one beside it, as a Chrome trace."""
@@ -76,7 +76,7 @@ class Explained:
             "critical_path": self.path,
             "if_gone": [
                 {"resource": r.resource, "step_time_s": r.step_time_s, "speedup": r.speedup, "bottleneck": r.bottleneck}
-                for r in self.reliefs
+                for r in self.speedups
             ],
             "scaling": curves(self.scaling),
             "measured": self.measured.to_json() if self.measured else None,
@@ -105,7 +105,7 @@ def explain(
     prediction = predictor.step(workload, cluster, strategy)
     return Explained(
         prediction=prediction,
-        reliefs=reliefs(predictor, workload, cluster, strategy, prediction),
+        speedups=resource_speedups(predictor, workload, cluster, strategy, prediction),
         scaling=scaling(workload, cluster, strategy, predictor) if scale else {},
         available=cluster.device.memory.value,
         measured=measured,

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from paceline.array_types import Array
 from paceline.errors import UserError, unknown
 from paceline.units import format_seconds, parse_seconds
 
 _TIMES = "write it as deadline=90min, deadline=6h or deadline=2d"
-Array = NDArray[np.float64]
-Kind = Literal["fastest", "cheapest", "deadline", "budget"]
-KINDS: tuple[Kind, ...] = ("fastest", "cheapest", "deadline", "budget")
+GoalKind = Literal["fastest", "cheapest", "deadline", "budget"]
+KINDS: tuple[GoalKind, ...] = ("fastest", "cheapest", "deadline", "budget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +23,7 @@ class Goal:
     ``limit`` dollars.
     """
 
-    kind: Kind
+    kind: GoalKind
     limit: float = math.inf
 
     @property

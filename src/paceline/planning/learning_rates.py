@@ -46,12 +46,12 @@ class Recipes:
     def why_not(self, optimizer: str) -> str:
         """Why there is no recipe, and how to get one."""
         if self.own:
-            return f"your run used {self.own.optimizer}; add a run with {optimizer} to --records, and its rates are scaled"
+            return f"your run used {self.own.optimizer}; add records of {optimizer} (--records), and its rates are scaled"
         others = [name for name in optimizers(self.network, self.target) if name != optimizer]
-        others_text = f"; published for this network: {', '.join(others)} (--optimizer)" if others else ""
+        others_text = f"; published for this network, with another optimizer: {', '.join(others)}" if others else ""
         return (
             f"no source has a learning rate for {self.network} with {optimizer} at this batch and run length{others_text}; "
-            "give a run of your own with --records: its rate is scaled (linear for SGD and LARS, square root for Adam and LAMB)"
+            "give records of your own (--records): the rate is scaled (linear for SGD and LARS, square root for Adam and LAMB)"
         )
 
     def _scaled(self, own: Recipe, batch: int, samples: float) -> Recipe:

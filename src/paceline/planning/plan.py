@@ -14,13 +14,13 @@ from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.comparison import illegal
 from paceline.planning.goal import Goal, money
-from paceline.planning.ranking import PLAIN, TIE, Table, by_devices, distinct, front, preferred, ranked, table_of
+from paceline.planning.ranking import PLAIN, TIE, RankedTable, by_devices, distinct, front, preferred, ranked, table_of
 from paceline.planning.scaling import scaling
-from paceline.planning.space import Candidate, Space, Tally, candidates
+from paceline.planning.space import Space, Tally, candidates
 from paceline.planning.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
-from paceline.planning.training_target import Work
+from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import ORDINARY, Predictor
-from paceline.prediction.batch import Steps
+from paceline.prediction.batch import Candidate, Steps
 from paceline.prediction.convergence import accuracies, accuracy_notes, networks
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.units import format_gib
@@ -38,13 +38,13 @@ def plan(
     workload: Workload,
     space: Space,
     goal: Goal,
-    work: Work | None = None,
+    target: TrainingTarget | None = None,
     *,
     prices: Mapping[str, float] | None = None,
     why_not: Wanted | None = None,
     predictor: Predictor = ORDINARY,
 ) -> Plan:
-    """The best way to train ``work`` of ``workload`` within ``space``.
+    """The best strategy and cluster within ``space`` to train ``workload`` to ``target``.
 
     Args:
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
@@ -54,19 +54,20 @@ def plan(
         UserError: nothing legal; nothing fits, with the least number of GiB that are missing; no price where the goal needs
             one; a deadline or budget that nothing meets, with the nearest that does.
     """
-    work = work or Work()
+    target = target or TrainingTarget()
     if not space.optimizer:
-        space = replace(space, optimizer=work.optimizer(space.batches) or usual_optimizer(workload))
+        space = replace(space, optimizer=target.optimizer(space.batches) or usual_optimizer(workload))
     listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
     if goal.needs_price and (unknown := [name for name, listing in listed.items() if listing is None]):
         raise UserError(
-            f"goal {goal} needs prices, and no price of {unknown[0]} is known", f"give --price {unknown[0]!r}=DOLLARS"
+            f"goal {goal} needs prices, and no price of {unknown[0]} is known",
+            f"give its price in dollars for a device and hour: {unknown[0]}=DOLLARS",
         )
     left_out = Tally()
     pointless = len(space.recomputes) > 1 and not saves_memory(workload)
     if pointless:
         space = replace(space, recomputes=(False,))
-    legal = candidates(space, work, left_out)
+    legal = candidates(space, target, left_out)
     if pointless:
         left_out.add(POINTLESS, len(legal))
     if not legal:
@@ -75,14 +76,14 @@ def plan(
     for why in steps.refused.values():
         left_out.add(why)
     fitting = _fitting(workload, legal, steps, left_out)
-    if not space.batches and work.curve is None:
+    if not space.batches and target.curve is None:
         fitting = _at_once(legal, fitting, left_out)
-    notice = _notice(workload, space, work)
-    table = table_of(workload, work, goal, listed, [legal[i] for i in fitting], steps.step_s[fitting], predictor)
+    notice = _notice(workload, space, target)
+    table = table_of(workload, target, goal, listed, [legal[i] for i in fitting], steps.step_s[fitting], predictor)
     order = ranked(goal, table, left_out)
     best = table.choice(order[0])
     best = replace(best, preference=preferred(table, order))
-    why, asked = _why_not(why_not, table, best, goal, left_out, space, work)
+    why, asked = _why_not(why_not, table, best, goal, left_out, space, target)
     ranking = (best, *(table.choice(i, best) for i in distinct(order, table.candidates)[1:SHOWN]))
     pareto = tuple(table.choice(i) for i in front(table))
     counts = tuple(table.choice(i) for i in by_devices(table, order[0]))
@@ -92,7 +93,7 @@ def plan(
     others = [note for name in shown if name != best.strategy.gradient_exchange.compression for note in accuracy_notes(name)]
     return Plan(
         workload=workload.name,
-        work=work.title,
+        target=target.title,
         goal=goal,
         ranking=ranking,
         front=pareto,
@@ -101,13 +102,13 @@ def plan(
         compression=_compression(table, order, goal),
         prices=_price_notes(listed),
         notice=notice,
-        assumptions=(*((notice, TRIED) if notice else ()), *work.notes(best.strategy), *best.prediction.assumptions, *others),
+        assumptions=(*((notice, TRIED) if notice else ()), *target.notes(best.strategy), *best.prediction.assumptions, *others),
         why_not=why,
         asked=asked,
         scaling=scaling(workload, best.cluster, best.strategy, predictor),
         by_devices=counts,
-        critical_batch=work.curve.critical_batch if work.curve and math.isfinite(work.curve.critical_batch) else None,
-        learning_rates=_learning_rates(work, best),
+        critical_batch=target.curve.critical_batch if target.curve and math.isfinite(target.curve.critical_batch) else None,
+        learning_rates=_learning_rates(target, best),
     )
 
 
@@ -122,7 +123,7 @@ def _fitting(workload: Workload, legal: Sequence[Candidate], steps: Steps, left_
         if too_large.all():
             raise UserError(
                 f"{workload.name} fits nowhere here: at least {missing} are missing, with {title}",
-                "give a device with more memory, more nodes or a smaller --global-batch",
+                "give a device with more memory, more nodes or a smaller global batch",
             )
         left_out.add("does not fit the device's memory", len(where), f"least missing {missing}, with {title}")
     return np.flatnonzero(~too_large & np.isfinite(steps.step_s))
@@ -142,25 +143,25 @@ def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Ta
     return np.array(kept, dtype=np.intp)
 
 
-def _notice(workload: Workload, space: Space, work: Work) -> str:
+def _notice(workload: Workload, space: Space, target: TrainingTarget) -> str:
     """That the batch was chosen by speed alone; empty where it was not."""
-    if work.curve or len(space.batches) == 1:
+    if target.curve or len(space.batches) == 1:
         return ""
-    unknown = f"unknown for {workload.name} and not counted; --target RUNS.csv counts it from runs of your own"
+    unknown = f"unknown for {workload.name} and not counted; a target RUNS.csv counts it from runs of your own"
     return (
         "The batch is chosen by speed alone. The extra samples that a larger batch needs to the same accuracy are "
-        f"{'not counted; --target mlperf counts it' if workload.name in networks() else unknown}."
+        f"{'not counted; the target mlperf counts it' if workload.name in networks() else unknown}."
     )
 
 
-def _learning_rates(work: Work, best: Choice) -> str:
+def _learning_rates(target: TrainingTarget, best: Choice) -> str:
     """Learning rates of the best in words, or why they are unknown; empty where nobody asked for any."""
-    if work.recipes is None:
+    if target.recipes is None:
         return ""
-    return str(best.recipe) if best.recipe else f"unknown: {work.recipes.why_not(best.strategy.optimizer)}"
+    return str(best.recipe) if best.recipe else f"unknown: {target.recipes.why_not(best.strategy.optimizer)}"
 
 
-def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
+def _compression(table: RankedTable, order: Sequence[int], goal: Goal) -> str:
     """What compression is worth: the best with it against the best without."""
     score = goal.score(table.time_s, table.usd)
     lossy = np.array([s.gradient_exchange.compression != "dense" for _, s in table.candidates])
@@ -186,38 +187,38 @@ def _compression(table: Table, order: Sequence[int], goal: Goal) -> str:
             f"Compression does not pay: its best strategy ({name}) {what} {1 / gain - 1:.1%} more than "
             f"dense. Steps with dense wait {waits:.1%} of the time for links."
         )
-    if not table.work.known(own):
+    if not table.target.known(own):
         return (
             f"Compression pays only if its penalty is small: {name} {what} {1 - 1 / gain:.1%} less than dense for equal "
             f"samples. It breaks even at {gain - 1:.1%} more samples to the target. How many more it needs is unknown; give "
-            "the factor with --penalty."
+            "the factor as its penalty."
         )
-    basis = "for equal samples" if table.work.curve is None else "to the same target"
-    if table.work.curve is None and table.workload.name not in {a.network for a in accuracies(own)}:
+    basis = "for equal samples" if table.target.curve is None else "to the same target"
+    if table.target.curve is None and table.workload.name not in {a.network for a in accuracies(own)}:
         basis += f"; its effect on the accuracy of {table.workload.name} is unknown"
     return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best strategy without it, {basis}."
 
 
-def _network_share(table: Table, index: int) -> float:
+def _network_share(table: RankedTable, index: int) -> float:
     p = table.predictor.step(table.workload, *table.candidates[index])
     return sum(p.exposed.get(name, 0.0) for name in ("network", "intra-node link")) / p.step_time_s
 
 
 def _why_not(
-    wanted: Wanted | None, table: Table, best: Choice, goal: Goal, left_out: Tally, space: Space, work: Work
+    wanted: Wanted | None, table: RankedTable, best: Choice, goal: Goal, left_out: Tally, space: Space, target: TrainingTarget
 ) -> tuple[str, Choice | None]:
     """Why the strategy that the user asked for is not the best, and its choice where it was tried."""
     if not wanted:
         return "", None
     there = [i for i, candidate in enumerate(table.candidates) if matches(candidate, wanted)]
     if not there:
-        return illegal(wanted, best, table.workload, space.clusters, left_out, space.barred(work), table.predictor), None
+        return illegal(wanted, best, table.workload, space.clusters, left_out, space.barred(target), table.predictor), None
     scores = goal.score(table.time_s, table.usd)
     asked = table.choice(min(there, key=lambda i: scores[i]), best)
     text = f"{asked.title}: {asked.reason}."
     if goal.limited(np.array([asked.time_s]), np.array([asked.usd]))[0] > goal.limit:
         text += f" It does not meet {goal}."
-    if not table.work.known(asked.strategy.gradient_exchange.compression):
+    if not table.target.known(asked.strategy.gradient_exchange.compression):
         text += " This is for equal samples. How many more samples the target takes with it is unknown."
     return text, asked
 
@@ -228,5 +229,5 @@ def _price_notes(listed: Mapping[str, Price | None]) -> tuple[str, ...]:
     for name, listing in listed.items():
         others = [x.usd_per_device_hour for x in listings(name)]
         apart = f" Listed from {money(min(others))} to {money(max(others))}." if len(others) > 1 else ""
-        notes.append(f"{listing}.{apart}" if listing else f"{name}: no price is known; --price {name!r}=DOLLARS gives one.")
+        notes.append(f"{listing}.{apart}" if listing else f"{name}: no price is known; give one as {name}=DOLLARS.")
     return tuple(notes)

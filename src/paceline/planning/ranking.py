@@ -9,17 +9,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.array_types import Array, Bools
 from paceline.calibration.constants import assumed
 from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.errors import UserError
 from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
 from paceline.planning.comparison import difference
-from paceline.planning.goal import Array, Goal
-from paceline.planning.space import Candidate, Tally
+from paceline.planning.goal import Goal
+from paceline.planning.space import Tally
 from paceline.planning.strategy_text import describe
-from paceline.planning.training_target import Work
+from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import Predictor
+from paceline.prediction.batch import Candidate
 from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.workload.table import Workload
 
@@ -28,38 +30,38 @@ FRONT = 12
 COUNTS = 12
 """Numbers of devices whose best strategy is predicted whole; thinned evenly where there are more."""
 PLAIN: float = assumed("plan_plain")
-"""A choice off the plain way (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
+"""A choice other than the plain one (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
 TIE: float = assumed("plan_tie")
 """Strategies this near to the best are told apart by the other quantity: the same money for less time, and the reverse;
 where nothing is known of what a larger batch costs, by the smaller batch before that."""
 
 
 @dataclass(frozen=True)
-class Table:
-    """The candidates that fit, with what each takes for the whole work.
+class RankedTable:
+    """The candidates that fit, with what each takes for the whole training.
 
     Attributes:
         known: whether it is known how many samples each takes to the target.
     """
 
     workload: Workload
-    work: Work
+    target: TrainingTarget
     goal: Goal
     prices: Mapping[str, Price | None]
     candidates: Sequence[Candidate]
     step_s: Array
     time_s: Array
     usd: Array
-    known: NDArray[np.bool_]
+    known: Bools
     predictor: Predictor
 
     def choice(self, index: int, best: Choice | None = None) -> Choice:
         """The whole prediction of one; ``best``: the choice that it is compared with."""
         cluster, strategy = self.candidates[index]
         p = self.predictor.step(self.workload, cluster, strategy)
-        samples = self.work.samples(strategy)
+        samples = self.target.samples(strategy)
         time = p.step_time_s * samples / strategy.global_batch_size
-        of_samples = self.work.spread(strategy.global_batch_size)
+        of_samples = self.target.spread(strategy.global_batch_size)
         spread = math.hypot(log_spread(p.low_s, p.high_s), of_samples)
         low, high = p.low_s / p.step_time_s, p.high_s / p.step_time_s
         if of_samples:
@@ -78,30 +80,32 @@ class Table:
             usd_low=usd * low,
             usd_high=usd * high,
             meets=self.goal.chance(usd if self.goal.kind == "budget" else time, spread),
-            beyond_least=self.work.beyond_least(strategy.global_batch_size),
-            recipe=self.work.recipe(strategy),
+            beyond_least=self.target.beyond_least(strategy.global_batch_size),
+            recipe=self.target.recipe(strategy),
         )
         return replace(choice, difference=difference(choice, best)) if best else choice
 
 
 def table_of(
     workload: Workload,
-    work: Work,
+    target: TrainingTarget,
     goal: Goal,
     prices: Mapping[str, Price | None],
     candidates: Sequence[Candidate],
     step_s: Array,
     predictor: Predictor,
-) -> Table:
-    """Seconds and dollars of the whole work with each of ``candidates``, whose steps take ``step_s`` seconds."""
-    steps = np.array([work.samples(s) / s.global_batch_size for _, s in candidates])
+) -> RankedTable:
+    """Seconds and dollars of the whole training with each of ``candidates``, whose steps take ``step_s`` seconds."""
+    steps = np.array([target.samples(s) / s.global_batch_size for _, s in candidates])
     rate = {name: price.usd_per_device_hour / 3600 if price else math.nan for name, price in prices.items()}
     dollars = np.array([rate[c.device.name] * c.world_size for c, _ in candidates])
-    known = np.array([work.known(s.gradient_exchange.compression) for _, s in candidates])
-    return Table(workload, work, goal, prices, candidates, step_s, step_s * steps, step_s * steps * dollars, known, predictor)
+    known = np.array([target.known(s.gradient_exchange.compression) for _, s in candidates])
+    return RankedTable(
+        workload, target, goal, prices, candidates, step_s, step_s * steps, step_s * steps * dollars, known, predictor
+    )
 
 
-def ranked(goal: Goal, table: Table, left_out: Tally) -> list[int]:
+def ranked(goal: Goal, table: RankedTable, left_out: Tally) -> list[int]:
     """Indices, the best first, of what meets the goal with a known number of samples.
 
     Raises:
@@ -109,7 +113,7 @@ def ranked(goal: Goal, table: Table, left_out: Tally) -> list[int]:
     """
     known = table.known
     unknown = "how many more samples the compression needs to the target is unknown"
-    left_out.add(unknown, int((~known).sum()), "give the factor with --penalty")
+    left_out.add(unknown, int((~known).sum()), "give the factor as its penalty")
     limited = goal.limited(table.time_s, table.usd)
     allowed = np.flatnonzero(known & (limited <= goal.limit))
     if not len(allowed):
@@ -123,19 +127,23 @@ def ranked(goal: Goal, table: Table, left_out: Tally) -> list[int]:
     return _sorted(table, allowed)
 
 
-def _sorted(table: Table, allowed: NDArray[np.intp]) -> list[int]:
-    """Those indices, the best for the goal's quantity first; plainer ways and what is as good for less of the other first."""
+def _sorted(table: RankedTable, allowed: NDArray[np.intp]) -> list[int]:
+    """The indices by the goal's quantity, the best first.
+
+    Each choice that is not plain counts as ``PLAIN`` worse. Of ties the smaller batch is first (without a curve), then the one
+    with less of the other quantity.
+    """
     goal = table.goal
     plain = np.array([1 + PLAIN * _detours(table.candidates[i][1]) for i in allowed.tolist()])
     score = goal.score(table.time_s, table.usd)[allowed] * plain
     other = np.nan_to_num((table.time_s if goal.by_cost else table.usd)[allowed]) * plain
     near = score <= score.min() * (1 + TIE)
-    batch = np.array([0 if table.work.curve else table.candidates[i][1].global_batch_size for i in allowed.tolist()])
+    batch = np.array([0 if table.target.curve else table.candidates[i][1].global_batch_size for i in allowed.tolist()])
     order = np.lexsort((score, np.where(near, other, score), np.where(near, batch, 0), ~near))
     return [int(i) for i in allowed[order]]
 
 
-def by_devices(table: Table, best: int) -> list[int]:
+def by_devices(table: RankedTable, best: int) -> list[int]:
     """The best of each device and number of devices, in the order of the space: of what meets the limit, or what is nearest to
     it. Thinned evenly, but for the place of the ``best``."""
     members_of: dict[tuple[str, int], list[int]] = {}
@@ -147,19 +155,19 @@ def by_devices(table: Table, best: int) -> list[int]:
     return [i for i in winners.values() if i in kept]
 
 
-def _devices(table: Table, index: int) -> tuple[str, int]:
+def _devices(table: RankedTable, index: int) -> tuple[str, int]:
     """Which device a candidate runs on, and how many."""
     cluster = table.candidates[index][0]
     return cluster.device.name, cluster.world_size
 
 
-def _best_of(table: Table, members: NDArray[np.intp]) -> int:
+def _best_of(table: RankedTable, members: NDArray[np.intp]) -> int:
     limited = table.goal.limited(table.time_s, table.usd)[members]
     meeting = members[limited <= table.goal.limit]
     return _sorted(table, meeting)[0] if len(meeting) else int(members[limited.argmin()])
 
 
-def preferred(table: Table, order: Sequence[int]) -> str:
+def preferred(table: RankedTable, order: Sequence[int]) -> str:
     """Why the best is not the one with the smallest time or cost; empty where it is."""
     score = table.goal.score(table.time_s, table.usd)
     first = order[0]
@@ -189,7 +197,7 @@ def _wide(goal: Goal, value: float) -> str:
 
 
 def _detours(s: Strategy) -> int:
-    """Choices that are off the plain way."""
+    """Number of choices that are not the plain ones."""
     x, mesh = s.gradient_exchange, s.parallelism
     others = (x.exchange != "allreduce" and x.compression == "dense", s.bucket_bytes != BUCKET_BYTES, mesh.micro_batches > 1)
     return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute, *others))
@@ -214,7 +222,7 @@ def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]
     return list(first.values())
 
 
-def front(table: Table) -> list[int]:
+def front(table: RankedTable) -> list[int]:
     """Pareto front of time against money, among strategies whose samples are known; one without a price counts by its time
     alone, so that it is on it only as the fastest of all."""
     known = np.flatnonzero(table.known)

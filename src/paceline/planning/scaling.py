@@ -1,4 +1,4 @@
-"""Speed against the number of devices: what a strategy does on more and fewer of the same."""
+"""Throughput against the number of devices, for one strategy on more and fewer of the same devices."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 
 
 def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Predictor) -> dict[str, list[Prediction]]:
-    """Predictions from one device to twice those of ``cluster``: with the micro batch kept, and with the global batch kept.
+    """Predictions from one device to twice those of ``cluster``, by weak and by strong scaling.
 
-    A line of fewer than two points is left out, as where the global batch does not divide.
+    A line with fewer than two points is omitted, for example if the global batch does not divide.
     """
     nodes = max(2 * cluster.num_nodes, 2) if cluster.num_nodes > 1 or cluster.network != cluster.intra_link else 1
     places = worlds(cluster.devices_per_node, nodes)
@@ -33,21 +33,21 @@ def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor:
 def _at(
     workload: Workload, cluster: Cluster, strategy: Strategy, local: int, nodes: int, kind: str, predictor: Predictor
 ) -> Prediction | None:
-    """The same strategy there; on one device nothing is exchanged. None where it is not legal."""
+    """The step of the strategy on ``nodes`` nodes of ``local`` devices; None if it is not legal there."""
     n = local * nodes
     batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size
     resized = cluster.changed(devices_per_node=local, num_nodes=nodes)
-    for way in _ways(strategy, local, nodes):
+    for variant in _variants(strategy, local, nodes):
         try:
-            here = way.changed(world_size=n, global_batch_size=batch, servers=min(way.gradient_exchange.servers, n))
-            return predictor.step(workload, resized, here)
+            servers = min(variant.gradient_exchange.servers, n)
+            return predictor.step(workload, resized, variant.changed(world_size=n, global_batch_size=batch, servers=servers))
         except UserError:
             continue
     return None
 
 
-def _ways(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
-    """The strategy, or without what makes no sense on so few."""
+def _variants(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
+    """The strategy; a hierarchical exchange with the size of these nodes, or else the usual exchange."""
     if strategy.gradient_exchange.exchange == "hierarchical":
         if local > 1 and nodes > 1:
             yield strategy.changed(ranks_per_node=local)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster, device
-from paceline.planning.space import Candidate
+from paceline.prediction.batch import Candidate
 from paceline.prediction.exchange_plan import blocks
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.units import format_bytes, parse_bytes
@@ -99,7 +99,7 @@ def fixed(name: str) -> UserError | None:
     """The error for a name that belongs to the network and not to the strategy; None for any other name."""
     if name not in ("seq-len", "workload"):
         return None
-    return UserError(f"{name} changes the network, not the way to train it", "run the command once for each value")
+    return UserError(f"{name} changes the network, not the strategy", "run the command once for each value")
 
 
 def saves_memory(workload: Workload) -> bool:

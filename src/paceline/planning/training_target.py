@@ -1,4 +1,4 @@
-"""How much is to be trained: a number of samples, or a target that takes more of them the larger the batch."""
+"""How much to train: a number of samples, or a target that needs more samples with a larger batch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ MILLION = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """Samples to train.
+class TrainingTarget:
+    """The samples to train.
 
     Attributes:
-        title: in words, after "to train".
-        total: samples, whatever the batch; 0 where ``curve`` says them.
-        curve: samples to a target.
-        penalties: factor on the samples to a target, by compression: measured by the user. A compression that is not in it has
-            an unknown one.
-        epoch_samples: of one pass over the data; 0 where it is not known.
-        recipes: learning rates by batch; None where nobody asked for any.
+        title: description, such as "1,000,000 samples".
+        total: number of samples, for any batch; ignored if there is a ``curve``.
+        curve: samples to a target by batch.
+        penalties: measured factor on the samples to a target, by compression; without an entry the factor is unknown.
+        epoch_samples: samples of one epoch; 0 if unknown.
+        recipes: learning rates by batch; None if nobody asked for them.
     """
 
     title: str = "1,000,000 samples"
@@ -37,14 +36,14 @@ class Work:
     recipes: Recipes | None = None
 
     def known(self, compression: str) -> bool:
-        """Whether it is known how many samples this compression takes: always, where their number is given."""
+        """Whether the number of samples with this compression is known; it is without a curve."""
         return self.curve is None or compression == "dense" or compression in self.penalties
 
     def samples(self, strategy: Strategy) -> float:
-        """Samples that ``strategy`` takes; without a known penalty as if there were none, which ``known`` tells.
+        """Samples that ``strategy`` needs. An unknown penalty (``known``) counts as 1.
 
         Raises:
-            UserError: a batch beyond what was seen to reach the target.
+            UserError: a batch beyond the largest that has reached the target.
         """
         if self.curve is None:
             return self.total
@@ -52,7 +51,7 @@ class Work:
 
     @property
     def largest_batch(self) -> float:
-        """Beyond it nothing is known of the target."""
+        """The largest batch for which the curve is known; infinite without a curve."""
         return self.curve.high_batch * 1.001 if self.curve else math.inf
 
     def spread(self, batch: int) -> float:
@@ -60,12 +59,14 @@ class Work:
         return self.curve.spread_at(batch) if self.curve else 0.0
 
     def beyond_least(self, batch: int) -> float | None:
-        """Share of the samples that a small batch would not have needed; None where no curve says it."""
+        """Share of the samples that a small batch would not need; None without a curve."""
         return self.curve.beyond_least(batch) if self.curve else None
 
     def optimizer(self, batches: Sequence[int]) -> str:
-        """The one that the learning rates of these batches are for (empty: of a batch that was seen to reach the target), or of
-        the user's own run; empty where no source has any."""
+        """The optimizer of the learning rates for these batches, or of the user's own run; empty if no source has one.
+
+        Without batches the lowest batch of the curve counts.
+        """
         if self.recipes and self.recipes.own:
             return self.recipes.own.optimizer
         tried = batches or ([int(self.curve.low_batch)] if self.curve else [])
@@ -74,13 +75,13 @@ class Work:
         return next((recipe.optimizer for recipe in recipes if recipe), "")
 
     def recipe(self, strategy: Strategy) -> Recipe | None:
-        """Learning rates of ``strategy``; None where no source has them."""
+        """Learning rates of ``strategy``; None if no source has them."""
         if self.recipes is None:
             return None
         return self.recipes.at(strategy.global_batch_size, self.samples(strategy), strategy.optimizer)
 
     def notes(self, strategy: Strategy) -> tuple[str, ...]:
-        """The assumptions about the samples, in sentences."""
+        """The assumptions about the samples, as sentences."""
         notes = self.curve.notes(strategy.global_batch_size) if self.curve else ()
         if (recipe := self.recipe(strategy)) and recipe.optimizer in ("lars", "lamb"):
             notes = (*notes, TUNED)
@@ -101,7 +102,7 @@ class Work:
 
 
 def parse_penalties(texts: list[str]) -> dict[str, float]:
-    """``["terngrad=1.05"]``: factors on the samples to a target. Raises UserError for anything else."""
+    """Factors on the samples to a target from texts such as ``["terngrad=1.05"]``. Raises UserError for other texts."""
     from paceline.errors import unknown
     from paceline.strategy import COMPRESSIONS
 
@@ -115,6 +116,9 @@ def parse_penalties(texts: list[str]) -> dict[str, float]:
         except ValueError:
             factor = math.nan
         if not 0 < factor < math.inf:
-            raise UserError(f"--penalty {text!r} is not a factor on the samples", "write it as terngrad=1.05")
+            raise UserError(f"penalty {text!r} is not a factor on the samples", "write it as terngrad=1.05")
         penalties[name] = factor
     return penalties
+
+
+Work = TrainingTarget  # the name that ``planning.space`` still has

@@ -22,7 +22,7 @@ from paceline.strategy import EXCHANGES, Strategy
 from paceline.units import parse_bytes
 from paceline.workload.table import Workload
 
-Scaling = Literal["strong", "weak"]
+BatchScaling = Literal["strong", "weak"]
 OF_CLUSTER = ("nodes", "devices-per-node", "network", "device")
 OF_STRATEGY = {
     "precision": "precision",
@@ -62,8 +62,8 @@ class Outcome:
 
     Attributes:
         speedup: samples/s divided by those of the base, with the ends of its 80 % interval; exactly 1 where nothing changes.
-        usd_per_hour, usd: dollars of the cluster for an hour, and for ``WhatIf.amount`` samples. ``usd`` has an 80 % interval,
-            that of the step. NaN without a price.
+        usd_per_hour: dollars of the cluster for an hour; NaN without a price.
+        usd: dollars for ``WhatIf.priced_samples`` samples, with the 80 % interval of the step; NaN without a price.
         price: where the dollars come from.
         scaling: ``strong`` where the global batch stayed, ``weak`` where it grew with the devices, empty where the number of
             devices stayed.
@@ -104,14 +104,14 @@ class WhatIf:
     """The base, each change by itself, and all of them together where there are several.
 
     Attributes:
-        amount: the number of samples that ``usd`` pays for: an epoch where the data is known, else a million.
+        priced_samples: the number of samples that ``usd`` pays for: an epoch where the data is known, else a million.
         scaling: the base on other numbers of devices, by kind of scaling.
     """
 
     base: Outcome
     changes: tuple[Outcome, ...]
     together: Outcome | None
-    amount: int
+    priced_samples: int
     unit: str
     scaling: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
 
@@ -136,7 +136,7 @@ class WhatIf:
             "base": self.base.to_json(),
             "changes": [outcome.to_json() for outcome in self.changes],
             "together": self.together.to_json() if self.together else None,
-            "amount": self.amount,
+            "amount": self.priced_samples,
             "unit": self.unit,
             "scaling": curves(self.scaling),
         }
@@ -159,7 +159,9 @@ def parse_change(text: str) -> Change:
     raise fixed(given) or unknown("change", given, sorted(names), "write it as nodes+1 or network=100Gb/s")
 
 
-def apply(changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scaling: Scaling) -> tuple[Cluster, Strategy, str]:
+def apply(
+    changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scaling: BatchScaling
+) -> tuple[Cluster, Strategy, str]:
     """Cluster, strategy and kind of scaling after the changes. A batch that does not divide among the new
     devices becomes the nearest that does. A dense hierarchical exchange on one node becomes an all-reduce.
 
@@ -212,7 +214,7 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
     if change.name == "nodes":
         many = _number(change, cluster.num_nodes)
         if many > 1 and cluster.num_nodes == 1 and cluster.network == cluster.intra_link:
-            raise UserError(f"{many} nodes have no network", "name one with --network")
+            raise UserError(f"{many} nodes have no network", "give one, such as network=100Gb/s")
         return cluster.changed(num_nodes=many)
     if change.name == "devices-per-node":
         return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
@@ -242,7 +244,7 @@ def whatif(
     strategy: Strategy,
     changes: Sequence[Change],
     *,
-    scaling: Scaling = "strong",
+    scaling: BatchScaling = "strong",
     prices: Mapping[str, float] | None = None,
     predictor: Predictor = ORDINARY,
 ) -> WhatIf:
@@ -256,9 +258,9 @@ def whatif(
         UserError: no change; or as ``apply`` and ``predict``.
     """
     if not changes:
-        raise UserError("no change is given", "give --change nodes+1 or --change network=100Gb/s")
+        raise UserError("no change is given", "give a change, such as nodes+1 or network=100Gb/s")
     epoch = epoch_samples(workload.name)
-    amount = epoch or MILLION
+    priced_samples = epoch or MILLION
     base = predictor.step(workload, cluster, strategy)
 
     def outcome(title: str, chosen: Sequence[Change]) -> Outcome:
@@ -277,7 +279,7 @@ def whatif(
         ):  # only the network changed: a better link cannot make the step slower
             low = max(low, min(1.0, ratio)) if _no_worse(c.network, cluster.network) else low
             high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high
-        usd = hourly * amount / p.samples_per_s / 3600
+        usd = hourly * priced_samples / p.samples_per_s / 3600
         return Outcome(
             title=title,
             cluster=c,
@@ -299,7 +301,7 @@ def whatif(
         base=outcome("as it is", ()),
         changes=tuple(outcome(str(change), [change]) for change in changes),
         together=outcome("all together", changes) if len(changes) > 1 else None,
-        amount=amount,
+        priced_samples=priced_samples,
         unit="epoch" if epoch else "1M samples",
         scaling=scales(workload, cluster, strategy, predictor),
     )

@@ -324,6 +324,6 @@ def _payload(strategy: Strategy) -> Iterator[Assumption]:
     else:
         text = (
             f"{taken}, {fmt.spread.low:.3g} to {fmt.spread.high:.3g} for the range ({fmt.spread.source}). The format allows "
-            f"{least:g} to {most:g}. Give a measured ratio with --option ratio=R."
+            f"{least:g} to {most:g}. Give a measured ratio as the option ratio=R."
         )
     yield Assumption("payload", text, fmt.spread.source)

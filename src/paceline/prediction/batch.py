@@ -13,10 +13,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.array_types import Array, Ints
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.costs import ExchangeSeconds, run_again, slowest, update_seconds
-from paceline.prediction.exchange_plan import Array, Ints, plan_key
+from paceline.prediction.exchange_plan import plan_key
 from paceline.prediction.memory import fixed_bytes, reserve_bytes, sample_bytes
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import StepModel

@@ -1,6 +1,6 @@
-"""What a step would be if one of its resources cost no time: the next bottleneck behind the present one.
+"""The step if one of its resources took no time, and its next bottleneck.
 
-The schedule is made anew, so what was hidden behind the resource comes to light; an upgrade of it can gain no more than this.
+Each step gets a new schedule, so it then waits for work that the resource hid. No upgrade of the resource can gain more.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Relief:
-    """A step in which ``resource`` takes no time: its seconds, the step's with it, and what most of it then waits for."""
+class ResourceSpeedup:
+    """The step if ``resource`` took no time.
+
+    Attributes:
+        step_time_s: its seconds.
+        before_s: seconds of the step as it is.
+        bottleneck: the resource that it then waits for most.
+    """
 
     resource: str
     step_time_s: float
@@ -26,17 +32,17 @@ class Relief:
 
     @property
     def speedup(self) -> float:
-        """How many times faster at most."""
+        """Upper bound of the speed-up from a faster resource."""
         return self.before_s / self.step_time_s if self.step_time_s else float("inf")
 
 
-def reliefs(
+def resource_speedups(
     predictor: Predictor, workload: Workload, cluster: Cluster, strategy: Strategy, prediction: Prediction | None = None
-) -> tuple[Relief, ...]:
-    """One for each resource that the step waits for, the one that it waits for most first.
+) -> tuple[ResourceSpeedup, ...]:
+    """The speed-up without each resource that the step waits for, by the longest wait first.
 
     Args:
-        prediction: that of the step by ``predictor``, where it is known.
+        prediction: the step by ``predictor``, if already known.
 
     Raises:
         UserError: as ``Predictor.step``.
@@ -44,4 +50,4 @@ def reliefs(
     whole = prediction or predictor.step(workload, cluster, strategy)
     waited = sorted((name for name in RESOURCES if whole.exposed[name] > 0), key=lambda name: -whole.exposed[name])
     steps = {resource: predictor.without(resource).step(workload, cluster, strategy) for resource in waited}
-    return tuple(Relief(name, step.step_time_s, whole.step_time_s, step.bottleneck) for name, step in steps.items())
+    return tuple(ResourceSpeedup(name, step.step_time_s, whole.step_time_s, step.bottleneck) for name, step in steps.items())

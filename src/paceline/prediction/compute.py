@@ -1,9 +1,9 @@
 """Seconds of layers, optimizer and codec on one device, by roofline.
 
-A kernel takes ``max(FLOPs / (rate x e), bytes / bandwidth)`` (Williams, Waterman, Patterson 2009, Roofline, CACM 52(4)), at
-least the time to launch it. Its efficiency e follows from its shape: products are worked through in tiles, the tiles in
-waves over the device's units, so what a tile or the last wave leaves empty is lost; and a short depth k is lost in filling
-and emptying the pipeline (NVIDIA, Deep Learning Performance guide, Matrix multiplication background, sections 3 and 4).
+A kernel takes ``max(FLOPs / (rate x e), bytes / bandwidth)`` (Williams, Waterman, Patterson 2009, Roofline, CACM 52(4)), and at
+least its launch time. Its efficiency e follows from its shape. A library computes a product in tiles, and the tiles in waves
+over the device's units, so empty parts of a tile or of the last wave are lost. With a small depth k the pipeline spends much of
+its time on filling and draining (NVIDIA, Deep Learning Performance guide, Matrix multiplication background, sections 3 and 4).
 """
 
 from __future__ import annotations
@@ -14,39 +14,37 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array, Bools, Ints
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.layers import Operation
 from paceline.workload.table import Workload
 
-Array = NDArray[np.float64]
-
 TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
-"""Rows and columns of the products that libraries work through at a time."""
+"""Rows and columns of the tiles of a product."""
 _TILE_SIZES = np.array(TILES, dtype=np.float64).T[:, :, None]
 STARVING: float = assumed("starving_ratio")
-"""Matrix units this many times as fast as ordinary ones (V100) or faster get their share of the rate in ``Efficiency``."""
+"""Matrix units that are at least this many times as fast as ordinary cores (V100) get the full shares of ``Efficiency``."""
 SPLIT: float = assumed("split_depth")
-"""Least depth of a part where a product of few tiles is split along its depth."""
+"""Least depth of a part when a product of few tiles is split along its depth (split-k)."""
 CAST_BYTES = 4.0
-"""Moved for an element cast to fp8: two read, and one written twice, straight and transposed."""
+"""Bytes that move per element cast to fp8: two are read; one is written twice, straight and transposed."""
 MATMUL, CONV, ATTENTION, MEMORY = range(4)
 _KINDS = {"matmul": MATMUL, "conv": CONV, "attention": ATTENTION, "memory": MEMORY}
 _SIZES = ("m", "n", "k", "batch")
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """The operations of a workload as arrays, equal ones once.
+class OperationTable:
+    """The distinct operations of a workload as arrays.
 
-    ``sizes`` and ``grows`` are (operation, [m, n, k, batch]); ``grows`` is 1 for what the micro batch multiplies. ``row``,
-    ``layer`` and ``backward`` say where each operation of the workload is found: its row, its layer, its pass.
+    ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch. ``row``,
+    ``layer`` and ``backward`` are (operations,): the row, the layer and the pass of each operation of the workload.
     """
 
-    kind: NDArray[np.int64]
+    kind: Ints
     calls: Array
     flops: Array
     bytes: Array
@@ -54,19 +52,20 @@ class Table:
     sizes: Array
     grows: Array
     window: Array
-    row: NDArray[np.int64]
-    layer: NDArray[np.int64]
-    backward: NDArray[np.bool_]
+    row: Ints
+    layer: Ints
+    backward: Bools
     layers: int
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Seconds per layer by what they wait for; ``total`` is their sum.
+    """Seconds per layer by limiting resource, (layers,); ``total`` is their sum.
 
-    ``flops`` and ``bytes`` never both for one kernel, which waits for the slower of the two; ``launch`` is what a kernel
-    takes beyond either. ``plain_conv``: seconds of all layers in convolutions on ordinary cores. ``near``, ``far``: waits
-    for collectives within the pass, by the link inside a node and by the network; 0 where nothing divides the layers.
+    A kernel counts under ``flops`` or under ``bytes``, whichever is slower, and its remaining time under ``launch``.
+    ``plain_conv``: seconds of all layers in convolutions on ordinary cores.
+    ``near``, ``far``: waits for collectives within the pass, by the link inside a node and by the network; 0 if no group of
+    devices divides the layers.
     """
 
     flops: Array
@@ -105,7 +104,7 @@ class Seconds:
         return Seconds(self.flops[at], self.bytes[at], self.launch[at], self.plain_conv * share, near, far)
 
     def without(self, resources: Collection[str]) -> Seconds:
-        """The same where ``compute``, ``memory bandwidth`` or ``launch overhead`` cost no time."""
+        """The same if the given ones of ``compute``, ``memory bandwidth`` and ``launch overhead`` took no time."""
         nothing = np.zeros_like(self.flops)
         return Seconds(
             nothing if "compute" in resources else self.flops,
@@ -117,11 +116,11 @@ class Seconds:
         )
 
 
-_TABLES: dict[int, tuple[weakref.ref[Workload], Table]] = {}
+_TABLES: dict[int, tuple[weakref.ref[Workload], OperationTable]] = {}
 
 
-def operation_table(workload: Workload) -> Table:
-    """The operations of ``workload``; made once, kept as long as it."""
+def operation_table(workload: Workload) -> OperationTable:
+    """The operations of ``workload``, computed once and cached for its life."""
     key = id(workload)
     kept = _TABLES.get(key)
     if kept is None or kept[0]() is not workload:
@@ -130,7 +129,7 @@ def operation_table(workload: Workload) -> Table:
     return kept[1]
 
 
-def tabulate(workload: Workload) -> Table:
+def tabulate(workload: Workload) -> OperationTable:
     """The operations of all layers as arrays."""
     operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
     unique: dict[Operation, int] = {}
@@ -139,7 +138,7 @@ def tabulate(workload: Workload) -> Table:
     def column(name: str) -> Array:
         return np.array([getattr(o, name) for o in unique], dtype=np.float64)
 
-    return Table(
+    return OperationTable(
         kind=np.array([_KINDS[o.kind] for o in unique], dtype=np.int64),
         **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window")},
         sizes=np.stack([column(name) for name in _SIZES], axis=1),
@@ -152,10 +151,10 @@ def tabulate(workload: Workload) -> Table:
 
 
 def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
-    """FLOP/s of the best dense matmul: measured where the catalogue has it, else a share of the datasheet's peak.
+    """FLOP/s of the best dense matmul: the catalogue's measurement, else a share of the datasheet's peak.
 
-    Where only another precision of the matrix units was measured, its share of the peak is taken. A board that nobody
-    measured gets no more than its power allows.
+    If only another precision of the matrix units was measured, its share of the peak applies. The rate of a board without
+    measurements is limited by its power.
 
     Raises:
         UserError: the device does not have that precision.
@@ -174,25 +173,25 @@ def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
 
 
 def allowed(device: Device, joules: Mapping[str, float]) -> float:
-    """FLOP/s that the board's power allows at its architecture's FLOP/J; infinite where either is not known."""
+    """FLOP/s that the board's power allows at its architecture's FLOP/J; infinite if either is unknown."""
     per_joule = joules.get(device.architecture)
     return math.inf if per_joule is None or device.power is None else per_joule * device.power.value
 
 
 def hunger(device: Device, precision: str) -> float:
-    """How many times faster than fp32 the matrix units are, of the eight times at which they starve: at most 1.
+    """Speed of the matrix units over fp32, divided by the eight times at which they wait for operands; at most 1.
 
-    Operands come over the same caches for both, so slow units (GeForce accumulates at half rate) are easily fed.
+    Both read operands through the same caches, so slow units (GeForce accumulates at half rate) seldom wait.
     """
-    if precision == "fp8":  # twice as many operands, half as wide
+    if precision == "fp8":  # twice as many operands of half the width
         precision = "bf16"
     full = device.peak_flops.get("fp32")
     return 1.0 if full is None else min(1.0, device.peak(precision).value / full.value / STARVING)
 
 
 def on_matrix_units(device: Device, precision: str) -> bool:
-    """Whether ``precision`` runs on matrix units: tf32, bf16 and fp8 do, and fp16 beside bf16 or where it is more than
-    twice as fast as fp32 (a P100 has no matrix units, GeForce boards halve the rate of theirs).
+    """Whether ``precision`` runs on matrix units. tf32, bf16 and fp8 do; fp16 does if the device has bf16, or if fp16 is more
+    than twice as fast as fp32 (a P100 has no matrix units, GeForce boards halve the rate of theirs).
     """
     if precision in ("tf32", "bf16", "fp8") or (precision == "fp16" and "bf16" in device.peak_flops):
         return True
@@ -201,15 +200,15 @@ def on_matrix_units(device: Device, precision: str) -> bool:
 
 
 def memory_rate(device: Device, efficiency: Efficiency) -> float:
-    """Bytes/s that a streaming kernel gets."""
+    """Bytes/s of a streaming kernel."""
     return device.memory_bandwidth.value * efficiency.memory_share
 
 
 def shape_efficiency(m: Array, n: Array, k: Array, batch: Array, units: float, depth: float | Array, small: float) -> Array:
-    """Share of the rate that ``batch`` products of (m, k) by (k, n) get on ``units`` units, 0 to 1; 1 where m is 0.
+    """Share of the rate that ``batch`` products of (m, k) by (k, n) reach on ``units`` units, 0 to 1; 1 if m is 0.
 
-    The best of ``TILES``; a tile reaches ``small`` of the rate for every halving of its area below the largest. Few tiles
-    of a great depth are split along it.
+    The result is that of the best of ``TILES``. Every halving of the tile's area multiplies its rate by ``small``. A product of
+    few tiles and a large depth is split along the depth.
     """
     rows, columns = _TILE_SIZES  # one row of the arrays below for each tile
     areas = rows * columns
@@ -238,7 +237,7 @@ def layer_seconds(
     conv = table.kind[table.row] == CONV
     plain = not on_matrix_units(device, precision)
 
-    def summed(chosen: NDArray[np.bool_]) -> Seconds:
+    def summed(chosen: Bools) -> Seconds:
         layer = table.layer[chosen]
         flops, moved, launch = (np.bincount(layer, part[chosen], table.layers).astype(np.float64) for part in parts)
         return Seconds(flops, moved, launch, float(parts[:, chosen & conv].sum()) if plain else 0.0)
@@ -246,12 +245,14 @@ def layer_seconds(
     return summed(~table.backward), summed(table.backward)
 
 
-def operation_seconds(table: Table, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
-    """Seconds of each row of the table, all its calls together.
+def operation_seconds(
+    table: OperationTable, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency
+) -> Seconds:
+    """Seconds of each row of the table, all its calls together, (rows,).
 
-    Under ``fp8`` the products of layers take fp8 operands and write bf16; convolutions, attention and the rest run as
-    bf16. Input, weight and gradient of a layer are cast once, each with its transpose, by a kernel of its own (as
-    Transformer Engine's ``Linear`` does) and serve two of its three products.
+    With ``fp8`` the products of layers read fp8 operands and write bf16; convolutions, attention and all else run in bf16. One
+    kernel each casts the input, the weight and the gradient of a layer, with the transpose (as Transformer Engine's ``Linear``
+    does). Each cast serves two of the three products.
     """
     if precision == "fp8":
         device.peak(precision)
@@ -268,14 +269,14 @@ def operation_seconds(table: Table, micro_batch_size: float, precision: str, dev
     return _uniform(table, micro_batch_size, precision, device, efficiency)
 
 
-def _uniform(table: Table, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
-    """Seconds of each row, every kind of operation at ``precision``."""
+def _uniform(table: OperationTable, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
+    """Seconds of each row, (rows,), with every kind of operation at ``precision``."""
     e = efficiency
     matrix = on_matrix_units(device, precision)
     rate = peak_rate(device, precision, e)
     units = device.units.value if device.units else e.units
     m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
-    # fused attention goes along the keys with its tile of scores at hand: heads of 64 and of 128 run at one rate
+    # fused attention keeps its tile of scores and loops over the keys: heads of 64 and of 128 run at one rate
     fill = e.matrix_depth * hunger(device, precision) * (2 if precision == "fp8" else 1) if matrix else e.depth
     depth = np.where(table.kind == ATTENTION, 0.0, fill)
     shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile)
@@ -289,7 +290,7 @@ def _uniform(table: Table, micro_batch_size: float, precision: str, device: Devi
     work = table.flops * micro_batch_size
     busy = np.maximum(rate * shape * of_kind[table.kind] * winograd, 1e-30)
     scale: float | Array = BYTES_PER_ELEMENT[precision] / BYTES_PER_ELEMENT["fp32"]
-    if precision == "fp8":  # of operands
+    if precision == "fp8":  # width of the operands
         read, written = m * k + k * n, m * n
         scale = scale * (read / 2 + written) / np.maximum(read + written, 1.0)
     moved = (table.bytes * micro_batch_size + table.fixed_bytes) * scale
@@ -304,7 +305,7 @@ def _uniform(table: Table, micro_batch_size: float, precision: str, device: Devi
 def optimizer_seconds(
     optimizer: Optimizer, num_parameters: int, num_tensors: int, device: Device, efficiency: Efficiency
 ) -> tuple[float, float]:
-    """Seconds of one update that go to memory (fp32 words) and to launches (unfused, per tensor)."""
+    """Seconds of one update: memory traffic (fp32 words), and kernel launches (unfused, per tensor)."""
     memory = 4 * optimizer.moved_words * num_parameters / memory_rate(device, efficiency)
     launch = optimizer.ops * num_tensors * efficiency.launch_s[device.kind]
     return memory * efficiency.time_factor, launch * efficiency.time_factor

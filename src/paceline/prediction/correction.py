@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from paceline.calibration.constants import Efficiency, assumed
-from paceline.calibration.gaussian_process import TASK, Kernel, Position, Process, coordinates
+from paceline.calibration.gaussian_process import TASK, CovarianceKernel, Position, Process, coordinates
 from paceline.calibration.link_fit import HIDDEN, ObservedLinks
 from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80
@@ -36,11 +36,11 @@ WHOLE: float = assumed("whole_distance")
 """Distance from an observed step, in units of the coordinates, at which most of what it says of the whole is lost."""
 LEAST_WORK: float = assumed("least_work")
 """Share of a measured step that is taken for work at least, where nobody measured the wait."""
-WORK = Kernel(**assumed("ratio_work_kernel"))
-WAIT = Kernel(**assumed("ratio_wait_kernel"))
+WORK = CovarianceKernel(**assumed("ratio_work_kernel"))
+WAIT = CovarianceKernel(**assumed("ratio_wait_kernel"))
 
 
-class Model(Protocol):
+class StepPredictor(Protocol):
     """What is corrected: a ``Predictor``."""
 
     @property
@@ -54,7 +54,7 @@ class Model(Protocol):
 class Correction:
     """What observations teach about a model; ``fit`` makes one, ``Predictor`` takes it."""
 
-    def __init__(self, observations: Sequence[Observation], model: Model) -> None:
+    def __init__(self, observations: Sequence[Observation], model: StepPredictor) -> None:
         self._seen, self._model = tuple(observations), model
         self._positions = [Position.of(seen.workload, seen.cluster, seen.strategy) for seen in observations]
         self._ratios: dict[int, tuple[float, float]] = {}

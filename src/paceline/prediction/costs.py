@@ -1,6 +1,6 @@
-"""What each piece of a step costs in seconds; who waits for whom is ``timeline``'s business.
+"""The seconds of each piece of a step. ``timeline`` decides what waits for what.
 
-Costs come from the catalogue by roofline and alpha-beta, or from a calibration where one is given.
+Costs follow from the catalogue by the roofline and the alpha-beta model, or from a calibration if one is given.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array, Bools
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
-from paceline.prediction.exchange_plan import Array, CodecPass, ExchangePlan, Work, blocks
+from paceline.prediction.exchange_plan import CodecOperation, CodecPass, ExchangePlan, blocks
 from paceline.prediction.network import phase_seconds
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
@@ -54,7 +54,7 @@ RESOURCES: tuple[Resource, ...] = (
 
 
 PRICES = 64
-"""How many prices a plan remembers."""
+"""The number of priced exchanges that a plan keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeCost:
-    """The stages of a bucket's exchange: some for the whole of it, and those of its chunks, which are pipelined.
+    """The stages of a bucket's exchange. Some process the whole bucket; the others process its chunks in a pipeline.
 
-    While one chunk is on the network the codec works on another, so with K seconds of codec and W of network
-    in all, the chunks take ``max(K, W) + f min(K, W)``, where f is the share of the largest chunk: its own pieces follow each
-    other. One chunk (f = 1) takes K + W. No cost that shrinks makes that longer.
+    The codec works on one chunk while another chunk is on the network. Let K be the seconds of the codec, W those of the
+    network, and f the share of the largest chunk, whose own pieces run one after the other. The chunks then take
+    ``max(K, W) + f min(K, W)``. One chunk (f = 1) takes K + W. A lower cost never makes this longer.
     """
 
     before: tuple[Stage, ...]
@@ -83,15 +83,15 @@ class ExchangeCost:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """All of them with the seconds that their resource is busy."""
+        """All stages, each with the seconds that its resource is busy."""
         return self.before + self.chunked + self.after
 
     def busy(self, lane: str) -> float:
-        """Seconds that a lane works."""
+        """Seconds that a lane is busy."""
         return sum(stage.seconds for stage in self.stages if stage.lane == lane)
 
     def path(self) -> tuple[Stage, ...]:
-        """The stages with the seconds that the exchange waits for them; they follow each other."""
+        """The stages in order, each with the seconds that the exchange waits for it."""
         work = {lane: sum(x.seconds for x in self.chunked if x.lane == lane) for lane in ("codec", "network")}
         hidden = "codec" if work["network"] >= work["codec"] else "network"
         waited = (replace(x, seconds=x.seconds * self.largest) if x.lane == hidden else x for x in self.chunked)
@@ -105,31 +105,35 @@ class ExchangeCost:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeSeconds:
-    """What a step exchanges, priced. Arrays of shape (pieces,), (buckets,) or (gathers, buckets).
+    """The seconds of everything that a step exchanges.
 
     Attributes:
-        pieces: seconds that each piece's resource is busy; ``network``: whether that is the network between nodes.
-        waited: seconds that the exchange waits for each piece (``ExchangeCost``); ``buckets``: those of each bucket.
-        gathers: seconds of each all-gather of weights, ``gathers_network`` whether the network sets them.
+        pieces: seconds that each piece keeps its resource busy, (pieces,).
+        network: whether that resource is the network between nodes, (pieces,).
+        waited: seconds that the exchange waits for each piece (``ExchangeCost``), (pieces,).
+        buckets: seconds that the exchange of each bucket takes, (buckets,).
+        gathers: seconds of each all-gather of weights, (gathers, buckets).
+        gathers_network: whether the network between nodes limits the all-gather, (gathers, buckets).
     """
 
     plan: ExchangePlan
     pieces: Array
-    network: NDArray[np.bool_]
+    network: Bools
     waited: Array
     buckets: Array
     gathers: Array
-    gathers_network: NDArray[np.bool_]
+    gathers_network: Bools
 
     def slower(self, between: float, inside: float) -> ExchangeSeconds:
-        """The same with what the network between nodes, and the link inside them, sets taking so many times as long."""
+        """The same exchange on slower links. ``between`` and ``inside`` are factors on the seconds of the network between nodes
+        and of the link inside a node."""
         factors = np.where(self.network, between, inside)
         pieces = np.where(self.plan.codec, self.pieces, self.pieces * factors)
         gathers = self.gathers * np.where(self.gathers_network, between, inside)
         return priced(self.plan, pieces, self.network, gathers, self.gathers_network)
 
     def without(self, resources: Collection[Resource]) -> ExchangeSeconds:
-        """The same where ``network``, ``intra-node link`` or ``codec`` cost no time."""
+        """The same exchange if the given ones of ``network``, ``intra-node link`` and ``codec`` took no time."""
         if not {"network", "intra-node link", "codec"} & set(resources):
             return self
         near, far = ("intra-node link" in resources, "network" in resources)
@@ -144,7 +148,7 @@ class ExchangeSeconds:
         )
 
     def busy(self, lane: Literal["network", "codec"]) -> float:
-        """Seconds that a lane works in one step."""
+        """Seconds that a lane is busy in one step."""
         times = self.plan.strategy.exchanges_per_step
         own = float(self.pieces[self.plan.codec == (lane == "codec")].sum())
         return times * (own + (float(self.gathers.sum()) if lane == "network" else 0.0))
@@ -166,12 +170,12 @@ class StepCosts:
     """Seconds of a step on one device.
 
     Attributes:
-        forward, backward: of one micro step, per layer in forward order.
-        again: of each layer, what is run again in front of its backward pass.
-        again_share: of each layer's forward pass, 1 where it is run again.
-        slowest: what the slowest of all workers takes of the time of an average one, at least 1.
-        optimizer: memory and launches, of one step.
-        overlap_penalty: share of the time in which both work that is lost.
+        forward, backward: the passes of one micro step, per layer in forward order.
+        again: recomputation before the backward pass of each layer, (layers,).
+        again_share: recomputed share of each layer's forward pass, 0 or 1, (layers,).
+        slowest: time of the slowest worker divided by the mean time of all workers, at least 1.
+        optimizer: seconds of memory traffic and of kernel launches in one step.
+        overlap_penalty: share of the time that is lost while compute and exchange both run.
     """
 
     forward: Seconds
@@ -185,8 +189,9 @@ class StepCosts:
 
 
 def run_again(workload: Workload, recompute: bool, forward: Array) -> tuple[Array, Array]:
-    """Seconds in front of each layer's backward pass, and which layers are run again: a block's all at once, in front of its
-    last layer's."""
+    """Seconds of recomputation before each layer's backward pass, and which layers are recomputed, both (layers,).
+
+    A block is recomputed as a whole, before the backward pass of its last layer."""
     if not recompute:
         return np.zeros_like(forward), np.zeros_like(forward)
     repeated = blocks(workload)
@@ -196,7 +201,7 @@ def run_again(workload: Workload, recompute: bool, forward: Array) -> tuple[Arra
 
 
 def slowest(workers: int, efficiency: Efficiency) -> float:
-    """What the slowest of N workers takes of the mean: 1 + s times the expected largest of N normal values (Blom 1958)."""
+    """Time of the slowest of N workers over the mean: 1 + s times the expected largest of N normal values (Blom 1958)."""
     if workers == 1 or not efficiency.straggler_spread:
         return 1.0
     return 1 + efficiency.straggler_spread * NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
@@ -205,8 +210,9 @@ def slowest(workers: int, efficiency: Efficiency) -> float:
 def update_seconds(
     workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, efficiency: Efficiency
 ) -> tuple[float, float]:
-    """Seconds of the update on one worker, memory and launches: of its share of the weights, every tensor's under FSDP 2,
-    whole ones under ZeRO-1."""
+    """Seconds of memory traffic and of kernel launches of the optimizer on one worker.
+
+    The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1."""
     level, workers = (
         strategy.parallelism.shares,
         strategy.world_size if strategy.parallelism.shares.optimizer else 1,
@@ -217,7 +223,7 @@ def update_seconds(
 
 
 def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> ExchangeSeconds:
-    """The exchange of a step, priced from the catalogue; the plan remembers the last prices, which no batch changes."""
+    """The seconds of a step's exchange from the catalogue. The plan caches them, since the batch does not change them."""
     parts = cluster.device, cluster.intra_link, cluster.network, efficiency
     key = cluster.num_nodes, *map(id, parts)
     remembered = plan.prices.get(key)
@@ -241,10 +247,8 @@ def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> Exc
     return priced(plan, pieces, by_network, *gathers)
 
 
-def priced(
-    plan: ExchangePlan, pieces: Array, network: NDArray[np.bool_], gathers: Array, gathers_network: NDArray[np.bool_]
-) -> ExchangeSeconds:
-    """The seconds of ``ExchangeCost.path``, of all buckets at once."""
+def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, gathers_network: Bools) -> ExchangeSeconds:
+    """The seconds of ``ExchangeCost.path`` for all buckets at once."""
     waited = pieces
     if plan.codec.any():
         chunks = np.where(plan.chunked, pieces, 0.0)
@@ -257,7 +261,7 @@ def priced(
 
 
 def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
-    """Of every pass of the codec: launches, and the streams of both formats."""
+    """Seconds of every pass of the codec, (passes,): kernel launches, and the memory traffic of both formats."""
     encodes, calls, packed, dense = plan.codec_passes.T
     seconds: Array = calls * efficiency.launch_s[device.kind]
     for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
@@ -266,10 +270,10 @@ def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficien
     return seconds
 
 
-def codec_seconds(compression: Compression, work: Work, count: int, device: Device, efficiency: Efficiency) -> float:
+def codec_seconds(compression: Compression, work: CodecOperation, count: int, device: Device, efficiency: Efficiency) -> float:
     """Seconds of a codec over ``count`` elements on one device.
 
-    It streams through memory; on a CPU the cores' rate (``strategy/codec_rates.py``) may be what limits it.
+    Memory bandwidth limits it. On a CPU the rate of the cores (``strategy/codec_rates.py``) may be the lower limit.
     """
     moved = compression.encode_bytes if work == "encode" else compression.decode_bytes
     seconds = moved * count / memory_rate(device, efficiency)
@@ -282,13 +286,13 @@ def codec_seconds(compression: Compression, work: Work, count: int, device: Devi
 def calibrated_costs(
     base: StepCosts, workload: Workload, strategy: Strategy, plan: ExchangePlan, calibration: Calibration
 ) -> StepCosts:
-    """Costs from measurements: the catalogue's shares of the layers, scaled so that the totals are the measured ones.
+    """Costs from measurements: the catalogue gives each layer's share, the calibration the totals.
 
-    Forward and backward grow in proportion to the micro batch where it differs from the calibration's. Stragglers are in
-    what was measured.
+    Forward and backward are proportional to the micro batch if it differs from the calibration's. The measurements already
+    include stragglers.
 
     Args:
-        plan: one that was made for measured costs.
+        plan: an exchange plan for measured costs.
 
     Raises:
         UserError: the calibration is of another workload or compression.
@@ -316,9 +320,9 @@ def calibrated_costs(
 
 
 def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration: Calibration) -> ExchangeSeconds:
-    """The pieces with measured lines, the fixed part of each once a chunk.
+    """The seconds of the pieces by the measured lines; each chunk pays the fixed part.
 
-    Where exchange and backward pass share their cores, codec and network share them too, and nothing is pipelined.
+    If exchange and backward pass share the cores, codec and network share them too, and nothing is pipelined.
     """
     levels = {piece.name: by for piece, by in zip(base.plan.pieces, base.network.tolist(), strict=True)}
     seconds, sent = [], iter(plan.sent.tolist())
@@ -337,5 +341,5 @@ def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration:
 
 
 def _summed(phase: Phase) -> bool:
-    """Whether the engine's own collectives do it, which were measured by an all-reduce."""
+    """Whether it is a collective of the engine, which the calibration measured as an all-reduce."""
     return phase.pattern in ("allreduce", "gather", "scatter")

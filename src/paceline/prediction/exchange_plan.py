@@ -1,6 +1,6 @@
-"""What is exchanged in one step, as numbers: made once for a workload and a way of exchanging, kept for the next prediction.
+"""The numbers of one step's exchange: computed once for a workload and a gradient exchange, then cached.
 
-Nothing here depends on how fast a device or a link is, nor on the batch: those only multiply the numbers (``costs``).
+They do not depend on the speed of devices and links, nor on the batch; ``costs`` multiplies them by those.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array, Bools, Ints
 from paceline.prediction.network import Loads, load_rows
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.exchange import Traffic
-from paceline.strategy.formats import FP32, Level
+from paceline.strategy.formats import FP32, PayloadBound
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Work = Literal["encode", "reduce", "decode"]
+CodecOperation = Literal["encode", "reduce", "decode"]
 T = TypeVar("T")
 
 IN_FLIGHT = 2  # chunks: one at the codec, one on the network
@@ -33,9 +31,9 @@ _KEPT: dict[int, dict[Hashable, Any]] = {}
 
 
 def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
-    """``make()``, once for this workload and key, as long as the workload lives."""
+    """The result of ``make()``, computed once for this workload and key and cached for the life of the workload."""
     store = _KEPT.get(id(workload))
-    if store is None:  # by identity: to hash a table of layers would take longer than a prediction
+    if store is None:  # by identity: hashing a table of layers takes longer than a prediction
         store = _KEPT[id(workload)] = {}
         weakref.finalize(workload, _KEPT.pop, id(workload), None)
     if key not in store:
@@ -46,19 +44,19 @@ def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class CodecPass:
-    """One pass of the codec over a bucket: elements of the compression's format and of fp32."""
+    """One pass of the codec over a bucket. ``packed`` and ``dense``: elements in the compression's format and in fp32."""
 
-    work: Work
+    work: CodecOperation
     calls: int
     packed: int
     dense: int
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """One stage of a bucket's exchange before it is priced: a collective, or a pass of the codec.
+class ExchangePiece:
+    """One stage of a bucket's exchange without its seconds: a collective, or a pass of the codec.
 
-    ``times``: how often its fixed cost is paid, by measurement.
+    ``times``: how many times a measured stage pays its fixed cost.
     """
 
     name: str
@@ -69,10 +67,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """What travels together, whatever the number of workers: layers and elements of each bucket in order.
+    """The buckets of a workload; they do not depend on the number of workers.
 
-    ``unlike``: every different plan once, and ``index`` which of them each bucket has; networks repeat themselves. ``first``:
-    the lowest layer of each, whose backward pass comes last.
+    Networks repeat themselves, so many buckets have equal plans.
+
+    Attributes:
+        layers: layers of each bucket, in order.
+        unlike: every distinct plan once.
+        index: position of each bucket's plan in ``unlike``, (buckets,).
+        first: lowest layer of each bucket, whose backward pass runs last, (buckets,).
     """
 
     layers: tuple[tuple[int, ...], ...]
@@ -86,27 +89,28 @@ class ExchangePlan:
     """All buckets of a step, and their stages as arrays.
 
     Attributes:
-        strategy: whose exchange it is.
-        traffic, gathering: of each unlike bucket: the exchange of its gradients, the all-gathers of its weights.
-        unlike_pieces: of all unlike buckets in turn; ``order`` says which of them each piece of the step is.
-        bucket, codec, chunked: of each piece: its bucket, whether the codec does it, whether it is chunked; ``begin``: the
-            first of each bucket. They are in the order in which they follow each other.
-        largest: of each bucket, its share of the largest chunk.
-        loads: of the pieces that are collectives, then of the gathers, bucket by bucket for each name.
-        codec_passes: of the pieces that are the codec's: whether it encodes, calls, packed and dense elements.
-        gathers: names of the all-gathers of each bucket.
-        prices: what it cost on a cluster (``costs``).
+        strategy: the strategy of this exchange.
+        traffic, gathering: for each distinct bucket, the exchange of its gradients and the all-gathers of its weights.
+        unlike_pieces: the pieces of all distinct buckets, bucket after bucket.
+        order: position of each piece of the step in ``unlike_pieces``; pieces are in the order of execution, (pieces,).
+        bucket, codec, chunked: for each piece its bucket, whether it is a codec pass, and whether it is chunked, (pieces,).
+        begin: index of the first piece of each bucket, (buckets,).
+        largest: share of the largest chunk in each bucket, (buckets,).
+        loads: link loads of the collectives among the pieces, then of the all-gathers, name after name.
+        codec_passes: for each codec pass whether it encodes, calls, packed and dense elements, (passes, 4).
+        gathers: names of the all-gathers of a bucket.
+        prices: cached seconds by cluster (``costs``).
     """
 
     strategy: Strategy
     partition: Partition
     traffic: tuple[Traffic, ...]
     gathering: tuple[tuple[Phase, ...], ...]
-    unlike_pieces: tuple[Piece, ...]
+    unlike_pieces: tuple[ExchangePiece, ...]
     order: Ints
     bucket: Ints
-    codec: NDArray[np.bool_]
-    chunked: NDArray[np.bool_]
+    codec: Bools
+    chunked: Bools
     begin: Ints
     largest: Array
     loads: Loads
@@ -126,12 +130,12 @@ class ExchangePlan:
 
     @cached_property
     def elements(self) -> Ints:
-        """Of each bucket."""
+        """Elements of each bucket, (buckets,)."""
         return np.array([plan.elements for plan in self.partition.unlike], dtype=np.int64)[self.partition.index]
 
     @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
-        """Of each bucket in turn."""
+    def pieces(self) -> tuple[ExchangePiece, ...]:
+        """The pieces of the step, bucket after bucket."""
         return tuple(self.unlike_pieces[i] for i in self.order)
 
     @cached_property
@@ -149,32 +153,32 @@ class ExchangePlan:
 
     @cached_property
     def sent(self) -> Array:
-        """Bytes that the busiest rank sends in each piece that is a collective."""
+        """Bytes that the busiest rank sends in each collective, (collectives,)."""
         of = [busiest_sent([p.what]) if isinstance(p.what, Phase) else 0 for p in self.unlike_pieces]
         return np.array(of, dtype=np.float64)[self.order][~self.codec]
 
     @cached_property
     def codec_bytes(self) -> int:
-        """Bytes of the codec's buffers for the bucket that needs most."""
+        """Bytes of the codec's buffers for the bucket that needs the most."""
         pairs = zip(self.partition.unlike, self.traffic, strict=True)
         return max((_codec_bytes(plan, traffic, self.strategy) for plan, traffic in pairs), default=0)
 
 
 def exchange_plan(
-    workload: Workload, strategy: Strategy, devices_per_node: int, level: Level = "expected", measured: bool = False
+    workload: Workload, strategy: Strategy, devices_per_node: int, level: PayloadBound = "expected", measured: bool = False
 ) -> ExchangePlan:
-    """The plan of a strategy's exchange; nothing for one worker.
+    """The plan of a strategy's exchange; it is empty for one worker.
 
     Args:
-        level: of lengths that depend on values.
-        measured: whether costs come from a calibration, in which even a dense gradient is divided and checked.
+        level: the bound to take for payloads whose length depends on the values.
+        measured: whether costs come from a calibration, which divides and checks even a dense gradient.
     """
     key = (plan_key(strategy), devices_per_node, level if strategy.description.format.spread else "", measured)
     return kept(workload, key, lambda: _plan(workload, strategy, devices_per_node, level, measured))
 
 
 def plan_key(strategy: Strategy) -> Hashable:
-    """What decides a strategy's exchange: two with the same key have the same plan."""
+    """The choices that determine a strategy's exchange: equal keys give equal plans."""
     s = strategy
     zero = s.parallelism.shares.weights
     return (
@@ -189,7 +193,7 @@ def plan_key(strategy: Strategy) -> Hashable:
 
 
 def _partition_of(workload: Workload, s: Strategy) -> Partition:
-    """Nothing for one worker whose weights are not shared out."""
+    """The buckets of a strategy; none for one worker without sharded weights."""
     level = s.parallelism.shares
     sized = s.first_bucket_bytes, s.bucket_bytes
     alone = s.world_size == 1 and not level.weights
@@ -206,7 +210,7 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
     return kept(workload, key, make)
 
 
-def _plan(workload: Workload, strategy: Strategy, devices_per_node: int, level: Level, measured: bool) -> ExchangePlan:
+def _plan(workload: Workload, strategy: Strategy, devices_per_node: int, level: PayloadBound, measured: bool) -> ExchangePlan:
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(strategy.gathers(plan) for plan in parts.unlike)
@@ -244,43 +248,45 @@ def _codec_pass_row(what: Phase | CodecPass) -> tuple[float, ...]:
     return (what.work == "encode", what.calls, what.packed, what.dense) if isinstance(what, CodecPass) else (0, 0, 0, 0)
 
 
-def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[Piece]:
-    """Encode, collectives, decode. What is received in the first collective of the chunks that carries data is added behind it.
+def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[ExchangePiece]:
+    """The pieces of one bucket: encode, collectives, decode. The codec adds received data after the first collective with data.
 
-    Measured: one line for each of the codec's works over the whole bucket, the fixed part once a chunk.
+    With measured costs each codec operation is one piece over the whole bucket and pays its fixed cost once per chunk.
     """
     chunks = max(1, t.chunks) if measured else t.chunks
     calls = max([t.chunks, *(phase.rounds for phase in t.chunked if phase.pattern == "shift")])
 
-    def codec(work: Work) -> list[Piece]:
+    def codec(work: CodecOperation) -> list[ExchangePiece]:
         packed, dense = getattr(t.compressed, work), getattr(t.dense, work)
         if measured:
             added = t.compressed.reduce + t.dense.reduce + t.inner.reduce
-            return [Piece(work, "chunked", CodecPass(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)]
-        return [Piece(work, "chunked", CodecPass(work, calls, packed, dense), calls)] if packed or dense else []
+            return [
+                ExchangePiece(work, "chunked", CodecPass(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)
+            ]
+        return [ExchangePiece(work, "chunked", CodecPass(work, calls, packed, dense), calls)] if packed or dense else []
 
-    pieces: list[Piece] = []
+    pieces: list[ExchangePiece] = []
     for phase in t.before:
-        pieces.append(Piece(phase.name, "before", phase, 1))
+        pieces.append(ExchangePiece(phase.name, "before", phase, 1))
         if t.inner.reduce and phase.name == "inner_reduce" and not measured:
-            pieces.append(Piece("inner_add", "before", CodecPass("reduce", 1, 0, t.inner.reduce), 1))
-    bare = t.chunked and t.chunked[0].pattern == "scatter"  # FSDP's own: no codec, whatever was measured
+            pieces.append(ExchangePiece("inner_add", "before", CodecPass("reduce", 1, 0, t.inner.reduce), 1))
+    bare = t.chunked and t.chunked[0].pattern == "scatter"  # FSDP's collective has no codec, even with measured costs
     pieces += [] if bare else codec("encode")
     added = bool(bare)
     for phase in t.chunked:
-        pieces.append(Piece(phase.name, "chunked", phase, chunks))
+        pieces.append(ExchangePiece(phase.name, "chunked", phase, chunks))
         if not added and phase.name != "sizes" and not phase.ring:
             pieces += codec("reduce")
             added = True
     pieces += [] if bare else codec("decode")
-    return [*pieces, *(Piece(phase.name, "after", phase, 1) for phase in t.after)]
+    return [*pieces, *(ExchangePiece(phase.name, "after", phase, 1) for phase in t.after)]
 
 
 def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
-    """A plain all-reduce works in the bucket itself; else a group is copied together, and chunks are on their way.
+    """Bytes of the buffers of one bucket.
 
-    A chunk holds what the busiest rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has
-    room for its worst case.
+    A plain all-reduce needs none. Other exchanges copy the group and hold chunks in flight. A chunk holds what the busiest
+    rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has room for its longest case.
     """
     if strategy.parallelism.shares.weights:
         return 0
@@ -297,16 +303,16 @@ def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks that are run again where activations are recomputed.
+    """The blocks that activation recomputation runs again.
 
     Attributes:
-        inside: of each layer, 1 where it is run again: in a block, up to the layer that kept the block's last input; what
-            comes behind computes nothing that the backward pass needs (``early_stop`` of ``torch.utils.checkpoint``).
-        last: of each layer in a block, the block's last layer, before whose backward pass the block is run again.
-        kept_bytes: fp32 bytes of one sample that are kept: blocks' inputs, what lies outside, and one block while it is run
-            again.
+        inside: 1 for a recomputed layer, else 0, (layers,). In a block these are the layers before the last one that saves
+            an activation. The backward pass needs no result of the later ones (``early_stop`` of ``torch.utils.checkpoint``).
+        last: last layer of each layer's block, (layers,). The block is recomputed before the backward pass of that layer.
+        kept_bytes: saved fp32 bytes of one sample: the inputs of the blocks, all layers outside blocks, and the largest
+            block while it is recomputed.
         largest_bytes: those of the largest block, which ``kept_bytes`` counts whole.
-        names: of the last layers' blocks.
+        names: index of each block's last layer, with the name of the block.
     """
 
     inside: Array

@@ -1,7 +1,7 @@
 """Bytes that training needs on one device.
 
-What ZeRO shares out follows Rajbhandari et al. 2020, ZeRO, SC, section 5; what FSDP holds while it computes, Zhao et al. 2023,
-PyTorch FSDP, VLDB 16(12), section 3.
+Sources: Rajbhandari et al. 2020, ZeRO, SC, section 5 (what ZeRO shards); Zhao et al. 2023, PyTorch FSDP, VLDB 16(12),
+section 3 (what FSDP holds while it computes).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 RESERVE = 1.5 * 2**30
-"""Bytes of a device that is no CPU which training cannot have: about half a GiB each for the CUDA context with its loaded
-kernels, for NCCL's buffers (NCCL_BUFFSIZE is 4 MiB a channel and peer) with the workspaces of cuBLAS and cuDNN, and for what
-the caching allocator loses to fragments. An estimate, fitted on nothing."""
-GATHERED = 2  # units of weights, or of gradients, that are whole at once: one at work, one on the network
-FP8_COPIES = 2  # bytes a weight: it and its transpose
+"""Bytes that training cannot use on a device other than a CPU. About half a GiB each goes to the CUDA context with its loaded
+kernels; to NCCL's buffers (NCCL_BUFFSIZE is 4 MiB per channel and peer) with the workspaces of cuBLAS and cuDNN; and to
+fragmentation in the caching allocator. This is an estimate and not fitted."""
+GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the network
+FP8_COPIES = 2  # bytes per weight: the weight and its transpose
 
 
 def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device) -> dict[str, float]:
-    """Bytes by purpose on the device that needs most: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
+    """Bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
     of_sample = sample_bytes(workload, strategy.precision, strategy.parallelism.recompute)
     return {
@@ -32,19 +32,19 @@ def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan,
 
 
 def reserve_bytes(device: Device) -> float:
-    """Bytes that the runtime, its libraries and fragments take; none where memory is the host's."""
+    """Bytes of the runtime, its libraries and fragmentation; 0 for a CPU."""
     return 0.0 if device.kind == "cpu" else RESERVE
 
 
 def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:
-    """What does not grow with the batch.
+    """Bytes by purpose that do not grow with the batch.
 
-    Weights, gradients and optimizer state are fp32 (a 16-bit precision keeps a 16-bit copy of the weights beside them, as
-    autocast does; fp8 that of bf16, and the weights and their transpose at a byte each, as Transformer Engine does). DDP
-    holds the gradients a second time in its buckets. Error feedback keeps 4 bytes a parameter. An exchange of messages
-    holds one group and the chunks on their way. Under ``zero2`` the weights are whole from forward to the end of backward,
-    under ``zero3`` two units of them, at the width of the precision; so are two units' gradients. Frozen weights are held at
-    that width alone, shared out only where the trained ones are.
+    Weights, gradients and optimizer state are fp32. A 16-bit precision also keeps a 16-bit copy of the weights, as autocast
+    does. fp8 keeps the copy of bf16, and the weights and their transpose at one byte each, as Transformer Engine does. DDP
+    holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter. A compressed exchange holds
+    one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
+    holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
+    they are sharded if the trained weights are.
     """
     level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
     width = BYTES_PER_ELEMENT[strategy.precision]
@@ -70,13 +70,13 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
 
 
 def sample_bytes(workload: Workload, precision: str, recompute: bool, in_flight: float = 1.0) -> dict[str, float]:
-    """What one sample of a micro batch takes: activations in the precision of the strategy, and the input.
+    """Bytes by purpose of one sample of a micro batch: activations in the precision of the strategy, and the input.
 
-    Recomputed, a block keeps its input, which is taken to be what its first layer keeps; the largest block is whole while it
-    is run again.
+    With recomputation a block keeps only its input, which the model takes to be what its first layer keeps. The largest block
+    keeps all activations while it is recomputed.
 
     Args:
-        in_flight: micro batches whose backward pass has not run yet, at most (pipeline).
+        in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
     """
     if recompute:
         repeated = blocks(workload)

@@ -1,8 +1,8 @@
 """Seconds of one collective on a cluster, by the alpha-beta model: a message of n bytes takes ``alpha + n / bandwidth``.
 
 Two levels: a link inside each node, per device, and the node's network, shared by its devices. Ranks are node-major.
-Nothing else loads the links, all devices are equally fast, and switches do not block. An engine's own collectives take the
-algorithm (``ALGORITHMS``) and the protocol (``protocols.py``) that are fastest for their size.
+Nothing else loads the links, all devices are equally fast, and switches do not block. An engine runs each collective with the
+algorithm (``ALGORITHMS``) and the protocol (``protocols.py``) that are fastest for its size.
 
 Sources: Hockney 1994, The communication challenge for MPP, Parallel Computing 20(3) (alpha-beta); Thakur, Rabenseifner,
 Gropp 2005, Optimization of collective communication operations in MPICH, IJHPCA 19(1) (ring, pairwise exchange); Li et al.
@@ -20,27 +20,27 @@ from math import ceil, log2
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array, Bools, Ints
 from paceline.calibration.constants import Efficiency
 from paceline.calibration.protocols import BARE
 from paceline.hardware.cluster import Cluster
 from paceline.strategy.phase import Phase
 
-Array = NDArray[np.float64]
 Algorithm = Literal["ring", "tree", "switch", "hierarchical"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "switch")
-"""What an engine chooses from; ``hierarchical`` is what some frameworks do above it."""
+"""The algorithms that an engine chooses from. Some frameworks add ``hierarchical`` on top."""
 NOTHING = (4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""The row of a phase in which every rank is alone."""
+"""The row of a phase in which no rank sends anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bytes of a phase over the busiest link of each level, in its busier direction.
+    """Load of the busiest link of each level in one phase.
 
     Attributes:
-        near, far: messages of one rank to others of its node, and of other nodes, in one round.
+        intra, network: bytes in the busier direction, inside a node and between nodes.
+        near, far: messages that one rank sends in one round, inside its node and to other nodes.
     """
 
     intra: int
@@ -51,16 +51,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """Phases as numbers for nodes of one size, each array of shape (phases,): what does not depend on how fast links are.
+    """The loads of many phases on nodes of one size. They do not depend on the speed of links. Arrays are (phases,).
 
     Attributes:
         pattern: 0 all-reduce, 1 all-gather or reduce-scatter, 2 push or pull, 3 shift, 4 nothing to send.
-        size: of the buffer of an engine's collective.
-        intra, network: bytes of the others over the busiest link of each level.
-        near, far: their messages a round, or the share of a ring's links that lie in each level; ``rounds``.
+        size: bytes of the buffer of an engine's collective.
+        intra, network: bytes over the busiest link of each level, for all other patterns.
+        near, far: messages per round for a push or pull; for a shift the share of the ring's links in each level.
+        rounds: number of rounds.
     """
 
-    pattern: NDArray[np.int64]
+    pattern: Ints
     size: Array
     intra: Array
     network: Array
@@ -70,15 +71,15 @@ class Loads:
 
     @classmethod
     def of(cls, rows: Array) -> Loads:
-        """From ``load_rows``, or some of them."""
+        """From rows of ``load_rows``, (phases, 7)."""
         return cls(rows[:, 0].astype(np.int64), *rows[:, 1:].T)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One algorithm with one protocol: seconds of each level are ``fixed + size * per_byte``, and bytes of both pass at once.
+class AlgorithmCost:
+    """Cost of one algorithm with one protocol: each level takes ``fixed + size * per_byte`` seconds.
 
-    ``serial``: the levels follow each other.
+    The bytes of both levels move at the same time, or one level after the other if ``serial``.
     """
 
     intra_s: float
@@ -89,12 +90,12 @@ class Way:
 
 
 def loads(phases: Sequence[Phase], devices_per_node: int) -> Loads:
-    """The phases' numbers. The slow part of their cost; it is worth keeping."""
+    """The loads of phases. They are slow to compute, so callers cache them."""
     return Loads.of(load_rows(phases, devices_per_node))
 
 
 def load_rows(phases: Sequence[Phase | None], devices_per_node: int) -> Array:
-    """A row of ``Loads`` for each phase (phases, 7); nothing is sent in one that is None."""
+    """A row of ``Loads`` for each phase, (phases, 7); a None sends nothing."""
     rows = [NOTHING if phase is None else _row(phase, devices_per_node) for phase in phases]
     return np.array(rows, dtype=np.float64).reshape(-1, 7)
 
@@ -113,13 +114,13 @@ def _row(phase: Phase, devices_per_node: int) -> tuple[float, ...]:
     return (2, 0, load.intra, load.network, load.near, load.far, phase.rounds)
 
 
-def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tuple[Array, NDArray[np.bool_]]:
-    """Seconds of every phase, and whether the network sets them rather than the link inside a node.
+def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tuple[Array, Bools]:
+    """Seconds of every phase, (phases,), and whether the network between nodes sets them, (phases,).
 
-    An engine's collective takes its fastest way. Of messages to all (push, pull) both levels work at once and the slower one
-    sets the time; a rank has some messages in flight at once, so latencies add only from round to round (with one at a time
-    this is the pairwise exchange of Thakur et al. 2005). Of a shift a message passes the members in turn, so latencies are
-    those of its way, ``rounds`` of them, as many of each level as the ring has links of it; the slower level sets the
+    An engine runs its own collective with the fastest algorithm. In a push or pull both levels work at the same time, and the
+    slower one sets the time. A rank has several messages in flight, so latencies add from round to round only; with one message
+    in flight this is the pairwise exchange of Thakur et al. 2005. In a shift a message passes from member to member. Its
+    latencies add over ``rounds`` links, divided between the levels as the links of the ring are; the slower level sets the
     bandwidth.
     """
     near, far = cluster.intra_link, cluster.network
@@ -147,17 +148,22 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tup
 
 def collective_seconds(
     sizes: Array, cluster: Cluster, efficiency: Efficiency, *, halves: bool = False, among: Sequence[Algorithm] = ALGORITHMS
-) -> tuple[Array, NDArray[np.bool_]]:
-    """Seconds of an all-reduce of ``sizes`` bytes among all devices, and whether the network sets them.
+) -> tuple[Array, Bools]:
+    """Seconds of an all-reduce of ``sizes`` bytes among all devices, and whether the network between nodes sets them.
 
     Args:
-        halves: an all-gather or a reduce-scatter instead: half of a ring (Thakur et al. 2005, section 4).
-        among: which algorithms the engine may choose from. A CPU has the ring (gloo).
+        sizes: bytes, (collectives,), as are both results.
+        halves: an all-gather or a reduce-scatter instead, which is half of a ring (Thakur et al. 2005, section 4).
+        among: the algorithms that the engine may choose from. A CPU has only the ring (gloo).
     """
     if cluster.world_size == 1:
         return np.zeros_like(sizes), np.zeros(len(sizes), dtype=np.bool_)
     cpu = cluster.device.kind == "cpu"
-    ways = list(_ways(cluster, efficiency, ("ring",) if halves or (cpu and among == ALGORITHMS) else among, 1 if halves else 2))
+    ways = list(
+        _algorithm_costs(
+            cluster, efficiency, ("ring",) if halves or (cpu and among == ALGORITHMS) else among, 1 if halves else 2
+        )
+    )
     table = np.array([(w.intra_s, w.network_s, w.intra_per_byte, w.network_per_byte, w.serial) for w in ways])
     volume = np.asarray(sizes, dtype=np.float64)[:, None]
     intra, network = volume * table[:, 2], volume * table[:, 3]
@@ -167,15 +173,19 @@ def collective_seconds(
     return total[rows, best], level
 
 
-def _ways(cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2) -> Iterator[Way]:
-    """Every algorithm with every protocol that the cluster's links carry.
+def _algorithm_costs(
+    cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2
+) -> Iterator[AlgorithmCost]:
+    """The cost of every algorithm with every protocol that the cluster's links support.
 
-    Of n bytes on M nodes of R devices, N = M R. Ring: each rank sends 2 (N-1)/N n, each node's network carries one rank's worth
-    in each direction, and 2 (N-1) messages follow each other, 2 (M-1) of them between nodes. Two trees: at most 2 n, 2 (R-1)
-    messages in a node and 2 log2 M between nodes. Switch: each device sends n and gets its part of the sum, n / R, on the
-    way there and the reverse on the way back; nodes are joined by trees, or by their own switch, which takes n and gives n.
-    Hierarchical: 2 (R-1)/R n inside, then 2 (M-1)/M n between nodes, over all of a node's devices at once. ``turns``: of the
-    ring; one is an all-gather or a reduce-scatter.
+    The buffer has n bytes; there are M nodes of R devices, N = M R. Ring: each rank sends 2 (N-1)/N n, the network of a node
+    carries the traffic of one rank in each direction, and there are 2 (N-1) sequential messages, 2 (M-1) of them between nodes.
+    Two trees: at most 2 n, 2 (R-1) messages in a node and 2 log2 M between nodes. Switch: to reduce, each device sends n
+    and receives its part of the sum, n / R; to broadcast, the reverse. Trees join the nodes, or a switch of their own, which
+    receives n and sends n. Hierarchical: 2 (R-1)/R n inside, then 2 (M-1)/M n between nodes over all devices of a node.
+
+    Args:
+        turns: passes around the ring: 2 for an all-reduce, 1 for an all-gather or a reduce-scatter.
     """
     n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
     near, far = cluster.intra_link, cluster.network
@@ -194,11 +204,11 @@ def _ways(cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], 
         base = p.ring_s * efficiency.latency_factor, p.tree_s * efficiency.latency_factor
         if "ring" in among:
             hops = turns * (n - nodes), turns * (nodes - 1)
-            yield Way(base[0] + hops[0] * alpha[0], hops[1] * alpha[1], ring * inside, ring * between)
+            yield AlgorithmCost(base[0] + hops[0] * alpha[0], hops[1] * alpha[1], ring * inside, ring * between)
         if "tree" in among:
-            yield Way(base[1] + 2 * (local - 1) * tree[0], depth * tree[1], 2 * inside, 2 * between)
+            yield AlgorithmCost(base[1] + 2 * (local - 1) * tree[0], depth * tree[1], 2 * inside, 2 * between)
         if "hierarchical" in among:
-            yield Way(
+            yield AlgorithmCost(
                 base[0] + 2 * (local - 1) * alpha[0],
                 2 * (nodes - 1) * alpha[1],
                 2 * (local - 1) / local * inside,
@@ -208,15 +218,15 @@ def _ways(cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], 
         if "switch" in among and p.switch_share and local > 1 and near.reduces:
             up = (1.0, 2 * alpha[1]) if far.reduces else (2.0, depth * tree[1])
             start = p.switch_s * efficiency.latency_factor + 2 * alpha[0]
-            yield Way(start, up[1] * (nodes > 1), (local + 1) / local * inside / p.switch_share, up[0] * between)
+            yield AlgorithmCost(start, up[1] * (nodes > 1), (local + 1) / local * inside / p.switch_share, up[0] * between)
 
 
 def phase_load(phase: Phase, devices_per_node: int) -> Load:
-    """Load of the links under a ``push``, a ``pull`` (its mirror) or a ``shift``, for any groups of ranks.
+    """Load of the links in a ``push``, a ``pull`` (its mirror) or a ``shift``, for any groups of ranks.
 
-    Let S be the bytes of a group's members in a node and k their number. In a push, into the node go S bytes from each of
-    the members elsewhere, out of it the other members' bytes from each of k; inside likewise. In a shift a node's network
-    carries what its ranks send to a neighbour in another node: of a flat ring, one rank's messages.
+    A group has k members with S bytes in a node. In a push each member outside the node sends S bytes into it, and each of
+    the k members sends out the bytes of all members outside. The same holds inside the node. In a shift the network of a node
+    carries what its ranks send to neighbours in other nodes; in a flat ring this is the traffic of one rank.
     """
     if phase.members == 1:
         return Load(0, 0, 0, 0)
@@ -242,12 +252,12 @@ def phase_load(phase: Phase, devices_per_node: int) -> Load:
     out = (count * (held.sum(axis=1, keepdims=True) - held)).sum(axis=0)
     beside, kept = count[rows, node] - 1, held[rows, node] - sizes
     intra = int(max((sizes * beside).max(), kept.max()))
-    # Ranks of a node that has fewer members of the group have more of them elsewhere.
+    # The fewer members of the group a node has, the more of them are outside it.
     return Load(intra, int(max(into.max(), out.max())), int(beside.max()), int(phase.members - 1 - beside.min()))
 
 
 def _flat_load(phase: Phase, local: int) -> Load:
-    """The same where all ranks are one group and every node has ``local`` of them."""
+    """``phase_load`` for one group of all ranks, with ``local`` ranks in every node."""
     n = phase.world_size
     sizes = phase.by_rank().reshape(-1, local)
     held = sizes.sum(axis=1)

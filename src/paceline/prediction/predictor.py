@@ -21,9 +21,9 @@ from paceline.prediction.costs import RESOURCES, Resource
 from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.parallel_step import ParallelStep, parallel_step
 from paceline.prediction.result import Prediction
-from paceline.prediction.step_model import Passes, Step, StepModel, measured_ratio
+from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
 from paceline.prediction.timeline import input_event
-from paceline.strategy.formats import Level
+from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import LayerTable
 from paceline.workload.table import Workload
@@ -188,7 +188,7 @@ class Predictor:
         if not isinstance(self.constants, tuple) and self.calibration is None and strategy.description.format.spread is None:
             return middle, middle, middle
 
-        def bound(constants: Efficiency, level: Level) -> Step:
+        def bound(constants: Efficiency, level: PayloadBound) -> Step:
             return replace(model, constants=constants, level=level).step(cluster, strategy, self._scaled(passes, constants))
 
         low, _, high = self._bounds
@@ -204,7 +204,7 @@ class Predictor:
         low, high = (parallel_step(replace(model, constants=self._bounds[end]), cluster, strategy) for end in (0, 2))
         return low, middle, high
 
-    def _scaled(self, passes: Passes, constants: Efficiency) -> Passes | None:
+    def _scaled(self, passes: PassTimes, constants: Efficiency) -> PassTimes | None:
         """The typical passes by other constants, where those change all layers alike."""
         if constants is self.typical:
             return passes

@@ -11,7 +11,7 @@ from paceline.record import Metrics
 from paceline.units import format_bytes, format_memory, format_seconds
 
 WIDTH = 80
-Kind = Literal[
+AssumptionKind = Literal[
     "accuracy",
     "calibrated",
     "codec",
@@ -46,10 +46,10 @@ class Assumption(str):
         source: where its fact comes from, by the catalogue or the file of constants; empty where the model itself assumes it.
     """
 
-    kind: Kind
+    kind: AssumptionKind
     source: str
 
-    def __new__(cls, kind: Kind, text: str, source: str = "") -> Self:
+    def __new__(cls, kind: AssumptionKind, text: str, source: str = "") -> Self:
         """The sentence ``text``."""
         assumption = super().__new__(cls, text)
         assumption.kind, assumption.source = kind, source

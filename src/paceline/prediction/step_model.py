@@ -28,8 +28,8 @@ from paceline.prediction.costs import (
 from paceline.prediction.exchange_plan import ExchangePlan, blocks, exchange_plan
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.timeline import (
-    Pieces,
     Schedule,
+    StepDurations,
     columns,
     events,
     exposed_seconds,
@@ -39,11 +39,11 @@ from paceline.prediction.timeline import (
     with_exchange,
 )
 from paceline.record import Event
-from paceline.strategy.formats import Level
+from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
-Passes = tuple[Seconds, Seconds]
+PassTimes = tuple[Seconds, Seconds]
 """Seconds of the forward and of the backward pass of one micro step, by layer."""
 
 
@@ -55,7 +55,7 @@ class Step:
     strategy: Strategy
     cluster: Cluster
     costs: StepCosts
-    pieces: Pieces
+    pieces: StepDurations
     schedule: Schedule
     overlap: bool
     shared: bool
@@ -142,10 +142,10 @@ class StepModel:
     overlap: bool = True
     loader: float = 0.0
     free: frozenset[Resource] = frozenset()
-    level: Level = "expected"
+    level: PayloadBound = "expected"
     workers: int = 0
 
-    def step(self, cluster: Cluster, strategy: Strategy, passes: Passes | None = None) -> Step:
+    def step(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> Step:
         """The step of a strategy.
 
         Args:
@@ -170,7 +170,7 @@ class StepModel:
         schedule = schedule_step(durations, self.overlap, shared)
         return Step(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared)
 
-    def costs(self, cluster: Cluster, strategy: Strategy, passes: Passes | None = None) -> StepCosts:
+    def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
         forward, backward = passes or self.passes(cluster.device, strategy)
         recompute = strategy.parallelism.recompute
@@ -191,7 +191,7 @@ class StepModel:
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
         return self._without_free(costs, recompute) if self.free else costs
 
-    def passes(self, device: Device, strategy: Strategy) -> Passes:
+    def passes(self, device: Device, strategy: Strategy) -> PassTimes:
         """The layers by roofline. Raises UserError for a precision that the device lacks."""
         return layer_seconds(self.workload, strategy.micro_batch_size, strategy.precision, device, self.constants)
 

@@ -1,13 +1,13 @@
-"""One step as a schedule: who waits for whom. Seconds come from ``costs``.
+"""One step as a schedule: what waits for what. ``costs`` gives the seconds.
 
 The backward pass runs the layers in reverse. A bucket's exchange starts when its last gradient is ready and the exchange
 of the bucket before it has ended (DDP issues them in order; Li et al. 2020, PyTorch Distributed, VLDB, section 3.2). Its
 chunks are pipelined (``costs.ExchangeCost``). Micro steps follow each other; gradients are exchanged in the last one.
 
-Where weights are shared out (FSDP; Zhao et al. 2023, VLDB 16(12), section 3.3) a unit is gathered while the one before it
-computes, in both passes, one ahead; its gradients are scattered behind its backward pass, in every micro step, on the same
-network. The optimizer waits for everything. Every start is a maximum of sums of costs, so a step never gets slower when a cost
-shrinks.
+With sharded weights (FSDP; Zhao et al. 2023, VLDB 16(12), section 3.3) each pass prefetches one unit: the network gathers a
+unit while the unit before it computes. In every micro step the same network scatters the gradients of a unit after its
+backward pass. The optimizer waits for everything. Every start is a maximum of sums of costs, so a lower cost never makes a
+step slower.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from paceline.array_types import Array, Ints
 from paceline.prediction.costs import RESOURCES, ExchangeCost, ExchangeSeconds, Resource, Stage, StepCosts
-from paceline.prediction.exchange_plan import Array, ExchangePlan, Ints
+from paceline.prediction.exchange_plan import ExchangePlan
 from paceline.record import Event
 
 Number = Any
@@ -27,22 +28,23 @@ Number = Any
 
 Maximum = Callable[[Number, Number], Number]
 Starts = tuple[tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], tuple[Number, ...], tuple[Number, ...]]
-"""Of the forward and backward units, of their gathers, of the exchange (see ``Schedule``)."""
+"""Starts of the forward and backward units, of their all-gathers, and of the exchanges (see ``Schedule``)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """Durations in one micro step, in seconds; each a number, or an array with one entry for each candidate.
+class StepDurations:
+    """Durations in one micro step, in seconds; each is a number, or an array with one entry per candidate.
 
     Attributes:
-        micro_steps: how many a step has.
-        forward, backward: of the whole pass; backward with what is run again.
-        forward_units, backward_units: of each unit in model order; only where weights are shared out.
-        ready: of each bucket, seconds after the backward pass began until its gradients are there.
-        exchange: of each bucket.
-        gather_forward, gather_backward: of each bucket's weights, in bucket order; empty where there is none.
-        after: gathers behind the update. ``update``: the optimizer. ``feed``: what the loader needs for a step's samples.
-        penalty: share of the time in which both work that is lost.
+        micro_steps: number of micro steps in a step.
+        forward, backward: the whole pass; backward includes recomputation.
+        forward_units, backward_units: each FSDP unit in model order; only with sharded weights.
+        ready: time from the start of the backward pass until each bucket's gradients are ready.
+        exchange: the exchange of each bucket.
+        gather_forward, gather_backward: all-gathers of each bucket's weights, in bucket order; empty without them.
+        after, update: the all-gathers after the optimizer, and the optimizer.
+        feed: the loader, for the samples of one step.
+        penalty: share of the time that is lost while compute and exchange both run.
     """
 
     micro_steps: Number
@@ -62,16 +64,18 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When things happen, in seconds.
+    """The times of a step, in seconds after its start.
 
     Attributes:
-        forward_starts, backward_starts: of each unit in model order, after its micro step began; empty where none waits.
-        gather_forward_starts, gather_backward_starts: of each bucket, likewise.
-        exchange_starts: of each bucket, after the step began; where gradients are exchanged in every micro step, after that.
-        micro_step: from the start of one micro step to the start of the next.
-        backward_end: of the last micro step. ``update_start``: of the optimizer.
-        gather_start: of what is gathered behind it. ``step``: the end.
-        penalty: seconds that are lost because exchange and compute share the device.
+        forward_starts, backward_starts: start of each FSDP unit in model order, after the start of its micro step; empty
+            without sharded weights.
+        gather_forward_starts, gather_backward_starts: start of each bucket's all-gather, after the start of its micro step.
+        exchange_starts: start of each bucket's exchange; after the start of the micro step if every micro step exchanges.
+        micro_step: time from the start of one micro step to the start of the next.
+        backward_end: end of the last backward pass.
+        update_start, gather_start: start of the optimizer, and of the all-gathers after it.
+        step: end of the step.
+        penalty: duration that is lost because exchange and compute share the device.
     """
 
     forward_starts: tuple[Number, ...]
@@ -87,12 +91,12 @@ class Schedule:
     penalty: Number
 
 
-def schedule_step(p: Pieces, overlap: bool, shared: bool, top: Maximum = max) -> Schedule:
-    """When the pieces of a step happen. Without ``overlap`` nothing is exchanged while the device computes.
+def schedule_step(p: StepDurations, overlap: bool, shared: bool, top: Maximum = max) -> Schedule:
+    """The schedule of a step. Without ``overlap`` the device does not compute and exchange at the same time.
 
     Args:
-        shared: whether weights are shared out.
-        top: the larger of two; ``np.maximum`` where the pieces are arrays.
+        shared: whether the weights are sharded.
+        top: returns the larger of two durations; ``np.maximum`` if they are arrays.
     """
     compute = p.micro_steps * (p.forward + p.backward)
     if shared:
@@ -112,10 +116,10 @@ def schedule_step(p: Pieces, overlap: bool, shared: bool, top: Maximum = max) ->
     return Schedule(*starts, micro, end, update, gather, top(gather + p.after, p.feed), penalty)
 
 
-def _units(p: Pieces, overlap: bool, top: Maximum) -> tuple[Starts, Number, Number]:
-    """One micro step of FSDP: starts, the end of its last exchange, and of its backward pass.
+def _units(p: StepDurations, overlap: bool, top: Maximum) -> tuple[Starts, Number, Number]:
+    """One micro step of FSDP: its starts, the end of its last exchange, and the end of its backward pass.
 
-    ``free`` is when the network is; the next micro step waits for it, since its first gather does.
+    ``free`` is the time from which the network is free. The next micro step waits for it, because its first all-gather does.
     """
     count = len(p.forward_units)
     gathered = list(reversed(p.gather_forward)) or [0.0] * count  # model order
@@ -126,7 +130,7 @@ def _units(p: Pieces, overlap: bool, top: Maximum) -> tuple[Starts, Number, Numb
         if not unit:
             fetched.append(clock)
             clock = clock + seconds
-        else:  # the unit before began when its own weights were there: from then on the network is free
+        else:  # the network is free once the unit before has its weights and starts
             fetched.append(forward[-1] if overlap else clock)
             clock = top(clock, fetched[-1] + seconds)
         forward.append(clock)
@@ -159,8 +163,8 @@ def _units(p: Pieces, overlap: bool, top: Maximum) -> tuple[Starts, Number, Numb
 
 
 def columns(plan: ExchangePlan, layers: int, shared: bool) -> Ints:
-    """Where sums over the layers are read: at each bucket's lowest layer and at the end; where weights are shared out at the
-    bounds of each unit, in model order."""
+    """The layers at which sums over layers are read, (columns,): each bucket's lowest layer and the end. With sharded weights
+    they are the bounds of the units, in model order."""
     if not shared:
         return np.concatenate((plan.first, [layers]))
     return np.array([0, *np.maximum.accumulate(plan.first[::-1])[1:].tolist(), layers], dtype=np.int64)
@@ -175,12 +179,12 @@ def pieces(
     update: Number,
     feed: Number,
     penalty: float,
-) -> Pieces:
-    """The durations of a step, or of many steps that exchange alike.
+) -> StepDurations:
+    """The durations of a step, or of many candidates with the same exchange.
 
     Args:
-        forward, backward: seconds of the layers in front of each of ``columns`` on the slowest worker, (columns,), or
-            (candidates, columns) for many; then buckets are joined to one that ends when they do, and have no starts.
+        forward, backward: seconds of all layers before each of ``columns`` on the slowest worker, (columns,), or
+            (candidates, columns) for many candidates. For many, one bucket that ends at the same time replaces all buckets.
     """
     many = forward.ndim > 1
     units: tuple[list[Number], ...] = ([], [])
@@ -192,7 +196,7 @@ def pieces(
         ready = ready[..., :0]
     elif many:
         ready, buckets = _joined(ready, buckets)
-    own = Pieces(
+    own = StepDurations(
         micro_steps=micro_steps,
         forward=forward[..., -1] if many else float(forward[-1]),
         backward=backward[..., -1] if many else float(backward[-1]),
@@ -211,8 +215,9 @@ def pieces(
 
 
 def _joined(ready: Array, seconds: Array) -> tuple[Array, Array]:
-    """Buckets that follow each other as one that ends when they do: at the latest of ``ready`` (candidates, buckets) and all
-    that is exchanged from there on."""
+    """Consecutive buckets as one bucket that ends at the same time: its ready times, (candidates, 1), and its seconds, (1,).
+
+    The end is the latest over the buckets of ``ready``, (candidates, buckets), plus the seconds of it and all later buckets."""
     if not len(seconds):
         return ready, seconds
     total = seconds.sum()
@@ -220,8 +225,8 @@ def _joined(ready: Array, seconds: Array) -> tuple[Array, Array]:
     return (ready + rest).max(axis=1, keepdims=True) - total, np.array([total])
 
 
-def with_exchange(parts: Pieces, x: ExchangeSeconds, buckets: Array | None = None) -> Pieces:
-    """The pieces of a step that exchanges in other seconds; ``buckets``: joined ones in place of its own."""
+def with_exchange(parts: StepDurations, x: ExchangeSeconds, buckets: Array | None = None) -> StepDurations:
+    """The same durations with another exchange. ``buckets``: seconds that replace those of its buckets."""
     gathers = dict(zip(x.plan.gathers, x.gathers.tolist(), strict=True))
     return replace(
         parts,
@@ -233,19 +238,20 @@ def with_exchange(parts: Pieces, x: ExchangeSeconds, buckets: Array | None = Non
 
 
 def sums(values: Array) -> Array:
-    """Sums of the first 0, 1, ... values."""
+    """Sums of the first 0, 1, ... n values, (n + 1,)."""
     out = np.zeros(len(values) + 1)
     np.cumsum(values, out=out[1:])
     return out
 
 
 def events(
-    costs: StepCosts, parts: Pieces, placed: Schedule, names: Sequence[str], blocks: Sequence[tuple[int, str]] = ()
+    costs: StepCosts, parts: StepDurations, placed: Schedule, names: Sequence[str], blocks: Sequence[tuple[int, str]] = ()
 ) -> Iterator[Event]:
-    """The schedule as bars: lanes ``compute``, ``codec``, ``network`` and ``input``.
+    """The schedule as events in the lanes ``compute``, ``codec``, ``network`` and ``input``.
 
     Args:
-        names: of the layers. ``blocks``: those that are run again, each with its last layer.
+        names: names of the layers.
+        blocks: index of the last layer of each recomputed block, with the name of the block.
     """
     plan, shared = costs.exchange.plan, bool(placed.forward_starts)
     last = int(parts.micro_steps) - 1
@@ -284,12 +290,12 @@ def events(
 
 
 def input_event(feed: float) -> Event:
-    """The loader at work on the samples of a step, ``feed`` seconds long, beside everything else."""
+    """The loader prepares the samples of a step in ``feed`` seconds, in parallel with everything else."""
     return Event(name="input", lane="input", start_s=0.0, duration_s=feed)
 
 
 def _exchanged(costs: StepCosts, placed: Schedule, begin: float, suffix: str) -> Iterator[Event]:
-    """The gathers and the exchange of one micro step."""
+    """The all-gathers and the exchange of one micro step."""
     gathers = dict(zip(costs.exchange.plan.gathers, costs.exchange.gathers.tolist(), strict=True))
     for name, starts in (
         ("gather_forward", placed.gather_forward_starts),
@@ -303,8 +309,9 @@ def _exchanged(costs: StepCosts, placed: Schedule, begin: float, suffix: str) ->
 
 
 def _placed_stages(start: float, exchange: ExchangeCost) -> Iterator[tuple[Stage, float]]:
-    """Each stage with its start. Chunks in a pipeline are drawn as one bar a stage, each lane without a gap between chunks:
-    the network from when the first chunk is encoded, the codec's later stages up to the end.
+    """Each stage with its start. A pipelined stage is one event for all chunks, without gaps between them.
+
+    The network starts when the first chunk is encoded. The later stages of the codec end with the exchange.
     """
     clock = start
     for stage in exchange.before:
@@ -333,13 +340,13 @@ def _placed_stages(start: float, exchange: ExchangeCost) -> Iterator[tuple[Stage
         end += stage.seconds
 
 
-def exposed_seconds(costs: StepCosts, parts: Pieces, placed: Schedule) -> dict[Resource, float]:
+def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) -> dict[Resource, float]:
     """Seconds of the step by the resource it waits for; they sum to the step.
 
-    Compute counts in full; of an exchange, what lies between the end of the backward pass and the optimizer. From there
-    on one stage always runs, because every bucket is ready. Where codec and network work at once, the slower one is waited for.
-    Where weights are shared out, the device waits for gathers too: each level of the network has the share of that wait
-    that it has of the network's work. So it is with what is lost because both share the device.
+    Compute counts in full. An exchange counts from the end of the backward pass to the optimizer. In that time every bucket
+    is ready, so one stage always runs. If codec and network work at the same time, the step waits for the slower one. With
+    sharded weights the device also waits for all-gathers. Each level of the network then gets the share of the wait that it has
+    of the network's busy time. The same rule divides the time that is lost because exchange and compute share the device.
     """
     spent = dict.fromkeys(RESOURCES, 0.0)
     x, plan, times = costs.exchange, costs.exchange.plan, parts.micro_steps
@@ -372,7 +379,7 @@ def exposed_seconds(costs: StepCosts, parts: Pieces, placed: Schedule) -> dict[R
 
 
 def _share(spent: dict[Resource, float], costs: StepCosts, seconds: float) -> None:
-    """Add a wait to the levels of the network by the work that each has."""
+    """Divide a wait among the levels of the network in proportion to their busy time."""
     x, wire = costs.exchange, ~costs.exchange.plan.codec
     far = float(x.pieces[wire & x.network].sum() + x.gathers[x.gathers_network].sum())
     whole = float(x.pieces[wire].sum() + x.gathers.sum())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class ScalingPoint:
     """Samples/s of a number of devices, with the ends of its 80 % interval."""
 
     devices: int
@@ -24,7 +24,7 @@ class Speed:
     high: float
 
 
-def scaling(lines: Mapping[str, Sequence[Speed]], name: str, asked_for: int = 0) -> str:
+def scaling(lines: Mapping[str, Sequence[ScalingPoint]], name: str, asked_for: int = 0) -> str:
     """Speed against devices, both logarithmic, a line for each kind of scaling, and the ideal from the first point.
 
     ``asked_for``: devices that the user named; the picture marks them.

@@ -15,7 +15,7 @@ from paceline.planning.goal import money
 from paceline.planning.whatif import WhatIf
 from paceline.record import Event, Metrics
 from paceline.reporting import asynchronous_text
-from paceline.reporting.answer_figures import Speed, front, gains, scaling, shares
+from paceline.reporting.answer_figures import ScalingPoint, front, gains, scaling, shares
 from paceline.reporting.planning_text import batch_text, cost, devices_rows, explain_table, plan_table, verdict, whatif_table
 from paceline.reporting.report_page import filled
 from paceline.reporting.timeline import StepTimeline, draw, merged, one_rank
@@ -62,7 +62,7 @@ def write(page: Page, place: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(render(page), encoding="utf-8")
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}", "choose another place with --report") from error
+        raise UserError(f"cannot write {path}: {error.strerror or error}", "choose another place for the report") from error
     return path
 
 
@@ -84,7 +84,7 @@ def explained_page(explained: Explained, kind: str = "explanation") -> Page:
     page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
     fits = "" if p.fits else "; it does not fit"
     page.card("memory of a device", memory(p.memory_bytes), f"{memory(explained.available)} available{fits}")
-    rows = [[name, seconds(s), f"{s / p.step_time_s:.1%}", explained.relief_text(name)] for name, s in explained.waits]
+    rows = [[name, seconds(s), f"{s / p.step_time_s:.1%}", explained.speedup_text(name)] for name, s in explained.waits]
     heads = ["resource", "the step waits", "share", "if it vanished"]
     page.sections += [
         Section("Where the time goes", explained.path, heads=heads, rows=rows),
@@ -146,7 +146,7 @@ def _first_steps(prediction: AsyncPrediction) -> Section:
 def plan_page(plan: Plan) -> Page:
     """The best, the front of time against money, the ranking, what was left out."""
     best = plan.best
-    page = Page("plan", clean(plan.workload), f"{plan.work}; goal {plan.goal}")
+    page = Page("plan", clean(plan.workload), f"{plan.target}; goal {plan.goal}")
     why_not = f"Why not: {plan.why_not}" if plan.why_not else ""
     rates = f"Learning rates: {plan.learning_rates}." if plan.learning_rates else ""
     page.findings = [*filter(None, (plan.notice, f"Best: {best.title}.", rates, plan.compression, why_not))]
@@ -246,7 +246,7 @@ def _scaling(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Sec
     if not lines:
         return []
     drawn = {
-        title: [Speed(int(p.strategy["world_size"]), p.samples_per_s, *rate_bounds(p)) for p in line]
+        title: [ScalingPoint(int(p.strategy["world_size"]), p.samples_per_s, *rate_bounds(p)) for p in line]
         for title, line in lines.items()
     }
     rows = [

@@ -26,7 +26,7 @@ def plan_text(plan: Plan) -> str:
 
 def _plan(plan: Plan) -> Iterator[str]:
     best = plan.best
-    yield from wrap(f"{clean(plan.workload)}, {plan.work}; goal {plan.goal}", WIDTH)
+    yield from wrap(f"{clean(plan.workload)}, {plan.target}; goal {plan.goal}", WIDTH)
     if plan.notice:
         yield from wrap(clean(plan.notice, SENTENCES), WIDTH)
     yield ""
@@ -179,7 +179,7 @@ def whatif_table(whatif: WhatIf) -> str:
         out += wrap(outcome.batch_note, WIDTH, initial_indent="  ", subsequent_indent="  ") if outcome.batch_note else []
     if not all(outcome.prediction.fits for outcome in whatif.outcomes):
         out.append("* does not fit the device's memory; the time is what it would take if it did.")
-    legend = f"$ is the price of {whatif.unit} ({whatif.amount:,} samples); ranges hold 80 %."
+    legend = f"$ is the price of {whatif.unit} ({whatif.priced_samples:,} samples); ranges hold 80 %."
     return "\n".join([*out, *wrap(legend, WIDTH)])
 
 
@@ -289,7 +289,7 @@ def explain_table(explained: Explained) -> str:
     step = f"{seconds(p.step_time_s)} ({time_range(p.low_s, p.high_s, p.step_time_s)})"
     lines = [f"{'resource':<18}{'the step waits':>15}{'share':>8}  if it took no time", f"{'all: one step':<18}{step:>23}"]
     lines += [
-        f"{name:<18}{seconds(waited):>15}{waited / p.step_time_s:>8.1%}  {explained.relief_text(name)}"
+        f"{name:<18}{seconds(waited):>15}{waited / p.step_time_s:>8.1%}  {explained.speedup_text(name)}"
         for name, waited in explained.waits
     ]
     return "\n".join(lines)

@@ -130,7 +130,7 @@ def strategy_text(strategy: Mapping[str, object]) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class MetricRow:
     """One metric: what it is called, where it is, and how it is written (value, then range or an empty string)."""
 
     name: str
@@ -151,22 +151,22 @@ def _step_range(run: Metrics) -> str:
 
 
 HEADLINE = (
-    Row("step time", lambda r: r.step_time_s, seconds, _step_range),
-    Row("samples/s", lambda r: r.samples_per_s, rate, rate_range),
-    Row("wire bytes per step per worker", lambda r: float(r.wire_bytes_per_device), size),
-    Row("compression ratio", lambda r: r.compression_ratio, ratio),
-    Row("final accuracy", accuracy_of, percent),
+    MetricRow("step time", lambda r: r.step_time_s, seconds, _step_range),
+    MetricRow("samples/s", lambda r: r.samples_per_s, rate, rate_range),
+    MetricRow("wire bytes per step per worker", lambda r: float(r.wire_bytes_per_device), size),
+    MetricRow("compression ratio", lambda r: r.compression_ratio, ratio),
+    MetricRow("final accuracy", accuracy_of, percent),
 )
 """The five metrics of the comparison table, in its order."""
 
 DETAIL = (
     HEADLINE[0],
-    Row("compute (forward, backward, optimizer)", lambda r: r.compute_s, seconds),
-    Row("exposed communication", lambda r: r.exposed_comm_s, seconds),
-    Row("network, busy", lambda r: r.comm_s, seconds),
-    Row("codec, busy", lambda r: r.codec_s, seconds),
+    MetricRow("compute (forward, backward, optimizer)", lambda r: r.compute_s, seconds),
+    MetricRow("exposed communication", lambda r: r.exposed_comm_s, seconds),
+    MetricRow("network, busy", lambda r: r.comm_s, seconds),
+    MetricRow("codec, busy", lambda r: r.codec_s, seconds),
     *HEADLINE[1:4],
-    Row("memory per device", lambda r: r.memory_bytes, memory),
+    MetricRow("memory per device", lambda r: r.memory_bytes, memory),
     HEADLINE[4],
 )
 """Every number of a run, for the report."""

@@ -16,7 +16,7 @@ from paceline.errors import UserError, check_count, check_flag, shown
 from paceline.strategy import formats
 from paceline.strategy.codec_rates import CPU_RATES, CodecRate
 from paceline.strategy.compression_options import Given, Option, Values, resolve
-from paceline.strategy.formats import BF16, FP32, TERNARY, Format, Level
+from paceline.strategy.formats import BF16, FP32, TERNARY, Format, PayloadBound
 
 
 class NamedShape(Protocol):
@@ -107,9 +107,9 @@ class Compression:
     shares_scale: bool = False
     error_feedback: bool = False
     low_rank: bool = False
-    level: Level = "expected"
+    level: PayloadBound = "expected"
 
-    def configured(self, given: Given, level: Level = "expected") -> Compression:
+    def configured(self, given: Given, level: PayloadBound = "expected") -> Compression:
         """This compression with option values. Raises UserError for an unknown name or an illegal value."""
         return replace(self, values=resolve(given, self.options, self.name), level=level)
 

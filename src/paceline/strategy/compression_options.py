@@ -80,5 +80,5 @@ def parse_options(texts: Iterable[str]) -> dict[str, float]:
         except (ValueError, OverflowError, ZeroDivisionError, TypeError):
             equals = ""
         if not equals or not name.strip():
-            raise UserError(f"--option {text!r} is not NAME=NUMBER", "write it as bound=0.0078 or bound=2^-7")
+            raise UserError(f"option {text!r} is not NAME=NUMBER", "write it as bound=0.0078 or bound=2^-7")
     return values

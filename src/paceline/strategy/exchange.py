@@ -33,16 +33,16 @@ ONE_WAY = ("sharded", "parameter_server", "hierarchical")
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
+class CodecWork:
     """fp32 elements that go through the codec on the busiest rank: encoded, decoded and added, decoded."""
 
     encode: int = 0
     reduce: int = 0
     decode: int = 0
 
-    def plus(self, other: Passes, times: int = 1) -> Passes:
+    def plus(self, other: CodecWork, times: int = 1) -> CodecWork:
         """The sum with ``times`` another."""
-        return Passes(
+        return CodecWork(
             self.encode + times * other.encode, self.reduce + times * other.reduce, self.decode + times * other.decode
         )
 
@@ -61,9 +61,9 @@ class Traffic:
     before: tuple[Phase, ...]
     chunked: tuple[Phase, ...]
     after: tuple[Phase, ...]
-    compressed: Passes
-    dense: Passes
-    inner: Passes
+    compressed: CodecWork
+    dense: CodecWork
+    inner: CodecWork
     chunks: int
     largest: float
 
@@ -128,7 +128,7 @@ def describe(
     members = world_size // local
     streams = plan.streams(compression)
     chunked: dict[tuple[str, Pattern], _Lane] = {}
-    work = {True: Passes(), False: Passes()}  # by whether it is the compression's
+    work = {True: CodecWork(), False: CodecWork()}  # by whether it is the compression's
     chunks, largest, inner_own = 0, 0, 0
     inner = np.zeros((members, local), dtype=np.int64)
     for fmt, count in streams:
@@ -158,12 +158,12 @@ def describe(
     shared = (Phase("scales", (scales,), world_size),) if encoded else ()
     reduce: tuple[Phase, ...] = ()
     gather: tuple[Phase, ...] = ()
-    adding = Passes()
+    adding = CodecWork()
     if local > 1:
         per_rank = tuple(inner.reshape(-1).tolist())
         reduce = (Phase("inner_reduce", per_rank, world_size, "push", local),)
         gather = (Phase("inner_gather", per_rank, world_size, "pull", local),)
-        adding = Passes(reduce=inner_own * local)
+        adding = CodecWork(reduce=inner_own * local)
     share = largest / max(1, inner_own)
     return Traffic(reduce + shared, between, gather, work[True], work[False], adding, chunks, share)
 
@@ -173,10 +173,10 @@ def _allreduce(plan: BucketPlan, compression: Compression, world_size: int) -> T
     parts = [("allreduce", compression.format.push_bytes(plan.elements))]
     if compression.low_rank:
         parts = [("allreduce", 4 * plan.dense), ("factor_p", 4 * plan.factors[0]), ("factor_q", 4 * plan.factors[1])]
-    work = Passes() if compression.format == FP32 else Passes(encode=plan.compressed, decode=plan.compressed)
+    work = CodecWork() if compression.format == FP32 else CodecWork(encode=plan.compressed, decode=plan.compressed)
     collectives = tuple(Phase(name, (size,), world_size) for name, size in parts if size)
     shared = (Phase("scales", (4 * FLAGS,), world_size),) if compression.low_rank else ()
-    return Traffic(shared, collectives, (), work, Passes(), Passes(), 1, 1.0)
+    return Traffic(shared, collectives, (), work, CodecWork(), CodecWork(), 1, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,8 @@ class _Column:
     """A stream among the members of a group. ``passes`` through its format's codec, ``fp32`` through the fp32 one."""
 
     lanes: tuple[_Lane, ...]
-    passes: Passes
-    fp32: Passes
+    passes: CodecWork
+    fp32: CodecWork
     chunks: int
 
 
@@ -230,7 +230,7 @@ def _chunk(count: int, fmt: Format, exchange: str, members: int, compress_pull: 
     return _Column(tuple(lanes), passes, fp32, int(count > 0))
 
 
-_ChunkTraffic = tuple[list[_Lane], Passes, Passes]
+_ChunkTraffic = tuple[list[_Lane], CodecWork, CodecWork]
 
 
 def _lanes(name: str, pattern: Pattern, sizes: Iterable[int], messages: Iterable[int], fmt: Format, rounds: int) -> list[_Lane]:
@@ -271,8 +271,8 @@ def _push_pull(count: int, fmt: Format, exchange: str, n: int, compress_pull: bo
         *_lanes("push", "push", _messages(owned, fmt), messages, fmt, 1),
         *_lanes("pull", "pull", _messages(owned, back, n), messages, back, 1),
     ]
-    out, into = Passes(encode=count, reduce=owned[0] * n), Passes(encode=owned[0], decode=count)
-    return (lanes, out.plus(into), Passes()) if compress_pull else (lanes, out, into)
+    out, into = CodecWork(encode=count, reduce=owned[0] * n), CodecWork(encode=owned[0], decode=count)
+    return (lanes, out.plus(into), CodecWork()) if compress_pull else (lanes, out, into)
 
 
 def _ring(count: int, fmt: Format, n: int) -> _ChunkTraffic:
@@ -292,7 +292,7 @@ def _ring(count: int, fmt: Format, n: int) -> _ChunkTraffic:
         *_lanes("all_gather", "shift", passed, messages[1], fmt, n - 1),
     ]
     block = int(blocks[0])
-    return lanes, Passes(encode=block * n, reduce=block * (n - 1), decode=block * n), Passes()
+    return lanes, CodecWork(encode=block * n, reduce=block * (n - 1), decode=block * n), CodecWork()
 
 
 def _lengths(
@@ -313,4 +313,4 @@ def _lengths(
 def _allgather(count: int, fmt: Format, n: int) -> _ChunkTraffic:
     """The whole chunk to all others; each adds N of them up in rank order."""
     lanes = _lanes("all_gather", "pull", [_message_bytes(count, fmt)] * n, [int(count > 0)] * n, fmt, 1)
-    return lanes, Passes(encode=count, reduce=count * n), Passes()
+    return lanes, CodecWork(encode=count, reduce=count * n), CodecWork()

@@ -10,7 +10,7 @@ from typing import Literal
 HEADER_BYTES = 32
 """Bytes in front of every message of a codec (docs/wire-format.md). A test holds this equal to the codecs' constant."""
 
-Level = Literal["low", "expected", "high", "most"]
+PayloadBound = Literal["low", "expected", "high", "most"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Format:
     kept: int = 0
     spread: Spread | None = None
 
-    def at(self, level: Level) -> Format:
+    def at(self, level: PayloadBound) -> Format:
         """The format at the low or the high end of what is expected, or at its worst."""
         if self.spread is None or level == "expected":
             return self
-        bits: Mapping[Level, float] = {"low": self.spread.low, "high": self.spread.high, "most": self.spread.most}
+        bits: Mapping[PayloadBound, float] = {"low": self.spread.low, "high": self.spread.high, "most": self.spread.most}
         return replace(self, element_bits=bits[level])
 
     def pull_bits(self, contributions: int) -> float:

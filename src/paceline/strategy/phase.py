@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from paceline.array_types import Ints
+
 Pattern = Literal["allreduce", "push", "pull", "shift", "gather", "scatter"]
 PATTERNS: tuple[Pattern, ...] = ("allreduce", "push", "pull", "shift", "gather", "scatter")
 

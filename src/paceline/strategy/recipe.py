@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from paceline.errors import UserError, unknown
 
-Scaling = Literal["linear", "sqrt"]
-SCALINGS: tuple[Scaling, ...] = ("linear", "sqrt")
+RateScaling = Literal["linear", "sqrt"]
+RATE_SCALINGS: tuple[RateScaling, ...] = ("linear", "sqrt")
 POWER = 2.0
 REACH = 2.0
 """Times the largest published batch that a rate is scaled to at most: past some batch no rate trains any more (Shallue et al.
@@ -106,12 +106,12 @@ class Recipe:
         return f"{self.optimizer}, rate {self.lr:.4g} {warm}, {decay}{options} ({self.source})"
 
 
-def scaled(lr: float, base_batch: int, batch: int, rule: Scaling) -> float:
+def scaled(lr: float, base_batch: int, batch: int, rule: RateScaling) -> float:
     """``lr`` of ``base_batch`` at another batch: in proportion, or with the square root. Raises UserError for another rule."""
     if not (1 <= base_batch < math.inf and 1 <= batch < math.inf):
         raise UserError(f"batches of {base_batch} and {batch}", "give whole numbers from 1 up")
-    if rule not in SCALINGS:
-        raise unknown("scaling rule", rule, SCALINGS)
+    if rule not in RATE_SCALINGS:
+        raise unknown("scaling rule", rule, RATE_SCALINGS)
     if not 0 < lr < math.inf:
         raise UserError(f"learning rate {lr:g}", "give a positive number")
     ratio = batch / base_batch
@@ -125,7 +125,7 @@ def scaled_recipe(
     batch: int,
     samples: float,
     *,
-    rule: Scaling | None = None,
+    rule: RateScaling | None = None,
     base_warmup_samples: float = 0.0,
     power: float = POWER,
 ) -> Recipe:
@@ -157,7 +157,7 @@ def _cut(warmup: int, steps: int) -> str:
     return f", its warm-up of {warmup} steps cut to half of the run" if warmup > steps // 2 else ""
 
 
-def usual_rule(optimizer: str) -> Scaling:
+def usual_rule(optimizer: str) -> RateScaling:
     """``linear`` where the step is linear in the gradient, ``sqrt`` where it is divided by its moments (Krizhevsky 2014,
     One Weird Trick, section 5; Hoffer et al. 2017, section 3). Raises UserError for an optimizer that it has no rule for."""
     if optimizer not in _USUAL:
@@ -165,7 +165,7 @@ def usual_rule(optimizer: str) -> Scaling:
     return _USUAL[optimizer]
 
 
-_USUAL: dict[str, Scaling] = {
+_USUAL: dict[str, RateScaling] = {
     **dict.fromkeys(("sgd", "momentum", "nesterov", "lars"), "linear"),
     **dict.fromkeys(("adam", "adamw", "lamb"), "sqrt"),
 }
@@ -187,7 +187,7 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
         raise UserError(f"a batch of {batch} and a run of {samples} samples", "give a batch from 1 up and a finite run")
     of_network = [t for t in _tables() if workload in t["workloads"]]
     if not of_network:
-        raise unknown("published recipe", workload, networks(), "give --lr, and --warmup in epochs")
+        raise unknown("published recipe", workload, networks(), "give `lr`, and `warmup` in epochs")
     tables = [t for t in of_network if target in ("", t["target"])]
     if not tables:
         raise unknown(f"target of a published recipe of {workload}", target, dict.fromkeys(t["target"] for t in of_network))
@@ -199,12 +199,12 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
     if batch > REACH * row["batch"]:
         raise UserError(
             f"a batch of {batch:,} is far beyond those of {workload} with {row['optimizer']}, up to {row['batch']:,}",
-            "give --lr, and --warmup in epochs",
+            "give `lr`, and `warmup` in epochs",
         )
     if samples < row["samples"] / 2:
         raise UserError(
             f"{samples:,.0f} samples are too few for the published recipe of {workload}, whose run is of {row['samples']:,}",
-            "give --lr, and --warmup in epochs",
+            "give `lr`, and `warmup` in epochs",
         )
     steps, warmup = max(1, math.ceil(samples / batch)), round(row["warmup_samples"] / row["batch"])
     ahead = round(row.get("samples_ahead", 0) / row["batch"])
@@ -258,10 +258,10 @@ def _tables() -> list[dict[str, Any]]:
 
 
 __all__ = [
+    "RATE_SCALINGS",
     "REACH",
-    "SCALINGS",
+    "RateScaling",
     "Recipe",
-    "Scaling",
     "networks",
     "optimizers",
     "published",

@@ -16,7 +16,7 @@ from math import prod
 
 from paceline.hardware.device import BYTES_PER_ELEMENT
 from paceline.strategy.buckets import BucketPlan, T
-from paceline.strategy.exchange import Passes, Traffic
+from paceline.strategy.exchange import CodecWork, Traffic
 from paceline.strategy.formats import FP32
 from paceline.strategy.phase import Phase
 
@@ -81,7 +81,7 @@ def scatter(elements: int, precision: str, world_size: int) -> Traffic:
     """The reduce-scatter of a unit's gradients, at the width of the precision (FSDP's mixed precision)."""
     size = BYTES_PER_ELEMENT[precision] * elements
     phases = (Phase("reduce_scatter", (size,), world_size, "scatter"),)
-    return Traffic((), phases, (), Passes(), Passes(), Passes(), 1, 1.0)
+    return Traffic((), phases, (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
 
 
 def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int) -> tuple[Phase, ...]:

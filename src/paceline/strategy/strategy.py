@@ -12,7 +12,7 @@ from paceline.hardware.device import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
 from paceline.strategy.compression import Compression
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
-from paceline.strategy.formats import Level
+from paceline.strategy.formats import PayloadBound
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import MODEL, Parallelism
@@ -195,7 +195,7 @@ class Strategy:
         """The same choices without compression: what a compression ratio is taken against."""
         return replace(self, gradient_exchange=self.gradient_exchange.uncompressed())
 
-    def groups(self, parameters: Sequence[T], ready: Sequence[T], level: Level = "expected") -> list[ExchangeGroup[T]]:
+    def groups(self, parameters: Sequence[T], ready: Sequence[T], level: PayloadBound = "expected") -> list[ExchangeGroup[T]]:
         """What is exchanged together, in order, and how. See ``partition``.
 
         ``level``: where lengths depend on values, which end of the range.
@@ -223,7 +223,7 @@ class Strategy:
             members = fuse(members)
         return [(bucket, plan_bucket(bucket, compression, dense)) for bucket in members]
 
-    def traffic(self, plan: BucketPlan, level: Level = "expected") -> Traffic:
+    def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
         if self.parallelism.shares.weights:
             return scatter(plan.elements, self.precision, self.world_size)

@@ -14,6 +14,7 @@ from paceline.training.launcher import follow_launcher, leave_error
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 a peer was lost or the replicas drifted apart, 2 a user's mistake."""
+    from paceline.cli.command_line import with_options
     from paceline.cli.worker import worker_options
     from paceline.training.worker import joined, launched, train
 
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(json.dumps({"out": run.out, "label": run.label}), file=sys.stderr)
     except UserError as error:
         if not leave_error(error.message, error.fix, mistake=True) and not (alike and os.environ.get("LOCAL_RANK", "0") != "0"):
-            print(f"paceline: {'' if alike else f'rank {rank}: '}{error}", file=sys.stderr)
+            print(f"paceline: {'' if alike else f'rank {rank}: '}{with_options(str(error))}", file=sys.stderr)
         return 2
     except Exception as error:
         what = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -30,7 +30,7 @@ from paceline.training.consistency import agree
 from paceline.training.hooks.ddp import Hook, paceline_hook
 from paceline.training.hooks.powersgd import PowerSGD
 from paceline.training.reducer import exchanged
-from paceline.training.tensor_layout import Tensor
+from paceline.training.tensor_layout import TensorSpec
 
 _log = logging.getLogger("paceline")
 
@@ -149,14 +149,14 @@ class _Request:
     auto: bool = False
 
 
-def _on_every_rank(model: DistributedDataParallel, given: Mapping[str, Any]) -> tuple[_Request, Mapping[int, Tensor]]:
+def _on_every_rank(model: DistributedDataParallel, given: Mapping[str, Any]) -> tuple[_Request, Mapping[int, TensorSpec]]:
     """The request and the tensors to exchange, after all ranks have compared theirs.
 
     Raises:
         UserError: on every rank alike. If one rank refused alone, the others would wait for it.
     """
     illegal: UserError | None = None
-    request, tensors = _Request(()), dict[int, Tensor]()
+    request, tensors = _Request(()), dict[int, TensorSpec]()
     try:
         _check_types(given)
         request = _request(given, dist.get_world_size(model.process_group))

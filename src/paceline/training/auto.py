@@ -24,7 +24,7 @@ from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_
 from paceline.training.exchange_setup import make_setup
 from paceline.training.exchanges import allreduce
 from paceline.training.gradient_sample import Sample
-from paceline.training.tensor_layout import Layout, Tensor
+from paceline.training.tensor_layout import Layout, TensorSpec
 
 _STEPS, _TRIAL = assumed("auto_steps"), assumed("auto_trial")
 WARM, TIMED = int(_STEPS["warm"]), int(_STEPS["timed"])
@@ -166,7 +166,7 @@ def choose(step: float, exposed: float, seconds: Sequence[float]) -> list[int]:
 def _trial(exchange: GradientExchange, setup: ExchangeSetup | None, wire: Wire, gradient: torch.Tensor) -> float:
     work = gradient.clone()
     name = f"trial of {work.numel()}"  # residuals are kept by name
-    layout = Layout([Tensor(name, (work.numel(),), 0)], ())
+    layout = Layout([TensorSpec(name, (work.numel(),), 0)], ())
     flat = torch.empty(room(setup, layout) if setup else 0, device=setup.device(work.device) if setup else work.device)
     wire.all_reduce(torch.zeros(1, device=wire.device), name="auto").wait()  # all begin at once
     start = time.perf_counter()

@@ -1,8 +1,8 @@
-"""DDP's buckets in, groups of gradients out: the same groups in every step.
+"""From DDP's buckets to groups of gradients, which are the same in every step.
 
-DDP has one bucket in its first step and cuts anew after it, and so does a run that goes on from a checkpoint. What is
-exchanged together decides where chunks, blocks of a codec and shards begin; so that a resumed run has the same bits, groups
-follow from the model and DDP's settings alone.
+DDP has one bucket in its first step and rebuilds its buckets afterwards; a resumed run does so again. The bounds of an exchange
+determine where chunks, codec blocks and shards begin. Groups therefore depend only on the model and on DDP's settings, so
+that a resumed run has the same bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.strategy import FIRST_BUCKET_BYTES, FUSE_BYTES, buckets, fuse
 from paceline.training.exchange_thread import Future, Waiting
-from paceline.training.tensor_layout import Tensor
+from paceline.training.tensor_layout import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -24,32 +24,33 @@ class Group:
     """Gradients that are exchanged together.
 
     Attributes:
-        tensors: in gradient order; ``parts``: their gradients, flat and by name.
-        finished: DDP's buckets that are complete with it.
-        last: of the step.
+        tensors: the tensors in gradient order.
+        parts: their flat gradients by name.
+        finished: DDP's buckets that this group completes.
+        last: whether it is the last group of the step.
     """
 
     index: int
-    tensors: Sequence[Tensor]
+    tensors: Sequence[TensorSpec]
     parts: Mapping[str, torch.Tensor]
     finished: Sequence[Waiting]
     last: bool
 
 
 class Groups:
-    """Collects buckets and hands out groups, in one fixed order.
+    """Collects buckets and returns groups, in one fixed order.
 
-    The last tensors of the model come first, as their gradients do; sizes are those of DDP's buckets.
+    The last tensors of the model come first, since their gradients do. Groups have the sizes of DDP's buckets.
 
     Args:
-        tensors: by the ``id`` of the parameter, in model order.
-        fused: join small buckets to 4 MB at least: below that an exchange costs its latency (Wang et al. 2023, Cupcake).
+        tensors: specs by the ``id`` of the parameter, in model order.
+        fused: join small buckets to at least 4 MB; below that, latency dominates an exchange (Wang et al. 2023, Cupcake).
     """
 
-    def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, Tensor], fused: bool) -> None:
+    def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, TensorSpec], fused: bool) -> None:
         first = FIRST_BUCKET_BYTES if model.bucket_bytes_cap_default else model.bucket_bytes_cap
         cut = buckets(list(tensors.values())[::-1], model.bucket_bytes_cap, first)
-        self.members: list[list[Tensor]] = fuse(cut, FUSE_BYTES) if fused else cut
+        self.members: list[list[TensorSpec]] = fuse(cut, FUSE_BYTES) if fused else cut
         self._tensors = tensors
         self._place = {t.name: index for index, members in enumerate(self.members) for t in members}
         self._begin()
@@ -57,15 +58,15 @@ class Groups:
     def _begin(self) -> None:
         self._next = 0
         self._parts: dict[str, torch.Tensor] = {}
-        self._waiting: list[tuple[int, Waiting]] = []  # with the last group that each bucket needs
+        self._waiting: list[tuple[int, Waiting]] = []  # each with the last group that the bucket needs
 
     def of(self, bucket: Any) -> Mapping[str, torch.Tensor]:
-        """The gradients of a ``GradBucket``, flat and by name."""
+        """The flat gradients of a ``GradBucket`` by name."""
         tensors = [self._tensors[id(p)] for p in bucket.parameters()]
         return dict(zip((t.name for t in tensors), bucket.buffer().split([t.elements for t in tensors]), strict=True))
 
     def add(self, bucket: Any, future: Future) -> Iterator[Group]:
-        """The groups that are complete with this bucket."""
+        """Add a bucket. Returns the groups that it completes."""
         parts = self.of(bucket)
         self._parts |= parts
         self._waiting.append((max(self._place[name] for name in parts), (bucket.buffer(), future)))

@@ -1,7 +1,7 @@
-"""A short run on the machine at hand: what one step computes and what one exchange costs, with all ranks at work.
+"""A short calibration run on this machine: the seconds of compute and of the exchange, with all ranks at work.
 
-Compute is timed on the network itself without any exchange; the exchange on made-up gradients of two sizes, by the same code
-that training runs. Prediction joins the two; the step as a whole is never measured here.
+It times compute on the network without any exchange, and the exchange on synthetic gradients of two sizes with the code of
+training. The prediction combines the two; this module never measures a whole step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paceline.training.attach import attach, wrap
 from paceline.training.loop import make_optimizer
 
 ELEMENTS = (1 << 15, 1 << 17, 1 << 19)
-STEPS = 32  # for each size, after two that are not counted
+STEPS = 32  # counted ones per size, after two warm-up exchanges
 _CODEC = {"scale": "encode", "ternarize": "encode", "encode": "encode", "reduce": "reduce"}  # the rest is "decode"
 _PARTS = ("forward", "backward", "optimizer", "encode", "reduce", "decode")
 
@@ -36,15 +36,15 @@ Parts = dict[str, float]  # seconds of each part of one step; collectives by the
 
 
 def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy, name: str, timeout_s: float) -> Calibration:
-    """Measure on every rank at once; the result is the mean over the ranks and the same on all of them.
+    """Measure on all ranks at the same time. The result is the mean over the ranks, and the same on all.
 
-    Every step computes as training does and then exchanges one made-up gradient, so ranks wait for each other as they will.
+    Every step computes like training and then exchanges one synthetic gradient, so ranks wait for each other as in training.
 
     Args:
-        model: on this rank's device, of its own: its weights and buffers change.
+        model: a copy on this rank's device; its weights and buffers change.
         batch: one micro batch.
-        name: of the workload, for the record.
-        timeout_s: how long an exchange waits for another rank.
+        name: name of the workload, for the record.
+        timeout_s: seconds that an exchange waits for another rank.
     """
     device = batch[0].device
     compute = _ComputeStep(model, batch, strategy)
@@ -85,7 +85,7 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
 
 def _steps(compute: _ComputeStep, strategy: Strategy, elements: int, device: torch.device, timeout_s: float) -> list[Parts]:
     ddp = DistributedDataParallel(_Vector(elements).to(device))
-    # A rule for dense tensors is of the model's: the gradient here stands for those that are compressed.
+    # The rule for dense tensors names those of the model; this gradient represents the compressed ones.
     hook = attach(ddp, replace(strategy.gradient_exchange, dense_rule=None), timeout_s=timeout_s)
     gradient = torch.randn(elements, generator=torch.Generator().manual_seed(dist.get_rank())).to(device)
     steps: list[Parts] = []
@@ -97,20 +97,20 @@ def _steps(compute: _ComputeStep, strategy: Strategy, elements: int, device: tor
             part = event.name if event.lane == "network" else _CODEC.get(event.name, "decode")
             parts[part] = parts.get(part, 0.0) + event.duration_s
             whole -= event.duration_s
-        parts["decode"] += whole  # handing over between threads
+        parts["decode"] += whole  # the hand-over between threads
         steps.append(parts)
     return steps[2:]
 
 
 def _middle(steps: Sequence[Parts]) -> Parts:
-    """The mean of each part over the middle half of the steps by total time, so that the parts add up to a median step."""
+    """Mean of each part over the middle half of the steps by total time, so that the parts sum to a median step."""
     ordered = sorted(steps, key=lambda parts: sum(parts.values()))
     kept = ordered[len(ordered) // 4 : max(1, len(ordered) - len(ordered) // 4)]
     return {part: statistics.fmean(parts[part] for parts in kept) for part in kept[0]}
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Line:
-    """Least squares of ``seconds = fixed + per_unit * size`` with relative weights; neither term below zero."""
+    """Least squares fit of ``seconds = fixed + per_unit * size`` with relative weights; both terms are at least 0."""
     if not points:
         return Line(0.0, 0.0)
     if len({size for size, _ in points}) == 1:
@@ -127,7 +127,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Line:
 
 
 class _ComputeStep:
-    """Forward, backward and optimizer of one micro batch under DDP, but nothing is exchanged; returns the seconds of each."""
+    """Forward, backward and optimizer of one micro batch under DDP without an exchange. Returns the seconds of each."""
 
     def __init__(self, model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy) -> None:
         self.model, (self.x, self.y) = wrap(model.train(), strategy), batch
@@ -160,7 +160,7 @@ def _timed(work: Callable[[], Any], device: torch.device) -> float:
 
 
 def _keep_local(state, bucket):  # type: ignore[no-untyped-def]
-    """A hook that hands the bucket to a thread, as training does, and gives it back unchanged."""
+    """A hook that hands the bucket to a thread like training, and returns it unchanged."""
     future: torch.futures.Future[Tensor] = torch.futures.Future()
     state.submit(future.set_result, bucket.buffer())
     return future
@@ -181,7 +181,7 @@ class _Vector(nn.Module):
 
 
 def mean_over_ranks(value: float, device: torch.device) -> float:
-    """The mean of one number over the ranks."""
+    """Mean of one number over the ranks."""
     shared = torch.tensor([value], dtype=torch.float64, device=device)
     dist.all_reduce(shared)
     return float(shared) / dist.get_world_size()

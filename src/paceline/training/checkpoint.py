@@ -56,7 +56,7 @@ def load(directory: Path) -> dict[str, Any]:
     """
     path = directory / FILE
     if not path.is_file():
-        raise UserError(f"no {FILE} in {directory}", "give the --out directory of the run to go on with")
+        raise UserError(f"no {FILE} in {directory}", "give the `out` directory of the run to go on with")
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
@@ -69,7 +69,7 @@ def load(directory: Path) -> dict[str, Any]:
     except Exception as error:  # torch.load raises whatever the damage leads to
         text = error.message if isinstance(error, UserError) else str(error)
         why = next(iter(text.splitlines()), type(error).__name__)
-        raise UserError(f"{path} cannot be read: {shorten(why)}", "start again without --resume") from error
+        raise UserError(f"{path} cannot be read: {shorten(why)}", "start again without `resume`") from error
     if not known:
         schema = shorten(str(state["schema"]))
         raise UserError(f"{path} has schema {schema}, this version reads {_SCHEMA}", "use the version that wrote it")
@@ -91,7 +91,7 @@ def kept(run: TrainingRun) -> str:
     with suppress(UserError):
         state = load(Path(run.out))
         if state["run"].identity == run.identity:
-            return f"the checkpoint of epoch {state['epoch']} is kept; go on with --resume {run.out}"
+            return f"the checkpoint of epoch {state['epoch']} is kept; resume {run.out} to go on"
     return f"no epoch has ended, so nothing is kept in {run.out}"
 
 
@@ -105,4 +105,4 @@ def check_same_run(run: TrainingRun, state: dict[str, Any]) -> None:
             f"the checkpoint is from a run with other settings: {', '.join(changed)}", "resume with the same settings"
         )
     if run.epochs <= state["epoch"]:
-        raise UserError(f"the checkpoint already has {state['epoch']} epochs", "ask for more than that with --epochs")
+        raise UserError(f"the checkpoint already has {state['epoch']} epochs", "ask for more `epochs` than that")

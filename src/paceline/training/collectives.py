@@ -1,6 +1,6 @@
-"""The process group as exchanges use it: collectives that run while the codec works, counted and timed.
+"""A process group for exchanges: asynchronous collectives that are counted and timed.
 
-Transport is ``torch.distributed``'s alone. A collective returns at once; ``Pending.wait`` gives what arrived.
+``torch.distributed`` does all transport. A collective returns at once; ``Pending.wait`` returns the received data.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from paceline.training.errors import LostRank
 from paceline.training.meter import Meter
 
 T = TypeVar("T")
-Steps = Generator["Pending[Any]", Any, T]
-"""Work that yields every collective it waits for and is sent what arrived; it returns a T."""
+CollectiveSteps = Generator["Pending[Any]", Any, T]
+"""A generator that yields every collective it waits for, receives the arrived data, and returns a T."""
 
 NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
 class WireError(LostRank):
-    """A collective failed: a peer or its link is lost, or the time is up. Nobody has asked yet which rank it was."""
+    """A collective failed: a peer or its link is lost, or the timeout has passed. The lost rank is not yet known."""
 
 
 @contextmanager
 def collective() -> Iterator[None]:
-    """Around what launches a collective or waits for one: the engine's bare RuntimeError becomes a WireError."""
+    """Turn the engine's RuntimeError into a WireError around the launch of a collective or the wait for it."""
     try:
         yield
     except RuntimeError as error:
@@ -41,21 +41,21 @@ def collective() -> Iterator[None]:
 
 @dataclass
 class Soundness:
-    """Whether every exchange over some wires went well, so that no message of theirs is still to come."""
+    """Whether every exchange over some wires has succeeded, so that none of their messages is outstanding."""
 
     sound: bool = True
 
 
 class Pending(Generic[T]):
-    """A collective under way."""
+    """A collective in flight."""
 
     def __init__(self, wire: Wire, name: str, works: Sequence[Any], result: Callable[[], T], sent: Any = None) -> None:
         self._wire, self._name, self._works, self._result = wire, name, works, result
-        self._sent = sent  # the engine reads it until the work is done
+        self._sent = sent  # kept alive: the engine reads it until the work is done
         self._start = wire.meter.now()
 
     def wait(self) -> T:
-        """What arrived. Raises WireError when a peer is lost or the time is up."""
+        """The received data. Raises WireError if a peer is lost or the timeout has passed."""
         with collective():
             for work in self._works:
                 work.wait()
@@ -64,7 +64,7 @@ class Pending(Generic[T]):
 
 
 class Wire:
-    """Collectives over one process group; every byte that leaves this rank is added to the meter."""
+    """Collectives over one process group. The meter counts every byte that leaves this rank."""
 
     def __init__(
         self,
@@ -81,16 +81,17 @@ class Wire:
         self._tag = 0
 
     def all_reduce(self, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, name: str = "allreduce") -> Pending[torch.Tensor]:
-        """Reduce in place. Counted as a ring, the engine's algorithm: 2 (N-1)/N of the buffer."""
+        """Reduce in place. It counts as a ring, the engine's algorithm: 2 (N-1)/N of the buffer."""
         self.meter.sent_bytes += ring_bytes(tensor.nbytes, self.world_size)
         with collective():
             work = dist.all_reduce(tensor, op=op, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: tensor)
 
     def note(self, numbers: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Sum what describes a step over the ranks, in place; the function returned waits for it.
+        """Sum statistics of a step over the ranks, in place. Returns a function that waits for the sum.
 
-        Nothing of the step itself: counted apart (``meter.bookkeeping_bytes``), and no event, since it may end in a later one.
+        These bytes are not part of the step: they count as ``meter.bookkeeping_bytes``. There is no event, since the sum may
+        end in a later step.
         """
         self.meter.bookkeeping_bytes += ring_bytes(numbers.nbytes, self.world_size)
         with collective():
@@ -106,7 +107,7 @@ class Wire:
     def all_to_all(
         self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str
     ) -> Pending[Sequence[torch.Tensor]]:
-        """Send ``outgoing[j]`` (uint8) to rank j; what each rank sent here, of ``expected`` bytes. The own entry is empty."""
+        """Send ``outgoing[j]`` (uint8) to rank j. Returns each rank's message, of ``expected`` bytes; the own one is empty."""
         device = next((m.device for m in outgoing if m.numel()), self.device)
         received = torch.empty(sum(expected), dtype=torch.uint8, device=self.device)
         parts = received.split(list(expected))
@@ -114,19 +115,20 @@ class Wire:
         return Pending(self, name, works, lambda: received.to(device).split(list(expected)), data)
 
     def shift(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
-        """Send ``message`` (uint8) to the right neighbour; what the left one sent here, of ``expected`` bytes."""
+        """Send ``message`` (uint8) to the right neighbour. Returns that of the left one, of ``expected`` bytes."""
         received = torch.empty(expected, dtype=torch.uint8, device=self.device)
         right, left = ((self.rank + step) % self.world_size for step in (1, -1))
         works, data = self._swap({right: message}, {left: received})
         return Pending(self, name, works, lambda: received.to(message.device), data)
 
     def _swap(self, out: Mapping[int, torch.Tensor], into: Mapping[int, torch.Tensor]) -> tuple[Sequence[Any], Any]:
-        """Send each rank of ``out`` its bytes, fill ``into`` with what its ranks send; what is empty is not sent.
+        """Send each rank of ``out`` its bytes, and fill ``into`` with those of its ranks. Empty messages are not sent.
 
-        Receives are posted first: Gloo's sender waits until it is told of the receive, on the connection that this rank's own
-        messages take, and behind one of them the two directions of a link would work one after the other.
+        Receives are posted first. Gloo's sender waits until the peer announces its receive, on the connection that also carries
+        this rank's own messages. Behind such a message the announcement would wait, and the link would carry one direction at a
+        time.
         """
-        self._tag += 1  # counted alike on every rank, so that messages under way at once do not mix
+        self._tag += 1  # the same on every rank, so that concurrent messages do not mix
         data = {rank: message.to(self.device) for rank, message in out.items() if message.numel()}
         self.meter.sent_bytes += sum(message.numel() for message in data.values())
         wanted = {rank: buffer for rank, buffer in into.items() if buffer.numel()}
@@ -139,31 +141,31 @@ class Wire:
             return (dist.batch_isend_irecv(operations) if operations else []), data
 
     def reduce_scatter(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
-        """The sum over the ranks of this rank's equal part of ``data``, in ``out``."""
+        """Write the sum over the ranks of this rank's equal part of ``data`` into ``out``."""
         self.meter.sent_bytes += data.nbytes - out.nbytes
         with collective():
             work = dist.reduce_scatter_single(out, data, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: out)
 
     def all_gather(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
-        """Every rank's ``data``, of equal size, one after the other in ``out``."""
+        """Write the ``data`` of all ranks, of equal size, in rank order into ``out``."""
         self.meter.sent_bytes += out.nbytes - data.nbytes
         with collective():
             work = dist.all_gather_single(out, data, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: out)
 
-    # Messages whose length only the sender knows are announced first. What is announced is checked before memory is taken.
+    # If only the sender knows a message's length, it announces it first. The receiver checks it before it allocates memory.
 
     def deliver(
         self, outgoing: Sequence[torch.Tensor], expected: Sequence[int | None], elements: Sequence[int], name: str
-    ) -> Steps[Sequence[torch.Tensor]]:
+    ) -> CollectiveSteps[Sequence[torch.Tensor]]:
         """``all_to_all`` with lengths that may be unknown (None).
 
         Args:
-            elements: how many the message of each rank is of.
+            elements: number of elements in the message of each rank.
 
         Raises:
-            PayloadError: a rank announces a longer message than they can take.
+            PayloadError: a rank announces a message that is too long for its elements.
         """
         if any(size is None for size in expected):
             others = [rank != self.rank for rank in range(self.world_size)]
@@ -173,7 +175,7 @@ class Wire:
         arrived: Sequence[torch.Tensor] = yield self.all_to_all(outgoing, [size or 0 for size in expected], name)
         return arrived
 
-    def pass_on(self, message: torch.Tensor, expected: int | None, elements: int, name: str) -> Steps[torch.Tensor]:
+    def pass_on(self, message: torch.Tensor, expected: int | None, elements: int, name: str) -> CollectiveSteps[torch.Tensor]:
         """``shift`` with a length that may be unknown (None); arguments and errors as ``deliver``."""
         if expected is None:
             announced = yield self.shift(_length(message), 8, "sizes")
@@ -183,7 +185,7 @@ class Wire:
 
 
 def _announced(message: torch.Tensor, elements: int, rank: int) -> int:
-    """The length, if it can be true: a codec that would take more bytes than fp32 gives way to it."""
+    """The announced length, if it is possible: a message is never longer than fp32."""
     length, most = int(message.view(torch.int64)), HEADER_BYTES + 4 * elements if elements else 0
     if not 0 <= length <= most:
         raise PayloadError(f"rank {rank} announces a message of {length} bytes; its {elements} elements take {most} at most")

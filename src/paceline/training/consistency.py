@@ -15,7 +15,7 @@ from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decod
 from paceline.errors import UserError
 from paceline.training.collectives import collective
 from paceline.training.errors import ReplicasDiverged
-from paceline.training.tensor_layout import Part, Tensor
+from paceline.training.tensor_layout import GradientSlice, TensorSpec
 
 _log = logging.getLogger("paceline")
 
@@ -24,7 +24,7 @@ KEPT: float = assumed("energy_kept")
 WATCH_EVERY = 100  # steps: what encodings keep changes slowly, and looking costs one more of them
 
 
-def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[Tensor]) -> None:
+def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[TensorSpec]) -> None:
     """Compare settings and tensors over the ranks before anything is exchanged.
 
     Raises:
@@ -75,7 +75,7 @@ class EnergyGuard:
         self.remedy = remedy
         self.warned: dict[str, float] = {}
 
-    def watch(self, codec: Codec, gradients: Sequence[Part], step: int) -> None:
+    def watch(self, codec: Codec, gradients: Sequence[GradientSlice], step: int) -> None:
         """Encode each on its own and compare."""
         if step % WATCH_EVERY:
             return

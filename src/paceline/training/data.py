@@ -44,11 +44,11 @@ def load(spec: str) -> Dataset:
         return _digits()
     if kind in ("mnist", "fashion-mnist"):
         if not rest:
-            raise UserError(f"--data {spec} needs a directory", f"write it as {kind}:DIR, with the four idx .gz files in DIR")
+            raise UserError(f"data {spec} needs a directory", f"write it as {kind}:DIR, with the four idx .gz files in DIR")
         return _idx(kind, Path(rest))
     if kind == "cifar10":
         if not rest:
-            raise UserError(f"--data {spec} needs a directory", "write it as cifar10:DIR, with train/ and test/ or a .tar.xz")
+            raise UserError(f"data {spec} needs a directory", "write it as cifar10:DIR, with train/ and test/ or a .tar.xz")
         return Dataset(kind, *cifar.load(Path(rest)))
     if not colon:
         raise unknown("data", spec, _KINDS)

@@ -1,8 +1,8 @@
-"""The elements of one codec on their way to their sum: an exchange encodes, adds and replaces parts and knows no format.
+"""The elements of one codec during an exchange, which encodes, adds and replaces parts of them and does not know the format.
 
-Every rank encodes every position exactly once in a step, whatever the exchange: as its own contribution, as the partial sum of
-a ring, or as the finished sum that it owns. With error feedback what that one encoding loses stays on the rank that lost it, so
-*delivered + residuals* always equals *gradients + residuals before* (Stich et al. 2018, Sparsified SGD with Memory; Karimireddy
+In every exchange a rank encodes each position exactly once per step: as its own contribution, as a partial sum of a ring, or as
+the final sum that it owns. With error feedback the rank keeps the error of this encoding, so *delivered + residuals* always
+equals *gradients + residuals before* (Stich et al. 2018, Sparsified SGD with Memory; Karimireddy
 et al. 2019, Error Feedback Fixes SignSGD).
 """
 
@@ -21,7 +21,7 @@ from paceline.training.collectives import NOTHING
 
 
 class Stream(Protocol):
-    """``count`` fp32 elements, first this rank's contribution, in the end the sum over the workers."""
+    """``count`` fp32 elements: at first this rank's contribution, at the end the sum over the workers."""
 
     @property
     def count(self) -> int: ...
@@ -33,13 +33,13 @@ class Stream(Protocol):
         """
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
-        """Bytes of the message that any rank makes for such elements; None where it depends on their values.
+        """Bytes of any rank's message for these elements; None if the values determine it.
 
-        None for no elements too then: whether lengths are announced must be the same on every rank.
+        It is then None even without elements, because either all ranks announce lengths or none does.
         """
 
     def settle(self, start: int, stop: int) -> None:
-        """This rank's contribution takes part in a sum without a message: ``add`` comes next."""
+        """Prepare this rank's contribution for a sum without a message; ``add`` follows."""
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
         """Add another rank's message. Raises PayloadError for a damaged one."""
@@ -49,13 +49,13 @@ class Stream(Protocol):
 
 
 class CodecStream:
-    """A codec's messages. A sum is held exactly where the codec can; otherwise it is encoded anew.
+    """The messages of a codec. A sum is exact if the codec supports it; otherwise it is encoded again.
 
     Args:
-        values: the gradients, scaled by ``codec.finish`` where ranks agree; of any content where there is a residual.
-        residual: the gradients and what is owed; each encoding takes from it what was sent.
-        velocity: local momentum, which stops where an element is sent.
-        key, first: draws of the stochastic rounding; element k takes draw ``first + k``.
+        values: the gradients, (count,), scaled by ``codec.finish`` if ranks agree on a scale; ignored with a residual.
+        residual: the gradients plus the error so far, (count,); each encoding subtracts what it sends.
+        velocity: local momentum, (count,), which is set to 0 at sent elements.
+        key, first: random stream of the stochastic rounding; element k uses draw ``first + k``.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class CodecStream:
         return self.values.shape[0]
 
     def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
-        """See ``Stream``. Of fp32 where a codec without exact sums would take more bytes than that."""
+        """See ``Stream``. The message is fp32 if a codec without exact sums would take more bytes."""
         if stop == start:
             return NOTHING
         values = (self._own if workers == 1 else self.values)[start:stop]
@@ -92,7 +92,7 @@ class CodecStream:
                 left.copy_(values)
             before = None if self.velocity is None else left.clone()
             codecs.decode(message, left, codecs.SUBTRACT)
-            if before is not None:  # sent elements are those that changed: a rounded one leaves a residual too
+            if before is not None:  # sent elements are those that changed: rounding leaves a residual too
                 self.velocity[start:stop].mul_(left == before)  # type: ignore[index]
         return message
 
@@ -107,9 +107,9 @@ class CodecStream:
         return (most if self.codec.exact_sums else min(most, _dense_bytes(count))) if count else 0
 
     def settle(self, start: int, stop: int) -> None:
-        """As the others would have received it where sums are exact; else as it is: nothing is lost.
+        """See ``Stream``. With exact sums the contribution becomes what other ranks would receive; else it stays exact.
 
-        A contribution that was settled so encodes to itself: a magnitude of 1 is above every draw, 0 below.
+        Such a contribution encodes to itself: a magnitude of 1 is above every draw, 0 is below.
         """
         if self.codec.exact_sums:
             self.set(self.encode(start, stop, 1), start, stop)
@@ -135,8 +135,8 @@ class CodecStream:
 
 
 _DENSE = Fp32()
-_MANY = 1 << 20  # elements; of few a layout of varying size may have but one
-_SEVERAL = 2  # workers: all sums of several are of one kind
+_MANY = 1 << 20  # elements; a layout of variable size may have a single form for a few
+_SEVERAL = 2  # workers: all sums of several workers have the same form
 
 
 def _dense_bytes(count: int) -> int:

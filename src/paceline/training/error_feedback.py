@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from paceline.training.tensor_layout import Layout, Part
+from paceline.training.tensor_layout import GradientSlice, Layout
 
-State = dict[str, torch.Tensor]
+FeedbackState = dict[str, torch.Tensor]
 
 
 class Memory:
@@ -20,7 +20,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._flat: dict[tuple[str, ...], torch.Tensor] = {}
-        self._by_name: State = {}
+        self._by_name: FeedbackState = {}
 
     def flat(self, layout: Layout, device: torch.device) -> torch.Tensor:
         """The values of a layout's compressed tensors as one buffer, zeros at first."""
@@ -39,7 +39,7 @@ class Memory:
         """Whether there is anything of its tensors."""
         return any(name in self._by_name for name in layout.names)
 
-    def state(self) -> State:
+    def state(self) -> FeedbackState:
         """A copy, by tensor."""
         return {name: values.cpu().clone() for name, values in self._by_name.items()}
 
@@ -66,7 +66,7 @@ class Feedback:
         self.residual, self.velocity = Memory(), Memory()
 
     def compensate(
-        self, layout: Layout, start: int, gradients: Iterable[Part], like: torch.Tensor
+        self, layout: Layout, start: int, gradients: Iterable[GradientSlice], like: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Add the gradients to what is owed of as many elements as ``like`` from ``start`` of the layout, where ``like`` is.
 
@@ -104,7 +104,7 @@ class Feedback:
             if tensor.name in sums and begin < end:
                 residual[begin:end] += sums[tensor.name][begin - first : end - first].to(device)
 
-    def state(self) -> dict[str, State]:
+    def state(self) -> dict[str, FeedbackState]:
         """A copy of everything, by tensor."""
         return {"residual": self.residual.state(), "velocity": self.velocity.state()}
 
@@ -114,9 +114,9 @@ class Feedback:
         self.velocity.load(state["velocity"])
 
 
-def divided(states: Sequence[Mapping[str, State]], ranks: int) -> dict[str, State]:
+def divided(states: Sequence[Mapping[str, FeedbackState]], ranks: int) -> dict[str, FeedbackState]:
     """The state of each of ``ranks`` workers that go on from another number of them: the sum over the workers is kept."""
-    shares: dict[str, State] = {}
+    shares: dict[str, FeedbackState] = {}
     for kind in ("residual", "velocity"):
         names = {name for state in states for name in state[kind]}
         totals = {name: sum(s[kind][name].double() for s in states if name in s[kind]) for name in sorted(names)}

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.codecs import Codec, Key, backends, key, moments_of
-from paceline.codecs.codec import Scaling
+from paceline.codecs.codec import MessageScaling
 from paceline.codecs.moments import Moments
 from paceline.codecs.reference.dense import Bf16, Fp32
 from paceline.strategy import CHUNK_ELEMENTS, carrier, shard_bounds
@@ -21,26 +21,26 @@ from paceline.training.encoded_streams import CodecStream, Stream
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchanges import exchange_streams
 from paceline.training.gradient_sample import Sample
-from paceline.training.tensor_layout import Layout, Part, gather, scatter
+from paceline.training.tensor_layout import GradientSlice, Layout, gather, scatter
 
 LARGEST = 2.0**100
-"""Magnitude of a gradient that a codec is given at most: larger ones go dense, as their sums and residuals might overflow."""
+"""Largest magnitude of a gradient for a codec. Larger ones go dense, since their sums and residuals might overflow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeSetup:
-    """How gradients travel.
+    """The setup of an exchange of gradients.
 
     Attributes:
-        world: all workers: they agree on scalers, and on whether all gradients are fit for the codec.
-        codec: of the compressed tensors.
-        exchange: a name in ``exchanges.CHUNKED``: between all ranks, or between nodes where there is an ``inner`` wire.
-        feedback: None for codecs that are right on average, and for the faithful INCEPTIONN, which has none.
-        compress_pull: whether owners send their sums encoded, or as fp32 as the aggregators of the papers do.
-        guard: watches what share of the gradient's energy a biased codec without feedback keeps.
+        world: the wire among all workers. They agree on scales, and on whether all gradients are fit for the codec.
+        codec: the codec of the compressed tensors.
+        exchange: a name in ``exchanges.CHUNKED``, among all ranks, or between nodes if there is an ``inner`` wire.
+        feedback: error feedback; None for unbiased codecs, and for INCEPTIONN as published.
+        compress_pull: whether owners send their sums encoded, or as fp32 like the aggregators of the papers.
+        guard: monitors the share of the gradient's energy that a biased codec without feedback keeps.
 
     Raises:
-        ValueError: feedback with a codec whose ranks agree on scalers: what it owes would have another scale.
+        ValueError: feedback with a codec whose ranks agree on scales, since the residual would have another scale.
     """
 
     codec: Codec
@@ -58,24 +58,24 @@ class ExchangeSetup:
             raise ValueError(f"{self.codec.name} with error feedback: the scale of its values changes in every step")
 
     def device(self, gradients: torch.device) -> torch.device:
-        """Where codecs run: beside the gradients where there are kernels for it, else in host memory."""
+        """The device of the codecs: that of the gradients if it has kernels, else the host."""
         here = gradients.type == "cpu" or (backends.triton() is not None and backends.triton().serves(self.codec))
         return gradients if here else torch.device("cpu")
 
     @property
     def workers(self) -> int:
-        """Ranks whose gradients are averaged."""
+        """Number of ranks whose gradients are averaged."""
         return self.outer.world_size * (self.inner.world_size if self.inner else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gradients:
-    """What one exchange works on.
+    """The inputs of one exchange.
 
     Attributes:
-        parts: the gradients by tensor name, each flat; they become the means.
-        workspace: fp32, of ``room(setup, layout)`` elements.
-        seed, step: of the stochastic rounding.
+        parts: flat gradients by tensor name; the exchange replaces them by their means.
+        workspace: fp32 buffer of ``room(setup, layout)`` elements.
+        seed, step: seed and step of the stochastic rounding.
     """
 
     layout: Layout
@@ -89,10 +89,10 @@ def exchange_group(setup: ExchangeSetup, gradients: Gradients, dense: bool = Fal
     """Replace every gradient by its mean over the workers.
 
     Args:
-        dense: send everything as fp32, as the rest of a step with a NaN or an infinity is.
+        dense: send everything as fp32, as in the rest of a step that had a NaN or an infinity.
 
     Returns:
-        Whether the group went dense, or should have: a gradient of any rank is NaN, infinite or too large for a codec.
+        Whether a gradient of any rank is NaN, infinite or too large for a codec, so that the group is dense.
     """
     meter, inner, layout = setup.outer.meter, setup.inner, gradients.layout
     packed, kept = gradients.workspace.tensor_split([_padded(setup, layout.compressed)])
@@ -115,7 +115,7 @@ def exchange_group(setup: ExchangeSetup, gradients: Gradients, dense: bool = Fal
 
 
 def share(setup: ExchangeSetup, layout: Layout) -> tuple[int, int]:
-    """``(start, stop)`` of the compressed elements that this rank sends: all, or those of its place in the node."""
+    """``(start, stop)`` of the compressed elements that this rank sends: all of them, or its share within the node."""
     if setup.inner is None:
         return 0, layout.compressed
     size = _padded(setup, layout.compressed) // setup.inner.world_size
@@ -123,7 +123,7 @@ def share(setup: ExchangeSetup, layout: Layout) -> tuple[int, int]:
 
 
 def room(setup: ExchangeSetup, layout: Layout) -> int:
-    """Elements of the workspace: compressed and dense ones, each in equal shares for the ranks of a node."""
+    """Elements of the workspace: compressed and dense ones, each rounded up to equal shares for the ranks of a node."""
     return _padded(setup, layout.compressed) + _padded(setup, layout.total - layout.compressed)
 
 
@@ -134,34 +134,34 @@ def _padded(setup: ExchangeSetup, count: int) -> int:
 
 
 class _Share(NamedTuple):
-    """What this rank brings to the exchange between nodes.
+    """The inputs of this rank to the exchange between nodes.
 
     Attributes:
-        parts: gradients of compressed tensors, and where in ``packed`` each goes.
-        packed: becomes their sums.
-        kept: the tensors that stay dense; becomes their sums.
-        start: of ``packed`` among the layout's compressed elements.
+        parts: gradients of compressed tensors, each with its position in ``packed``.
+        packed: buffer for their sums.
+        kept: elements of the dense tensors; becomes their sums.
+        start: index of the first element of ``packed`` among the layout's compressed elements.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[GradientSlice]
     packed: torch.Tensor
     kept: torch.Tensor
     start: int
 
 
 class _Sums(NamedTuple):
-    """Whether every gradient of every rank was finite, and what 1 stands for in each tensor's sum; nothing where it is 1."""
+    """Whether every gradient of every rank was finite, and the value of 1 in each tensor's sum; empty if that value is 1."""
 
     finite: bool
     units: Sequence[float] = ()
 
 
 class _Agreement(NamedTuple):
-    """What the ranks know of their gradients together.
+    """The agreement of all ranks about their gradients.
 
     Attributes:
-        fit: whether the codec has a form for all gradients of all ranks.
-        moments, own, agreed: of each part of this rank: its numbers, what it brought and what was agreed; empty for a codec
+        fit: whether the codec can encode all gradients of all ranks.
+        moments, own, agreed: for each part of this rank its statistics, its own bound and the agreed bound; empty for a codec
             without agreement.
     """
 
@@ -172,7 +172,7 @@ class _Agreement(NamedTuple):
 
 
 def _over_nodes(setup: ExchangeSetup, gradients: Gradients, packed: torch.Tensor, kept: torch.Tensor, dense: bool) -> _Sums:
-    """Put the means into ``packed`` and the sums into ``kept``: each rank exchanges its share of the node's sums."""
+    """Put the means into ``packed`` and the sums into ``kept``. Each rank exchanges its share of the node's sums."""
     inner, layout = setup.inner, gradients.layout
     assert inner is not None
     packed[layout.compressed :].zero_()
@@ -182,8 +182,8 @@ def _over_nodes(setup: ExchangeSetup, gradients: Gradients, packed: torch.Tensor
         for whole in (packed, kept)
     )
     start, stop = share(setup, layout)
-    parts = [Part(p, mine[p.start : p.stop]) for p in layout.packed(start, stop)]
-    alone = setup.outer.world_size == 1  # one node: there is nothing to compress between
+    parts = [GradientSlice(p, mine[p.start : p.stop]) for p in layout.packed(start, stop)]
+    alone = setup.outer.world_size == 1  # one node: nothing to compress
     sums = _Sums(True)
     if not alone:
         others = layout.total - layout.compressed
@@ -197,7 +197,7 @@ def _over_nodes(setup: ExchangeSetup, gradients: Gradients, packed: torch.Tensor
 
 def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, dense: bool) -> _Sums:
     """Replace the share by its sums over the nodes."""
-    # fp32 and bf16 carry NaN and infinity as they are.
+    # fp32 and bf16 can represent NaN and infinity.
     lossless = isinstance(setup.codec, Fp32 | Bf16) or not gradients.layout.compressed
     agreement = _agree(setup, gradients.layout, share, dense, lossless)
     if not agreement.fit and not lossless:
@@ -212,7 +212,7 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
 
 
 def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, lossless: bool) -> _Agreement:
-    """Ask the other ranks, unless ``lossless``: is every gradient fit, and what are the largest numbers?"""
+    """Agree with the other ranks, unless ``lossless``, on whether every gradient is fit and on the largest values."""
     codec, wire = setup.codec, setup.outer
     parts = share.parts if codec.agrees else ()
     with wire.meter.span("scale", "codec"):
@@ -235,7 +235,7 @@ def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, los
 def _compressed(
     setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement
 ) -> tuple[Stream, Sequence[float]]:
-    """The gradients on their way, and what 1 stands for in each tensor's sum."""
+    """The gradients as a stream, and the value of 1 in each tensor's sum."""
     codec, packed, layout = setup.codec, share.packed, gradients.layout
     first, draws = layout.first + share.start, key(gradients.seed, gradients.step, setup.outer.rank)
     if codec.agrees:
@@ -253,8 +253,8 @@ def _compressed(
     return CodecStream(codec, packed, draws, first), ()
 
 
-def _scale(share: _Share, scalings: Sequence[Scaling]) -> None:
-    """Gather the gradients, each clipped and multiplied as its scaling says."""
+def _scale(share: _Share, scalings: Sequence[MessageScaling]) -> None:
+    """Gather the gradients, each clipped and multiplied by its scaling."""
     for ((_, start, stop), gradient), (bound, factor, _) in zip(share.parts, scalings, strict=True):
         part = share.packed[start:stop]
         torch.clamp(gradient.float().to(part.device), -bound, bound, out=part)
@@ -266,18 +266,18 @@ def _dense(values: torch.Tensor) -> Stream:
 
 
 def _run(setup: ExchangeSetup, *streams: tuple[Stream, bool]) -> None:
-    """Exchange the streams, each with whether it is encoded."""
+    """Exchange the streams; the flag of each says whether it is encoded."""
     carried = [(stream, carrier(setup.exchange, encoded)) for stream, encoded in streams]
     exchange_streams(carried, setup.outer, CHUNK_ELEMENTS, setup.compress_pull)
 
 
 def is_finite(values: torch.Tensor) -> bool:
-    """Whether every element is; the sum alone tells it unless it overflows."""
+    """Whether every element is finite. The sum alone decides unless it overflows."""
     return bool(torch.isfinite(values.sum()) or torch.isfinite(values).all())
 
 
 def _peak(values: torch.Tensor) -> float:
-    """The largest magnitude; NaN where there is one."""
+    """The largest magnitude; NaN if any element is NaN."""
     if not values.numel():
         return 0.0
     low, high = torch.aminmax(values)

@@ -11,7 +11,7 @@ from paceline import codecs
 from paceline.codecs import counter
 from paceline.codecs.moments import Moments
 from paceline.codecs.reference.ternary import Ternary
-from paceline.training.tensor_layout import Part
+from paceline.training.tensor_layout import GradientSlice
 
 
 class Sample:
@@ -24,7 +24,7 @@ class Sample:
 
     def take(
         self,
-        gradients: Sequence[Part],
+        gradients: Sequence[GradientSlice],
         moments: Sequence[Moments],
         limits: Sequence[tuple[float, float]],
         key: counter.Key,

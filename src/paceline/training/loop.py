@@ -25,12 +25,12 @@ from paceline.training.hooks.powersgd import PowerSGD
 from paceline.training.noise_scale import NoiseMeter
 from paceline.training.optimizers import LAMB, LARS
 
-_KEPT_STEPS = 64  # events of the last steps, from which the median one is shown
+_KEPT_STEPS = 64  # recent steps whose events are kept; the timeline shows the median one
 
 
 @dataclass
 class StepTimes:
-    """What one rank measured, one entry a step (seconds, bytes)."""
+    """The measurements of one rank, one entry per step (seconds, bytes)."""
 
     step: list[float] = field(default_factory=list)
     exposed: list[float] = field(default_factory=list)
@@ -59,15 +59,15 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Stock PyTorch optimizers, LARS and LAMB, by default with the options that ``OPTIMIZERS`` names.
 
-    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` is of LARS and LAMB. Raises UserError for
-    an unknown variant.
+    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` applies to LARS and LAMB. Raises UserError
+    for an unknown variant.
     """
     of_layers = {"diagnostics_every": diagnostics_every} if name in ("lars", "lamb") else {}
     return _KINDS[name](parameters, lr=lr, **{**OPTIMIZERS[name].options, **options, **of_layers})
 
 
 def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:
-    """What the optimizer was made with beside the rate, as a ``Recipe`` names it."""
+    """The options of the optimizer except the learning rate, with the names of a ``Recipe``."""
     group = optimizer.param_groups[0]
     options: dict[str, float | str] = {"variant": group["variant"]} if "variant" in group else {}
     names = ("momentum", "weight_decay", "trust_coefficient", "eps")
@@ -76,7 +76,7 @@ def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:
 
 
 def mixed_seed(*parts: int) -> int:
-    """One seed from several numbers, of any size: torch takes 63 bits."""
+    """One seed from several numbers of any size; torch accepts 63 bits."""
     seed = 0
     for part in parts:
         seed = (seed * 1_000_003 + part) % (1 << 63)
@@ -86,8 +86,8 @@ def mixed_seed(*parts: int) -> int:
 class Trainer:
     """One rank's share of a data-parallel run.
 
-    The sample order of an epoch depends on (seed, epoch) alone and each rank takes its slice of every global batch, so a
-    resumed run sees what the uninterrupted one would have seen. A last partial batch is left out.
+    The sample order of an epoch depends only on (seed, epoch), and each rank takes its slice of every global batch. A resumed
+    run therefore sees the same samples as an uninterrupted one. The last partial batch is dropped.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Trainer:
         self.rank = dist.get_rank()
         self._group: dist.ProcessGroup = model.process_group
         self.times = StepTimes()
-        self.skipped_before = 0  # steps that the optimizer skipped before a resumed run went on
+        self.skipped_before = 0  # steps that the optimizer skipped before the resumption
         self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -119,9 +119,9 @@ class Trainer:
             yield self.data.train_x[mine].to(self.device), self.data.train_y[mine].to(self.device)
 
     def settle_buckets(self) -> None:
-        """One step without an update, undone: DDP fixes its buckets only after its first backward pass.
+        """Run one step without an update and undo it, since DDP fixes its buckets only after its first backward pass.
 
-        Without it the first step of a resumed run would add in another order than the uninterrupted run did.
+        Otherwise the first step of a resumed run would add in another order than the uninterrupted run.
         """
         buffers = {name: buffer.clone() for name, buffer in self.model.module.named_buffers()}
         state = self.hook.state_dict()
@@ -137,12 +137,12 @@ class Trainer:
 
     @property
     def skipped_steps(self) -> int:
-        """Steps of the whole run that the optimizer left out because a gradient was not finite."""
+        """Steps of the whole run that the optimizer skipped because a gradient was not finite."""
         return self.skipped_before + int(getattr(self.optimizer, "skipped_steps", 0))
 
     @property
     def noise(self) -> NoiseMeter | None:
-        """What measures the noise scale; None where nothing does."""
+        """The meter of the noise scale; None without one."""
         return self.hook.noise if isinstance(self.hook, Hook) else None
 
     def noise_scale(self) -> float | None:
@@ -214,7 +214,7 @@ class Trainer:
         return int(counted) / len(self.data.test_y)
 
     def check_replicas(self) -> None:
-        """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank alike."""
+        """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank."""
         same_weights(self._group, self.model.module.parameters(), self.device)
 
 

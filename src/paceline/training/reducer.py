@@ -12,10 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.training.collectives import Wire
-from paceline.training.tensor_layout import Tensor, numbered
+from paceline.training.tensor_layout import TensorSpec, numbered
 
 
-def exchanged(model: DistributedDataParallel) -> dict[int, Tensor]:
+def exchanged(model: DistributedDataParallel) -> dict[int, TensorSpec]:
     """The tensors whose gradients the reducer hands to a hook, in ``named_parameters()`` order, by the ``id`` of the parameter.
 
     Those that the script exchanges itself (``_set_params_and_buffers_to_ignore_for_model``) and those that DDP averages apart
@@ -60,7 +60,7 @@ class Usage:
     Where no rank has used a tensor DDP leaves its ``grad`` as it was and discards what a hook delivers.
     """
 
-    def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, Tensor]) -> None:
+    def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, TensorSpec]) -> None:
         self._used: set[str] = set()
         self._watched: set[str] = set()
         handles = []

@@ -1,4 +1,4 @@
-"""The trained tensors of an attached model, and where those of one exchange lie in one flat buffer."""
+"""The trained tensors of an attached model, and their layout in the flat buffer of one exchange."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorSpec:
     """A trained tensor. ``offset`` is the index of its first element among all trained elements."""
 
     name: str
@@ -21,86 +21,90 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """Number of elements."""
         return prod(self.shape)
 
 
-def numbered(named: Iterable[tuple[str, nn.Parameter]]) -> dict[int, Tensor]:
-    """Tensors one after the other, by the ``id`` of the parameter."""
-    tensors: dict[int, Tensor] = {}
+def numbered(named: Iterable[tuple[str, nn.Parameter]]) -> dict[int, TensorSpec]:
+    """The specs of parameters in the given order, by the ``id`` of the parameter."""
+    tensors: dict[int, TensorSpec] = {}
     offset = 0
     for name, p in named:
-        tensors[id(p)] = Tensor(name, tuple(p.shape), offset)
+        tensors[id(p)] = TensorSpec(name, tuple(p.shape), offset)
         offset += p.numel()
     return tensors
 
 
-class Piece(NamedTuple):
-    """Elements ``start`` to ``stop`` of a buffer, and the tensor that they are of."""
+class TensorSlice(NamedTuple):
+    """Elements ``start`` to ``stop`` of a buffer, and the tensor that they belong to."""
 
-    tensor: Tensor
+    tensor: TensorSpec
     start: int
     stop: int
 
 
-class Part(NamedTuple):
-    """A gradient, flat, and where it goes."""
+class GradientSlice(NamedTuple):
+    """A flat gradient and its slice of the buffer."""
 
-    piece: Piece
+    piece: TensorSlice
     gradient: torch.Tensor
 
 
 class Layout:
-    """Tensors one after the other: those that are compressed first, in model order, then those that stay dense.
+    """The flat layout of tensors: first the compressed ones in model order, then the dense ones.
 
-    The order given does not matter: DDP gathers gradients in another order in its first step than later.
+    The given order does not matter, because the order of DDP's first step differs from that of later ones.
 
     Attributes:
-        pieces: of every tensor; ``compressed`` elements come before ``total``.
-        first: the smallest index among all trained elements, where the draws of the stochastic rounding begin.
+        pieces: slice of every tensor.
+        compressed, total: number of compressed elements, and of all elements.
+        first: smallest index among all trained elements, at which the draws of the stochastic rounding begin.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], dense: Collection[str]) -> None:
+    def __init__(self, tensors: Sequence[TensorSpec], dense: Collection[str]) -> None:
         ordered = sorted(tensors, key=lambda t: t.offset)
         packed = [t for t in ordered if t.name not in dense]
-        self.pieces: list[Piece] = []
+        self.pieces: list[TensorSlice] = []
         at = 0
         for tensor in [*packed, *(t for t in ordered if t.name in dense)]:
-            self.pieces.append(Piece(tensor, at, at + tensor.elements))
+            self.pieces.append(TensorSlice(tensor, at, at + tensor.elements))
             at += tensor.elements
         self.compressed, self.total = sum(t.elements for t in packed), at
         self.first = min((t.offset for t in packed), default=0)
         self.names = tuple(piece.tensor.name for piece in self.pieces)
 
-    def packed(self, start: int, stop: int) -> Iterator[Piece]:
-        """What lies of the compressed tensors between ``start`` and ``stop``; positions count from ``start``."""
+    def packed(self, start: int, stop: int) -> Iterator[TensorSlice]:
+        """The slices of compressed tensors between ``start`` and ``stop``; positions count from ``start``."""
         for tensor, begin, end in self.pieces:
             begin, end = max(begin, start), min(end, stop, self.compressed)
             if begin < end:
-                yield Piece(tensor, begin - start, end - start)
+                yield TensorSlice(tensor, begin - start, end - start)
 
-    def parts(self, gradients: Mapping[str, torch.Tensor]) -> tuple[list[Part], list[Part]]:
-        """The gradients, flat and by name, of the compressed tensors and of the others, each with its place among its like."""
-        split: tuple[list[Part], list[Part]] = [], []
+    def parts(self, gradients: Mapping[str, torch.Tensor]) -> tuple[list[GradientSlice], list[GradientSlice]]:
+        """The gradients of the compressed and of the dense tensors, each with its slice of its part of the buffer.
+
+        ``gradients`` are flat, by name.
+        """
+        split: tuple[list[GradientSlice], list[GradientSlice]] = [], []
         for tensor, start, stop in self.pieces:
             dense = start >= self.compressed
             before = self.compressed if dense else 0
-            split[dense].append(Part(Piece(tensor, start - before, stop - before), gradients[tensor.name]))
+            split[dense].append(GradientSlice(TensorSlice(tensor, start - before, stop - before), gradients[tensor.name]))
         return split
 
 
-def gather(parts: Sequence[Part], into: torch.Tensor) -> None:
-    """Copy the gradients to their places in ``into``; fp16, bf16 and fp64 become fp32."""
+def gather(parts: Sequence[GradientSlice], into: torch.Tensor) -> None:
+    """Copy the gradients to their slices of ``into``; fp16, bf16 and fp64 become fp32."""
     for (_, start, stop), gradient in parts:
         if gradient.data_ptr() != into[start:stop].data_ptr():
             into[start:stop] = gradient
 
 
-def scatter(values: torch.Tensor, parts: Sequence[Part], divisor: float, units: Sequence[float] = ()) -> None:
-    """The inverse of ``gather``, divided on the way: one pass over memory and not two.
+def scatter(values: torch.Tensor, parts: Sequence[GradientSlice], divisor: float, units: Sequence[float] = ()) -> None:
+    """The inverse of ``gather``, with a division in the same pass over memory.
 
     Args:
-        units: what 1 stands for in each part; the quotient of unit and divisor then multiplies.
+        units: value of 1 in each part; each part is multiplied by unit / divisor.
     """
     for i, ((_, start, stop), gradient) in enumerate(parts):
         part = values[start:stop]

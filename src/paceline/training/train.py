@@ -11,7 +11,7 @@ from paceline.lab import Loopback
 from paceline.record import Metrics, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
-from paceline.strategy.recipe import Scaling
+from paceline.strategy.recipe import RateScaling
 from paceline.training.launcher import check_host_holds, interruptible, run_workers
 from paceline.training.training_run import TIMEOUT_S, TrainingRun
 
@@ -26,7 +26,7 @@ def train(
     warmup: float = 0.0,
     decay: float = 0.0,
     scale_from: int = 0,
-    scaling: Scaling | None = None,
+    scaling: RateScaling | None = None,
     optimizer_options: Mapping[str, float | str] = MappingProxyType({}),
     seed: int = 0,
     out: str = "runs/train",

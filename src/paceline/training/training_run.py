@@ -11,7 +11,7 @@ from paceline.errors import UserError, shorten, unknown
 from paceline.record import parse_json
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.optimizer import usual_optimizer
-from paceline.strategy.recipe import SCALINGS, Recipe, Scaling, scaled_recipe
+from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
 from paceline.workload import Workload, catalogue
 
 TIMEOUT_S = 300.0
@@ -55,7 +55,7 @@ class TrainingRun:
     warmup: float = 0.0
     decay: float = 0.0
     scale_from: int = 0
-    scaling: Scaling | None = None
+    scaling: RateScaling | None = None
     optimizer_options: Mapping[str, float | str] = field(default_factory=dict)
     seed: int = 0
     out: str = "runs/train"
@@ -86,11 +86,11 @@ class TrainingRun:
             )
         if self.scale_from < 0:
             raise UserError(f"a batch of {self.scale_from} to scale the rate from", "give a whole number from 1 up")
-        if self.scaling and self.scaling not in SCALINGS:
-            raise unknown("scaling rule", self.scaling, SCALINGS)
+        if self.scaling and self.scaling not in RATE_SCALINGS:
+            raise unknown("scaling rule", self.scaling, RATE_SCALINGS)
         if self.scaling and not self.scale_from:
             raise UserError(
-                f"{self.scaling} scaling has no batch to scale from", "give --scale-from, the batch that the rate is for"
+                f"{self.scaling} scaling has no batch to scale from", "give `scale_from`, the batch that the rate is for"
             )
         self._check_optimizer_options()
         self.recipe(1)

@@ -49,10 +49,10 @@ class WorkerOptions(Protocol):
 
     @property
     def timeout_s(self) -> float:
-        """Seconds that this worker waits for the others, also before the run is known."""
+        """Seconds that this worker waits for other ranks, even before it knows the run."""
 
     def run(self, world_size: int) -> TrainingRun:
-        """The run that it describes. Raises UserError."""
+        """The run of the command line. Raises UserError."""
 
 
 def launched(text: str) -> None:
@@ -62,17 +62,17 @@ def launched(text: str) -> None:
     if dist.get_world_size() != run.strategy.world_size:
         raise UserError(f"{dist.get_world_size()} ranks for {run.strategy.world_size} workers", "start as many as workers")
     train(run, device)
-    dist.destroy_process_group()  # and not after an error: a peer may be gone, and this would wait for it
+    dist.destroy_process_group()  # but not after an error: a peer may be gone, and this call would wait for it
 
 
 def joined(options: WorkerOptions, held: ExitStack) -> tuple[TrainingRun, torch.device]:
-    """Join the other ranks of torchrun's, and check on each what the command line asks for.
+    """Join the other ranks of torchrun, and check the command line on each.
 
     Args:
-        held: keeps the lock of the directory, on rank 0.
+        held: holds the lock of the directory, on rank 0.
 
     Raises:
-        UserError: on every rank alike, naming the ranks that have it where not all do.
+        UserError: on every rank, with the same text; it names the ranks with the mistake unless all have it.
     """
     device = join_group(timedelta(seconds=options.timeout_s))
     first = dist.get_rank() == 0
@@ -87,7 +87,7 @@ def joined(options: WorkerOptions, held: ExitStack) -> tuple[TrainingRun, torch.
 
 
 def agreed(make: Callable[[], _T]) -> _T:
-    """What ``make`` returns here. Raises UserError on every rank where it does on any."""
+    """The result of ``make`` on this rank. Raises UserError on every rank if it does on any."""
     result: _T | None = None
     own: tuple[str, str] | None = None
     try:
@@ -107,11 +107,11 @@ def agreed(make: Callable[[], _T]) -> _T:
 
 
 def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None) -> TrainingRun:
-    """The run with its label, after everything that can be known to fail before training has been tried.
+    """The run with its label, after all checks that are possible before training.
 
     Args:
-        first: whether this process also checks that ``run.out`` can be written (rank 0 does, once for all).
-        local_ranks: of the run on this machine; None: all.
+        first: whether this process also checks that ``run.out`` can be written (only rank 0 does).
+        local_ranks: number of ranks of the run on this machine; None: all.
 
     Raises:
         UserError: unknown names, a network that does not fit the samples, an unwritable directory, a wrong checkpoint.
@@ -120,7 +120,7 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
     run = run.on_nodes_of(local)
     check_buckets(run.strategy)
     if not on_gpus(local):
-        # The same cores compute and exchange: nothing to overlap, and the fewest exchanges are the fastest.
+        # The same cores compute and exchange, so nothing overlaps and the fewest exchanges are the fastest.
         run = replace(run, strategy=replace(run.strategy, first_bucket_bytes=run.strategy.bucket_bytes))
     if run.resume:
         checkpoint.check_same_run(run, checkpoint.load(Path(run.resume)))
@@ -140,7 +140,7 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
 
 
 def build_model(spec: str, seed: int) -> nn.Module:
-    """A network by name or ``module:function``, the same weights for the same seed."""
+    """A network by name or ``module:function``; equal seeds give equal weights."""
     torch.manual_seed(mixed_seed(seed))
     built = call_factory(spec) if ":" in spec else models.build(spec)
     module = built[0] if isinstance(built, tuple) else built
@@ -174,16 +174,18 @@ def describe(run: TrainingRun, data: Dataset) -> Workload:
 
 
 def _outputs(model: nn.Module, samples: Tensor) -> int:
-    """How many classes the network tells apart: the width of its output, found without arithmetic."""
+    """Number of classes of the network: the width of its output, determined without arithmetic."""
     with torch.no_grad():
         return int(model.to("meta")(samples.to("meta")).shape[-1])
 
 
 def train(run: TrainingRun, device: torch.device) -> None:
-    """One rank of a run that ``prepare`` has checked: calibrate, predict, train, record.
+    """Run one rank of a run that ``prepare`` has checked: calibrate, predict, train, record.
 
     Raises:
-        UserError: the disk is full; LostRank: a rank has ended or does not answer; ReplicasDiverged.
+        UserError: the disk is full.
+        LostRank: a rank has ended or does not answer.
+        ReplicasDiverged: the weights differ between ranks.
     """
     rank, strategy = dist.get_rank(), run.strategy
     progress = Progress(rank, run)
@@ -237,7 +239,7 @@ def train(run: TrainingRun, device: torch.device) -> None:
 
 
 def _train(run: TrainingRun, trainer: Trainer, progress: Progress, first: int, curve: list[dict[str, Any]]) -> dict[str, Any]:
-    """Every remaining epoch; appends to ``curve`` and returns the gradient histogram where one was taken."""
+    """Train the remaining epochs. Appends to ``curve``; returns the gradient histogram, if any."""
     histogram: dict[str, Any] = {}
     with progress.epochs(first, trainer.steps_per_epoch) as step:
         for epoch in range(first, run.epochs):
@@ -273,7 +275,7 @@ def _train(run: TrainingRun, trainer: Trainer, progress: Progress, first: int, c
 
 
 def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:
-    """Ask TernGrad for the stages of the largest compressed gradient; the function returned makes the histogram."""
+    """Request the stages of the largest compressed gradient from TernGrad. Returns a function that makes the histogram."""
     packed = {n: p for n, p in trainer.model.module.named_parameters() if p.requires_grad and n not in trainer.hook.dense}
     if trainer.strategy.gradient_exchange.compression != "terngrad" or not packed or trainer.rank != 0:
         return None
@@ -304,7 +306,7 @@ def _record(
 
     step, exposed, comm, codec = (mean(v) for v in (times.step, times.exposed, times.comm, times.codec))
     low, high = (mean_over_ranks(float(np.percentile(times.step, q)), device) for q in (10, 90))
-    sent = torch.tensor([round(statistics.median(times.sent))], device=device)  # powersgd's first steps are dense
+    sent = torch.tensor([round(statistics.median(times.sent))], device=device)  # the first steps of powersgd are dense
     dist.all_reduce(sent, op=dist.ReduceOp.MAX)
     timelines: list[list[Event]] = [[] for _ in range(strategy.world_size)]
     chosen = torch.tensor([median_step(times)], device=device)
@@ -353,7 +355,7 @@ def _record(
 
 
 def _bucket_note(strategy: Strategy, device: torch.device) -> Iterator[str]:
-    """The buckets that ``prepare`` has chosen in place of the usual ones."""
+    """The note about buckets that ``prepare`` has chosen instead of the usual ones."""
     if device.type == "cpu" and strategy.gradient_exchange.exchange == "allreduce":
         size = format_bytes(strategy.bucket_bytes)
         yield f"buckets: all of {size}, also the first: a CPU computes and exchanges on the same cores, so nothing overlaps"

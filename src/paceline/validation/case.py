@@ -104,8 +104,8 @@ class Info:
         if matched := re.fullmatch(r"up_to=([1-9][0-9]{0,8})", text):
             return cls("up_to", int(matched[1]))
         if text.startswith("up_to"):
-            raise UserError(f"--info {text!r} has no number of devices", "write it as up_to=8")
-        raise unknown("--info", text, ("none", "one_device", "one_node", "up_to=N"))
+            raise UserError(f"info {text!r} has no number of devices", "write it as up_to=8")
+        raise unknown("info", text, ("none", "one_device", "one_node", "up_to=N"))
 
     def shows(self, keys: Keys) -> bool:
         """Whether a row may be seen, at least for its own model and device; what may be seen is not scored."""

@@ -12,7 +12,7 @@ from paceline.validation.case import Case, HoldOut, Info, Software
 from paceline.validation.score import Estimate
 
 
-class Model:
+class InformedPredictor:
     """A ``Predictor`` with constants that were fitted without what is held out, corrected by visible rows.
 
     Args:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array
 from paceline.validation.case import Case
 
-Array = NDArray[np.float64]
 MOST_BEYOND = 20.0
 """Factor of the seconds in sight beyond which a form's figure says only that it had too few rows."""
 

@@ -22,7 +22,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ScoredCase:
     """A row that was predicted, by the model and by those baselines that could."""
 
     case: Case
@@ -47,7 +47,7 @@ class Point:
         return 100 * abs(self.estimate.sync_s / self.estimate.step_s - self.case.sync_s / self.case.step_s)
 
 
-def summary(points: Sequence[Point], cases: int, skips: Sequence[Skip]) -> dict[str, Any]:
+def summary(points: Sequence[ScoredCase], cases: int, skips: Sequence[Skip]) -> dict[str, Any]:
     """The figures of one group: shares and errors are fractions (0.09 is 9 %), None where there is no point.
 
     A baseline speaks of the rows for which it has what it needs: ``baseline_points`` counts them, and
@@ -83,11 +83,11 @@ def summary(points: Sequence[Point], cases: int, skips: Sequence[Skip]) -> dict[
     return figures
 
 
-def _mape(name: str, points: Sequence[Point]) -> float:
+def _mape(name: str, points: Sequence[ScoredCase]) -> float:
     return float(np.mean([abs(point.baselines[name] / point.case.step_s - 1) for point in points]))
 
 
-def grouped(points: Sequence[Point], cases: Sequence[Case], skips: Sequence[Skip]) -> list[dict[str, Any]]:
+def grouped(points: Sequence[ScoredCase], cases: Sequence[Case], skips: Sequence[Skip]) -> list[dict[str, Any]]:
     """``summary`` by model, by device and by scale (number of devices), named by ``by`` and ``name``; those with good rows."""
     keys: Mapping[str, Callable[[Keys], Any]] = {
         "model": lambda k: k.model,

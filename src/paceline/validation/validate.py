@@ -12,8 +12,8 @@ from paceline.csv_rows import read
 from paceline.errors import UserError
 from paceline.validation.baselines import Baselines
 from paceline.validation.case import Case, HoldOut, Info, Skip
-from paceline.validation.informed_predictor import Model
-from paceline.validation.score import Point, grouped, summary
+from paceline.validation.informed_predictor import InformedPredictor
+from paceline.validation.score import ScoredCase, grouped, summary
 from paceline.validation.sets import adapter
 
 NOTHING: Sequence[Case] = []
@@ -36,7 +36,7 @@ class Validation:
     groups: list[dict[str, Any]]
     skipped: dict[str, int]
     seen: int
-    points: tuple[Point, ...] = field(default=(), repr=False)
+    points: tuple[ScoredCase, ...] = field(default=(), repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """``total`` with ``groups``, ``skipped`` and how it was done."""
@@ -79,11 +79,11 @@ def validate(
     say(f"{name}: {len(outcomes)} rows, {len(cases)} can be modelled")
     seen = [case for case in cases if info.shows(case.keys)]
     scored = [case for case in cases if not info.shows(case.keys)]
-    model, baselines = Model(_visible(seen, info), info, hold_out), Baselines(seen, cases, hold_out)
-    points: list[Point] = []
+    model, baselines = InformedPredictor(_visible(seen, info), info, hold_out), Baselines(seen, cases, hold_out)
+    points: list[ScoredCase] = []
     for count, case in enumerate(scored, 1):
         try:
-            points.append(Point(case, model(case), baselines(case)))
+            points.append(ScoredCase(case, model(case), baselines(case)))
         except UserError as error:
             skips.append(Skip(case.keys, error.message))
             cases.remove(case)

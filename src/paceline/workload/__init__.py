@@ -1,4 +1,4 @@
-"""What is learned, as data: the layer table of a network, by name or traced. Importing this needs no torch."""
+"""Networks as data: the layer table of a network, by name or traced. The import does not need torch."""
 
 from paceline.workload.catalogue import names
 from paceline.workload.factory import call_factory, load_factory

@@ -1,4 +1,4 @@
-"""Workloads by name: tables that come with the package, read without torch; or ``module:function``, traced."""
+"""Workloads by name: tables of the package, which need no torch, or a traced ``module:function``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ZOO = files("paceline.workload") / "zoo"
 
 @cache
 def traced() -> tuple[str, ...]:
-    """The names of networks whose module comes with the package too, sorted."""
+    """Sorted names of the networks whose module is in the package too."""
     return tuple(sorted(entry.name.removesuffix(".json") for entry in _ZOO.iterdir() if entry.name.endswith(".json")))
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names that come with the package, sorted."""
+    """Sorted names of all networks of the package."""
     return tuple(sorted({*traced(), *SHAPES}))
 
 
@@ -34,26 +34,26 @@ def _folded() -> dict[str, str]:
 
 
 def _fold(name: str) -> str:
-    """``name`` without what does not matter in a look-up: case, and which separator."""
+    """``name`` in the form for look-ups: in lower case, with one kind of separator."""
     return re.sub(r"[\s_-]+", "-", name.strip().casefold())
 
 
 def canonical(name: str) -> str:
-    """A name as the package has it, whatever its case and separators; others, and ``module:function``, as they are."""
+    """The package's spelling of a name, for any case and separators; unknown names and ``module:function`` are unchanged."""
     return name if ":" in name else _folded().get(_fold(name), name)
 
 
 def layer_table(name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> LayerTable:
-    """The layer table of a named network, or of the one that ``module:function`` returns (this needs torch).
+    """The layer table of a named network, or of the result of ``module:function`` (which needs torch).
 
     Args:
-        name: case does not matter, nor whether a space, a dash or an underscore separates: ``Llama-2-7B``, ``llama_2_7b``.
-        seq_len: tokens of one sample, for a transformer; its own length when None.
-        fused_attention: of a transformer: scores are not written to memory. Else as eager PyTorch without FlashAttention.
+        name: in any case, with spaces, dashes or underscores: ``Llama-2-7B``, ``llama_2_7b``.
+        seq_len: tokens of one sample of a transformer; None: the network's own length.
+        fused_attention: a transformer does not write scores to memory; else it runs as eager PyTorch without FlashAttention.
 
     Raises:
-        UserError: an unknown name, with the nearest ones; a length for a network that has none, or more than it can
-            take; or what ``load_factory`` and ``trace`` raise.
+        UserError: an unknown name, with the nearest ones; a length for a network without one, or a too large one; or as
+            ``load_factory`` and ``trace``.
     """
     name = canonical(name)
     own = seq_len is None and fused_attention

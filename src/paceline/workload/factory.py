@@ -1,4 +1,4 @@
-"""``module:function``, as a user writes it, to the function."""
+"""From the text ``module:function`` to the function."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from paceline.errors import UserError, did_you_mean
 
 
 def load_factory(text: str) -> Callable[[], Any]:
-    """The function that ``text`` (``module:function``) names. The current directory is put on the import path.
+    """The function that ``text`` (``module:function``) names. Adds the current directory to the import path.
 
     Raises:
-        UserError: not of that form; no such module, or it fails to import; no such function in it.
+        UserError: text of another form, an unknown module or one that fails to import, or an unknown function.
     """
     module_name, colon, attribute = text.partition(":")
     if not (module_name and colon and attribute):
@@ -24,7 +24,7 @@ def load_factory(text: str) -> Callable[[], Any]:
     module = _import(module_name)
     function = getattr(module, attribute, None)
     if function is None:
-        # What the module defines itself is likelier meant than what it imports.
+        # The user more likely means a function that the module defines than one that it imports.
         own = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
         near = did_you_mean(attribute, own)
         raise UserError(
@@ -37,10 +37,10 @@ def load_factory(text: str) -> Callable[[], Any]:
 
 
 def call_factory(text: str) -> Any:
-    """What the function that ``text`` names returns.
+    """The result of the function that ``text`` names.
 
     Raises:
-        UserError: as ``load_factory``; or the function fails, with the exception's name.
+        UserError: as ``load_factory``; or the function fails, with the name of the exception.
     """
     function = load_factory(text)
     try:
@@ -52,7 +52,7 @@ def call_factory(text: str) -> Any:
 
 
 def describe_error(error: BaseException) -> str:
-    """``ZeroDivisionError: division by zero``: the name of an exception and the first line of what it says."""
+    """The name of an exception and the first line of its message: ``ZeroDivisionError: division by zero``."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
@@ -70,5 +70,5 @@ def _import(name: str) -> ModuleType:
                 f"run where {error.name.split('.')[0]}.py is, or install it; looked in {here}",
             ) from error
         raise UserError(f"importing {name} fails: no module {error.name!r}", "install it") from error
-    except (Exception, SystemExit) as error:  # the user's module may fail in any way as it is run, or be a script
+    except (Exception, SystemExit) as error:  # a user's module may raise anything, or be a script
         raise UserError(f"importing {name} fails: {describe_error(error)}") from error

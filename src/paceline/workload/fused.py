@@ -1,4 +1,4 @@
-"""The kernels of a GPU on the meta device: fused attention, dropout, and recurrent layers as cuDNN runs them."""
+"""GPU kernels on the meta device: fused attention, dropout, and recurrent layers as in cuDNN."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def fused_kernels() -> Iterator[None]:
-    """Meta tensors take the kernels that a GPU takes, not the fallback that torch gives them.
+    """Give meta tensors the kernels of a GPU instead of torch's fallbacks.
 
-    The fallback of attention writes out the (S, T) score matrix, that of dropout its random numbers, and that of a
-    recurrent layer runs and differentiates step by step what cuDNN does at once where it can.
+    The fallback of attention writes the (S, T) score matrix, and that of dropout its random numbers. The fallback of a
+    recurrent layer runs and differentiates each step separately, while cuDNN combines steps if it can.
     """
     import torch
 
@@ -34,7 +34,7 @@ def fused_kernels() -> Iterator[None]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        if query.dim() != 4:  # the fused kernels take (B, H, S, D) only
+        if query.dim() != 4:  # the fused kernels accept only (B, H, S, D)
             return aten._scaled_dot_product_attention_math(
                 query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
             )[0]
@@ -56,7 +56,7 @@ def fused_kernels() -> Iterator[None]:
         yield
 
 
-_LSTM, _GRU = 2, 3  # cuDNN's modes
+_LSTM, _GRU = 2, 3  # modes of cuDNN
 
 
 def _lstm(
@@ -104,7 +104,7 @@ def _cudnn(
 ) -> Any:
     import torch
 
-    each = 4 if biases else 2  # tensors of a layer
+    each = 4 if biases else 2  # tensors per layer
     hidden = weights[1].shape[1]
     return torch.ops.aten._cudnn_rnn(
         data, weights, each, None, hx, cx, mode, hidden, 0, layers, batch_first, dropout, train, both, [], None
@@ -129,7 +129,7 @@ def _recurrent(
     batch_sizes: Sequence[int],
     state: Any,
 ) -> tuple[torch.Tensor, ...]:
-    """The last but one result is what cuDNN keeps: the gates of every step, its state and what that came from."""
+    """The last but one result is cuDNN's reserve space: the gates, the state and their inputs for every step."""
     directions, places = 1 + both, data.shape[0] * data.shape[1]
     output = data.new_empty((*data.shape[:2], hidden * directions))
     kept = data.new_empty(places * directions * layers * hidden * (GATES[mode] + 2))

@@ -1,4 +1,4 @@
-"""Hugging Face configurations of transformers as dimensions. The keys are those of ``transformers`` 4 and 5."""
+"""Dimensions of transformers from Hugging Face configurations, with the keys of ``transformers`` 4 and 5."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Config = Mapping[str, Any]
 
 
 def shape_of(config: Config) -> tuple[TransformerShape, int]:
-    """The dimensions of a configuration, and the longest sequence that it is for.
+    """The dimensions of a configuration, and its longest sequence.
 
     Raises:
-        UserError: a kind of model that is not known here, or a dimension that is missing or that the layer table cannot say.
+        UserError: an unknown kind of model, a missing dimension, or one that the layer table cannot express.
     """
     kind = str(config.get("model_type", ""))
     if kind not in _KINDS:
@@ -24,7 +24,7 @@ def shape_of(config: Config) -> tuple[TransformerShape, int]:
 
 
 def _number(config: Config, *names: str) -> int:
-    """The first of ``names`` that is there, a whole number from 1 up."""
+    """The value of the first of ``names`` in the configuration, a whole number from 1 up."""
     for name in names:
         value = config.get(name)
         if value is not None:
@@ -35,7 +35,7 @@ def _number(config: Config, *names: str) -> int:
 
 
 def _refuse(config: Config, plain: Mapping[str, Any]) -> None:
-    """Refuse what would make another layer table than the one of this kind of model."""
+    """Refuse settings for which the layer table would differ from that of this kind of model."""
     for name, usual in plain.items():
         if config.get(name, usual) not in (usual, None):
             raise UserError(f"{name} {config[name]!r} in the configuration is not known here", "Workload.trace the module")

@@ -1,22 +1,25 @@
-"""Layers from their dimensions: the operations that ``trace`` finds in the module of the same name.
+"""Layers from their dimensions, with the operations that ``trace`` finds in the module of the same name.
 
-Bytes are those of eager PyTorch at fp32, every kernel reading its inputs and writing its outputs once. Sizes are per
-sample: ``rows`` are the tokens of one.
+Bytes are those of eager PyTorch at fp32: every kernel reads its inputs and writes its outputs once. Sizes are per sample;
+``rows`` is its number of tokens.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from paceline.workload.layers import Grows, Kind, Layer, Operation, Parameter
+from paceline.workload.layers import Grows, Layer, Operation, OperationKind, Parameter
 
 WORD, INDEX, MASK = 4.0, 8.0, 1.0  # bytes of an fp32 number, a token, an element of a dropout mask
 Operations = tuple[Operation, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A layer and its parameters, before it has an index. ``weights`` is name to shape, in the order they become ready."""
+class LayerSpec:
+    """A layer and its parameters, before it has an index.
+
+    ``kept``: bytes saved for the backward pass. ``weights``: names and shapes, in the order in which gradients become ready.
+    """
 
     name: str
     kind: str
@@ -24,12 +27,12 @@ class Part:
     kept: float = 0.0
     weights: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
-    def named(self, prefix: str) -> Part:
-        """The same under another module."""
+    def named(self, prefix: str) -> LayerSpec:
+        """The same layer inside another module."""
         return replace(self, name=prefix + self.name)
 
 
-def lay_out(parts: list[Part]) -> tuple[tuple[Layer, ...], tuple[Parameter, ...]]:
+def lay_out(parts: list[LayerSpec]) -> tuple[tuple[Layer, ...], tuple[Parameter, ...]]:
     """Layers in forward order; gradients become ready from the last to the first."""
     layers = tuple(Layer(name=p.name, kind=p.kind, operations=p.operations, activation_bytes=p.kept) for p in parts)
     order = [(i, name) for i in reversed(range(len(parts))) for name, _ in parts[i].weights]
@@ -43,23 +46,23 @@ def lay_out(parts: list[Part]) -> tuple[tuple[Layer, ...], tuple[Parameter, ...]
 
 
 def memory(backward: bool, calls: int, moved: float, fixed: float = 0.0) -> Operation:
-    """Kernels that wait for bytes."""
+    """Memory-bound kernels."""
     return Operation(kind="memory", backward=backward, calls=calls, bytes=moved, fixed_bytes=fixed)
 
 
 def elementwise(
     name: str, kind: str, forward: tuple[int, float], backward: tuple[int, float], kept: float = 0.0, *, fixed: float = 0.0
-) -> Part:
-    """Kernels and bytes of each pass; ``fixed`` bytes are read forward."""
+) -> LayerSpec:
+    """Element-wise kernels: calls and bytes of each pass. The forward pass also reads ``fixed`` bytes."""
     forth = (memory(False, *forward, fixed),) if forward[0] else ()
     back = (memory(True, *backward),) if backward[0] else ()
-    return Part(name, kind, forth + back, kept)
+    return LayerSpec(name, kind, forth + back, kept)
 
 
 def product(
-    m: float, n: float, k: float, batch: float, moved: float, backward: bool, calls: int = 1, kind: Kind = "matmul"
+    m: float, n: float, k: float, batch: float, moved: float, backward: bool, calls: int = 1, kind: OperationKind = "matmul"
 ) -> Operation:
-    """``batch`` products of (m, k) by (k, n) of a sample's own numbers."""
+    """``batch`` products of (m, k) by (k, n) for each sample."""
     flops = 2.0 * m * n * k * batch * calls
     return Operation(
         kind=kind,
@@ -91,12 +94,14 @@ def _multiply(backward: bool, m: float, n: float, k: float, grows: Grows, fixed:
     )
 
 
-def linear(name: str, rows: float, inputs: int, outputs: int, *, bias: bool = True, kept: bool = True, sums: int = 0) -> Part:
+def linear(
+    name: str, rows: float, inputs: int, outputs: int, *, bias: bool = True, kept: bool = True, sums: int = 0
+) -> LayerSpec:
     """A linear layer over ``rows`` tokens.
 
     Args:
-        kept: it is the first to keep its input for the backward pass.
-        sums: gradients that are added to that of its input, a kernel each.
+        kept: whether it is the first layer to save its input for the backward pass.
+        sums: number of gradients that are added to that of its input, one kernel each.
     """
     weight, biases = WORD * inputs * outputs, WORD * outputs if bias else 0.0
     operations = [
@@ -109,10 +114,10 @@ def linear(name: str, rows: float, inputs: int, outputs: int, *, bias: bool = Tr
         operations.append(memory(True, sums + int(bias), summed, biases))
     weights = (("bias", (outputs,)),) if bias else ()
     held = WORD * rows * inputs if kept else 0.0
-    return Part(name, "Linear", tuple(operations), held, (*weights, ("weight", (outputs, inputs))))
+    return LayerSpec(name, "Linear", tuple(operations), held, (*weights, ("weight", (outputs, inputs))))
 
 
-def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept: bool = True, sums: int = 0) -> Part:
+def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept: bool = True, sums: int = 0) -> LayerSpec:
     """LayerNorm, or RMSNorm with one fused kernel. ``kept`` and ``sums`` as for ``linear``."""
     x, tensors = WORD * rows * width, 1 if rms else 2
     statistics = tensors * WORD * rows
@@ -121,30 +126,30 @@ def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept
         memory(True, 1 + sums, 3 * x * (1 + sums) + statistics, 2 * tensors * WORD * width),
     )
     weights = (("weight", (width,)),) if rms else (("weight", (width,)), ("bias", (width,)))
-    return Part(name, "RMSNorm" if rms else "LayerNorm", operations, (x if kept else 0.0) + statistics, weights)
+    return LayerSpec(name, "RMSNorm" if rms else "LayerNorm", operations, (x if kept else 0.0) + statistics, weights)
 
 
-def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = False) -> Part:
-    """Rows of a table. Its gradient is dense; the gradient of a tied table is added to that of the output layer."""
+def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = False) -> LayerSpec:
+    """A look-up of rows of a table. The gradient is dense; that of a tied table is added to the output layer's."""
     x, table = WORD * rows * width, WORD * entries * width
     operations = (
         memory(False, 1, INDEX * rows + 2 * x),
         memory(True, 1 + tied, INDEX * rows + x, table * (4 if tied else 1)),
     )
-    return Part(name, "Embedding", operations, INDEX * rows, (("weight", (entries, width)),))
+    return LayerSpec(name, "Embedding", operations, INDEX * rows, (("weight", (entries, width)),))
 
 
-def positions(name: str, rows: float, entries: int, width: int) -> Part:
-    """A learned vector for each place, the same for all samples, and its addition."""
+def positions(name: str, rows: float, entries: int, width: int) -> LayerSpec:
+    """Learned position embeddings, the same for all samples, and their addition."""
     x = WORD * rows * width
     operations = (
         memory(False, 2, 2 * x, INDEX * rows + 3 * x),
         memory(True, 2, x, INDEX * rows + 2 * x + WORD * entries * width),
     )
-    return Part(name, "Embedding", operations, 0.0, (("weight", (entries, width)),))
+    return LayerSpec(name, "Embedding", operations, 0.0, (("weight", (entries, width)),))
 
 
-def dropout(name: str, numbers: float, calls: int = 1) -> Part:
+def dropout(name: str, numbers: float, calls: int = 1) -> LayerSpec:
     """Dropout of ``numbers`` elements, ``calls`` times."""
     moved = calls * numbers * (2 * WORD + MASK)
     return elementwise(name, "Dropout", (calls, moved), (calls, moved), calls * numbers * MASK)
@@ -152,11 +157,11 @@ def dropout(name: str, numbers: float, calls: int = 1) -> Part:
 
 def attention(
     name: str, queries: float, keys: float, heads: int, kv_heads: int, width: int, *, fused: bool = True, drop: bool = True
-) -> Part:
-    """Softmax of queries by keys, times values; causal or not, both products are counted whole.
+) -> LayerSpec:
+    """Softmax of queries by keys, times values. Both products count in full, causal or not.
 
-    Fused (Dao et al. 2022, arXiv:2205.14135), the scores are recomputed for the backward pass; else they are written:
-    the product, its scale, the mask, the softmax and dropout each read and write them. Heads that share keys and values
+    Fused attention (Dao et al. 2022, arXiv:2205.14135) recomputes the scores in the backward pass. Otherwise the product, its
+    scale, the mask, the softmax and dropout each read and write them. Heads that share keys and values
     (Ainslie et al. 2023, arXiv:2305.13245) read them once.
     """
     q, kv = WORD * queries * heads * width, WORD * keys * kv_heads * width
@@ -165,7 +170,7 @@ def attention(
         sums = WORD * queries * heads
         forward = product(*shape, 2 * q + 2 * kv + sums, False, kind="attention")
         back = product(*shape, 4 * q + 4 * kv + sums, True, kind="attention")
-        return Part(
+        return LayerSpec(
             name,
             "Attention",
             (replace(forward, flops=2 * forward.flops), replace(back, flops=5 * back.flops)),
@@ -177,15 +182,15 @@ def attention(
         product(queries, keys, d, float(heads), q + kv + p, False),
         product(queries, d, keys, float(heads), q + kv + p, False),
         memory(False, 3 + drop, 6 * p + dropped),
-        product(queries, keys, d, float(heads), q + kv + p, True),  # of the weights
+        product(queries, keys, d, float(heads), q + kv + p, True),  # of the attention weights
         product(keys, d, queries, float(heads), q + kv + p, True, calls=2),  # of values and keys
         product(queries, d, keys, float(heads), q + kv + p, True),  # of queries
         memory(True, 3 + drop, 7 * p + dropped),
     )
-    return Part(name, "Attention", operations, 2 * q + 2 * kv + p + (p + MASK * scores if drop else 0.0))
+    return LayerSpec(name, "Attention", operations, 2 * q + 2 * kv + p + (p + MASK * scores if drop else 0.0))
 
 
-def cross_entropy(name: str, rows: float, classes: int) -> Part:
+def cross_entropy(name: str, rows: float, classes: int) -> LayerSpec:
     """Cross entropy of logits (rows, classes) and one class for each row."""
     logits = WORD * rows * classes
     return elementwise(name, "loss", (2, 2 * logits + INDEX * rows), (3, 5 * logits + INDEX * rows), logits + INDEX * rows)

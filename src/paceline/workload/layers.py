@@ -1,4 +1,4 @@
-"""What is learned, as a table: parameters, FLOPs and bytes of each layer, and the order gradients arrive in."""
+"""A network as a table: parameters, FLOPs and bytes of each layer, and the order in which gradients become ready."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, Self
 
-Kind = Literal["matmul", "conv", "attention", "memory"]
+OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
 
 
@@ -19,8 +19,8 @@ class Parameter:
     """One trained tensor. ``name`` and position are those of ``model.named_parameters()``.
 
     Attributes:
-        layer: index into ``Workload.layers`` of the layer that owns it.
-        ready: its place (0 first) in the order in which the backward pass finishes gradients.
+        layer: index of its layer in ``Workload.layers``.
+        ready: its position, from 0, in the order in which the backward pass completes gradients.
     """
 
     name: str
@@ -38,26 +38,26 @@ class Parameter:
 class Operation:
     """Kernels of one shape in one pass of a layer.
 
-    FLOPs and bytes grow with the batch: ``work(b) = fixed + per_sample * b`` (weights are read once a step, activations
-    once a sample). FLOPs count a multiply-add as two; bytes are those of fp32 tensors read and written.
-    ``m, n, k, batch`` are the matrix product of one call for one sample: ``batch`` products of (m, k) by (k, n). A
-    convolution is its implicit product (Chetlur et al. 2014, arXiv:1410.0759, section 3): forward and for the input's
-    gradient ``m`` are the positions written, for the weight's gradient ``k`` are the positions summed; ``batch`` are
-    its groups, so that a depthwise one has ``n`` 1. Attention has ``m`` queries, ``n`` keys, ``k`` numbers in a head
-    and ``batch`` heads.
+    FLOPs and bytes grow with the batch b: ``work(b) = fixed + per_sample * b``, since a step reads weights once and
+    activations once per sample. A multiply-add is two FLOPs; bytes are those of fp32 tensors read and written.
+    ``m, n, k, batch`` describe the matrix product of one call for one sample: ``batch`` products of (m, k) by (k, n). A
+    convolution counts as its implicit product (Chetlur et al. 2014, arXiv:1410.0759, section 3). In the forward pass and
+    for the gradient of the input, ``m`` is the number of written positions; for the gradient of the weight, ``k`` is the
+    number of summed positions. ``batch`` is the number of groups, so ``n`` is 1 in a depthwise convolution. Attention has
+    ``m`` queries, ``n`` keys, ``k`` numbers per head and ``batch`` heads.
 
     Attributes:
-        kind: ``memory`` is everything that waits for bytes, and has no shape.
+        kind: ``memory`` is any memory-bound operation; it has no shape.
         backward: whether it runs in the backward pass.
-        calls: kernels launched a step.
-        flops: per sample, all calls together.
-        bytes: per sample at fp32, all calls together.
-        fixed_bytes: once a step at fp32, all calls together.
-        grows: which of the dimensions is multiplied by the micro batch; empty for none.
-        window: kernel positions of a convolution, 9 for 3x3.
+        calls: kernel launches per step.
+        flops: FLOPs per sample of all calls.
+        bytes: bytes per sample at fp32 of all calls.
+        fixed_bytes: bytes per step at fp32 of all calls.
+        grows: the dimension that the micro batch multiplies; empty for none.
+        window: positions of a convolution's kernel, 9 for 3x3.
     """
 
-    kind: Kind
+    kind: OperationKind
     backward: bool
     calls: int
     flops: float = 0.0
@@ -71,7 +71,7 @@ class Operation:
     window: int = 1
 
     def to_row(self) -> list[Any]:
-        """The fields in order, whole numbers as integers, without those at the end that have their default."""
+        """The fields in order, whole numbers as integers, without trailing defaults."""
         row: list[Any] = [getattr(self, name) for name in _FIELDS]
         row = [int(value) if not isinstance(value, str) and value == int(value) else value for value in row]
         while len(row) > 3 and row[-1] == _DEFAULTS[len(row) - 4]:
@@ -92,10 +92,10 @@ _DEFAULTS: tuple[Any, ...] = tuple(entry.default for entry in fields(Operation)[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """The work of one module in one training step. Times follow from its operations by roofline.
+    """The work of one module in one training step. The roofline model gives the times of its operations.
 
-    ``activation_bytes`` is what it keeps for the backward pass, per sample, at fp32. The totals of a pass are sums over
-    its operations: FLOPs and bytes per sample, fixed bytes and ``ops`` (kernels launched) per step.
+    ``activation_bytes`` are the bytes saved for the backward pass, per sample at fp32. The totals of a pass are sums over its
+    operations: FLOPs and bytes per sample, fixed bytes and ``ops`` (kernel launches) per step.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Which operations of the trace have a known FLOP count. ``unknown`` maps an operation's name to its calls."""
+    """The coverage of a trace: which operations have a known FLOP count. ``unknown`` maps names of others to calls."""
 
     ops: int
     known: int
@@ -160,7 +160,7 @@ class Coverage:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LayerTable:
-    """A network as data: everything prediction needs and nothing that needs PyTorch.
+    """A network as data: the whole input of a prediction, without PyTorch.
 
     Attributes:
         layers: in forward order.
@@ -168,7 +168,7 @@ class LayerTable:
         input_bytes: bytes of one sample as it enters the network.
         sample: what one sample is, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
-        frozen: elements of weights that are not trained.
+        frozen: number of elements of frozen weights.
     """
 
     name: str
@@ -197,7 +197,7 @@ class LayerTable:
 
     @cached_property
     def attends(self) -> bool:
-        """Whether it has attention."""
+        """Whether the network has attention."""
         return any(operation.kind == "attention" for layer in self.layers for operation in layer.operations)
 
     @cached_property
@@ -207,11 +207,11 @@ class LayerTable:
 
     @cached_property
     def ready_order(self) -> tuple[Parameter, ...]:
-        """Parameters in the order in which their gradients become ready."""
+        """The parameters in the order in which their gradients become ready."""
         return tuple(sorted(self.parameters, key=lambda p: p.ready))
 
     def __repr__(self) -> str:
-        """One line: the table itself has thousands of numbers."""
+        """One line, since the table has thousands of numbers."""
         return (
             f"{type(self).__name__}({self.name!r}, {len(self.layers)} layers, {self.num_parameters:,} parameters, "
             f"{self.flops_per_sample:.3g} FLOPs a sample, {self.sample})"

@@ -1,10 +1,10 @@
-"""What one ATen operation costs: its kernels, their FLOPs, when a formula for them is known, and the bytes they must move.
+"""The cost of one ATen operation: its kernels, the bytes that they move, and their FLOPs if a formula is known.
 
-A FLOP here is half a multiply-add of a matrix product, a convolution or attention: what publications count and what a
-device's peak is quoted for. Every other known operation does a bounded amount of arithmetic per element, takes as long
-as its memory traffic, and counts bytes only. What is in neither class is *unknown*, and the trace says so.
+A FLOP is half a multiply-add of a matrix product, a convolution or attention, as in publications and datasheets. Every other
+known operation does a bounded amount of arithmetic per element: it takes as long as its memory traffic and counts bytes only.
+An operation of neither class is *unknown*, and the trace reports it.
 
-Nothing here imports torch: tensors are used through ``shape``, ``numel()``, ``dtype`` and ``stride()``.
+This module does not import torch; it uses ``shape``, ``numel()``, ``dtype`` and ``stride()`` of tensors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from paceline.workload.layers import Kind
+from paceline.workload.layers import OperationKind
 
 Tensor = Any  # torch.Tensor; this module does not import torch
 Shape = tuple[float, float, float, float]  # batch, m, n, k of ``layers.Operation``
@@ -22,9 +22,9 @@ Shape = tuple[float, float, float, float]  # batch, m, n, k of ``layers.Operatio
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What one call launches. ``flops`` is None where unknown; ``shape`` and ``window`` are those of an Operation."""
+    """One launched kernel. ``flops`` is None if unknown; ``shape`` and ``window`` are those of an Operation."""
 
-    kind: Kind
+    kind: OperationKind
     bytes: float
     flops: float | None = 0.0
     shape: Shape = (0.0, 0.0, 0.0, 0.0)
@@ -32,7 +32,7 @@ class Kernel:
 
 
 def _product(left: Tensor, right: Tensor) -> list[tuple[float, Shape]]:
-    """(..., m, k) times (..., k, n), or vectors in place of either."""
+    """(..., m, k) times (..., k, n); either may be a vector."""
     n, k = right.shape[-1] if right.dim() > 1 else 1, left.shape[-1]
     m, batch = left.shape[-2] if left.dim() > 1 else 1, prod(left.shape[:-2])
     return [(2.0 * batch * m * n * k, (batch, m, n, k))]
@@ -41,14 +41,14 @@ def _product(left: Tensor, right: Tensor) -> list[tuple[float, Shape]]:
 def _convolution(data: Tensor, weight: Tensor, output: Tensor, transposed: bool, groups: int) -> tuple[float, Shape, int]:
     """FLOPs, forward shape and window. Data (N, Ci, *spatial), weight (Co, Ci / groups, *kernel), output (N, Co, ...).
 
-    Each position of the larger channel layout meets one kernel: outputs in a convolution, inputs in a transposed one.
+    The kernel applies at each output position of a convolution, and at each input position of a transposed one.
     """
     work = 2.0 * prod((data if transposed else output).shape) * prod(weight.shape[1:])
     return work, _positions(work, output, groups), prod(weight.shape[2:])
 
 
 def _positions(work: float, written: Tensor, groups: int) -> Shape:
-    """The product of ``work`` FLOPs that has a row for each position of ``written`` (N, C, *spatial)."""
+    """The product of ``work`` FLOPs with one row for each position of ``written`` (N, C, *spatial)."""
     rows, columns = written.shape[0] * prod(written.shape[2:]), written.shape[1] // groups
     return groups, rows, columns, work / (2.0 * groups * rows * columns) if rows * columns else 0.0
 
@@ -68,11 +68,11 @@ _FUSED = (
     "flash_attention_for_cpu",
     "fused_attention_overrideable",
 )
-_PRODUCTS: dict[str, tuple[Kind, Callable[[Sequence[Any]], list[tuple[float, Shape]]]]] = {
+_PRODUCTS: dict[str, tuple[OperationKind, Callable[[Sequence[Any]], list[tuple[float, Shape]]]]] = {
     **{f"aten.{name}": ("matmul", lambda a: _product(a[0], a[1])) for name in _LEFT},
     **{f"aten.{name}": ("matmul", lambda a: _product(a[1], a[2])) for name in _AFTER_BIAS},
     **{f"aten._scaled_dot_product_{name}": ("attention", lambda a: _attention(a[0], a[1], a[2], 1, 1)) for name in _FUSED},
-    # grad_output, query, key, value: four products, and the scores recomputed, as fused kernels do.
+    # grad_output, query, key, value: four products and the recomputed scores, as in fused kernels.
     **{
         f"aten._scaled_dot_product_{name}_backward": ("attention", lambda a: _attention(a[1], a[2], a[3], 3, 2))
         for name in _FUSED
@@ -84,24 +84,24 @@ def _aten(names: str) -> frozenset[str]:
     return frozenset(f"aten.{name}" for name in names.split())
 
 
-# Neither a kernel nor a byte: views (torch marks most of them) and memory without contents.
+# No kernel and no bytes: views (torch marks most of them) and uninitialised memory.
 NOTHING = _aten("""
     _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes alias lift lift_fresh detach detach_ empty
     empty_like empty_strided new_empty new_empty_strided set_ resize_ sym_size sym_stride sym_numel is_same_size
     _version
 """)
 
-# Writes without reading what was there.
+# Writes without a read.
 _FILL = _aten("""
     zeros zeros_like new_zeros zero_ ones ones_like new_ones full full_like new_full fill_ fill scalar_tensor arange
     linspace eye bernoulli_ normal_ uniform_ exponential_ random_ rand rand_like randn randn_like randint randint_like
     randperm
 """)
 
-# Reads only the rows or elements that it returns.
+# Reads only the returned rows or elements.
 _GATHER = _aten("embedding index index_select gather nll_loss_forward take")
 
-# A bounded amount of arithmetic per element; torch tags pointwise and reducing operations itself, these it does not.
+# A bounded amount of arithmetic per element. Torch tags pointwise and reducing operations, but not these.
 _BOUNDED = _aten("""
     native_batch_norm native_batch_norm_backward _native_batch_norm_legit _native_batch_norm_legit_functional
     cudnn_batch_norm cudnn_batch_norm_backward batch_norm_backward _batch_norm_with_update native_layer_norm
@@ -125,19 +125,19 @@ _BOUNDED = _aten("""
 
 
 def kernels(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor], bounded: bool) -> list[Kernel]:
-    """What one call launches: a convolution's backward pass a kernel for each gradient, any other call one.
+    """The kernels of one call: one for each gradient in a convolution's backward pass, one for any other call.
 
     Args:
         name: ``namespace.operation`` without the overload.
         args: the call's positional arguments.
-        inputs: all tensors among its arguments.
-        outputs: all tensors that it returns.
+        inputs: all tensors among the arguments.
+        outputs: all returned tensors.
         bounded: whether torch tags the operation as pointwise or reducing.
     """
     moved = traffic(name, inputs, outputs)
     convolution = name in ("aten.convolution", "aten.convolution_backward")
     if (convolution or name in _PRODUCTS) and any(t.is_complex() for t in inputs):
-        return [Kernel("memory", moved, None)]  # a complex multiply-add is four real ones or three, as the kernel pleases
+        return [Kernel("memory", moved, None)]  # a kernel may compute a complex multiply-add as four real ones or as three
     if name == "aten.convolution":
         work, shape, window = _convolution(args[0], args[1], outputs[0], args[6], args[8])
         return [Kernel("conv", moved, work, shape, window)]
@@ -154,12 +154,12 @@ def kernels(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: S
 def _convolution_backward(args: Sequence[Any], outputs: Sequence[Tensor], moved: float) -> list[Kernel]:
     """grad_output, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask.
 
-    The gradients of the input and of the weight take a forward pass's work each; only those asked for are done. The
-    gradient of the output is counted once, half with each.
+    The gradients of the input and of the weight each cost as much as a forward pass; only requested ones count. The bytes of
+    the gradient of the output count once, half with each.
     """
     gradient, data, weight, transposed, groups, mask = *args[:3], args[7], args[9], args[10]
     work, (_, positions, _, _), window = _convolution(data, weight, gradient, transposed, groups)
-    if transposed:  # the weight (Ci, Co / groups, *kernel) meets the positions of the input
+    if transposed:  # the weight (Ci, Co / groups, *kernel) applies at the positions of the input
         positions = data.shape[0] * prod(data.shape[2:])
     by_weight = (float(groups), weight.shape[0] / groups, float(prod(weight.shape[1:])), positions)
     wanted = [shape for shape, asked in ((_positions(work, data, groups), mask[0]), (by_weight, mask[1])) if asked]
@@ -170,14 +170,14 @@ def _convolution_backward(args: Sequence[Any], outputs: Sequence[Tensor], moved:
     return [Kernel("conv", part, work, shape, window) for part, shape in zip(split, wanted, strict=True)]
 
 
-GATES = (1, 1, 4, 3)  # of cuDNN's modes: plain, twice; LSTM; GRU
+GATES = (1, 1, 4, 3)  # gates by cuDNN's modes: plain with either activation, LSTM, GRU
 
 
 def _recurrent(args: Sequence[Any], *, backward: bool) -> list[Kernel]:
-    """A recurrent layer as cuDNN runs it (Appleyard et al. 2016, arXiv:1604.01946, section 3).
+    """A recurrent layer as in cuDNN (Appleyard et al. 2016, arXiv:1604.01946, section 3).
 
-    What does not wait for the step before is one product over all steps: that of the input, and both gradients of
-    weights. The product of the state, and the arithmetic of the gates after it, is a kernel each step.
+    Work that does not depend on the step before is one product over all steps: that of the input, and both gradients of
+    weights. Each step has one kernel for the product of the state, and one for the arithmetic of the gates.
     """
     mode, hidden, _, layers, batch_first = args[10:15] if backward else args[6:11]
     both, mask = (args[17], args[21]) if backward else (args[13], [False] * 4)
@@ -203,7 +203,7 @@ def _recurrent(args: Sequence[Any], *, backward: bool) -> list[Kernel]:
 
 
 def traffic(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> float:
-    """Bytes that one call reads and writes, at fp32 for floating tensors, each tensor once."""
+    """Bytes that one call reads and writes: each tensor once, floating types at fp32."""
     written = float(sum(map(tensor_bytes, outputs)))
     if name in _FILL:
         return written
@@ -213,7 +213,7 @@ def traffic(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> f
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Bytes of the elements that exist (an expanded dimension has one), 4 for any floating type."""
+    """Bytes of the stored elements (an expanded dimension has one), 4 for any floating type."""
     elements = prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step or size == 0)
     return int(elements) * element_bytes(tensor.dtype)
 

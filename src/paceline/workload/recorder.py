@@ -1,7 +1,7 @@
-"""One forward and backward pass on the meta device, observed: which module did which work, in which order.
+"""Records one forward and backward pass on the meta device: the work of each module, in order.
 
-Forward operations belong to the innermost module being called. Backward operations belong to the module whose forward
-made their autograd node: nodes carry increasing sequence numbers, and the number is read at every entry and exit.
+A forward operation belongs to the innermost module whose call is active. A backward operation belongs to the module whose
+forward call made its autograd node. Nodes have increasing sequence numbers, which are read at every entry and exit.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-ROOT = "(model)"  # the outermost module's own operations; no submodule's path can contain a bracket
+ROOT = "(model)"  # the outermost module's own operations; paths of submodules contain no brackets
 LOSS = "loss"
 _FORWARD, _BACKWARD = 0, 1
 _ACCUMULATE = 2**63  # AccumulateGrad nodes have sequence number 2**64 - 1
 
 
 @dataclass
-class Work:
-    """What one module did in one step: its (forward, backward) kernels in order, and bytes kept for the backward pass."""
+class ModuleRecord:
+    """The work of one module in one step: its (forward, backward) kernels in order, and bytes saved for the backward pass."""
 
     kernels: tuple[list[Kernel], list[Kernel]] = field(default_factory=lambda: ([], []))
     saved: float = 0.0
@@ -39,23 +39,23 @@ class Recorder:
     """The record of one training step of ``model``, which is on the meta device.
 
     Attributes:
-        work: by module path, in the order of first operation.
+        work: records by module path, in the order of first operation.
         kinds: class name by module path.
         ready: names of parameters in the order in which their gradients were complete.
         calls: calls by (module path, operation).
-        flops: FLOPs by (module path, operation); missing where unknown.
+        flops: FLOPs by (module path, operation), without unknown ones.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.work: dict[str, Work] = defaultdict(Work)
+        self.work: dict[str, ModuleRecord] = defaultdict(ModuleRecord)
         self.kinds = {path or ROOT: type(module).__name__ for path, module in model.named_modules()}
         self.kinds[LOSS] = LOSS
         self.ready: list[str] = []
         self.calls: Counter[tuple[str, str]] = Counter()
         self.flops: dict[tuple[str, str], float] = {}
         self._owners = {id(p): name.rpartition(".")[0] or ROOT for name, p in model.named_parameters()}
-        self._storages: dict[int, Any] = {}  # kept alive, so that no second one gets the same address
+        self._storages: dict[int, Any] = {}  # kept alive, so that no other storage gets the same address
         self._stack: list[str] = []
         self._spans: list[tuple[int, str]] = []
         self._phase = _FORWARD
@@ -64,7 +64,7 @@ class Recorder:
         """Run ``step`` (which calls the model), ``loss`` of its result, and the backward pass.
 
         Raises:
-            UserError: when a value is needed, which the meta device does not have, or nothing needs a gradient.
+            UserError: the model needs a value, which the meta device does not have, or nothing needs a gradient.
         """
         import torch
 
@@ -80,10 +80,10 @@ class Recorder:
             value.backward()  # type: ignore[no-untyped-call]
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad:
-                self.work[self.owner(name)]  # a module that trains is a layer, also when the step does not reach it
+                self.work[self.owner(name)]  # a module with trained parameters is a layer, even if the step does not reach it
 
     def owner(self, parameter: str) -> str:
-        """The module that holds a parameter or, when that one is never called, the nearest around it that works."""
+        """The module of a parameter or, if it is never called, the nearest enclosing module that is."""
         held = parameter.rpartition(".")[0]
         path = held
         while path and path not in self.work:
@@ -121,10 +121,10 @@ class Recorder:
         self._spans.append((torch.autograd._get_sequence_nr(), owner))  # type: ignore[attr-defined]
 
     def _owner(self) -> str:
-        """The module that the operation now running belongs to."""
+        """The module of the current operation."""
         import torch
 
-        if self._stack:  # in the backward pass: a forward recomputed by activation checkpointing
+        if self._stack:  # in the backward pass: activation checkpointing recomputes a forward pass
             return self._stack[-1]
         node = torch._C._current_autograd_node()
         if node is None:
@@ -151,7 +151,7 @@ class Recorder:
             self.flops[owner, name] = self.flops.get((owner, name), 0.0) + sum(counts)
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
-        # Parameters are among them; they do not grow with the batch and so drop out of the bytes per sample.
+        # Includes parameters. They do not grow with the batch, so they cancel in the bytes per sample.
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address not in self._storages:

@@ -1,4 +1,4 @@
-"""Published transformers by name: dimensions, the length that they are trained at, and where both are said."""
+"""Published transformers by name: dimensions, training length, and the source of both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.workload.transformer import TransformerShape, encoder_decoder, tra
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A published shape. ``seq_len`` is the length taken where none is given."""
+    """A published shape. ``seq_len`` is the default length."""
 
     shape: TransformerShape
     seq_len: int
@@ -20,7 +20,7 @@ class Named:
     pairs: bool = False
 
     def table(self, name: str, seq_len: int | None, fused_attention: bool) -> LayerTable:
-        """Its layer table. Raises UserError as ``transformer`` does."""
+        """Its layer table. Raises UserError as ``transformer``."""
         build = encoder_decoder if self.pairs else transformer
         length = self.seq_len if seq_len is None else seq_len
         return build(self.shape, length, name=name, source=self.source, fused_attention=fused_attention)
@@ -42,7 +42,7 @@ def _gpt(layers: int, hidden: int, heads: int, context: int) -> TransformerShape
 
 
 def _opt(layers: int, hidden: int, heads: int) -> TransformerShape:
-    # Two places more than tokens: an offset that the released weights have. Queries, keys and values are apart.
+    # Two more positions than tokens: an offset in the released weights. Queries, keys and values are separate.
     return TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=50272, context=2050, fused_qkv=False)
 
 

@@ -1,4 +1,4 @@
-"""What is learned, as a value: a layer table by name, by tracing a module, or from dimensions."""
+"""A workload: the layer table of a network by name, by tracing a module, or from dimensions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Workload(LayerTable):
-    """A network, as everything that prediction needs; its attributes are those of ``LayerTable``.
+    """A network as the input of a prediction. Its attributes are those of ``LayerTable``.
 
     ``Workload.named``, ``trace``, ``from_shape`` and ``from_config`` make one; all attributes by name do too.
 
@@ -48,16 +48,16 @@ class Workload(LayerTable):
 
     @classmethod
     def named(cls, name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> Workload:
-        """A network that comes with the package, or the one that ``module:function`` returns (this needs torch).
+        """A network of the package, or the result of ``module:function`` (which needs torch).
 
         Args:
-            name: case does not matter, nor whether a space, a dash or an underscore separates: ``Llama-2-7B``, ``llama_2_7b``.
-            seq_len: tokens of one sample, for a transformer; its own length when None.
-            fused_attention: of a transformer: scores are not written to memory. Else as eager PyTorch without FlashAttention.
+            name: in any case, with spaces, dashes or underscores: ``Llama-2-7B``, ``llama_2_7b``.
+            seq_len: tokens of one sample of a transformer; None: the network's own length.
+            fused_attention: do not write the scores of a transformer to memory; else as eager PyTorch without FlashAttention.
 
         Raises:
-            UserError: an unknown name, with the nearest ones; a length for a network that has none, or more than it can
-                take; or what tracing raises.
+            UserError: an unknown name, with the nearest ones; a length for a network without one, or a too large one; or as
+                ``trace``.
         """
         if not isinstance(name, str):
             raise UserError(f"workload {name!r}", "give a name (paceline workload list), or a paceline.Workload")
@@ -98,11 +98,11 @@ class Workload(LayerTable):
 
         Args:
             config: a ``config.json`` or its folder, its contents as a mapping, or an object with ``to_dict()``.
-            seq_len: tokens of one sample; by default the longest that the configuration says.
-            name: of the workload; by default what the configuration says.
+            seq_len: tokens of one sample; by default the longest sequence of the configuration.
+            name: name of the workload; by default that of the configuration.
 
         Raises:
-            UserError: a file that cannot be read, a kind of model that is not known here, a missing dimension.
+            UserError: an unreadable file, an unknown kind of model, or a missing dimension.
         """
         settings, source = _settings(config)
         shape, longest = shape_of(settings)
@@ -112,12 +112,12 @@ class Workload(LayerTable):
 
 @cache
 def _named(name: str, seq_len: int | None, fused_attention: bool) -> Workload:
-    """One object a name: what is worked out of a workload is kept with it."""
+    """One object per name, because results computed from a workload are cached with it."""
     return Workload.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention))
 
 
 def _settings(config: Any) -> tuple[Mapping[str, Any], str]:
-    """The configuration as a mapping, and where it is from."""
+    """The configuration as a mapping, and its source."""
     if isinstance(config, str | Path):
         path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)
         try:

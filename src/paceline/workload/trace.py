@@ -1,4 +1,4 @@
-"""From a network to its layer table: two steps on the meta device, of two and of four samples, no arithmetic."""
+"""From a network to its layer table: two steps on the meta device, with two and with four samples, without arithmetic."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
 from paceline.workload.factory import describe_error
-from paceline.workload.layers import Coverage, Grows, Kind, Layer, LayerTable, Operation, Parameter
+from paceline.workload.layers import Coverage, Grows, Layer, LayerTable, Operation, OperationKind, Parameter
 from paceline.workload.operations import Kernel, Shape, tensors_in
-from paceline.workload.recorder import LOSS, Recorder, Work
+from paceline.workload.recorder import LOSS, ModuleRecord, Recorder
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 Loss = str | Callable[[Any], Any]
-_SMALL, _LARGE = 2, 4  # batch sizes; any two would do, a batch of one can take other kernels
+_SMALL, _LARGE = 2, 4  # batch sizes; any two above 1, as a batch of one can use other kernels
 _PROVIDE = (
     "return (module, example_batch), or set module.example_input to one: a tensor, a tuple of positional arguments or "
     "a dict of keyword arguments, the first dimension of each tensor being the batch"
@@ -36,23 +36,23 @@ def trace(
 ) -> LayerTable:
     """The layer table of one training step of ``model``.
 
-    FLOPs are those of matrix products, convolutions and attention (a multiply-add is two), so that they compare with
-    published ones; other known operations count their bytes. FLOPs that do not grow in proportion to the
-    batch have no place in a table per sample and are in ``coverage.unknown``, as are operations without a formula.
+    FLOPs are those of matrix products, convolutions and attention (a multiply-add is two), as in publications. Other known
+    operations count bytes only. A table per sample cannot express FLOPs that are not proportional to the batch; these are in
+    ``coverage.unknown``, as are operations without a formula.
 
     Args:
-        model: a module, which is left as it is, or a function that returns one, or one and a batch of inputs.
-        inputs: a tensor, a tuple of arguments or a dict of them, batch first; None takes the function's, or the
-            module's ``example_input``. Values and batch size do not matter.
-        name: of the workload; the class's name when empty.
-        sample: what one sample is; the input's shape when empty.
+        model: a module, which does not change, or a function that returns one, or one with a batch of inputs.
+        inputs: a tensor, a tuple or a dict of arguments, batch first. None: those of the function, or the module's
+            ``example_input``. Values and batch size do not matter.
+        name: name of the workload; empty: that of the class.
+        sample: description of one sample; empty: the shape of the input.
         source: publication or ``module:function``.
         loss: ``cross_entropy`` (of logits against a class for each row), ``mean`` (of the output, or its ``loss``
-            attribute when it has one), or a function of the model's output.
+            attribute if it has one), or a function of the model's output.
 
     Raises:
-        UserError: no inputs, nothing to train, a lazy layer without its shapes, control flow that depends on values, or a
-            forward pass that fails.
+        UserError: no inputs, nothing to train, a lazy layer without shapes, control flow that depends on values, or a failing
+            forward pass.
     """
     module, given = _on_meta(model, name or getattr(model, "__name__", "the function"))
     inputs = given if inputs is None else inputs
@@ -76,7 +76,7 @@ def trace(
 
 
 def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module, Any]:
-    """A training-mode copy of the network without memory, and the inputs that came with it."""
+    """A copy of the network on the meta device in training mode, and its inputs."""
     import torch
 
     inputs: Any = None
@@ -85,7 +85,7 @@ def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module
         try:
             with torch.device("meta"):
                 built = model()
-        except (Exception, SystemExit):  # whatever a function does that the meta device cannot, it may do on the CPU
+        except (Exception, SystemExit):  # a function may do on the CPU what the meta device cannot
             try:
                 built = model()
             except (Exception, SystemExit) as error:
@@ -95,7 +95,7 @@ def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module
         if not isinstance(built, torch.nn.Module):
             raise UserError(f"{name} returned {type(built).__name__}, not an nn.Module", _PROVIDE)
     _check_shaped(built, name)
-    # Copied with its tensors already replaced, so that ties survive and nothing large is copied.
+    # Its tensors are replaced before the copy, so ties survive and nothing large is copied.
     memo: dict[int, Any] = {}
     for parameter in built.parameters():
         memo[id(parameter)] = torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
@@ -180,18 +180,18 @@ def _loss(output: Any, loss: Loss) -> torch.Tensor:
 
 
 def _paths(record: Recorder) -> list[str]:
-    """Modules that did something, in the order in which they first did; the loss is last."""
+    """Modules with operations, in the order of their first one; the loss is last."""
     return sorted(record.work, key=lambda path: path == LOSS)
 
 
 def _line(small: float, large: float) -> tuple[float, float]:
-    """(fixed, per sample) of the line through the two batches; without the fixed part where that would be negative."""
+    """(fixed, per sample) of the line through both batches; the fixed part is 0 if it would be negative."""
     slope = (large - small) / (_LARGE - _SMALL)
     fixed = small - slope * _SMALL
     return (fixed, slope) if fixed >= 0 and slope >= 0 else (0.0, large / _LARGE)
 
 
-def _layer(path: str, kind: str, small: Work, large: Work) -> Layer:
+def _layer(path: str, kind: str, small: ModuleRecord, large: ModuleRecord) -> Layer:
     passes = [_operations(small.kernels[i], large.kernels[i], backward=i == 1) for i in (0, 1)]
     return Layer(
         name=path,
@@ -202,11 +202,11 @@ def _layer(path: str, kind: str, small: Work, large: Work) -> Layer:
 
 
 def _operations(small: list[Kernel], large: list[Kernel], *, backward: bool) -> list[Operation]:
-    """One operation for each shape, in the order of first use, then one for all that waits for memory."""
+    """One operation for each shape, in the order of first use, then one for all memory-bound kernels."""
     if [kernel.kind for kernel in small] == [kernel.kind for kernel in large]:
         keys = [_key(a, b) for a, b in zip(small, large, strict=True)]
         sides = keys, keys
-    else:  # kernels launched sample by sample, say: what each kind does in all, as if it were one shape
+    else:  # for example one kernel per sample: each kind counts in total, as if it had one shape
         first = {kernel.kind: _key(kernel, kernel) for kernel in reversed(small + large)}
         sides = [first[kernel.kind] for kernel in small], [first[kernel.kind] for kernel in large]
     groups: dict[_Key, tuple[list[Kernel], list[Kernel]]] = {}
@@ -225,19 +225,19 @@ def _operations(small: list[Kernel], large: list[Kernel], *, backward: bool) -> 
     return result
 
 
-_Key = tuple[Kind, Shape, Grows, int]
+_Key = tuple[OperationKind, Shape, Grows, int]
 
 
 def _key(small: Kernel, large: Kernel) -> _Key:
     """Kind, shape for one sample, the dimension that grows with the batch, and window.
 
-    What does no work that grows with the batch counts as memory.
+    A kernel whose work does not grow with the batch counts as memory-bound.
     """
     if small.kind == "memory" or (small is not large and small.flops == large.flops):
         return "memory", (0.0, 0.0, 0.0, 0.0), "", 1
     same = [a == b for a, b in zip(small.shape, large.shape, strict=True)]
     batch, m, n, k = (float(a) if keeps else b / _LARGE for a, b, keeps in zip(small.shape, large.shape, same, strict=True))
-    if same == [True, True, False, True]:  # columns: the same product the other way round
+    if same == [True, True, False, True]:  # columns: the transposed product
         return small.kind, (batch, n, m, k), "m", small.window
     grows: Grows = "batch" if not same[0] else "m" if not same[1] else "k" if not same[3] else ""
     return small.kind, (batch, m, n, k), grows, small.window
@@ -245,7 +245,7 @@ def _key(small: Kernel, large: Kernel) -> _Key:
 
 def _parameters(module: nn.Module, record: Recorder, paths: list[str]) -> tuple[Parameter, ...]:
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    # A parameter that the loss does not reach never gets a gradient: after all that do.
+    # A parameter that the loss does not reach gets no gradient, so it comes last.
     order = record.ready + [name for name, _ in trained if name not in set(record.ready)]
     ready = {name: place for place, name in enumerate(order)}
     index = {path: i for i, path in enumerate(paths)}

@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.workload.layer_builders import (
     INDEX,
     WORD,
-    Part,
+    LayerSpec,
     attention,
     cross_entropy,
     dropout,
@@ -28,7 +28,7 @@ from paceline.workload.layer_builders import (
 )
 from paceline.workload.layers import Coverage, LayerTable
 
-MASKED_SHARE = 0.15  # of the tokens are to be found by BERT (Devlin et al. 2018, arXiv:1810.04805, section 3.1)
+MASKED_SHARE = 0.15  # share of the tokens that BERT predicts (Devlin et al. 2018, arXiv:1810.04805, section 3.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +36,23 @@ class TransformerShape:
     """Dimensions of a transformer that is all encoder or all decoder.
 
     Attributes:
-        kv_heads: heads of keys and values, as many as ``heads`` when 0.
-        ffn: width inside the feed-forward network, four times ``hidden`` when 0.
-        gated: the feed-forward network has a second product as wide, its gate.
+        kv_heads: heads of keys and values; 0: as many as ``heads``.
+        ffn: inner width of the feed-forward network; 0: four times ``hidden``.
+        gated: whether the feed-forward network has a gate, a second product of the same width.
         norm: LayerNorm, or RMSNorm without bias.
-        bias: of the linear layers in the blocks.
-        tied: the output has the weights of the token embedding.
-        causal: a decoder; this alone changes no cost, fused kernels that skip the masked half are rated at the whole.
-        post_norm: the sums are normalised, as in BERT, and not what enters attention and feed-forward network.
-        fused_qkv: queries, keys and values are one product.
-        positions: a learned vector for each of ``context`` places (the sequence length when 0), rotation of queries
-            and keys, or a bias of the scores, which costs nothing in a fused kernel.
+        bias: whether the linear layers in the blocks have a bias.
+        tied: whether the output shares the weights of the token embedding.
+        causal: whether it is a decoder. This does not change the cost, since the rates of fused kernels count the masked half.
+        post_norm: whether sums are normalised, as in BERT, and not the inputs of attention and feed-forward network.
+        fused_qkv: whether queries, keys and values are one product.
+        positions: learned embeddings for ``context`` positions (0: the sequence length), rotation of queries and keys, or a
+            bias of the scores, which costs nothing in a fused kernel.
         segments: token types, embedded as the tokens are.
         dropout: after attention, feed-forward network and embedding, and of the attention weights.
-        adapter: rank of the adapters beside the products of attention; where it is not 0 they alone are trained, and the
-            weights of the rest are no parameters of the table (LoRA: Hu et al. 2021, arXiv:2106.09685).
-        head: ``tokens`` says a token for each place; ``dense`` the same after a dense layer, as BERT; ``masked`` that
-            for 15 % of the places, with a pooler and the next-sentence head; ``span`` two numbers for each place.
+        adapter: rank of the adapters of the products of attention. If it is not 0, only adapters are trained, and all other
+            weights are frozen and no parameters of the table (LoRA: Hu et al. 2021, arXiv:2106.09685).
+        head: ``tokens`` predicts a token per position; ``dense`` does so after a dense layer, as BERT; ``masked`` does so
+            for 15 % of the positions, with a pooler and the next-sentence head; ``span`` gives two numbers per position.
     """
 
     layers: int
@@ -97,7 +97,7 @@ def transformer(
     """The layer table of one training step on sequences of ``seq_len`` tokens.
 
     Args:
-        fused_attention: scores are not written to memory (FlashAttention); else as eager PyTorch does without it.
+        fused_attention: scores are not written to memory (FlashAttention); else attention runs as in eager PyTorch.
 
     Raises:
         UserError: fewer than one token, or more than the learned positions.
@@ -119,8 +119,8 @@ def transformer(
     return _workload(parts, name, source, f"sequence of {seq_len} tokens", seq_len, frozen)
 
 
-def _adapted(part: Part, rank: int) -> Part:
-    """The same frozen, with an adapter where it is a product of attention. What enters is held for the adapter only."""
+def _adapted(part: LayerSpec, rank: int) -> LayerSpec:
+    """The frozen layer, with an adapter if it is a product of attention. Only the adapter saves its input."""
     if part.kind == "Embedding":
         return replace(part, operations=part.operations[:1], kept=0.0, weights=())
     if part.kind != "Linear":
@@ -131,10 +131,10 @@ def _adapted(part: Part, rank: int) -> Part:
     rows, inputs, outputs = whole.m, int(whole.k), int(whole.n)
     down, up = linear("", rows, inputs, rank, bias=False), linear("", rows, rank, outputs, bias=False)
     weights = ("up.weight", (outputs, rank)), ("down.weight", (rank, inputs))
-    return Part(part.name, part.kind, operations + down.operations + up.operations, down.kept + up.kept, weights)
+    return LayerSpec(part.name, part.kind, operations + down.operations + up.operations, down.kept + up.kept, weights)
 
 
-def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: float, frozen: int = 0) -> LayerTable:
+def _workload(parts: list[LayerSpec], name: str, source: str, sample: str, tokens: float, frozen: int = 0) -> LayerTable:
     layers, parameters = lay_out(parts)
     ops = sum(operation.calls for layer in layers for operation in layer.operations)
     return LayerTable(
@@ -149,7 +149,7 @@ def _workload(parts: list[Part], name: str, source: str, sample: str, tokens: fl
     )
 
 
-def _start(shape: TransformerShape, s: int) -> list[Part]:
+def _start(shape: TransformerShape, s: int) -> list[LayerSpec]:
     h, x = shape.hidden, WORD * s * shape.hidden
     parts = [embedding("tokens", s, shape.vocabulary, h, tied=shape.tied and shape.head != "span")]
     if shape.segments:
@@ -162,16 +162,16 @@ def _start(shape: TransformerShape, s: int) -> list[Part]:
     return [*parts, dropout("drop", s * h)] if shape.dropout else parts
 
 
-def blocks(shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False) -> list[Part]:
-    """The layers of one block over ``s`` tokens; with ``cross``, it attends also to ``keys`` tokens of an encoder."""
+def blocks(shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False) -> list[LayerSpec]:
+    """The layers of one block over ``s`` tokens. With ``cross`` it also attends to ``keys`` tokens of an encoder."""
     parts = _residual("attention", shape, s, _attend(shape, s, s, "attention.", fused))
     if cross:
         parts += _residual("cross", shape, s, _attend(shape, s, keys, "cross.", fused))
     return parts + _residual("mlp", shape, s, _feed_forward(shape, s))
 
 
-def _residual(name: str, shape: TransformerShape, s: int, inner: list[Part]) -> list[Part]:
-    """``inner`` around a shortcut: the sum forward; backward the gradient of the shortcut is added to that of its input."""
+def _residual(name: str, shape: TransformerShape, s: int, inner: list[LayerSpec]) -> list[LayerSpec]:
+    """``inner`` with a residual connection: a sum in the forward pass, and a sum of both gradients in the backward pass."""
     h, x = shape.hidden, WORD * s * shape.hidden
     drop = [dropout(f"{name}_drop", s * h)] if shape.dropout else []
     added = elementwise(f"{name}_sum", "Add", (1, 3 * x), (0, 0.0))
@@ -182,13 +182,13 @@ def _residual(name: str, shape: TransformerShape, s: int, inner: list[Part]) -> 
     return [norm, *inner, *drop, added]
 
 
-def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool) -> list[Part]:
+def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool) -> list[LayerSpec]:
     h, kv, bias = shape.hidden, shape.kv_width, shape.bias
     heads, kv_heads, x = shape.heads, shape.kv_heads or shape.heads, WORD * s * shape.hidden
     mixed = attention("mix", s, keys, heads, kv_heads, h // heads, fused=fused, drop=shape.dropout)
     parts = []
     if prefix == "cross.":
-        # The keys' product is the first reader of the encoder's output; its gradients meet there.
+        # The product of the keys reads the encoder's output first; the gradients are summed there.
         parts = [linear("query", s, h, h, bias=bias), linear("key_value", keys, h, 2 * kv, bias=bias, kept=False, sums=1)]
     elif shape.fused_qkv:
         whole = WORD * s * (h + 2 * kv)
@@ -202,7 +202,7 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
     return [part.named(prefix) for part in (*parts, mixed, linear("project", s, h, h, bias=bias, kept=False))]
 
 
-def _feed_forward(shape: TransformerShape, s: int) -> list[Part]:
+def _feed_forward(shape: TransformerShape, s: int) -> list[LayerSpec]:
     h, ffn, bias = shape.hidden, shape.ffn or 4 * shape.hidden, shape.bias
     f = WORD * s * ffn
     parts = [
@@ -211,11 +211,11 @@ def _feed_forward(shape: TransformerShape, s: int) -> list[Part]:
     ]
     if shape.gated:
         parts.append(linear("gate", s, h, ffn, bias=bias, kept=False))
-        parts.append(elementwise("multiply", "Mul", (1, 3 * f), (2, 6 * f), 2 * f))  # keeps both factors
+        parts.append(elementwise("multiply", "Mul", (1, 3 * f), (2, 6 * f), 2 * f))  # saves both factors
     return [*parts, linear("contract", s, ffn, h, bias=bias)]
 
 
-def _end(shape: TransformerShape, s: int) -> list[Part]:
+def _end(shape: TransformerShape, s: int) -> list[LayerSpec]:
     h, v, rms = shape.hidden, shape.vocabulary, shape.norm == "rms"
     first = [] if shape.post_norm else [normalisation("norm", s, h, rms=rms)]
     if shape.head == "tokens":
@@ -238,11 +238,11 @@ def _end(shape: TransformerShape, s: int) -> list[Part]:
     return [*first, chosen, *pooler, *dense]
 
 
-def _logits(shape: TransformerShape, rows: float, *, bias: bool) -> Part:
-    """The output over the vocabulary; tied weights are the embedding's, which is where their gradient is complete."""
+def _logits(shape: TransformerShape, rows: float, *, bias: bool) -> LayerSpec:
+    """The output layer over the vocabulary. Tied weights belong to the embedding, where their gradient is complete."""
     whole = linear("head.logits", rows, shape.hidden, shape.vocabulary, bias=bias)
     kept = tuple(weight for weight in whole.weights if weight[0] == "bias") if shape.tied else whole.weights
-    return Part(whole.name, whole.kind, whole.operations, whole.kept, kept)
+    return LayerSpec(whole.name, whole.kind, whole.operations, whole.kept, kept)
 
 
 def encoder_decoder(
@@ -250,7 +250,7 @@ def encoder_decoder(
 ) -> LayerTable:
     """``shape.layers`` blocks of encoder and of decoder over ``seq_len`` tokens each (Vaswani et al. 2017, arXiv:1706.03762).
 
-    Both read one table of tokens, which is the output's too where tied; places are added as fixed waves.
+    Both share one token table, also with the output if tied. Positions are fixed sinusoids.
     """
     s, h, fused = seq_len, shape.hidden, fused_attention
     table = embedding("tokens", s, shape.vocabulary, h, tied=shape.tied)
@@ -258,13 +258,13 @@ def encoder_decoder(
     parts = [table, *_wave(shape, s, "source_")]
     parts += [part.named(f"encoder.{i}.") for i in range(shape.layers) for part in blocks(shape, s, fused)]
     parts += [] if shape.post_norm else [normalisation("encoder_norm", s, h, rms=shape.norm == "rms")]
-    parts += [Part(again.name, again.kind, again.operations, again.kept), *_wave(shape, s, "target_")]
+    parts += [LayerSpec(again.name, again.kind, again.operations, again.kept), *_wave(shape, s, "target_")]
     decoder = blocks(shape, s, fused, keys=s, cross=True)
     parts += [part.named(f"decoder.{i}.") for i in range(shape.layers) for part in decoder]
     return _workload([*parts, *_end(shape, s)], name, source, f"sentences of {s} tokens", 2 * s)
 
 
-def _wave(shape: TransformerShape, s: int, prefix: str) -> list[Part]:
+def _wave(shape: TransformerShape, s: int, prefix: str) -> list[LayerSpec]:
     x = WORD * s * shape.hidden
     parts = [elementwise("positions", "Add", (1, 2 * x), (0, 0.0), fixed=x)]
     return [part.named(prefix) for part in [*parts, *([dropout("drop", s * shape.hidden)] if shape.dropout else [])]]

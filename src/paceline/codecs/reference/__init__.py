@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from paceline.array_types import F32, Bytes
 from paceline.codecs import container, counter, moments
-from paceline.codecs.codec import F32, Bytes, Codec
+from paceline.codecs.codec import Codec
 
 name = "reference"
 

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK = 64
+from paceline.array_types import Bools, Bytes
 
-Bytes = NDArray[np.uint8]
-Plane = NDArray[np.bool_]
+BLOCK = 64
 
 
 def packed_bytes(count: int, width: int) -> int:
@@ -23,7 +22,7 @@ def packed_bytes(count: int, width: int) -> int:
     return width * -(-count // 8)
 
 
-def pack_planes(planes: Sequence[Plane]) -> Bytes:
+def pack_planes(planes: Sequence[Bools]) -> Bytes:
     """Bit planes (each of n booleans, lowest bit first) as one message."""
     n, width = len(planes[0]), len(planes)
     whole = n - n % BLOCK

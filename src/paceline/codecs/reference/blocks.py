@@ -14,7 +14,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.codecs.codec import F32, NON_FINITE, Bytes, Codec, legal
+from paceline.array_types import F32, Bytes
+from paceline.codecs.codec import NON_FINITE, Codec, legal
 from paceline.codecs.container import PayloadError
 
 LOG2_LEAST, LOG2_MOST = 6, 16

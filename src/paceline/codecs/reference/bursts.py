@@ -15,9 +15,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.array_types import Bytes
 from paceline.codecs.container import PayloadError
 
-Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint32]
 _T = TypeVar("_T", bound=np.generic)
 

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from paceline.array_types import F32, Bytes
 from paceline.codecs import counter
-from paceline.codecs.codec import F32, Bytes, Codec
+from paceline.codecs.codec import Codec
 
 
 @dataclass(frozen=True, kw_only=True)

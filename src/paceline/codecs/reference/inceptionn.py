@@ -13,8 +13,9 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from paceline.array_types import F32, Bytes
 from paceline.codecs import counter
-from paceline.codecs.codec import F32, Bytes, Codec, legal
+from paceline.codecs.codec import Codec, legal
 from paceline.codecs.container import PayloadError
 from paceline.codecs.reference import bursts
 

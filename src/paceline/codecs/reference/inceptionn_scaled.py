@@ -12,8 +12,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.array_types import F32, Bytes
 from paceline.codecs import counter
-from paceline.codecs.codec import F32, NON_FINITE, Bytes
+from paceline.codecs.codec import NON_FINITE
 from paceline.codecs.container import PayloadError
 from paceline.codecs.reference import bursts
 from paceline.codecs.reference.inceptionn import PowerBound

@@ -17,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.array_types import F32, Bytes
 from paceline.codecs import counter
-from paceline.codecs.codec import F32, Bytes
 from paceline.codecs.container import PayloadError
 from paceline.codecs.reference.blocks import Blocked, lifts, peaks, tiles
 

@@ -15,8 +15,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.array_types import F32, Bools, Bytes
 from paceline.codecs import counter
-from paceline.codecs.codec import F32, NON_FINITE, Bytes, Codec, Scaling, legal
+from paceline.codecs.codec import NON_FINITE, Codec, MessageScaling, legal
 from paceline.codecs.container import PayloadError
 from paceline.codecs.moments import Moments, Statistics, moments
 from paceline.codecs.reference import bit_planes
@@ -34,9 +35,7 @@ def clip_bound(m: Moments, clip: float | None) -> np.float32:
     return bound
 
 
-def ternarize(
-    x: F32, bound: np.float32, scale: np.float32, stream: counter.Key, start: int
-) -> tuple[bit_planes.Plane, bit_planes.Plane]:
+def ternarize(x: F32, bound: np.float32, scale: np.float32, stream: counter.Key, start: int) -> tuple[Bools, Bools]:
     """The two bit planes (nonzero, negative) of the ternary form of ``x`` clipped to ``+-bound``.
 
     Args:
@@ -124,14 +123,14 @@ class Ternary(Codec):
         """The clipping bound. The workers share the largest as their scaler (section 3.2, "scaler sharing")."""
         return float(clip_bound(m, self.clip))
 
-    def finish(self, own: float, agreed: float) -> Scaling:
+    def finish(self, own: float, agreed: float) -> MessageScaling:
         """Clipped at the own bound, divided by the shared scaler.
 
         The product with the reciprocal is one fp32 rounding; the codec's factor of 2**24 is exact, so its choice is that of
         ``ternarize`` with the shared scaler.
         """
         factor = 0.0 if agreed < TINY_SCALE else float(np.float32(1.0) / np.float32(agreed))
-        return Scaling(own, factor, agreed)
+        return MessageScaling(own, factor, agreed)
 
     def summing(self, workers: int) -> Codec:
         """Two bits for one worker's ternary, the exact integer sum for several: nothing is quantised twice."""

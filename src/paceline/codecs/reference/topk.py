@@ -15,11 +15,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.array_types import F32, Bytes, Ints
 from paceline.codecs import counter
-from paceline.codecs.codec import F32, NON_FINITE, SET, Bytes, Codec, apply, legal
+from paceline.codecs.codec import NON_FINITE, SET, Codec, apply, legal
 from paceline.codecs.container import PayloadError
-
-Indices = NDArray[np.int64]
 
 PARTS = 1_000_000  # density counts in millionths, so that k needs no floating point
 LEAST_PARTS = 100  # a payload of b bytes never claims more than 10**4 / 5 * b elements
@@ -27,7 +26,7 @@ _INFINITY = np.uint32(0x7F800000)
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 
 
-class Layout(NamedTuple):
+class PayloadLayout(NamedTuple):
     """Where the three parts of a body are.
 
     Attributes:
@@ -50,12 +49,12 @@ class Layout(NamedTuple):
         return self.marks + self.values + self.kept * self.low_bits // 8
 
 
-def layout(count: int, kept: int, value_bits: int) -> Layout:
+def layout(count: int, kept: int, value_bits: int) -> PayloadLayout:
     """The shortest of the three; of equal ones the first of 0, 8, 16 low bits."""
     layouts = []
     for low_bits in (0, 8, 16):
         bits = kept + (max(count - 1, 0) >> low_bits) if low_bits else count
-        layouts.append(Layout(kept, low_bits, bits, -(-bits // 64) * 8, kept * value_bits // 8))
+        layouts.append(PayloadLayout(kept, low_bits, bits, -(-bits // 64) * 8, kept * value_bits // 8))
     return min(layouts, key=lambda candidate: candidate.total)
 
 
@@ -87,7 +86,7 @@ class TopK(Codec):
         """k: how many of ``count`` elements are sent; at least one of one."""
         return -(-count * self.parts // PARTS)
 
-    def layout(self, count: int) -> Layout:
+    def layout(self, count: int) -> PayloadLayout:
         """Of the body of ``count`` elements."""
         return layout(count, self.kept(count), self.value_bits)
 
@@ -140,7 +139,7 @@ class TopK(Codec):
         apply(part, values, mode)
         out[index] = part
 
-    def _sent(self, body: Bytes, count: int) -> tuple[Indices, F32]:
+    def _sent(self, body: Bytes, count: int) -> tuple[Ints, F32]:
         at = self.layout(count)
         marks, packed, low = _parts(body, at)
         places = np.flatnonzero(np.unpackbits(marks, bitorder="little"))
@@ -157,8 +156,8 @@ class TopK(Codec):
         return index, values.view(np.float32)
 
 
-def largest(x: F32, kept: int) -> Indices:
-    """Indices, ascending, of the ``kept`` elements of largest magnitude, of equal ones the first. Raises ValueError for NaN."""
+def largest(x: F32, kept: int) -> Ints:
+    """Ints, ascending, of the ``kept`` elements of largest magnitude, of equal ones the first. Raises ValueError for NaN."""
     magnitude = x.view(np.uint32) & _MAGNITUDE
     if magnitude.max(initial=0) >= _INFINITY:
         raise ValueError(NON_FINITE)
@@ -178,6 +177,6 @@ def _bf16(x: F32) -> NDArray[np.uint32]:
     return rounded | np.signbit(x).astype(np.uint32) << np.uint32(15)
 
 
-def _parts(body: Bytes, at: Layout) -> tuple[Bytes, Bytes, Bytes]:
+def _parts(body: Bytes, at: PayloadLayout) -> tuple[Bytes, Bytes, Bytes]:
     """Marks, values and low bits of a body, as views."""
     return body[: at.marks], body[at.marks : at.marks + at.values], body[at.marks + at.values :]

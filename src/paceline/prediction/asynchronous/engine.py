@@ -1,4 +1,4 @@
-"""The event simulation of an asynchronous job; ``simulate`` is how it is called, and says what is modelled."""
+"""The event simulation of an asynchronous job. ``simulate`` calls it and documents the model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from paceline.prediction.asynchronous.sharing import Fabric
 from paceline.record import Event
 
 Pull = Literal["step", "server", "tensor"]
-_DRAWS = 64  # profiled steps drawn at a time
+_DRAWS = 64  # profiled steps per draw
 _READY, _UPDATED, _ASKED = range(3)
 
 
 class Count(NamedTuple):
-    """What has been done up to a moment."""
+    """The counts up to one moment."""
 
     seconds: float
     steps: tuple[int, ...]
@@ -33,8 +33,8 @@ class Count(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """From ``begin`` to ``end``; ``stale`` counts updates by staleness in between."""
+class SimulatedRun:
+    """The counts at ``begin`` and at ``end``; ``stale`` is the number of updates by staleness between them."""
 
     begin: Count
     end: Count
@@ -43,7 +43,7 @@ class Run:
 
 
 class _Worker:
-    """Where a worker is. It computes as soon as it can: ``clock`` is when its last computation ends."""
+    """The state of a worker. It computes as early as it can; ``clock`` is the end of its last computation."""
 
     __slots__ = ("applied", "arrived", "clock", "draws", "finished", "layer", "missing", "random", "read", "row", "steps")
 
@@ -58,7 +58,7 @@ class _Worker:
 
 
 class Simulation:
-    """N workers and M servers. Layers and their tensors have one numbering; a layer without parameters has no tensor."""
+    """N workers and M servers. A layer and its tensor have the same number; a layer without parameters has no tensor."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Simulation:
         self.sent, self.received = [0.0] * servers, [0.0] * servers
 
     def _groups(self) -> dict[int, int]:
-        """Tensors whose updates a worker's reading of any of them waits for."""
+        """Groups of tensors: a worker reads any tensor of a group only after the updates of all of them."""
         if self.pull == "step":
             return dict.fromkeys(self.tensors, 0)
         if self.pull == "tensor":
@@ -106,12 +106,14 @@ class Simulation:
         used = sorted(set(self.server.values()))
         return {tensor: used.index(self.server[tensor]) for tensor in self.tensors}
 
-    def run(self, steps: int, warm: int) -> Run:
-        """Until every worker has done ``steps``; what is counted begins when every worker has done ``warm`` of them."""
+    def run(self, steps: int, warm: int) -> SimulatedRun:
+        """Run until every worker has done ``steps`` steps. Counting begins when every worker has done ``warm`` steps."""
         begin: Count | None = None
         waiting, behind = self.workers, self.workers
         for worker, state in enumerate(self.states):
-            start = state.random.uniform(0.0, self.alone_s)  # in step they would share links in a way that no job keeps
+            start = state.random.uniform(
+                0.0, self.alone_s
+            )  # workers in lockstep would share links as no real job does for long
             for group in range(len(self.in_group)):
                 self._push(start, _ASKED, worker, group)
         now = 0.0
@@ -149,14 +151,14 @@ class Simulation:
                 self.states[worker].arrived[what] = now + self.latency
                 self._compute(worker)
         assert begin is not None
-        return Run(begin, self._count(now), self.stale, tuple(self.events))
+        return SimulatedRun(begin, self._count(now), self.stale, tuple(self.events))
 
     def _push(self, at: float, kind: int, worker: int, what: int) -> None:
         self.order += 1
         heapq.heappush(self.heap, (at, self.order, kind, worker, what))
 
     def _answer(self, worker: int, group: int, now: float) -> None:
-        """A server reads the group's tensors and sends them, first layers first."""
+        """A server reads the tensors of a group and sends them in layer order."""
         state = self.states[worker]
         state.missing[group] = len(self.in_group[group])
         for tensor in self.in_group[group]:
@@ -164,7 +166,7 @@ class Simulation:
             self.down.send(self.server[tensor], worker, self.sizes[tensor], tensor, now)
 
     def _compute(self, worker: int) -> None:
-        """As many layers forward as have their parameters; behind the last one, the whole backward pass."""
+        """Run all forward layers that have their parameters; after the last one, the whole backward pass."""
         state = self.states[worker]
         count = len(self.sizes)
         while state.layer < count:
@@ -196,7 +198,7 @@ class Simulation:
         return state.draws.pop()
 
     def _arrived(self, worker: int, tensor: int, size: float, began: float, now: float) -> None:
-        """A gradient is through: the server, one at a time in their order, applies it."""
+        """A gradient has arrived. The server applies gradients one at a time, in the order of arrival."""
         server = self.server[tensor]
         self.received[server] += size
         self._draw(worker, f"push {self.names[tensor]}", "network", began, now - began)
@@ -207,7 +209,7 @@ class Simulation:
         self._push(self.free[server], _UPDATED, worker, tensor)
 
     def _updated(self, worker: int, tensor: int, now: float) -> bool:
-        """Count its staleness. True when this was the last of the worker's step."""
+        """Count the staleness of an update. Returns whether it was the last one of the worker's step."""
         state = self.states[worker]
         self.stale[self.versions[tensor] - state.read[tensor]] += 1
         self.versions[tensor] += 1
@@ -220,7 +222,7 @@ class Simulation:
             state.finished = now
         if not state.missing[group]:
             if self.pull == "step":
-                self._push(now + 2 * self.latency, _ASKED, worker, group)  # the worker hears of it, and asks
+                self._push(now + 2 * self.latency, _ASKED, worker, group)  # the worker is told, and requests the parameters
             else:
                 self._push(now, _ASKED, worker, group)
         return ended

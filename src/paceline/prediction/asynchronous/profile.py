@@ -1,4 +1,4 @@
-"""What one worker and one server take, measured alone: all that the simulation knows of the job."""
+"""The times of one worker and one server, measured alone. They are the whole input of the simulation about the job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class LayerProfile:
     """One layer of one worker.
 
     Attributes:
-        size: bytes of its parameters, and of its gradient; 0 for a layer without.
-        forward_s, backward_s: seconds in each profiled step; entries of one index belong to one step.
+        size: bytes of its parameters, which are those of its gradient; 0 for a layer without parameters.
+        forward_s, backward_s: seconds in each profiled step, (steps,).
     """
 
     name: str
@@ -31,19 +31,19 @@ class Profile:
     Attributes:
         batch_size: samples of one worker's mini-batch.
         layers: in forward order.
-        update_s_per_byte: seconds in which a server applies one byte of a gradient.
-        update_s: fixed seconds of every gradient that a server handles, its message included.
-        link_share: payload over what the link carries; a full-size TCP segment on Ethernet has 1448 bytes of 1514.
-        compute_spread, network_spread, server_spread: standard deviations of the logarithm of what the profile says about this
-            part on the cluster in question; they make the range of the throughput, not the throughput. By default those of a
-            profile that was measured alone beside links of nominal rate: a step of one worker repeats as an observed step
-            does (``correction.WORK``), 80 % of links give TCP 0.6 to 0.94 of their line (``efficiency.LOW``, ``HIGH``), and
-            what a server does with several connections at once is an estimate.
-        hosts_spread: that of the whole for every doubling of the hosts, as ``Sigmas.doubling``: what one worker and one
-            server do not show adds up with them.
+        update_s_per_byte: seconds that a server takes to apply one byte of a gradient.
+        update_s: fixed seconds that a server takes for every gradient and its message.
+        link_share: payload divided by the bytes on the link; a full-size TCP segment on Ethernet has 1448 of 1514.
+        compute_spread, network_spread, server_spread: standard deviations of log(real / profiled) time of this part on the
+            predicted cluster. They set the range of the throughput, not the throughput. The defaults are for a profile
+            that was measured alone and links of nominal rate. A step of one worker repeats as an observed step does
+            (``correction.WORK``). TCP reaches 0.6 to 0.94 of the line rate on 80 % of links (``efficiency.LOW``, ``HIGH``).
+            The value for a server with several connections is an estimate.
+        hosts_spread: standard deviation of the whole step, added for every doubling of the hosts, as ``Sigmas.doubling``.
+            It covers effects that one worker and one server do not show.
 
     Raises:
-        UserError: no layers, layers with different numbers of steps, or numbers that cannot be.
+        UserError: no layers, layers with different numbers of steps, or impossible numbers.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Profile:
 
     @property
     def steps(self) -> int:
-        """Steps in it."""
+        """Number of profiled steps."""
         return len(self.layers[0].forward_s)
 
     @property
@@ -89,9 +89,9 @@ class Profile:
 
 
 def assign_servers(sizes: Sequence[float], servers: int) -> tuple[int, ...]:
-    """The server of each tensor: in their order, each goes where the fewest bytes are so far.
+    """The server of each tensor. Each tensor in turn goes to the server with the fewest bytes so far.
 
-    As TensorFlow's ``GreedyLoadBalancingStrategy`` with ``byte_size_load_fn`` (tf.contrib.training) does.
+    This is TensorFlow's ``GreedyLoadBalancingStrategy`` with ``byte_size_load_fn`` (tf.contrib.training).
     """
     load = [0.0] * servers
     chosen = []

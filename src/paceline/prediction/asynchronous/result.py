@@ -1,4 +1,4 @@
-"""What a simulated asynchronous job says."""
+"""The result of a simulated asynchronous job."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class AsyncResult:
     """Throughput and staleness of an asynchronous job in its steady state, after the first steps of every worker.
 
     Attributes:
-        samples_per_s: of all workers together; ``low_samples_per_s`` to ``high_samples_per_s`` is its 80 % interval.
-        updates_per_s: gradients of the whole model applied a second.
+        samples_per_s: that of all workers; ``low_samples_per_s`` to ``high_samples_per_s`` is its 80 % interval.
+        updates_per_s: gradients of the whole model that the servers apply per second.
         step_s: mean seconds of a worker's step, from one answer of the servers to the next.
         staleness: share of the updates with 0, 1, 2, ... updates by others to the same parameters since the worker read them.
-        utilisation: share of the time that each resource works: ``workers`` (mean), ``worker links up``, ``worker links down``
-            (mean), and of every server ``server 0 link in``, ``server 0 link out`` and ``server 0 update``.
-        assumptions: what the numbers rest on, in words.
+        utilisation: busy share of the time for each resource: ``workers`` (mean), ``worker links up``, ``worker links down``
+            (mean), and for every server ``server 0 link in``, ``server 0 link out`` and ``server 0 update``.
+        assumptions: the assumptions behind the numbers, in sentences.
         timeline: the first steps; ``rank`` is the worker, or the number of workers plus the server's number.
     """
 
@@ -39,22 +39,22 @@ class AsyncResult:
 
     @property
     def mean_staleness(self) -> float:
-        """Updates by others between a worker's reading of a parameter and its own update of it, on average."""
+        """Mean number of updates by other workers from a worker's read of a parameter to its own update of it."""
         return sum(k * share for k, share in enumerate(self.staleness))
 
     def staleness_quantile(self, share: float) -> int:
-        """The least staleness that at least ``share`` of the updates do not exceed; of 1 the largest that was seen."""
+        """The least staleness that at least ``share`` of the updates do not exceed; for 1 the largest that occurred."""
         sums = accumulate(self.staleness)
         return next((k for k, reached in enumerate(sums) if reached >= share - 1e-9), len(self.staleness) - 1)
 
     @property
     def bottleneck(self) -> str:
-        """The resource that works most of the time."""
+        """The resource with the highest utilisation."""
         return max(self.utilisation, key=self.utilisation.__getitem__)
 
     @property
     def limit(self) -> str:
-        """What kind of resource that is: worker compute, worker network, server network or server update."""
+        """The kind of the bottleneck: worker compute, worker network, server network or server update."""
         if self.bottleneck == "workers":
             return "worker compute"
         host, *_, what = self.bottleneck.split()

@@ -1,8 +1,8 @@
-"""Links that connections share fairly: one direction of every host's link, max-min processor sharing.
+"""Links with max-min fair sharing among connections: one direction of every host's link.
 
-A connection (one worker and one server, one direction) sends its pieces in order, as one TCP stream does. All connections
-with something to send share the sender's and the receiver's link max-min fairly (progressive filling: Bertsekas, Gallager
-1992, Data Networks, section 6.5.2), at once and without loss; switches do not block.
+A connection (one worker, one server, one direction) sends its pieces in order, as one TCP stream does. All active connections
+share the links of sender and receiver max-min fairly (progressive filling: Bertsekas, Gallager 1992, Data Networks,
+section 6.5.2). Shares adapt at once and nothing is lost; switches do not block.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from paceline.array_types import Array, Bools
 
 
-def fair_shares(sending: Bools, bandwidth: float) -> Floats:
-    """Bytes/s of every connection, by sender and receiver; 0 for those that do not send.
+def fair_shares(sending: Bools, bandwidth: float) -> Array:
+    """Bytes/s of every connection, (senders, receivers); 0 for idle ones.
 
-    The fullest links are shared equally by their connections; then the fullest of what is left, until all have a share.
+    The connections of the fullest link share it equally. The same then holds for the fullest of the remaining links, until
+    every connection has a share.
     """
     rates = np.zeros(sending.shape)
     waiting = sending.astype(float)
@@ -38,9 +37,9 @@ def fair_shares(sending: Bools, bandwidth: float) -> Floats:
 
 
 class Fabric:
-    """One direction of all links: ``senders`` links out of hosts, ``receivers`` links into hosts, of equal bandwidth.
+    """One direction of all links: ``senders`` links out of hosts and ``receivers`` links into hosts, of equal bandwidth.
 
-    Whoever owns it calls :meth:`settle` where something has ``changed``, before time goes on, and :meth:`pop` at ``next_time``.
+    The owner calls :meth:`settle` after a change (``changed``), before time advances, and :meth:`pop` at ``next_time``.
     """
 
     def __init__(self, senders: int, receivers: int, bandwidth: float) -> None:
@@ -66,7 +65,7 @@ class Fabric:
             self._sending[sender, receiver] = True
             self._out[sender] += 1
             self._in[receiver] += 1
-            if self._out[sender] == self._in[receiver] == 1:  # nobody to share with, nobody whose share changes
+            if self._out[sender] == self._in[receiver] == 1:  # no other connection on these links, so no other share changes
                 self._rates[sender, receiver] = self.bandwidth
                 self._ends[sender, receiver] = now + size / self.bandwidth
                 self._find()
@@ -75,7 +74,7 @@ class Fabric:
                 self.changed = True
 
     def settle(self, now: float) -> None:
-        """Share the links anew among those that send now."""
+        """Divide the links among the connections that send now."""
         self.changed = False
         with np.errstate(invalid="ignore", divide="ignore"):
             left = (self._ends - now) * self._rates
@@ -87,7 +86,7 @@ class Fabric:
         self._find()
 
     def pop(self) -> tuple[int, int, float, float, int]:
-        """The piece that is through at ``next_time``: sender, receiver, when it began, its bytes and what it was."""
+        """The piece that arrives at ``next_time``: sender, receiver, its start, its bytes and its content."""
         connection, now = self._next, self.next_time
         queue, began = self.queues[connection], self.began[connection]
         sender, receiver = divmod(connection, self.receivers)

@@ -1,8 +1,8 @@
 """Asynchronous SGD with parameter servers, simulated event by event from a one-worker profile.
 
-Every worker, without waiting for the others: pulls the parameters, runs its forward pass layer by layer as they arrive, runs
-its backward pass and pushes each layer's gradient as soon as it is there. Servers apply gradients one at a time in the order
-of their arrival and answer with what they then hold. Each step's times are those of one profiled step, drawn at random.
+No worker waits for another. Each pulls the parameters, runs its forward pass layer by layer as they arrive, runs its backward
+pass, and pushes the gradient of each layer as soon as it is ready. A server applies gradients one at a time in the order of
+arrival, and answers with its current parameters. The times of each step are those of one profiled step, drawn at random.
 
 The method is that of Z. Li, W. Yan, M. Paolieri, L. Golubchik 2020, Throughput Prediction of Asynchronous SGD in TensorFlow,
 ICPE, pp. 76-87 (arXiv 1911.04650), and of Z. Li, M. Paolieri, L. Golubchik, S.-H. Lin, W. Yan 2022, Predicting Throughput of
@@ -23,13 +23,13 @@ from typing import get_args
 
 from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError, unknown
-from paceline.prediction.asynchronous.engine import Pull, Run, Simulation
+from paceline.prediction.asynchronous.engine import Pull, SimulatedRun, Simulation
 from paceline.prediction.asynchronous.profile import LayerProfile, Profile
 from paceline.prediction.asynchronous.result import AsyncResult
 
 STARTS = 4
-"""Simulations. Few workers keep for long the phases in which they start, so one start says little of others. A setting: more
-starts take as many times longer."""
+"""Number of simulations. A few workers keep their initial phases for long, so one start does not represent the
+others. A setting: the time grows with it."""
 
 
 def simulate(
@@ -44,19 +44,20 @@ def simulate(
     pull: Pull = "server",
     drawn_steps: int = 0,
 ) -> AsyncResult:
-    """Throughput and staleness of ``workers`` workers and ``servers`` parameter servers, each on a host of its own.
+    """Throughput and staleness of ``workers`` workers and ``servers`` parameter servers, each on its own host.
 
     Args:
-        link_bandwidth: bytes/s of every host's link, each way; its payload is ``profile.link_share`` of it.
+        link_bandwidth: bytes/s of every host's link in each direction; ``profile.link_share`` of it is payload.
         latency: seconds of a message from host to host.
-        steps: of every worker that count, over all starts; each start has a third as many before them.
-        seed: of what is drawn; equal seeds give equal results, and more workers leave the draws of the others as they are.
-        pull: what a worker's next reading of a parameter waits for: that all its gradients are applied ("step": TensorFlow),
-            those on its server ("server": a request behind the gradients on their connection), or its own ("tensor": BytePS).
-        drawn_steps: steps of every worker that the timeline shows.
+        steps: counted steps of every worker, over all starts. A third as many uncounted steps precede them in each start.
+        seed: seed of the random draws. Equal seeds give equal results; additional workers do not change the draws of others.
+        pull: the updates that a worker waits for before it reads a parameter again: those of all its gradients ("step":
+            TensorFlow), of the gradients on the same server ("server": the request follows the gradients on their
+            connection), or of this parameter ("tensor": BytePS).
+        drawn_steps: steps of every worker in the timeline.
 
     Raises:
-        UserError: numbers that cannot be, fewer tensors than servers, or an unknown ``pull``.
+        UserError: impossible numbers, fewer tensors than servers, or an unknown ``pull``.
     """
     _check(profile, workers, servers, link_bandwidth, latency, steps, pull)
     each = -(-steps // STARTS)
@@ -71,7 +72,7 @@ def simulate(
     rate = math.fsum(rates) / STARTS
 
     def slower(compute: float = 0.0, network: float = 0.0, server: float = 0.0) -> float:
-        """Updates/s from the first start with parts that take so many standard deviations longer."""
+        """Updates/s of the first start if its parts take the given numbers of standard deviations longer."""
         other = _stretched(profile, math.exp(compute * profile.compute_spread), math.exp(server * profile.server_spread))
         bandwidth = link_bandwidth * math.exp(-network * profile.network_spread)
         return _updates_per_s(
@@ -119,14 +120,14 @@ def _check(profile: Profile, workers: int, servers: int, bandwidth: float, laten
         raise unknown("pull", pull, get_args(Pull))
 
 
-def _updates_per_s(run: Run) -> float:
-    """Sum over the workers of steps over the seconds between their first and last counted ends."""
+def _updates_per_s(run: SimulatedRun) -> float:
+    """Sum over the workers of counted steps divided by the seconds from the first to the last end of one."""
     begin, end = run.begin, run.end
     counted = zip(begin.steps, end.steps, begin.last, end.last, strict=True)
     return math.fsum((after - before) / (last - first) for before, after, first, last in counted)
 
 
-def _utilisation(run: Run, workers: int, servers: int, rate: float) -> Mapping[str, float]:
+def _utilisation(run: SimulatedRun, workers: int, servers: int, rate: float) -> Mapping[str, float]:
     begin, end = run.begin, run.end
     seconds = end.seconds - begin.seconds
     up, down = ([b - a for a, b in zip(*x, strict=True)] for x in ((begin.up, end.up), (begin.down, end.down)))
@@ -147,7 +148,7 @@ def _mean(shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
 
 
 def _stretched(profile: Profile, compute: float, server: float) -> Profile:
-    """The profile with a worker that takes ``compute`` times as long, and a server that takes ``server`` times."""
+    """The profile with the times of the worker multiplied by ``compute`` and those of the server by ``server``."""
 
     def longer(layer: LayerProfile) -> LayerProfile:
         forward, backward = (tuple(x * compute for x in times) for times in (layer.forward_s, layer.backward_s))

@@ -1,10 +1,10 @@
-"""Who sends to whom. Each exchange turns a chunk of a stream into its sum over the workers."""
+"""The exchanges: each replaces a chunk of a stream by its sum over the workers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from paceline.strategy import ONE_WAY
-from paceline.training.collectives import Steps, Wire
+from paceline.training.collectives import CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
 from paceline.training.exchanges.allgather import allgather
 from paceline.training.exchanges.allreduce import allreduce, begin_allreduce
@@ -12,21 +12,21 @@ from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.push_pull import push_pull
 from paceline.training.exchanges.ring import ring
 
-CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], Steps[None]]] = {
+CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], CollectiveSteps[None]]] = {
     "allgather": allgather,
     "ring": ring,
     "sharded": partial(push_pull, exchange="sharded"),
     "parameter_server": partial(push_pull, exchange="parameter_server"),
 }
-"""Exchanges by name; ``allreduce`` is the engine's and ``hierarchical`` wraps ``sharded``, see ``group``."""
+"""Exchanges by name. ``allreduce`` is the engine's, and ``hierarchical`` wraps ``sharded`` (``exchange_group``)."""
 
 
 def exchange_streams(
     streams: Iterable[tuple[Stream, str]], wire: Wire, chunk_elements: int, compress_pull: bool = True
 ) -> None:
-    """Replace every stream's values by their sum over the workers, by the exchange named with it.
+    """Replace the values of each stream by their sum over the workers, with the exchange named beside it.
 
-    Chunk after chunk, several under way at once.
+    The exchange works on chunks, several of which are in flight.
     """
     pipeline(
         _chunk(name, compress_pull)(stream, start, min(start + chunk_elements, stream.count), wire)
@@ -35,7 +35,7 @@ def exchange_streams(
     )
 
 
-def _chunk(name: str, compress_pull: bool) -> Callable[[Stream, int, int, Wire], Steps[None]]:
+def _chunk(name: str, compress_pull: bool) -> Callable[[Stream, int, int, Wire], CollectiveSteps[None]]:
     return CHUNKED[name] if compress_pull or name not in ONE_WAY else partial(push_pull, exchange=name, compress_pull=False)
 
 

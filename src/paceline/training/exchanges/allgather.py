@@ -1,12 +1,12 @@
-"""Everyone sends everything to everyone: one compression and no more, at N times the bytes."""
+"""All-gather: every rank sends all its elements to all ranks. It compresses once and moves N times the bytes."""
 
 from __future__ import annotations
 
-from paceline.training.collectives import NOTHING, Steps, Wire
+from paceline.training.collectives import NOTHING, CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
 
 
-def allgather(stream: Stream, start: int, stop: int, wire: Wire) -> Steps[None]:
+def allgather(stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, added in rank order on every rank."""
     n, me = wire.world_size, wire.rank
     with wire.meter.span("encode", "codec"):

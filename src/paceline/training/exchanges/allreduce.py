@@ -11,7 +11,7 @@ from paceline.training.collectives import Wire
 
 
 def begin_allreduce(values: torch.Tensor, fmt: Format, wire: Wire) -> Callable[[], None]:
-    """Start to replace ``values`` by their mean over the workers; what is returned waits for it.
+    """Start to replace ``values`` by their mean over the workers. The result waits for it.
 
     A 16-bit format halves fp32's bytes and adds in bfloat16. As in stock DDP each rank multiplies by 1 / N first, so that a sum
     of fp16 does not overflow; fp32 gives stock DDP's bits.
@@ -30,5 +30,5 @@ def begin_allreduce(values: torch.Tensor, fmt: Format, wire: Wire) -> Callable[[
 
 
 def allreduce(values: torch.Tensor, fmt: Format, wire: Wire) -> None:
-    """``begin_allreduce`` to its end."""
+    """Run ``begin_allreduce`` and wait for it."""
     begin_allreduce(values, fmt, wire)()

@@ -1,6 +1,6 @@
-"""Chunks on their way at the same time: while one is on the wire, the codec works on another.
+"""The pipeline of chunks: while one chunk is on the wire, the codec works on another.
 
-The order in which collectives are issued depends on the number of chunks alone, so it is the same on every rank.
+The order of collectives depends only on the number of chunks, so it is the same on every rank.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from paceline.training.collectives import Pending, Steps
+from paceline.training.collectives import CollectiveSteps, Pending
 
-DEPTH = 3  # chunks under way: one encoding, one on the wire, one decoding
+DEPTH = 3  # chunks in flight: one in encoding, one on the wire, one in decoding
 
 
-def pipeline(chunks: Iterable[Steps[None]], depth: int = DEPTH) -> None:
-    """Run every chunk to its end, at most ``depth`` at once, in turns."""
+def pipeline(chunks: Iterable[CollectiveSteps[None]], depth: int = DEPTH) -> None:
+    """Run all chunks in turns, at most ``depth`` at the same time."""
     source = iter(chunks)
-    under_way: deque[tuple[Steps[None], Pending[Any]]] = deque()
+    under_way: deque[tuple[CollectiveSteps[None], Pending[Any]]] = deque()
     more = True
     while more or under_way:
         while more and len(under_way) < depth:
@@ -31,6 +31,6 @@ def pipeline(chunks: Iterable[Steps[None]], depth: int = DEPTH) -> None:
             _go_on(chunk, pending.wait(), under_way)
 
 
-def _go_on(chunk: Steps[None], arrived: Any, under_way: deque[tuple[Steps[None], Pending[Any]]]) -> None:
+def _go_on(chunk: CollectiveSteps[None], arrived: Any, under_way: deque[tuple[CollectiveSteps[None], Pending[Any]]]) -> None:
     with suppress(StopIteration):
         under_way.append((chunk, chunk.send(arrived)))

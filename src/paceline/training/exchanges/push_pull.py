@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from paceline.strategy import shard_bounds
-from paceline.training.collectives import NOTHING, Steps, Wire
+from paceline.training.collectives import NOTHING, CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
 
 
-def push_pull(stream: Stream, start: int, stop: int, wire: Wire, exchange: str, compress_pull: bool = True) -> Steps[None]:
+def push_pull(
+    stream: Stream, start: int, stop: int, wire: Wire, exchange: str, compress_pull: bool = True
+) -> CollectiveSteps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
 
-    What a rank owns of itself never touches the wire; it decodes its own pull message as all others do. Without
+    A rank does not send the elements that it owns to itself. It decodes its own pull message as all others do. Without
     ``compress_pull`` the sums travel as fp32.
     """
     n, me = wire.world_size, wire.rank

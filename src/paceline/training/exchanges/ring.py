@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from paceline.strategy import shard_bounds
-from paceline.training.collectives import Steps, Wire
+from paceline.training.collectives import CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
 
 
-def ring(stream: Stream, start: int, stop: int, wire: Wire) -> Steps[None]:
+def ring(stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
 
-    N-1 hops add one contribution each to a block and compress the partial sum anew; N-1 further hops pass the finished
-    block on as it is, so that every rank, its last summand included, decodes the same bytes.
+    Each of N-1 hops adds one contribution to a block and compresses the partial sum again. Another N-1 hops forward the final
+    block unchanged, so that every rank, including the last one that added, decodes the same bytes.
     """
     n, me = wire.world_size, wire.rank
     blocks = [(start + a, start + b) for a, b in shard_bounds(stop - start, "sharded", n)]

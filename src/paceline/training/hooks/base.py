@@ -1,4 +1,4 @@
-"""What stands behind an attached model, whatever its compression: where the steps stand and what is watched in each."""
+"""The common part of all hooks of an attached model: step counter, statistics and the exchange thread."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from paceline.training.gradient_sample import Sample
 from paceline.training.meter import Meter
 from paceline.training.process_groups import own_wire
 from paceline.training.reducer import Usage, alike_on_all_ranks, unused_by_all
-from paceline.training.tensor_layout import Tensor
+from paceline.training.tensor_layout import TensorSpec
 
 
 class StepEnd(NamedTuple):
-    """What the exchange thread must know of a backward pass that has handed over its last bucket.
+    """The end of a backward pass, for the exchange thread; the pass has handed over its last bucket.
 
     Attributes:
-        backward_end_s: when that was, on this process's clock.
-        joined: whether this rank has no data of its own, see ``outside_backward``.
+        backward_end_s: time of the end, on this process's clock, seconds.
+        joined: whether this rank has no data, see ``outside_backward``.
     """
 
     backward_end_s: float
@@ -34,17 +34,17 @@ class StepEnd(NamedTuple):
 
 
 class HookBase(ABC):
-    """A hook's groups and threads are this process's: a copied model shares it and a saved one has none.
+    """The base of hooks. Groups and threads belong to this process: a copied model shares its hook, a saved model has none.
 
     Args:
-        tensors: those that are exchanged, in ``named_parameters()`` order, by the ``id`` of the parameter.
+        tensors: specs of the exchanged tensors, in ``named_parameters()`` order, by the ``id`` of the parameter.
 
     Attributes:
         gradient_exchange: compression and exchange in use.
-        step: backward passes exchanged so far; the draws depend on it.
+        step: number of exchanged backward passes; the random draws depend on it.
         tensors: every exchanged tensor, in ``named_parameters()`` order.
-        dense: names of the tensors sent dense, each with the reason. ``print(hook)`` shows the rule.
-        meter: bytes, events and non-finite steps.
+        dense: names of the dense tensors, each with the reason. ``print(hook)`` shows the rule.
+        meter: counts bytes, events and non-finite steps.
         sample: stages of one tensor's gradient, on request.
     """
 
@@ -52,7 +52,7 @@ class HookBase(ABC):
         self,
         model: DistributedDataParallel,
         gradient_exchange: GradientExchange,
-        tensors: Mapping[int, Tensor],
+        tensors: Mapping[int, TensorSpec],
         *,
         seed: int,
         check_every: int,
@@ -70,8 +70,8 @@ class HookBase(ABC):
         self._usage = Usage(model, tensors) if model.find_unused_parameters and not model.static_graph else None
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
         self._nonfinite = False  # in this step, on any rank
-        self._shadowed: list[Future] = []  # buckets of a step that this rank takes part in without data
-        # One thread: groups keep their order, and the backward pass goes on meanwhile.
+        self._shadowed: list[Future] = []  # buckets of a step in which this rank has no data
+        # One thread keeps the groups in order while the backward pass continues.
         self._work = Exchanges(self.wire)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -81,7 +81,7 @@ class HookBase(ABC):
         return type(None), ()
 
     def _to_ddp(self, future: Future, last: bool) -> Future:
-        """The future that DDP waits for. At the end of the step, what went wrong is raised with its type."""
+        """The future that DDP waits for. At the end of the step it raises an error with its own type."""
         if not outside_backward():
             if last:
                 self._work.raise_after_backward()
@@ -96,21 +96,21 @@ class HookBase(ABC):
 
     @abstractmethod
     def _rescale(self, ratio: float) -> None:
-        """Multiply what is kept of earlier gradients."""
+        """Multiply the residuals and momentum of earlier gradients."""
 
     def _follow_scaler(self) -> None:
-        """Residuals are of scaled gradients: when the gradient scaler changes its factor they change with it."""
+        """Rescale the residuals, which are those of scaled gradients, when the gradient scaler changes its factor."""
         factor = self._factor if self._scaler is None else float(self._scaler.get_scale())
         if factor != self._factor:
             self._rescale(factor / self._factor)
             self._factor = factor
 
     def _take_used(self, parts: Mapping[str, torch.Tensor]) -> set[str]:
-        """Those that this rank has used in the step, for ``_unused``; on the thread of the backward pass."""
+        """Take the tensors that this rank has used in the step, for ``_unused``. Runs on the thread of the backward pass."""
         return set() if self._usage is None else self._usage.take(parts)
 
     def _unused(self, parts: Mapping[str, torch.Tensor], used: set[str]) -> set[str]:
-        """Those that no rank has used: DDP discards what is delivered of them. Exchanges flags where there can be any."""
+        """The tensors that no rank has used; DDP discards their means. Exchanges flags if there can be any."""
         return set() if self._usage is None else unused_by_all(self.wire, sorted(parts), used)
 
     def _end_step(self, end: StepEnd) -> None:
@@ -122,16 +122,16 @@ class HookBase(ABC):
 
 
 def step_end(last: bool) -> StepEnd | None:
-    """Of the bucket that DDP hands over now; None where others of the step follow."""
+    """The end of the step if the bucket that DDP hands over is its last one, else None."""
     return StepEnd(time.perf_counter(), outside_backward()) if last else None
 
 
 def outside_backward() -> bool:
-    """Whether DDP calls the hook for a rank that has run out of data under ``model.join()``: it exchanges zeros."""
+    """Whether DDP calls the hook for a rank without further data under ``model.join()``, which exchanges zeros."""
     return torch._C._current_graph_task_id() == -1
 
 
 def finish_queued(buffer: torch.Tensor) -> None:
-    """Wait for the kernels that this thread has queued: the backward pass and the exchange have streams of their own."""
+    """Wait for the kernels that this thread has queued, since the backward pass and the exchange use separate streams."""
     if buffer.is_cuda:
         torch.cuda.current_stream(buffer.device).synchronize()

@@ -1,4 +1,4 @@
-"""The communication hook of an attached model: buckets in, means out, while the backward pass goes on."""
+"""The communication hook of an attached model: it replaces buckets by their means during the backward pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.hooks.base import HookBase, StepEnd, finish_queued, step_end
 from paceline.training.hooks.state import (
-    State,
+    HookState,
     check_same_exchange,
     check_tensors,
     exchange_of,
@@ -30,19 +30,19 @@ from paceline.training.hooks.state import (
     with_every_residual,
 )
 from paceline.training.noise_scale import NoiseMeter
-from paceline.training.tensor_layout import Layout, Tensor
+from paceline.training.tensor_layout import Layout, TensorSpec
 
 _log = logging.getLogger("paceline")
 
 
 class Hook(HookBase):
-    """Groups of buckets through a codec and an exchange, or bucket for bucket where nothing is compressed."""
+    """Exchanges groups of gradients through a codec, or single buckets without compression."""
 
     def __init__(
         self,
         model: DistributedDataParallel,
         gradient_exchange: GradientExchange,
-        tensors: Mapping[int, Tensor],
+        tensors: Mapping[int, TensorSpec],
         *,
         seed: int,
         check_every: int,
@@ -57,7 +57,7 @@ class Hook(HookBase):
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._flat = torch.empty(0)
         self._groups = Groups(model, self._named, fused=True)
-        self._owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback has yet to send
+        self._owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback still has to send
         self.noise = NoiseMeter(self.wire) if noise_scale else None
         self._auto = self._chooser(candidates) if candidates else None
         self._adopts = self._auto is not None
@@ -68,7 +68,7 @@ class Hook(HookBase):
         return Auto(candidates, self.wire, sum(t.elements for t in self.tensors))
 
     def use(self, gradient_exchange: GradientExchange) -> None:
-        """Send gradients so from the next backward pass on; on every rank alike. Residuals go along, momentum does not.
+        """Use this exchange from the next backward pass on; all ranks must call it. It keeps residuals and drops momentum.
 
         Raises:
             UserError: an exchange that does not fit the number of ranks.
@@ -82,7 +82,7 @@ class Hook(HookBase):
             self._owe(before.residual.state())
 
     def _owe(self, residual: Mapping[str, torch.Tensor]) -> None:
-        """Whatever sends the next gradients sends these too."""
+        """Add these residuals to the next gradients, in any exchange."""
         if self._setup is not None and self._setup.feedback is not None:
             self._setup.feedback.residual.load(residual)
         else:
@@ -94,7 +94,7 @@ class Hook(HookBase):
         return f"{described.title} over {self.gradient_exchange.exchange}; {described.rule or 'every tensor alike'}{kept}"
 
     def submit(self, bucket: Any) -> Future:
-        """Exchange one ``GradBucket`` in the background; the future holds its mean over the workers."""
+        """Exchange one ``GradBucket`` in the background. The future returns its mean over the workers."""
         buffer, last = bucket.buffer(), bucket.is_last()
         future = promise(buffer)
         finish_queued(buffer)
@@ -115,21 +115,21 @@ class Hook(HookBase):
         return self._to_ddp(future, last)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
-        """Replace ``gradient`` (all exchanged elements, flat) by its mean over the workers; for measuring."""
+        """Replace ``gradient`` (all exchanged elements, flat) by its mean over the workers, to measure an exchange."""
         done = promise(gradient)
         parts = dict(zip((t.name for t in self.tensors), gradient.split([t.elements for t in self.tensors]), strict=True))
         self._work.submit(lambda: self._run(parts, set(parts), None, gradient), [(gradient, done)])
         done.wait()
         self._work.check()
 
-    def state_dict(self) -> State:
-        """What resuming needs of this rank: position and seed of the draws, residuals, momentum. Keep every rank's.
+    def state_dict(self) -> HookState:
+        """The state of this rank for resumption: position and seed of the draws, residuals, momentum. Save that of every rank.
 
-        Its keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into that of a fresh hook.
+        The keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into the state of a new hook.
         """
         feedback = self._setup.feedback if self._setup else None
         owed = {name: values.cpu().clone() for name, values in self._owed.items()}
-        # What is on trial may not stay.
+        # A candidate on trial may not stay.
         exchange = self.gradient_exchange if self._auto is None else self._auto.exchanges[0]
         kept = feedback.state() if feedback else {"residual": owed, "velocity": {}}
         return {
@@ -145,19 +145,19 @@ class Hook(HookBase):
             "feedback": with_every_residual(kept, exchange, self.tensors),
         }
 
-    def load_state_dict(self, state: State | Sequence[State]) -> None:
-        """Go on where ``state_dict`` was taken.
+    def load_state_dict(self, state: HookState | Sequence[HookState]) -> None:
+        """Continue from a state of ``state_dict``.
+
+        Under ``auto`` the exchange is that of the state; if it was already chosen, nothing is measured again. All ranks must
+        load, because nodes may need groups.
 
         Args:
-            state: this rank's, or those of all ranks of the run before. From as many ranks as now the run goes on bit for
-                bit; from another number the residuals' sum over the workers is kept. ``allreduce`` goes on as DDP itself
-                does: the engine adds in an order that its first buckets change by a rounding.
-
-        Under ``auto`` the exchange is the state's, and nothing is measured again if it was chosen by then; all ranks must
-        load, as nodes may need groups.
+            state: the state of this rank, or those of all ranks of the earlier run. With the same number of ranks the run
+                continues bit for bit. With another number the residuals keep their sum over the workers. ``allreduce``
+                continues like DDP itself: the first buckets change the engine's order of addition, and so a rounding.
 
         Raises:
-            UserError: not a state, one of another compression, exchange, option or tensor, of other ranks, or not of all.
+            UserError: not a state, or the state has another compression, exchange, option, tensor or rank, or lacks ranks.
         """
         states = well_formed(state)
         first, exchange = states[0], self.gradient_exchange
@@ -185,10 +185,10 @@ class Hook(HookBase):
                 feedback.keep(layout, *share(self._setup, layout), self._setup.inner.world_size, device)
 
     def _begin(self, parts: Mapping[str, torch.Tensor], used: set[str], whole: torch.Tensor) -> Callable[[], None]:
-        """Start a bucket's all-reduce. On the caller's thread where there is no codec: several are then under way, as in DDP.
+        """Start the all-reduce of a bucket. Without a codec several are in flight from the caller's thread, as in DDP.
 
-        All ranks begin them in DDP's order, and none while the exchange thread has collectives of its own, which come after
-        a step's last bucket and before its future. An error is for the exchange thread, which names the lost rank.
+        All ranks start them in DDP's order, and never while the exchange thread has collectives of its own. Those run after the
+        last bucket of a step and before its future. The exchange thread handles an error, since it names the lost rank.
         """
         try:
             self._pay(parts, self._unused(parts, used) if self._owed else set())
@@ -204,12 +204,12 @@ class Hook(HookBase):
         whole: torch.Tensor | None = None,
         begun: Callable[[], None] | None = None,
     ) -> None:
-        """Exchange gradients, flat and by name, and end the step; ``whole`` is the buffer that they fill."""
+        """Exchange flat gradients by name, and end the step. ``whole`` is the buffer that contains them."""
         if self._setup is not None:
             self._exchange(self._setup, parts, used)
         elif whole is not None:
             (begun or self._begin(parts, used, whole))()
-            if not self._adopts:  # under auto a dense run pays no pass over memory for a count
+            if not self._adopts:  # a dense run under auto needs no pass over memory for a count
                 with self.meter.span("scatter", "codec"):
                     self._nonfinite |= not is_finite(whole)
             if self._auto is not None:
@@ -222,7 +222,7 @@ class Hook(HookBase):
             self._end_step(end)
 
     def _exchange(self, setup: ExchangeSetup, parts: Mapping[str, torch.Tensor], used: set[str]) -> None:
-        """Tensors that no rank has used keep their gradients and residuals: DDP would discard what is delivered."""
+        """Exchange gradients. Tensors that no rank has used keep gradients and residuals, because DDP discards their means."""
         self._follow_scaler()
         unused = self._unused(parts, used) if setup.feedback is not None or self._owed else set()
         self._pay(parts, unused)
@@ -241,11 +241,11 @@ class Hook(HookBase):
         )
         self._nonfinite |= exchange_group(setup, gradients, self._nonfinite)
         if setup.feedback is not None and discarded:
-            ranks = setup.workers // setup.outer.world_size  # that share one residual of an element
+            ranks = setup.workers // setup.outer.world_size  # ranks that share the residual of an element
             sums = {name: mean * ranks for name, mean in discarded.items()}
             setup.feedback.take_back(layout, *share(setup, layout), sums, device)
 
-    def _layout(self, tensors: Sequence[Tensor]) -> Layout:
+    def _layout(self, tensors: Sequence[TensorSpec]) -> Layout:
         names = tuple(sorted(t.name for t in tensors))
         if names not in self._layouts:
             self._layouts[names] = Layout(tensors, self.dense)
@@ -284,5 +284,5 @@ def _fail(error: Exception) -> None:
 
 
 def paceline_hook(state, bucket):  # type: ignore[no-untyped-def]
-    """What DDP calls; it reads annotations of the signature and accepts none that are strings."""
+    """The function that DDP calls. DDP reads the annotations of its signature and rejects strings."""
     return state.submit(bucket)

@@ -1,4 +1,4 @@
-"""PowerSGD (Vogels et al. 2019) by PyTorch's own hook, behind the same ``attach()``: what it lacks is a state that resumes."""
+"""PowerSGD (Vogels et al. 2019) with PyTorch's own hook and the same ``attach()``. This module adds a state that resumes."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import allreduce
 from paceline.training.hooks.base import HookBase, StepEnd, step_end
 from paceline.training.hooks.state import settings, well_formed
-from paceline.training.tensor_layout import Tensor
+from paceline.training.tensor_layout import TensorSpec
 
-_NOTHING = 1e-30  # added to a column's norm: changes no other than that of zeros, which then is no divisor of zero
-_SEED = 1e-15  # of a direction: vanishes beside any gradient's, and its square is no zero in fp32
-START = 2  # the first step that compresses; PyTorch's hook takes no less with error feedback
+_NOTHING = 1e-30  # added to a column's norm: it only changes the norm of a zero column, which is then no divisor of 0
+_SEED = 1e-15  # norm of a direction: negligible beside any gradient's, and its square is above 0 in fp32
+START = 2  # the first compressed step; PyTorch's hook accepts no lower number with error feedback
 LARGEST = 2.0**40
-"""Magnitude of a gradient at most: a factor's squared norm, of up to 2^40 elements, is then finite in fp32 (2^128)."""
+"""Largest magnitude of a gradient, so that the squared norm of a factor with up to 2^40 elements is finite in fp32 (2^128)."""
 _MEMORIES = ("error_dict", "p_memory_dict", "q_memory_dict")
 
 
 class PowerSGD(HookBase):
-    """Stands where ``Hook`` stands for the other compressions."""
+    """The hook of PowerSGD; ``Hook`` is that of all other compressions."""
 
     def __init__(
         self,
         model: DistributedDataParallel,
         gradient_exchange: GradientExchange,
-        tensors: Mapping[int, Tensor],
+        tensors: Mapping[int, TensorSpec],
         *,
         seed: int,
         check_every: int,
@@ -57,7 +57,7 @@ class PowerSGD(HookBase):
             matrix_approximation_rank=self.rank,
             start_powerSGD_iter=START,
             orthogonalization_epsilon=_NOTHING,
-            random_seed=seed % 2**32,  # NumPy takes no more
+            random_seed=seed % 2**32,  # NumPy accepts no larger seed
         )
 
     def __str__(self) -> str:
@@ -65,10 +65,10 @@ class PowerSGD(HookBase):
         return f"{title}, rank {self.rank}" + "".join(f"\n  {n}: {why}" for n, why in self.dense.items())
 
     def submit(self, bucket: Any) -> Future:
-        """PyTorch's hook, counted: two factors of each matrix, and the other tensors as they are.
+        """Run PyTorch's hook and count its bytes: two factors of each matrix, and the other tensors uncompressed.
 
-        It issues its second collective where its first has ended, in no fixed order among buckets, which gloo answers with a
-        hang. So buckets go one after another, on a thread and a group of their own.
+        The hook starts its second collective when its first has ended, in no fixed order among buckets. Gloo would hang, so
+        buckets run one after another, on a separate thread and group.
         """
         last = bucket.is_last()
         future = promise(bucket.buffer())
@@ -80,9 +80,9 @@ class PowerSGD(HookBase):
         return self._to_ddp(future, last)
 
     def exchange_now(self, gradient: torch.Tensor) -> None:
-        """Replace ``gradient`` (all exchanged elements, flat) by its mean over the workers; for measuring.
+        """Replace ``gradient`` (all exchanged elements, flat) by its mean over the workers, to measure an exchange.
 
-        It is an iteration of PyTorch's hook, which compresses from its third one on, and no step.
+        This is an iteration of PyTorch's hook, which compresses from its third one on, but not a step.
         """
         parts = dict(zip((t.name for t in self.tensors), gradient.split([t.elements for t in self.tensors]), strict=True))
         last, done = len(self._groups.members) - 1, promise(gradient)
@@ -99,8 +99,8 @@ class PowerSGD(HookBase):
     def _run(self, group: Group, used: set[str], end: StepEnd | None) -> None:
         """Exchange a group, and end the step.
 
-        A NaN or an infinity would stay in the residuals and the factors: such a group passes PyTorch's hook by. Tensors that
-        no rank has used keep their gradients and residuals: DDP would discard what is delivered.
+        A group with a NaN or an infinity bypasses PyTorch's hook, since it would stay in residuals and factors. Tensors that no
+        rank has used keep gradients and residuals, because DDP discards their means.
         """
         self._follow_scaler()
         unused = self._unused(group.parts, used)
@@ -145,7 +145,7 @@ class PowerSGD(HookBase):
         self.meter.add("powersgd", "network", start)
 
     def _take_back(self, group: Group, unused: set[str], flat: torch.Tensor) -> None:
-        """Owe again what was delivered of tensors that no rank has used: each rank an equal share of the sum."""
+        """Put the means of tensors that no rank has used back into the residuals: each rank takes an equal share of the sum."""
         error = self.state.error_dict.get(group.index)
         if error is None:
             return
@@ -155,26 +155,26 @@ class PowerSGD(HookBase):
                 owed.add_(mean)
 
     def _rescale(self, ratio: float) -> None:
-        """The factors need no scaling: they are made orthogonal anew."""
+        """Rescale the residuals. The factors need no scaling, since each step makes them orthogonal again."""
         for error in self.state.error_dict.values():
             error.mul_(ratio)
 
     def _revive(self, index: int) -> None:
-        """Give factors of zero a direction again, the same on every rank: a gradient of zeros leaves none to start from."""
+        """Replace zero factors by a direction that is the same on every rank. A gradient of zeros leaves zero factors."""
         q = self.state.q_memory_dict.get(index)
         if q is not None and bool((q == 0).any()):
             noise = torch.randn(q.shape, generator=torch.Generator().manual_seed(self.step)).mul_(_SEED)
             q.copy_(torch.where(q == 0, noise.to(q), q))
 
     def state_dict(self) -> dict[str, Any]:
-        """Residuals, factors and position of this rank; PyTorch's hook keeps them by bucket.
+        """Residuals, factors and position of this rank. PyTorch's hook stores them by bucket.
 
-        Its keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into that of a fresh hook.
+        The keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into the state of a new hook.
         """
         memories = {name: self._empty(name) | getattr(self.state, name) for name in _MEMORIES}
         copied = {name: {i: t.detach().cpu().clone() for i, t in values.items()} for name, values in memories.items()}
         draws = self.state.rng.get_state(legacy=False)
-        key = torch.from_numpy(draws["state"]["key"].astype(np.int64))  # torch.load takes no array by default
+        key = torch.from_numpy(draws["state"]["key"].astype(np.int64))  # torch.load accepts no NumPy array by default
         return {
             "low_rank": self.rank,
             "groups": self._cut(),
@@ -195,7 +195,7 @@ class PowerSGD(HookBase):
         return [[f"{t.name} {list(t.shape)}" for t in members] for members in self._groups.members]
 
     def _empty(self, name: str) -> dict[int, torch.Tensor]:
-        """A memory as long as PyTorch's hook makes it, of zeros, which stand for none."""
+        """A residual of the length that PyTorch's hook expects; zeros mean that there is none."""
         empty = {}
         for index, members in enumerate(self._groups.members):
             factors = [low_rank_factors(t.shape, self.rank) or (0, 0) for t in members]
@@ -204,9 +204,9 @@ class PowerSGD(HookBase):
         return empty
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Go on where ``state_dict`` was taken; arguments and errors as ``Hook.load_state_dict``.
+        """Continue from a state of ``state_dict``; arguments and errors as ``Hook.load_state_dict``.
 
-        PyTorch's hook keeps residuals by bucket: the model must be cut into the same groups.
+        PyTorch's hook stores residuals by bucket, so the model must have the same groups.
         """
         states = well_formed(state)
         for rank_state in states:
@@ -242,7 +242,7 @@ def _is_fit(values: torch.Tensor) -> bool:
 
 
 class _Bucket:
-    """A group as PyTorch's hook sees a ``GradBucket``: its tensors are matrices, none empty, none without a dimension."""
+    """A group with the interface of a ``GradBucket`` for PyTorch's hook: no tensor is empty or without a dimension."""
 
     def __init__(self, group: Group, flat: torch.Tensor, places: Sequence[torch.Tensor]) -> None:
         self._group, self._flat = group, flat
@@ -258,9 +258,9 @@ class _Bucket:
         return self._gradients
 
     def index(self) -> int:
-        """The group's place among those of a step."""
+        """Index of the group in the step."""
         return self._group.index
 
     def is_last(self) -> bool:
-        """Whether the step ends with it."""
+        """Whether it is the last group of the step."""
         return self._group.last

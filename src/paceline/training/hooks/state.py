@@ -1,4 +1,4 @@
-"""The states of hooks: what they say of a gradient exchange, whether they fit, and what one rank goes on with."""
+"""The states of hooks: their gradient exchange, their checks, and the state with which a rank continues."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.training.error_feedback import divided
-from paceline.training.tensor_layout import Tensor
+from paceline.training.tensor_layout import TensorSpec
 
-State = dict[str, Any]
+HookState = dict[str, Any]
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "step": int,
@@ -27,11 +27,11 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def well_formed(state: object) -> list[State]:
+def well_formed(state: object) -> list[HookState]:
     """One state or those of several ranks as a list.
 
     Raises:
-        UserError: they are not what ``Hook.state_dict`` returned, or not of one run.
+        UserError: they are not results of ``Hook.state_dict``, or not of one run.
     """
     states: list[Any] = [state] if isinstance(state, Mapping) or not isinstance(state, Sequence) else list(state)
     states = [_with_gradient_exchange(rank_state) for rank_state in states]
@@ -41,7 +41,7 @@ def well_formed(state: object) -> list[State]:
         if not isinstance(rank_state, Mapping) or not isinstance(rank_state.get("compression"), str):
             raise UserError(f"this is no state of a hook: {_shown(rank_state)}", "give what state_dict() returned")
     for rank_state in states:
-        if rank_state["compression"] == "powersgd":  # PyTorch's hook, whose state is another
+        if rank_state["compression"] == "powersgd":  # PyTorch's hook, which has another state
             continue
         wrong = [name for name, kind in _KINDS.items() if not isinstance(rank_state.get(name), kind)]
         if not wrong and not all(_is_tensors(rank_state["feedback"].get(kind)) for kind in ("residual", "velocity")):
@@ -55,20 +55,20 @@ def well_formed(state: object) -> list[State]:
 
 
 def settings(exchange: GradientExchange) -> dict[str, Any]:
-    """Every choice of it as plain values, options that have their default too: equal where two exchange alike."""
+    """All choices of an exchange as plain values, including default options. Equal exchanges have equal settings."""
     return {**exchange.to_json(), "options": dict(exchange.description.option_values)}
 
 
-def exchange_of(state: State) -> GradientExchange:
-    """The gradient exchange that a state is of. Raises UserError for what is missing or illegal."""
+def exchange_of(state: HookState) -> GradientExchange:
+    """The gradient exchange of a state. Raises UserError for a missing or illegal entry."""
     try:
         return GradientExchange.from_json(state["gradient_exchange"])
     except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
         raise UserError(f"the state's gradient exchange is damaged: {error}", "give what state_dict() returned") from error
 
 
-def check_same_exchange(state: State, exchange: GradientExchange) -> None:
-    """Raises UserError where the state is not of ``exchange``, naming what differs."""
+def check_same_exchange(state: HookState, exchange: GradientExchange) -> None:
+    """Raises UserError if the state has another exchange, and names the differences."""
     stated, name = state["compression"], exchange.compression
     if stated != name:
         raise UserError(f"the state is of {stated}, the model sends {name}", "attach the same compression")
@@ -79,18 +79,18 @@ def check_same_exchange(state: State, exchange: GradientExchange) -> None:
         raise UserError(f"the state is of other settings: {'; '.join(differing)}", "attach with those of the run before")
 
 
-def own_state(states: Sequence[State], exchange: GradientExchange, workers: int, rank: int) -> State:
-    """What this rank goes on with.
+def own_state(states: Sequence[HookState], exchange: GradientExchange, workers: int, rank: int) -> HookState:
+    """The state with which this rank continues.
 
     Raises:
-        UserError: states of other ranks, or not all that it takes.
+        UserError: states of other ranks, or not all that are necessary.
     """
     by_rank = {rank_state["rank"]: rank_state for rank_state in states}
     before = states[0]["workers"]
     if before == workers and rank in by_rank:
         return by_rank[rank]
     if not exchange.description.error_feedback and not any(rank_state["feedback"]["residual"] for rank_state in states):
-        return states[0]  # they differ in nothing
+        return states[0]  # all are equal
     if sorted(by_rank) != list(range(before)):
         held = ", ".join(map(str, sorted(by_rank)))
         raise UserError(
@@ -101,24 +101,24 @@ def own_state(states: Sequence[State], exchange: GradientExchange, workers: int,
 
 
 def with_every_residual(
-    feedback: Mapping[str, Mapping[str, torch.Tensor]], exchange: GradientExchange, tensors: Sequence[Tensor]
+    feedback: Mapping[str, Mapping[str, torch.Tensor]], exchange: GradientExchange, tensors: Sequence[TensorSpec]
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """``feedback`` with zeros where nothing is owed yet, for what is loaded in place has to be there."""
+    """``feedback`` with zeros for tensors without a residual, because a load in place needs every tensor."""
     empty = {kind: {name: torch.zeros(n) for name, n in sizes.items()} for kind, sizes in _residuals(exchange, tensors).items()}
     return {kind: {**empty[kind], **feedback[kind]} for kind in feedback}
 
 
-def _residuals(exchange: GradientExchange, tensors: Sequence[Tensor]) -> dict[str, dict[str, int]]:
-    """Elements of what is kept of each compressed tensor, by kind and name."""
+def _residuals(exchange: GradientExchange, tensors: Sequence[TensorSpec]) -> dict[str, dict[str, int]]:
+    """Number of elements of each compressed tensor's residuals and momentum, by kind and name."""
     described = exchange.description
     dense = described.dense(tensors)
     packed = {t.name: t.elements for t in tensors if t.name not in dense} if described.error_feedback else {}
     return {"residual": packed, "velocity": packed if described.option_values.get("momentum") else {}}
 
 
-def check_tensors(state: State, exchange: GradientExchange, tensors: Sequence[Tensor]) -> None:
-    """Raises UserError where the state's residuals are not of these tensors, or not there."""
-    if "way" not in state:  # an earlier version kept none of tensors that had not been exchanged
+def check_tensors(state: HookState, exchange: GradientExchange, tensors: Sequence[TensorSpec]) -> None:
+    """Raises UserError if residuals are missing in the state or belong to other tensors."""
+    if "way" not in state:  # an earlier version saved none for tensors that had not been exchanged
         for kind, names in _residuals(exchange, tensors).items():
             missing = sorted(names.keys() - state["feedback"][kind].keys())
             if missing:
@@ -134,7 +134,7 @@ def check_tensors(state: State, exchange: GradientExchange, tensors: Sequence[Te
 
 
 def _with_gradient_exchange(state: Any) -> Any:
-    """Version 0.1.0 called the gradient exchange a way."""
+    """The state with the key ``gradient_exchange``, which version 0.1.0 called ``way``."""
     if isinstance(state, Mapping) and isinstance(state.get("way"), Mapping):
         return {**state, "gradient_exchange": state["way"]}
     return state

@@ -19,7 +19,15 @@ from paceline.training.optimizers.lamb import LAMB
 from paceline.training.optimizers.lars import LARS
 from paceline.training.optimizers.layerwise import Layerwise
 from paceline.training.optimizers.native import built
-from paceline.training.optimizers.other_libraries import COEFFICIENT, LAMB_DECAY, LARS_DECAY, MOMENTUM, RATE, Step, peers
+from paceline.training.optimizers.other_libraries import (
+    COEFFICIENT,
+    LAMB_DECAY,
+    LARS_DECAY,
+    MOMENTUM,
+    RATE,
+    OptimizerStep,
+    peers,
+)
 from paceline.training.optimizers.published_variants import LAMB_VARIANTS, LARS_VARIANTS
 from paceline.units import digits3, format_byte_rate, format_count
 
@@ -32,7 +40,7 @@ _WORDS = {"lars": 7, "lamb": 10}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speed:
+class OptimizerSpeed:
     """One optimizer's step on fp32 tensors, and what stands beside it; times are medians, in ms.
 
     Contenders take turns, so that a neighbour on the machine slows all of them; before each turn weights and gradients are
@@ -92,7 +100,7 @@ def measure(
     threads: int | None = None,
     device: str = "cpu",
     repetitions: int | None = None,
-) -> list[Speed]:
+) -> list[OptimizerSpeed]:
     """Every named optimizer (None: both) on tensors of a network's shapes.
 
     Args:
@@ -117,7 +125,7 @@ def measure(
     if device not in DEVICES:
         raise unknown("device", device, DEVICES)
     if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA device here", "leave --device out to measure the processor")
+        raise UserError("no CUDA device here", "leave `device` out to measure the processor")
     if threads is not None and threads < 1:
         raise UserError(f"{threads} threads", "give 1 or more")
     with torch.device("meta"):
@@ -161,7 +169,7 @@ class _Room:
         """As many elements as there are parameters."""
         self.target.add_(self.first)
 
-    def milliseconds(self, call: Step) -> float:
+    def milliseconds(self, call: OptimizerStep) -> float:
         """Of one call on an idle device: by the GPU's clock there, else by the host's."""
         if self.device.type == "cuda":
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -176,7 +184,7 @@ class _Room:
         return 1e3 * (time.perf_counter() - start)
 
 
-def _measure(optimizer: str, variant: str, network: str, room: _Room, repetitions: int) -> Speed:
+def _measure(optimizer: str, variant: str, network: str, room: _Room, repetitions: int) -> OptimizerSpeed:
     ours = _ours(optimizer, room.parameters, variant)
     others, absent = peers(optimizer, room.parameters)
     on_gpu = room.device.type == "cuda"
@@ -191,7 +199,7 @@ def _measure(optimizer: str, variant: str, network: str, room: _Room, repetition
     copied, added = 8 * parameters / median.pop(COPY) / 1e6, 12 * parameters / median.pop(ADD) / 1e6  # GB/s
     floor = 4 * words * parameters / copied / 1e6
     step, fused = median.pop(OURS), median.pop(ADAMW)
-    return Speed(
+    return OptimizerSpeed(
         optimizer=optimizer,
         variant=variant,
         network=network,
@@ -222,7 +230,7 @@ def _ours(optimizer: str, parameters: Sequence[Tensor], variant: str, foreach: b
     return LARS(parameters, RATE, MOMENTUM, LARS_DECAY, trust_coefficient=COEFFICIENT, variant=variant, foreach=foreach)
 
 
-def _in_turn(room: _Room, calls: Mapping[str, Step], repetitions: int) -> dict[str, list[float]]:
+def _in_turn(room: _Room, calls: Mapping[str, OptimizerStep], repetitions: int) -> dict[str, list[float]]:
     """Milliseconds of each call, one a round, and of a copy or a sum before every one of them."""
     taken: dict[str, list[float]] = {name: [] for name in (*calls, COPY, ADD)}
     began = time.perf_counter()
@@ -246,7 +254,7 @@ def _spread(times: Sequence[float]) -> tuple[float, float]:
     return tenths[0], tenths[-1]
 
 
-def text(speeds: Sequence[Speed]) -> str:
+def text(speeds: Sequence[OptimizerSpeed]) -> str:
     """Tables of at most 80 columns, names of processors aside."""
     first = speeds[0]
     where = f"{first.device}, {first.threads} thread{'s' if first.threads > 1 else ''}"
@@ -273,6 +281,6 @@ def text(speeds: Sequence[Speed]) -> str:
     return "\n".join([*lines, "", "The floor is at memcpy's rate, a byte counted twice: as read and as written."])
 
 
-def _line(s: Speed, name: str, ms: float, note: str) -> str:
+def _line(s: OptimizerSpeed, name: str, ms: float, note: str) -> str:
     low, high = s.spread[name]
     return f"  {name:<26}{digits3(ms):>6} ms  {f'({digits3(low)}-{digits3(high)})':<16}{note}"

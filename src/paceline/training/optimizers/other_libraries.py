@@ -12,7 +12,7 @@ from torch import Tensor
 from paceline.training.optimizers.bundle import listed
 from paceline.training.optimizers.published_variants import trust_ratio
 
-Step = Callable[[], object]
+OptimizerStep = Callable[[], object]
 
 RATE, LARS_DECAY, LAMB_DECAY, MOMENTUM, COEFFICIENT, EPS = 1e-3, 1e-4, 1e-2, 0.9, 1e-3, 1e-6
 BETA1, BETA2 = 0.9, 0.999
@@ -37,7 +37,7 @@ PEERS: Mapping[str, Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
 """For each optimizer of ours: name -> module, class and options."""
 
 
-def peers(optimizer: str, parameters: Sequence[Tensor]) -> tuple[dict[str, Step], dict[str, str]]:
+def peers(optimizer: str, parameters: Sequence[Tensor]) -> tuple[dict[str, OptimizerStep], dict[str, str]]:
     """A step of every peer that can be imported, by name; and why each of the others cannot.
 
     All of them update the same parameters, with state of their own.
@@ -46,7 +46,7 @@ def peers(optimizer: str, parameters: Sequence[Tensor]) -> tuple[dict[str, Step]
         optimizer: ``lars`` or ``lamb``.
         parameters: with their gradients.
     """
-    steps: dict[str, Step] = {"plain foreach": (foreach_lars if optimizer == "lars" else foreach_lamb)(parameters)}
+    steps: dict[str, OptimizerStep] = {"plain foreach": (foreach_lars if optimizer == "lars" else foreach_lamb)(parameters)}
     absent: dict[str, str] = {}
     for name, (module, kind, options) in PEERS[optimizer].items():
         try:
@@ -61,7 +61,7 @@ def peers(optimizer: str, parameters: Sequence[Tensor]) -> tuple[dict[str, Step]
 
 
 @torch.no_grad()
-def foreach_lars(parameters: Sequence[Tensor]) -> Step:
+def foreach_lars(parameters: Sequence[Tensor]) -> OptimizerStep:
     """One step of the paper's LARS on every tensor, none excluded: torch's multi-tensor functions and nothing else."""
     weights, buffers = list(parameters), [torch.zeros_like(p) for p in parameters]
 
@@ -79,7 +79,7 @@ def foreach_lars(parameters: Sequence[Tensor]) -> Step:
 
 
 @torch.no_grad()
-def foreach_lamb(parameters: Sequence[Tensor]) -> Step:
+def foreach_lamb(parameters: Sequence[Tensor]) -> OptimizerStep:
     """One step of the paper's LAMB on every tensor, none excluded: torch's multi-tensor functions and nothing else."""
     weights = list(parameters)
     first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from observed_steps import setting
-from paceline.calibration.gaussian_process import TASK, Array, Kernel, Position, Process, amplitude, coordinates
+from paceline.calibration.gaussian_process import TASK, Array, CovarianceKernel, Position, Process, amplitude, coordinates
 
-KERNEL = Kernel(every=0.1, task=0.2, near=0.3, noise=0.05)
+KERNEL = CovarianceKernel(every=0.1, task=0.2, near=0.3, noise=0.05)
 NARROW = 10
 
 
@@ -42,7 +42,7 @@ def test_another_task_shares_less_than_another_place() -> None:
 @given(st.integers(0, 99), st.integers(1, 8))
 def test_without_noise_it_goes_through_what_was_observed(seed: int, count: int) -> None:
     points, ratios = places(seed, count, 3.0), np.random.default_rng(seed).normal(0, 0.2, count)
-    process = Process.of(Kernel(0.1, 0.2, 0.3, 1e-6), points, ratios)
+    process = Process.of(CovarianceKernel(0.1, 0.2, 0.3, 1e-6), points, ratios)
     for point, ratio in zip(points, ratios, strict=True):
         mean, sigma = process.at(point)
         assert mean == pytest.approx(ratio, abs=1e-4) and sigma == pytest.approx(0.0, abs=1e-3)

@@ -15,7 +15,6 @@ import pytest
 import paceline
 from command import answer, run
 from paceline.cli import build_parser, main
-from paceline.rundir import RunDir
 from paceline.strategy import COMPRESSIONS, EXCHANGES
 
 EXCHANGE = " --clip --min-elements --dense --no-compress-pull --ranks-per-node"
@@ -132,12 +131,6 @@ def test_help_names_every_compression_exchange_and_option(command: str, capsys: 
     words = capsys.readouterr().out.replace(",", " ").replace("(", " ").split()
     options = {o.name for c in COMPRESSIONS.values() for o in c.options}
     assert set(COMPRESSIONS) | set(EXCHANGES) | options <= set(words)
-
-
-def test_report(run_dir: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(capsys, f"report {run_dir.path}") == {"report": str(run_dir.report_path)}
-    assert "<html" in run_dir.report_path.read_text()
-    assert run(capsys, f"report {run_dir.path}") == (0, f"report: {run_dir.report_path}\n", "")
 
 
 def test_a_name_of_several_lines_is_still_one_line(capsys: pytest.CaptureFixture[str]) -> None:

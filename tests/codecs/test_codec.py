@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.codecs import ADD, SET, SUBTRACT, get, names, reference
-from paceline.codecs.codec import Codec, Scaling, apply, legal
+from paceline.codecs.codec import Codec, MessageScaling, apply, legal
 from paceline.codecs.container import PayloadError
 from paceline.codecs.moments import Moments
 from paceline.errors import UserError
@@ -42,7 +42,7 @@ def test_a_decoder_needs_no_more_than_eight_bytes(name: str) -> None:
 def test_what_does_not_agree_has_nothing_to_scale(name: str) -> None:
     codec, m = get(name), Moments(np.float32(1.0), np.float32(3.0))
     if not codec.agrees:
-        assert codec.prepare(m) == 0.0 and codec.finish(0.0, 0.0) == Scaling(float("inf"), 1.0, 1.0)
+        assert codec.prepare(m) == 0.0 and codec.finish(0.0, 0.0) == MessageScaling(float("inf"), 1.0, 1.0)
     else:
         own = codec.prepare(m)
         assert 0 < own <= 3.0 and codec.finish(own, own).bound > 0

@@ -16,18 +16,9 @@ FAMILIES = {
 }
 """Folders of like files, and the file that tests all of them by the same cases."""
 ELSEWHERE = {
-    "cli/exchange_arguments": "cli/test_mistakes.py",
-    "cli/explain": "cli/test_planning_commands.py",
     "cli/hardware": "reporting/test_catalogue_text.py",
-    "cli/plan": "cli/test_planning_commands.py",
-    "cli/prediction_arguments": "cli/test_predict.py",
-    "cli/prediction_inputs": "cli/test_predict.py",
-    "cli/report": "cli/test_train.py",
-    "cli/report_argument": "cli/test_planning_commands.py",
     "cli/training_arguments": "cli/test_worker.py",
-    "cli/training_target": "cli/test_planning_commands.py",
     "cli/validate": "validation/test_validate.py",
-    "cli/whatif": "cli/test_planning_commands.py",
     "cli/workload": "reporting/test_catalogue_text.py",
     "lab/kernel": "lab/test_lab.py",
     "lab/namespaces": "lab/test_lab.py",

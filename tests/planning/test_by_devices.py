@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.planning import Goal, Space, Work
+from paceline.planning import Goal, Space, TrainingTarget
 from paceline.planning.ranking import RankedTable, by_devices, ranked
 from paceline.planning.space import Tally
 from paceline.prediction import Predictor
@@ -21,7 +21,7 @@ def test_the_best_of_all_stands_for_its_number_of_devices(toy: Workload, space: 
     ]
     time_s, usd = np.array([1.0, 1.005, 1.012]), np.array([10.0, 5.0, 4.0])
     table = RankedTable(
-        toy, Work(total=1e7), Goal("fastest"), {}, candidates, time_s, time_s, usd, np.ones(3, bool), Predictor()
+        toy, TrainingTarget(total=1e7), Goal("fastest"), {}, candidates, time_s, time_s, usd, np.ones(3, bool), Predictor()
     )
     best = ranked(Goal("fastest"), table, Tally())[0]
     assert best == 1

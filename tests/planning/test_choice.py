@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.planning import Goal, Space, Work, plan
+from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.workload import Workload
 from prediction_toys import PRICES
 
@@ -20,7 +20,7 @@ def test_ranges_hold_the_middle_and_json_is_plain(toy: Workload, space: Space) -
 
 
 def test_a_choice_adds_up(toy: Workload, space: Space) -> None:
-    answer = plan(toy, space, Goal("cheapest"), Work(total=1e7), prices=PRICES)
+    answer = plan(toy, space, Goal("cheapest"), TrainingTarget(total=1e7), prices=PRICES)
     assert answer.best is answer.ranking[0] and answer.best.difference == ""
     for choice in answer.ranking:
         assert sum(choice.exposed.values()) == pytest.approx(choice.time_s)

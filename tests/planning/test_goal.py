@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, parse_goal, plan
-from paceline.planning.goal import KINDS, Kind, money
+from paceline.planning.goal import KINDS, GoalKind, money
 from paceline.reporting.planning_text import plan_text
 from paceline.workload import Workload
 from prediction_toys import PRICES
@@ -71,7 +71,7 @@ def test_the_probability_falls_with_what_a_candidate_takes(limit: float, value: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_made_small_is_not_what_is_limited(kind: Kind) -> None:
+def test_what_is_made_small_is_not_what_is_limited(kind: GoalKind) -> None:
     time_s, usd = np.array([1.0, 2.0]), np.array([4.0, 3.0])
     goal = Goal(kind)
     assert goal.score(time_s, usd) is (usd if kind in ("cheapest", "deadline") else time_s)

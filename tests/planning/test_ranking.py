@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
-from paceline.planning import Goal, Space, Work, parse_goal, plan
-from paceline.planning.ranking import FRONT, PLAIN, TIE, Table, distinct, front, ranked
+from paceline.planning import Goal, Space, TrainingTarget, parse_goal, plan
+from paceline.planning.ranking import FRONT, PLAIN, TIE, RankedTable, distinct, front, ranked
 from paceline.planning.space import Tally, candidates
 from paceline.prediction import Predictor, predict
 from paceline.strategy import Strategy
@@ -21,7 +21,7 @@ from paceline.workload import Workload
 from prediction_toys import PRICES, make_cluster
 
 
-def by_hand(toy: Workload, space: Space, work: Work) -> list[tuple[float, float]]:
+def by_hand(toy: Workload, space: Space, work: TrainingTarget) -> list[tuple[float, float]]:
     """Time and dollars of every legal strategy, one predict after the other."""
     totals = []
     for machines, strategy in candidates(space, work, Tally()):
@@ -34,7 +34,7 @@ def by_hand(toy: Workload, space: Space, work: Work) -> list[tuple[float, float]
 
 @pytest.mark.parametrize("text", ["fastest", "cheapest"])
 def test_the_best_is_the_best_of_all(text: str, toy: Workload, space: Space) -> None:
-    work = Work(total=1e7)
+    work = TrainingTarget(total=1e7)
     goal = parse_goal(text)
     answer = plan(toy, space, goal, work, prices=PRICES)
     every = by_hand(toy, space, work)
@@ -46,16 +46,16 @@ def test_the_best_is_the_best_of_all(text: str, toy: Workload, space: Space) -> 
 
 @pytest.mark.parametrize("text", ["fastest", "cheapest"])
 def test_of_two_as_good_the_one_better_in_the_other_quantity_is_first(text: str, toy: Workload, space: Space) -> None:
-    work, goal = Work(total=1e7), Goal(text)
+    work, goal = TrainingTarget(total=1e7), Goal(text)
     pairs = [next(iter(candidates(space, work, Tally())))] * 3
     own, other = np.array([1.0, 1 + TIE / 2, 3.0]), np.array([30.0, 10.0, 1.0])
     time_s, usd = (other, own) if goal.by_cost else (own, other)
-    table = Table(toy, work, goal, {}, pairs, time_s, time_s, usd, np.ones(3, dtype=bool), Predictor())
+    table = RankedTable(toy, work, goal, {}, pairs, time_s, time_s, usd, np.ones(3, dtype=bool), Predictor())
     assert ranked(goal, table, Tally()) == [1, 0, 2]
 
 
 def test_the_front_is_what_no_other_beats(toy: Workload, space: Space) -> None:
-    work = Work(total=1e7)
+    work = TrainingTarget(total=1e7)
     front = plan(toy, space, Goal("fastest"), work, prices=PRICES).front
     every = by_hand(toy, space, work)
     assert len(front) > 1
@@ -66,9 +66,9 @@ def test_the_front_is_what_no_other_beats(toy: Workload, space: Space) -> None:
 
 
 def test_what_has_no_price_is_on_the_front_only_as_the_fastest(toy: Workload, space: Space) -> None:
-    answer = plan(toy, space, Goal("fastest"), Work(total=1e7), prices={"fast": 2.5})
+    answer = plan(toy, space, Goal("fastest"), TrainingTarget(total=1e7), prices={"fast": 2.5})
     assert {choice.cluster.device.name for choice in answer.front} == {"fast"}
-    other = plan(toy, space, Goal("fastest"), Work(total=1e7), prices={"toy": 1.0})
+    other = plan(toy, space, Goal("fastest"), TrainingTarget(total=1e7), prices={"toy": 1.0})
     assert other.front[0].cluster.device.name == "fast"
     assert {choice.cluster.device.name for choice in other.front[1:]} == {"toy"}
 
@@ -85,12 +85,12 @@ def test_a_plainer_winner_says_what_it_gives_up(toy: Workload, space: Space) -> 
 POINTS = st.lists(st.tuples(st.floats(1, 100), st.floats(1, 100) | st.just(math.nan)), min_size=1, max_size=40)
 
 
-def table(toy: Workload, time_s: list[float], usd: list[float], goal: Goal, known: list[bool] | None = None) -> Table:
+def table(toy: Workload, time_s: list[float], usd: list[float], goal: Goal, known: list[bool] | None = None) -> RankedTable:
     """As many strategies, with these seconds and dollars; all ``known`` if None."""
     members = [(make_cluster(1, 1), Strategy.of(world_size=1, global_batch_size=1))] * len(time_s)
     seconds, dollars = np.array(time_s), np.array(usd)
     mask = np.array([True] * len(time_s) if known is None else known)
-    return Table(toy, Work(), goal, {}, members, seconds, seconds, dollars, mask, Predictor())
+    return RankedTable(toy, TrainingTarget(), goal, {}, members, seconds, seconds, dollars, mask, Predictor())
 
 
 @given(points=POINTS)
@@ -131,7 +131,7 @@ def test_the_nearest_is_named_where_nothing_meets(goal: Goal, words: str, toy: W
 
 
 def test_of_strategies_that_differ_in_how_they_exchange_the_first_is_shown(toy: Workload, space: Space) -> None:
-    strategies = candidates(replace(space, accumulations=(1, 2)), Work(), Tally())
+    strategies = candidates(replace(space, accumulations=(1, 2)), TrainingTarget(), Tally())
     first = distinct(range(len(strategies)), strategies)
     kinds = [
         (c.device.name, c.world_size, s.global_batch_size, s.precision, s.gradient_exchange.compression) for c, s in strategies

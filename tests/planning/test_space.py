@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
-from paceline.planning import Goal, Space, Work, plan
+from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.planning.space import Excluded, Tally, candidates, worlds
 from paceline.prediction.convergence import Point, accuracies, fit
 from paceline.strategy import COMPRESSIONS
@@ -24,7 +24,7 @@ def test_every_combination_is_predicted_or_has_its_reason(toy: Workload, space: 
         space, batches=(250, 256), shardings=("ddp", "zero3"), precisions=("fp32", "bf16"), recomputes=(False, True)
     )
     left_out = Tally()
-    pairs = candidates(space, Work(), left_out)
+    pairs = candidates(space, TrainingTarget(), left_out)
     cut = {  # ways that a bucket's size changes: those that exist and exchange bucket by bucket
         (c, x, s)
         for c, x, s in product(space.compressions, space.exchanges, space.shardings)
@@ -45,26 +45,26 @@ def test_every_combination_is_predicted_or_has_its_reason(toy: Workload, space: 
 def test_a_compression_that_lost_accuracy_competes_only_when_it_is_named(most: float, toy: Workload, space: Space) -> None:
     free = replace(space, compressions=(), max_loss=most)
     left_out = Tally()
-    pairs = candidates(free, Work(), left_out)
+    pairs = candidates(free, TrainingTarget(), left_out)
     lossless = {c for c in COMPRESSIONS if c == "dense" or (accuracies(c) and min(a.points for a in accuracies(c)) >= -most)}
     assert {s.gradient_exchange.compression for _, s in pairs} == lossless
     out = {x.reason.partition(":")[0]: x for x in left_out.excluded() if x.reason.partition(":")[0] in COMPRESSIONS}
     assert set(out) == set(COMPRESSIONS) - lossless and all(x.count > 0 for x in out.values())
     assert all("lets it compete" in x.reason and "points on" in x.reason for x in out.values())
-    named = candidates(replace(free, compressions=("topk",)), Work(), Tally())
+    named = candidates(replace(free, compressions=("topk",)), TrainingTarget(), Tally())
     assert {s.gradient_exchange.compression for _, s in named} == {"topk"}
 
 
 def test_what_was_never_measured_is_unknown(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.planning.space.accuracies", lambda name: ())
-    barred = replace(space, compressions=(), max_loss=100.0).barred(Work())
+    barred = replace(space, compressions=(), max_loss=100.0).barred(TrainingTarget())
     assert set(barred) == set(COMPRESSIONS) - {"dense"}
-    assert barred["terngrad"] == "terngrad: accuracy unknown, never measured; --compression terngrad lets it compete"
+    assert barred["terngrad"] == "terngrad: accuracy unknown, never measured; naming it lets it compete"
 
 
 def test_batches_come_from_the_target_and_never_go_beyond_it(toy: Workload, space: Space) -> None:
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
-    work = Work(curve=curve)
+    work = TrainingTarget(curve=curve)
     free = replace(space, batches=())
     assert free.batches_on(4, work) == (4, 8, 16, 32, 64, 128, 256, 512, 1024)
     assert set(free.batches_on(24, work)) >= {24, 48, 96, 192, 384, 768, 64, 1024} and max(free.batches_on(24, work)) == 1024
@@ -114,7 +114,7 @@ def test_a_choice_that_is_no_tuple_of_legal_values_is_refused(choices: dict[str,
 
 def test_candidates_are_legal_on_their_cluster(space: Space) -> None:
     several = replace(space, servers=(1, 4), exchanges=("allreduce", "parameter_server"), compressions=("dense",))
-    pairs = candidates(several, Work(), tally := Tally())
+    pairs = candidates(several, TrainingTarget(), tally := Tally())
     assert all(strategy.world_size == machines.world_size for machines, strategy in pairs)
     assert {s.gradient_exchange.servers for c, s in pairs if c.world_size == 4} == {1, 4}
     assert {s.gradient_exchange.exchange for c, s in pairs if c.world_size == 1} == {"allreduce"}

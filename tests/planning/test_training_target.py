@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
-from paceline.planning import Goal, Space, Work, plan
+from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.planning.training_target import parse_penalties
 from paceline.prediction.convergence import Convergence, Point, fit
 from paceline.strategy import Strategy
@@ -27,10 +27,10 @@ def test_a_penalty_is_never_taken_for_none(toy: Workload, space: Space) -> None:
         ),
     )
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
-    unknown = plan(toy, slow, Goal("fastest"), Work(title="to 99 %", curve=curve))
+    unknown = plan(toy, slow, Goal("fastest"), TrainingTarget(title="to 99 %", curve=curve))
     assert unknown.best.strategy.gradient_exchange.compression == "dense" and "breaks even at" in unknown.compression
     assert any("unknown" in x.reason for x in unknown.excluded)
-    known = plan(toy, slow, Goal("fastest"), Work(title="to 99 %", curve=curve, penalties={"terngrad": 1.1}))
+    known = plan(toy, slow, Goal("fastest"), TrainingTarget(title="to 99 %", curve=curve, penalties={"terngrad": 1.1}))
     assert known.best.strategy.gradient_exchange.compression == "terngrad" and known.compression.endswith("to the same target.")
     assert known.best.samples == pytest.approx(1.1 * curve.samples(known.best.strategy.global_batch_size))
 
@@ -46,7 +46,7 @@ def strategy(batch: int, compression: str = "dense") -> Strategy:
 @given(st.sampled_from((8, 64, 512, 1024)), st.floats(0.5, 4))
 def test_a_penalty_multiplies_the_curve(batch: int, factor: float) -> None:
     curve = made_up_curve()
-    work = Work(curve=curve, penalties={"terngrad": factor})
+    work = TrainingTarget(curve=curve, penalties={"terngrad": factor})
     assert work.samples(strategy(batch)) == curve.samples(batch)
     assert work.samples(strategy(batch, "terngrad")) == pytest.approx(factor * curve.samples(batch))
     assert work.known("terngrad") and work.known("dense") and not work.known("topk")
@@ -56,7 +56,7 @@ def test_a_penalty_multiplies_the_curve(batch: int, factor: float) -> None:
 
 @given(st.floats(1, 1e12))
 def test_a_number_of_samples_is_the_same_for_every_strategy(total: float) -> None:
-    work = Work(total=total)
+    work = TrainingTarget(total=total)
     assert work.samples(strategy(8)) == work.samples(strategy(4096, "topk")) == total
     assert work.known("topk") and work.largest_batch == math.inf and work.spread(64) == 0.0
     assert work.beyond_least(64) is None and work.recipe(strategy(64)) is None and work.optimizer((64,)) == ""
@@ -65,7 +65,7 @@ def test_a_number_of_samples_is_the_same_for_every_strategy(total: float) -> Non
 
 
 def test_beyond_what_was_seen_nothing_is_told() -> None:
-    work = Work(curve=made_up_curve())
+    work = TrainingTarget(curve=made_up_curve())
     assert work.samples(strategy(1024)) > 0 and 1024 < work.largest_batch < 1032
     with pytest.raises(UserError, match="beyond what was seen to reach 99 %"):
         work.samples(strategy(1032))

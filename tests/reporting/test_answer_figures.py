@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from paceline.reporting.answer_figures import Speed, front, gains, scaling, shares
+from paceline.reporting.answer_figures import ScalingPoint, front, gains, scaling, shares
 
 
-def line(*counts: int) -> list[Speed]:
-    return [Speed(n, 100.0 * n**0.9, 90.0 * n**0.9, 110.0 * n**0.9) for n in counts]
+def line(*counts: int) -> list[ScalingPoint]:
+    return [ScalingPoint(n, 100.0 * n**0.9, 90.0 * n**0.9, 110.0 * n**0.9) for n in counts]
 
 
 def test_the_label_says_where_each_line_ends() -> None:

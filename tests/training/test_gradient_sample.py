@@ -8,12 +8,12 @@ import torch
 from paceline.codecs import counter, native, reference
 from paceline.codecs.moments import moments
 from paceline.training.gradient_sample import Sample
-from paceline.training.tensor_layout import Part, Piece
+from paceline.training.tensor_layout import GradientSlice, TensorSlice, TensorSpec
 
 GRADIENTS = {name: torch.randn(size, generator=torch.Generator().manual_seed(size)) for name, size in (("a", 50), ("b", 70))}
 PARTS = [
-    Part(Piece(TensorSpec("a", (50,), 0), 0, 50), GRADIENTS["a"]),
-    Part(Piece(TensorSpec("b", (70,), 50), 50, 120), GRADIENTS["b"]),
+    GradientSlice(TensorSlice(TensorSpec("a", (50,), 0), 0, 50), GRADIENTS["a"]),
+    GradientSlice(TensorSlice(TensorSpec("b", (70,), 50), 50, 120), GRADIENTS["b"]),
 ]
 LIMITS = [(0.5, 0.5), (1.0, 1.25)]
 

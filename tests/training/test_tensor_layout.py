@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from paceline.training.tensor_layout import Layout, Part, Piece, Tensor, gather, numbered, scatter
+from paceline.training.tensor_layout import GradientSlice, Layout, TensorSlice, TensorSpec, gather, numbered, scatter
 
 SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
 
-def model(sizes: list[int]) -> list[Tensor]:
-    return [Tensor(f"t{i}", (size,), sum(sizes[:i])) for i, size in enumerate(sizes)]
+def model(sizes: list[int]) -> list[TensorSpec]:
+    return [TensorSpec(f"t{i}", (size,), sum(sizes[:i])) for i, size in enumerate(sizes)]
 
 
 @given(SIZES, st.data())
@@ -63,7 +63,7 @@ def test_units_multiply_instead() -> None:
 
 def test_a_gradient_that_lies_in_place_is_not_copied() -> None:
     flat = torch.arange(4.0)
-    gather([Part(Piece(Tensor("t", (2,), 0), 1, 3), flat[1:3])], flat)
+    gather([GradientSlice(TensorSlice(TensorSpec("t", (2,), 0), 1, 3), flat[1:3])], flat)
     assert flat.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from paceline.workload import Layer, Operation, Workload
 from paceline.workload.layer_builders import (
-    Part,
+    LayerSpec,
     attention,
     cross_entropy,
     dropout,
@@ -28,11 +28,11 @@ from traced_layers import layer
 FIELDS = [f"{field}_{way}" for field in ("flops", "bytes", "fixed_bytes", "ops") for way in ("forward", "backward")]
 
 
-def as_layer(part: Part) -> Layer:
+def as_layer(part: LayerSpec) -> Layer:
     return Layer(name=part.name, kind=part.kind, operations=part.operations, activation_bytes=part.kept)
 
 
-def assert_traced(part: Part, build: Callable[[], nn.Module], *shape: int) -> None:
+def assert_traced(part: LayerSpec, build: Callable[[], nn.Module], *shape: int) -> None:
     """``part`` is the layer ``1`` behind a linear layer that asks for its gradient."""
     traced = layer(Workload.trace(lambda: nn.Sequential(nn.Linear(shape[-1], shape[-1]), build()), torch.empty(1, *shape)), "1")
     own = as_layer(part)

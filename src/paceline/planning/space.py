@@ -11,12 +11,12 @@ from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware import PRECISIONS, Cluster
-from paceline.planning.training_target import Work
+from paceline.planning.training_target import TrainingTarget
+from paceline.prediction.batch import Candidate
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS
 
-Candidate = tuple[Cluster, Strategy]
 DOUBLINGS = 11
 """Batches of a worker that are tried where none are given: 1 to 1024."""
 MAX_LOSS = 0.5
@@ -99,7 +99,7 @@ class Space:
                 raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
             object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
 
-    def barred(self, work: Work) -> Mapping[str, str]:
+    def barred(self, work: TrainingTarget) -> Mapping[str, str]:
         """Compressions that do not compete for what is known of their accuracy, and why. One that was named competes, and so
         does one whose penalty on the samples to the target is given."""
         if self.compressions:
@@ -107,7 +107,7 @@ class Space:
         others = [name for name in COMPRESSIONS if name != "dense" and not (work.curve and name in work.penalties)]
         return {name: why for name in others if (why := _too_lossy(name, self.max_loss))}
 
-    def batches_on(self, workers: int, work: Work) -> tuple[int, ...]:
+    def batches_on(self, workers: int, work: TrainingTarget) -> tuple[int, ...]:
         """Batches to try there: those that were given; to a target powers of two, for all or for each worker, up to the largest
         that was seen to reach it, and down to a sixteenth of the smallest, where the curve is flat; else powers of two for
         each worker."""
@@ -128,7 +128,7 @@ def worlds(devices_per_node: int, max_nodes: int) -> tuple[tuple[int, int], ...]
     return (*inside, *((devices_per_node, n) for n in sorted(steps)))
 
 
-def candidates(space: Space, work: Work, left_out: Tally) -> list[Candidate]:
+def candidates(space: Space, work: TrainingTarget, left_out: Tally) -> list[Candidate]:
     """Every legal strategy on every cluster; the others are counted in ``left_out``."""
     batches = sum(len(space.batches_on(cluster.world_size, work)) for cluster in space.clusters)
     templates = list(_templates(space, work, left_out, batches * len(space.accumulations)))
@@ -139,17 +139,17 @@ def _too_lossy(compression: str, most: float) -> str:
     """Why its accuracy keeps it out; empty where it does not."""
     seen = accuracies(compression)
     if not seen:
-        return f"{compression}: accuracy unknown, never measured; --compression {compression} lets it compete"
+        return f"{compression}: accuracy unknown, never measured; naming it lets it compete"
     worst = min(seen, key=lambda a: a.points)
     if worst.points >= -most:
         return ""
     return (
         f"{compression}: measured {worst.points:.2f} points on {worst.network} with {worst.workers} workers; "
-        f"--max-loss {math.ceil(-worst.points)} lets it compete"
+        f"a max loss of {math.ceil(-worst.points)} points lets it compete"
     )
 
 
-def _templates(space: Space, work: Work, left_out: Tally, times: int) -> Iterator[Strategy]:
+def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) -> Iterator[Strategy]:
     """Legal combinations of what does not depend on the cluster or the batch, as strategies of as few workers as can be.
 
     A bucket's size matters only where DDP's buckets or FSDP's units are cut by it.
@@ -202,7 +202,9 @@ def _illegal(compression: str, exchange: str, sharding: str) -> str:
     return "a sharded optimizer has its own collectives"
 
 
-def _on(cluster: Cluster, space: Space, work: Work, templates: Sequence[Strategy], left_out: Tally) -> Iterator[Candidate]:
+def _on(
+    cluster: Cluster, space: Space, work: TrainingTarget, templates: Sequence[Strategy], left_out: Tally
+) -> Iterator[Candidate]:
     n = cluster.world_size
     batches = space.batches_on(n, work)
     here = []
@@ -241,7 +243,7 @@ def _with_batch(template: Strategy, batch: int, parallelism: Parallelism) -> Str
     )
 
 
-def _batch(batch: int, times: int, workers: int, work: Work) -> str:
+def _batch(batch: int, times: int, workers: int, work: TrainingTarget) -> str:
     if batch > work.largest_batch and work.curve:
         return f"a global batch above {work.curve.high_batch:g} was never seen to reach {work.curve.target}"
     if batch % (workers * times):
@@ -254,9 +256,9 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
     if template.precision not in cluster.device.peak_flops:
         return f"{cluster.device.name} has no {template.precision}"
     if choose and template.precision == "fp16" and "bf16" in cluster.device.peak_flops:
-        return "fp16 where bf16 is as fast (--precision fp16 tries it)"
+        return "fp16 where bf16 is as fast (naming fp16 tries it)"
     if choose and template.precision == "fp8":
-        return "the effect of fp8 on accuracy is unknown (--precision fp8 tries it)"
+        return "the effect of fp8 on accuracy is unknown (naming fp8 tries it)"
     plain = (
         template.gradient_exchange.compression == "dense"
         and template.gradient_exchange.exchange == "allreduce"

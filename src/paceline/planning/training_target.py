@@ -119,6 +119,3 @@ def parse_penalties(texts: list[str]) -> dict[str, float]:
             raise UserError(f"penalty {text!r} is not a factor on the samples", "write it as terngrad=1.05")
         penalties[name] = factor
     return penalties
-
-
-Work = TrainingTarget  # the name that ``planning.space`` still has

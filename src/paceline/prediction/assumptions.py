@@ -150,8 +150,8 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
         parts = f", {mesh.virtual_stages} parts on each" if mesh.virtual_stages > 1 else ""
         yield Assumption(
             "parallelism",
-            f"A pipeline of {mesh.pipeline} stages{parts}, schedule {mesh.schedule}, {mesh.micro_batches} micro batches. Stages "
-            "have blocks in equal numbers. The update waits for the norm of all gradients.",
+            f"A pipeline of {mesh.pipeline} stages{parts}, schedule {mesh.schedule}, {mesh.micro_batches} micro batches. "
+            "Stages have equal numbers of blocks. The update waits for the norm of all gradients.",
             "Narayanan et al. 2021, arXiv:2104.04473",
         )
 

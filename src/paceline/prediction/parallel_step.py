@@ -27,7 +27,7 @@ from paceline.prediction.memory import sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stages import Stage, boundary_bytes, stages
-from paceline.prediction.step_model import Passes, Step, StepModel
+from paceline.prediction.step_model import PassTimes, Step, StepModel
 from paceline.prediction.tensor_parallel import Collective, share
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
@@ -231,8 +231,8 @@ def _first_layers(whole: object, parts: Sequence[Stage]) -> list[list[int]]:
 
 
 def _with_collectives(
-    model: StepModel, passes: Passes, collectives: Sequence[Collective], group: Cluster, strategy: Strategy
-) -> Passes:
+    model: StepModel, passes: PassTimes, collectives: Sequence[Collective], group: Cluster, strategy: Strategy
+) -> PassTimes:
     """The passes with what their layers wait for the group's collectives."""
     if not collectives:
         return passes

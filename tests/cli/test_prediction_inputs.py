@@ -1,0 +1,70 @@
+"""Workload, cluster, strategy and predictor from the options: a probe, a loader, records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from command import answer, run
+from paceline.hardware import cluster
+from planning_commands import JOB
+
+
+def test_a_probed_machine_needs_no_catalogue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    probed = cluster("T4", 2, 1)
+    link = replace(probed.intra_link, name="measured link", kind="loopback")
+    here = probed.changed(device=replace(probed.device, name="mine"), intra_link=link, network=link)
+    file = tmp_path / "here.json"
+    file.write_text(json.dumps(asdict(here)))
+    job = f"predict resnet-50 --records {file} --devices-per-node 2 --global-batch 64"
+    mine, known = answer(capsys, job), answer(capsys, "predict resnet-50 --device T4 --global-batch 32")
+    assert mine["cluster"]["device"] == "mine" and mine["compute_s"] == pytest.approx(known["compute_s"], rel=0.1)
+    assert not any("observed" in a for a in mine["assumptions"])
+    code, _, err = run(capsys, f"{job} --nodes 2")
+    assert code == 2 and "2 nodes have no network" in err
+    code, _, err = run(capsys, f"{job} --device T4")
+    assert code == 2 and "here.json, a probe, both name the device" in err
+    code, _, err = run(capsys, f"{job} --records {file}")
+    assert code == 2 and "are probes of a machine each" in err
+    table = tmp_path / "jobs.csv"
+    table.write_text("workload,device,global_batch,step_s\nresnet-50,V100,64,0.2\n")
+    assert answer(capsys, f"{job} --records {table}")["cluster"]["device"] == "mine"
+    for text in ("[1]", "{}", '{"best": {"strategy": {}}}', "no JSON"):
+        file.write_text(text)
+        for given in ("", "--device T4"):
+            code, _, err = run(capsys, f"{job} {given}")
+            assert code == 2 and "is not what a probe writes" in err and err.count("\n") == 1
+
+
+def test_records_say_first_what_corrected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table = tmp_path / "jobs.csv"
+    table.write_text("workload,device,global_batch,step_s\nresnet-50,V100,64,0.2\n")
+    data = answer(capsys, f"predict resnet-50 --device V100 --global-batch 64 --records {table}")
+    assert data["assumptions"][0] == "Corrected by 1 observed step on up to 1 device."
+    assert not any("Not calibrated" in a for a in data["assumptions"])
+
+
+def test_a_slow_loader_is_the_bottleneck(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table = tmp_path / "jobs.csv"
+    table.write_text("workload,device,devices_per_node,nodes,network,global_batch,step_s\nresnet-50,V100,8,2,10Gb/s,1024,0.1\n")
+    for records in ("", f"--records {table}"):
+        free = answer(capsys, f"predict {JOB} {records}")
+        rate = free["samples_per_s"] / 2
+        data = answer(capsys, f"predict {JOB} {records} --loader {rate}")
+        assert data["bottleneck"] == "input pipeline" and data["samples_per_s"] == pytest.approx(rate)
+        assert data["step_time_s"] == pytest.approx(2 * free["step_time_s"]) == pytest.approx(sum(data["exposed"].values()))
+        assert data["low_s"] == pytest.approx(data["step_time_s"]) and data["high_s"] >= data["step_time_s"]
+        trace = tmp_path / "step.json"
+        explained = answer(capsys, f"explain {JOB} {records} --loader {rate} --trace {trace}")
+        assert explained["step_time_s"] == data["step_time_s"] and '"input"' in trace.read_text()
+        assert any("input pipeline delivers" in a for a in data["assumptions"])
+        assert not any("its speed is not known" in a for a in data["assumptions"])
+        plenty = answer(capsys, f"predict {JOB} {records} --loader 1e9")
+        assert plenty["step_time_s"] == pytest.approx(free["step_time_s"]) and plenty["bottleneck"] == free["bottleneck"]
+    gone = answer(capsys, f"explain {JOB} --loader {rate / 10}")["if_gone"]
+    assert gone[0]["resource"] == "input pipeline" and gone[0]["speedup"] > 2
+    upgrade = answer(capsys, f"whatif {JOB} --loader {rate / 10} --change network=100Gb/s")["changes"][0]
+    assert upgrade["speedup"] == pytest.approx(1)

@@ -93,10 +93,8 @@ class ParallelStep:
 
     @property
     def waited_s(self) -> float:
-        """Seconds that it waits for exchanges and for other stages."""
-        step = self.steps[self._critical]
-        worked = float(step.pieces.micro_steps) * _kernel_s(step)
-        return max(0.0, self.seconds - self._update - worked)
+        """Seconds that the critical stage waits for exchanges; it waits for other stages too (``pipeline bubble``)."""
+        return sum(self.exposed[name] for name in ("network", "intra-node link", "codec"))
 
     @property
     def feed_s(self) -> float:
@@ -266,12 +264,6 @@ def _with_collectives(
 def _compute_s(step: Step) -> float:
     """Seconds of all micro batches of a stage, one after the other."""
     return float(step.schedule.backward_end)
-
-
-def _kernel_s(step: Step) -> float:
-    """Seconds of one micro batch without its collectives."""
-    waits = sum(float(np.sum(part.near) + np.sum(part.far)) for part in step.kernels)
-    return float(step.pieces.forward + step.pieces.backward) - waits * step.costs.slowest
 
 
 def _pipeline(

@@ -31,12 +31,13 @@ PLAN = (
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --records"
     " --seq-len"
 )
+MESH = "--tensor --sequence --pipeline --virtual-stages --schedule"
 COMMANDS = {
     "": "--version --help",
-    "predict": f"WORKLOAD {PREDICT} --asynchronous --server-device --report --json --help",
+    "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --json --help",
     "plan": f"WORKLOAD {PLAN} --json --help",
-    "explain": f"WORKLOAD {PREDICT} --run --trace --report --json --help",
-    "whatif": f"WORKLOAD {PREDICT} --change --scaling --price --report --json --help",
+    "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --json --help",
+    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --report --json --help",
     "train": f"{TRAIN} --json --help",
     "validate": "NAME FILE.csv --info --hold-out --json --help",
     "hardware": "--help",

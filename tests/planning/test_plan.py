@@ -136,7 +136,7 @@ def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_
 ) -> None:
     free, goal = replace(space, batches=(), accumulations=(1, 2)), parse_goal(text)
     answer = plan(toy, free, goal, prices=PRICES)
-    assert "unknown for toy and not counted; --target RUNS.csv counts it" in answer.notice
+    assert "unknown for toy and not counted; a target RUNS.csv counts it" in answer.notice
     assert answer.assumptions[0] == answer.notice == answer.to_json()["notice"]
     best = answer.best
     pairs = candidates(replace(free, accumulations=(1,)), TrainingTarget(), Tally())

@@ -115,7 +115,7 @@ def test_what_is_unknown_is_never_ranked(toy: Workload) -> None:
     tally = Tally()
     strategies = table(toy, [3.0, 1.0, 2.0], [1.0, 1.0, 1.0], Goal("deadline", 2.5), [True, False, True])
     assert ranked(strategies.goal, strategies, tally) == [2] and front(strategies) == [2]
-    assert [(x.count, x.example) for x in tally.excluded()] == [(1, "give the factor with --penalty")]
+    assert [(x.count, x.example) for x in tally.excluded()] == [(1, "give the factor as its penalty")]
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,11 @@ def describe(cluster: Cluster, s: Strategy) -> str:
         x = s.gradient_exchange
         served = f"{x} of {x.servers}" if x.servers > 1 else str(x)
         parts.append(s.parallelism.sharding if s.parallelism.sharding != "ddp" else served)
+    mesh = s.parallelism
+    if mesh.tensor > 1:
+        parts.append(f"tensor {mesh.tensor}{' with sequence' if mesh.sequence else ''}")
+    if mesh.pipeline > 1:
+        parts.append(f"pipeline {mesh.pipeline}{f' of {mesh.virtual_stages} parts each' if mesh.virtual_stages > 1 else ''}")
     if s.parallelism.micro_batches > 1:
         parts.append(f"{s.parallelism.micro_batches} micro steps")
     if s.parallelism.recompute:

@@ -110,6 +110,9 @@ _USUAL: Mapping[str, object] = {
     "compress_pull": True,
     "sharding": "ddp",
     "recompute": False,
+    "sequence": False,
+    "virtual_stages": 1,
+    "schedule": "1f1b",
 }
 """Choices of a strategy that are not shown where they have this value."""
 

@@ -258,10 +258,10 @@ class Strategy:
 
 def _choices() -> Iterator[tuple[str, tuple[str, str]]]:
     """Each choice by name: the part that holds it (empty: the strategy itself), and the field there."""
+    yield "world_size", ("parallelism", "devices")
     for whole in fields(Strategy):
         if whole.name not in _PARTS:
             yield whole.name, ("", whole.name)
-    yield "world_size", ("parallelism", "devices")
     for part, kind in _PARTS.items():
         for inner in fields(kind):
             if inner.name != "data":

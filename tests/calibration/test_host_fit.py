@@ -16,7 +16,7 @@ CLUSTER = Cluster.named("2 A100")
 PLAIN = Predictor()
 
 
-def made(
+def observed(
     host_s: float, factor: float = 1.0, noise: float = 0.0, name: str = "gpt2", cluster: Cluster = CLUSTER
 ) -> list[Observation]:
     """Steps of growing micro batches by a machine whose host takes ``host_s`` a kernel and that is ``factor`` slower."""
@@ -30,29 +30,34 @@ def made(
     return steps
 
 
-@pytest.mark.parametrize("host_s", [2e-5, 5e-5, 1e-4])
+@pytest.mark.parametrize("host_s", [4e-5, 7e-5, 1e-4])
 @pytest.mark.parametrize(("factor", "noise"), [(1.0, 0.0), (1.4, 0.0), (0.8, 0.03)])
 def test_a_slow_host_is_found(host_s: float, factor: float, noise: float) -> None:
-    steps = made(host_s, factor, noise)
+    steps = observed(host_s, factor, noise)
     assert fit(steps, PLAIN).constants(PLAIN.typical, CLUSTER.device).host_s == pytest.approx(host_s, rel=0.3)
 
 
 def test_steps_that_show_none_have_none() -> None:
-    assert fit(made(0.0, 1.3, 0.02), PLAIN).constants(PLAIN.typical, CLUSTER.device) == PLAIN.typical
-    alone = made(5e-5)[:1]  # one micro batch says nothing of it
+    assert fit(observed(0.0, 1.3, 0.02), PLAIN).constants(PLAIN.typical, CLUSTER.device) == PLAIN.typical
+    alone = observed(5e-5)[:1]  # one micro batch says nothing of it
     assert fit(alone, PLAIN).constants(PLAIN.typical, CLUSTER.device) == PLAIN.typical
 
 
+def test_tuned_software_launches_graphs() -> None:
+    tuned = Predictor(software="tuned")
+    assert fit(observed(5e-5), tuned).constants(tuned.typical, CLUSTER.device) == tuned.typical
+
+
 def test_a_host_is_that_of_its_device() -> None:
-    other = Cluster.named("2 V100")
-    correction = fit([*made(6e-5), *made(0.0, cluster=other)], PLAIN)
+    other = Cluster.named("2 H100")
+    correction = fit([*observed(6e-5), *observed(0.0, cluster=other)], PLAIN)
     assert correction.constants(PLAIN.typical, CLUSTER.device).host_s > 3e-5
     assert correction.constants(PLAIN.typical, other.device).host_s == 0.0
 
 
 def test_what_was_learned_of_small_batches_of_one_network_holds_for_another() -> None:
-    corrected = Predictor(correction=fit(made(7e-5), PLAIN))
-    for step in made(7e-5, name="bert-large")[:2]:
+    corrected = Predictor(correction=fit(observed(7e-5), PLAIN))
+    for step in observed(7e-5, name="bert-large")[:2]:
         errors = [
             abs(p.step(step.workload, step.cluster, step.strategy).step_time_s / step.step_s - 1) for p in (corrected, PLAIN)
         ]
@@ -73,7 +78,7 @@ def test_a_host_bounds_the_pass_and_not_each_kernel() -> None:
 
 
 def test_an_outlier_does_not_rule() -> None:
-    steps = made(5e-5)
+    steps = observed(5e-5)
     steps[2] = replace(steps[2], step_s=steps[2].step_s * 20)
     host = ObservedHost(
         steps,

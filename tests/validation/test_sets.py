@@ -7,7 +7,7 @@ import pytest
 from measured_rows import USUAL, case, outcome, skip
 from paceline.errors import UserError
 from paceline.validation.case import Case, Skip
-from paceline.validation.sets import NAMES, adapter, hardware_aliases
+from paceline.validation.sets import NAMES, adapter, case_builders, hardware_aliases
 
 
 def test_mlperf() -> None:
@@ -21,7 +21,7 @@ def test_mlperf() -> None:
     assert setting.cluster.network.bandwidth.value == 8 * 25e9  # the storage ports do not count
     assert not skip("mlperf", throughput_source="run_average").good
     assert not skip("mlperf", throughput_source="", throughput_samples_per_s="").good
-    assert skip("mlperf", tp="4").reason == skip("vtrain", tp="2", dp="4").reason
+    assert skip("mlperf", tp="4").reason == case_builders.PARALLEL
     assert skip("mlperf", accelerator="Abacus-9").good
     assert skip("mlperf", benchmark="chess").good
     assert not skip("mlperf", global_batch="8").good
@@ -87,11 +87,13 @@ def test_nvidia_dle() -> None:
     assert not skip("nvidia_dle", batch_per_gpu="").good and not skip("nvidia_dle", throughput="0").good
 
 
-def test_vtrain_keeps_data_parallel_rows() -> None:
+def test_vtrain_divides_the_network_as_the_row_does() -> None:
     one = case("vtrain")
     assert one.step_s == 0.25 and one.workload.name == "gpt-12x1024"
     assert one.settings[0].strategy.parallelism.micro_batches == 2 and one.samples == 64
-    assert skip("vtrain", pp="2", dp="4").good is False
+    mesh = case("vtrain", tp="2", pp="2", dp="2").settings[0].strategy.parallelism
+    assert (mesh.tensor, mesh.pipeline, mesh.data, mesh.devices, mesh.micro_batches) == (2, 2, 2, 8, 8)
+    assert skip("vtrain", pp="2", dp="8").reason == case_builders.NO_BATCH
 
 
 def test_neusight() -> None:

@@ -23,6 +23,8 @@ TRIED = tuple(np.geomspace(2e-6, 2e-4, 25).tolist())
 """Seconds a kernel that are tried."""
 NOISE: float = assumed("host_noise")
 """Standard deviation of the logarithm of a measured step, beside what its network is off by."""
+LEAST = 4
+"""Steps that a fit needs."""
 USUAL: float = assumed("host_usual_s")
 """Seconds a kernel before anything was measured; the standard deviation of the logarithm is 1."""
 
@@ -49,7 +51,7 @@ class ObservedHost:
         for step in seen:
             micro[step.workload.name].add(step.strategy.micro_batch_size)
         telling = [step for step in seen if len(micro[step.workload.name]) > 1]
-        if not telling:
+        if len(telling) < LEAST:
             return 0.0
 
         def misfit(host_s: float) -> float:

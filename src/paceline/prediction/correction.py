@@ -73,8 +73,11 @@ class Correction:
         return self._links.of(given)
 
     def constants(self, given: Efficiency, device: Device) -> Efficiency:
-        """The constants with a host as slow as the observations of the same device say."""
-        host_s = self._host.of(device.name)
+        """The constants with a host as slow as the observations of the same device say.
+
+        Tuned software replays graphs of kernels, which the host launches at once.
+        """
+        host_s = self._host.of(device.name) if given.level == "ordinary" else 0.0
         return replace(given, host_s=host_s) if host_s else given
 
     def _with_host(self, seen: Observation, host_s: float) -> float:
@@ -156,7 +159,7 @@ class Correction:
         """Logarithms of measured to predicted work and wait; no number where the wait was not measured."""
         if index not in self._ratios:
             seen = self._seen[index]
-            model = self._model_with(self._host.of(seen.cluster.device.name))
+            model = self._model_with(self.constants(self._model.typical, seen.cluster.device).host_s)
             prediction = model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
             exposed, floor = prediction.exposed_comm_s, HIDDEN * prediction.step_time_s
             if seen.sync_s is None:

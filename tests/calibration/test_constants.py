@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import paceline
-from paceline.calibration.constants import HIGH, LOW, TYPICAL, assumed
+from paceline.calibration.constants import HIGH, LOW, TYPICAL, assumed, attention_factor, efficiency
+from paceline.errors import UserError
 
 DATA: dict[str, Any] = tomllib.loads(files("paceline.calibration").joinpath("constants.toml").read_text(encoding="utf-8"))
 FITTED = {*DATA["sigmas"], *DATA["shared"], *DATA["ordinary"], *DATA["tuned"], *DATA["ordinary"]["sigmas"]} - {"sigmas"}
@@ -60,3 +61,14 @@ def test_what_is_judged_in_code_is_what_the_file_assumes(module: str, constant: 
 def test_every_assumption_is_read_somewhere() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in Path(paceline.__file__).parent.rglob("*.py"))
     assert [name for name in DATA["assumed"] if f'"{name}"' not in code] == []
+
+
+def test_attention_kernels_are_apart_where_the_paper_says() -> None:
+    # Shah et al. 2024, FlashAttention-3, arXiv:2407.08608: 1.5 to 2 times FlashAttention-2 on an H100
+    assert 1.5 <= attention_factor("Hopper", "fa3") / attention_factor("Hopper", "fa2") <= 2.0
+    assert attention_factor("Ampere GA100", "fa2") == attention_factor("", "cudnn") == 1.0
+    with pytest.raises(UserError, match="FlashAttention-3 does not run on Ampere GA100; give fa2 or cudnn"):
+        attention_factor("Ampere GA100", "fa3")
+    with pytest.raises(UserError, match="unknown attention kernel 'fa4'"):
+        attention_factor("Hopper", "fa4")
+    assert (efficiency("ordinary").attention_kernel, efficiency("tuned").attention_kernel) == ("fa2", "cudnn")

@@ -24,12 +24,13 @@ TRAIN = (
 )
 PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --global-batch --precision --compression --exchange --servers"
-    " --option --grad-accum --bucket --sharding --recompute --optimizer --software --loader --records --seq-len" + EXCHANGE
+    " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
+    + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
-    " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --records"
-    " --seq-len"
+    " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
+    " --records --seq-len"
 )
 MESH = "--tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule"
 COMMANDS = {

@@ -235,3 +235,22 @@ def test_a_prediction_shows_itself_in_one_line(cluster: str, choices: dict[str, 
     assert repr(prediction) == f"Prediction({line}, {times[0]} a step ({times[1]} to {times[2]}))"
     read = Prediction.from_json(prediction.to_json())
     assert repr(read) == repr(prediction)
+
+
+def test_the_kernel_of_attention_is_a_choice() -> None:
+    workload, strategy = Workload.named("llama-3-8b", 16384), Strategy.of(global_batch_size=1, precision="bf16")
+    hopper, ampere = paceline.Cluster.named("H100"), paceline.Cluster.named("A100")
+    usual, fa2, fa3 = (Predictor(attention=name).step(workload, hopper, strategy).step_time_s for name in ("", "fa2", "fa3"))
+    assert usual == fa2 > fa3  # ordinary software
+    tuned, cudnn = (Predictor(software="tuned", attention=name).step(workload, hopper, strategy) for name in ("", "cudnn"))
+    assert tuned.step_time_s == cudnn.step_time_s
+    assert any("Attention runs as cudnn" in text for text in tuned.assumptions)
+    plain = Predictor().step(workload, ampere, strategy)
+    assert plain.step_time_s == Predictor(attention="cudnn").step(workload, ampere, strategy).step_time_s
+    assert not any("Attention runs" in text for text in plain.assumptions)
+    with pytest.raises(UserError, match="FlashAttention-3 does not run on Ampere GA100"):
+        Predictor(attention="fa3").step(workload, ampere, strategy)
+    with pytest.raises(UserError, match="unknown attention kernel 'eager'"):
+        Predictor(attention="eager")
+    with pytest.raises(UserError, match="attention=3; give one of fa2, cudnn, fa3"):
+        Predictor(attention=3)  # type: ignore[arg-type]

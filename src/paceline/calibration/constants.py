@@ -15,11 +15,15 @@ from typing import Any, Literal
 
 from paceline.calibration.protocols import BARE, NCCL, Protocol
 from paceline.calibration.uncertainty import Z80, Sigmas
-from paceline.errors import unknown
+from paceline.errors import UserError, check_name, unknown
 from paceline.hardware.device import Link
 
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
+ATTENTION_KERNELS = ("fa2", "cudnn", "fa3")
+"""FlashAttention-2, which PyTorch's ``scaled_dot_product_attention`` runs too; cuDNN's; FlashAttention-3."""
+USUAL_ATTENTION: Mapping[SoftwareLevel, str] = {"ordinary": "fa2", "tuned": "cudnn"}
+"""What framework code as people write it runs, and what a submission to a benchmark does."""
 MOST_DEVICES = 8
 """Largest number of devices in the rows that the constants were fitted on, all on one node."""
 ONE_DEVICE, SEVERAL_DEVICES = "one device", "several devices"
@@ -40,6 +44,7 @@ class Efficiency:
             cores.
         matrix_share, matrix_conv_share, attention_share: the same on matrix units, which more often wait for operands. Fused
             attention also computes its exponentials in between.
+        attention_kernel: a name of ``ATTENTION_KERNELS``; new architectures run the older ones at a smaller share.
         feeding: exponent of ``compute.hunger``, by which these shares rise for slower matrix units.
         winograd: FLOPs of a 3x3 convolution / multiplications really done on ordinary cores; at most 2.25 with
             F(2x2, 3x3) (Lavin and Gray 2016, Fast Algorithms for Convolutional Neural Networks).
@@ -86,6 +91,7 @@ class Efficiency:
     link_share: Mapping[str, float]
     concurrent_messages: int
     latency_factor: float
+    attention_kernel: str = "fa2"
     host_s: float = 0.0
     time_factor: float = 1.0
     codec_cores: float = 1
@@ -141,6 +147,7 @@ _KERNELS = (
     "matrix_share",
     "matrix_conv_share",
     "attention_share",
+    "attention_kernel",
     "feeding",
     "winograd",
     "depth",
@@ -174,6 +181,19 @@ def assumed(name: str) -> Any:
     return _read("constants.toml")["assumed"][name]["value"]
 
 
+def attention_factor(architecture: str, kernel: str) -> float:
+    """The kernel's share of the best matrix product on that architecture, relative to FlashAttention-2's on an A100.
+
+    Raises:
+        UserError: a kernel that does not exist, or that does not run there.
+    """
+    check_name("attention kernel", kernel, ATTENTION_KERNELS)
+    shares: Mapping[str, float] = assumed("attention_kernels").get(architecture, {})
+    if kernel == "fa3" and kernel not in shares:
+        raise UserError(f"FlashAttention-3 does not run on {architecture or 'this device'}", "give fa2 or cudnn")
+    return shares.get(kernel, 1.0)
+
+
 @cache
 def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficiency:
     """The fitted efficiencies of a software level.
@@ -202,6 +222,7 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
         link_share=_link_share("link_share"),
         **_bound("typical"),
         protocols=NCCL,
+        attention_kernel=USUAL_ATTENTION[level],
         sigmas=Sigmas(**data["sigmas"], **values.pop("sigmas")),
         seen=seen - {without},
         **values,

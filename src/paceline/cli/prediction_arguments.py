@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from paceline.calibration.constants import ATTENTION_KERNELS, USUAL_ATTENTION
 from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
@@ -73,6 +74,9 @@ def add_software_argument(parser: argparse.ArgumentParser) -> None:
     """How much of the devices and links the software gets."""
     levels = "ordinary framework code, or tuned as for a benchmark: fused kernels, graphs, layouts (default ordinary)"
     parser.add_argument("--software", metavar="S", default="ordinary", help=levels)
+    usual = ", ".join(f"{kernel} for {level} software" for level, kernel in USUAL_ATTENTION.items())
+    kernels = f"kernel of fused attention: {', '.join(ATTENTION_KERNELS)} (default {usual})"
+    parser.add_argument("--attention", metavar="K", default="", help=kernels)
 
 
 def add_records_argument(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import TYPICAL, Efficiency
+from paceline.calibration.constants import ATTENTION_KERNELS, TYPICAL, Efficiency, attention_factor
 from paceline.calibration.held_out_error import HeldOut
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
@@ -61,6 +61,7 @@ def assumptions(
         *_fit(cluster, needed),
         *_coverage(workload),
         *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
+        *_attention(workload, cluster, efficiency),
         *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
         *_micro_steps(workload, strategy),
@@ -251,6 +252,20 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
             "fp8: products of layers take fp8 operands at the fp8 rate. Convolutions, attention, activations and the rest "
             "are bf16. Casts are separate kernels. No measurement in fp8 is in the constants. The accuracy of fp8 is not "
             "known here.",
+        )
+
+
+def _attention(workload: Workload, cluster: Cluster, e: Efficiency) -> Iterator[Assumption]:
+    """The kernel of fused attention, where architectures differ by it."""
+    factor = attention_factor(cluster.device.architecture, e.attention_kernel)
+    fused = any(o.kind == "attention" for layer in workload.layers for o in layer.operations)
+    if fused and factor != 1:
+        others = ", ".join(kernel for kernel in ATTENTION_KERNELS if kernel != e.attention_kernel)
+        yield Assumption(
+            "device",
+            f"Attention runs as {e.attention_kernel}, which reaches {factor:.2f} of the share of the best product that "
+            f"FlashAttention-2 reaches on an A100. Others: {others}.",
+            "Shah et al. 2024, arXiv:2407.08608, figure 5",
         )
 
 

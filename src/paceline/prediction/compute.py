@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
-from paceline.calibration.constants import Efficiency, assumed
+from paceline.calibration.constants import Efficiency, assumed, attention_factor
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.layers import Operation
@@ -282,8 +282,9 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
     fed = hunger(device, precision) ** -e.feeding
+    attention = e.attention_share * fed * attention_factor(device.architecture, e.attention_kernel)
     of_kind = (
-        np.minimum([e.matrix_share * fed, e.matrix_conv_share * fed, e.attention_share * fed, 1.0], 1.0)
+        np.minimum([e.matrix_share * fed, e.matrix_conv_share * fed, attention, 1.0], 1.0)
         if matrix
         else np.array([e.vector_share, e.conv_share, e.vector_share, 1.0])
     )

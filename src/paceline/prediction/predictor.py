@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import Efficiency, SoftwareLevel, efficiency
+from paceline.calibration.constants import ATTENTION_KERNELS, Efficiency, SoftwareLevel, efficiency
 from paceline.calibration.held_out_error import HeldOut, held_out
 from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80, interval, spread
@@ -58,6 +58,7 @@ class Predictor:
         loader: samples/s that the input pipeline delivers to all workers together; 0: unknown, and never waited for.
         overlap: whether the exchange runs beside the backward pass; None: as calibrated, else yes, as in DDP.
         software: ``ordinary`` or ``tuned``, the level of ``constants``; empty takes theirs, else ``ordinary``.
+        attention: the kernel of fused attention, a name of ``ATTENTION_KERNELS``; empty takes what the software usually runs.
         free: resources that cost no time (``without``).
 
     Raises:
@@ -72,6 +73,7 @@ class Predictor:
     overlap: bool | None = None
     software: SoftwareLevel | str = ""
     free: frozenset[Resource] = frozenset()
+    attention: str = ""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -79,6 +81,10 @@ class Predictor:
             raise unknown("software level", self.software, get_args(SoftwareLevel))
         if self.constants is None:
             object.__setattr__(self, "constants", efficiency(self.software or "ordinary"))  # type: ignore[arg-type]
+        if self.attention:
+            check_name("attention kernel", self.attention, ATTENTION_KERNELS)
+            bounds = (replace(constants, attention_kernel=self.attention) for constants in self._bounds)
+            object.__setattr__(self, "constants", tuple(bounds) if isinstance(self.constants, tuple) else next(bounds))
         level = self.typical.level
         if self.software not in ("", level):
             raise UserError(
@@ -104,6 +110,7 @@ class Predictor:
             ("loader", number, "give samples/s, or 0 where it is not known"),
             ("overlap", isinstance(self.overlap, bool | None), "give True, False or None"),
             ("software", isinstance(self.software, str), "give ordinary or tuned"),
+            ("attention", isinstance(self.attention, str), f"give one of {', '.join(ATTENTION_KERNELS)}"),
             ("free", isinstance(self.free, frozenset), "use Predictor.without"),
         ):
             if not fine:

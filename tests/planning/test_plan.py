@@ -187,9 +187,15 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
         ("nodes=3", "is not legal: global batch"),
         ("nodes=8", "8 nodes are more than the plan's most, 4."),
         ("device=A100", "A100 SXM 80GB is not among the plan's devices (toy, fast)."),
-        ("accumulation=2", "was not tried"),
-        ("servers=2", "was not tried"),
-        ("optimizer=adam", "was not tried"),
+        (
+            "accumulation=16",
+            "accumulation 16 was not tried; of accumulation the plan tries 1. With the other choices of the best it",
+        ),
+        ("bucket=50MB", "was not tried; of bucket the plan tries 26.2 MB, 105 MB. With the other choices of the best it"),
+        ("servers=2", "was not tried; of servers the plan tries 1."),
+        ("optimizer=adam", "was not tried; of optimizer the plan tries momentum."),
+        ("optimizer=lamb", "optimizer lamb was not tried; of optimizer the plan tries momentum."),
+        ("global-batch=4096", "global-batch 4096 was not tried; of global-batch the plan tries 256, 512."),
     ],
 )
 def test_why_not(asked: str, message: str, toy: Workload, space: Space) -> None:

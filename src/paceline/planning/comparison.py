@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from paceline.errors import UserError
-from paceline.hardware import Cluster
 from paceline.planning.choice import Choice
-from paceline.planning.space import Tally
+from paceline.planning.space import Space
 from paceline.planning.strategy_text import FIELDS, POINTLESS, Wanted, describe, saves_memory
 from paceline.prediction import Predictor
-from paceline.units import format_gib, format_seconds
+from paceline.units import format_bytes, format_gib, format_seconds
 from paceline.workload.table import Workload
 
 
@@ -39,15 +38,14 @@ def illegal(
     wanted: Wanted,
     best: Choice,
     workload: Workload,
-    clusters: Sequence[Cluster],
-    left_out: Tally,
+    space: Space,
     barred: Mapping[str, str],
     predictor: Predictor,
 ) -> str:
     """Why no candidate has these choices: they are illegal, do not fit, lose accuracy, or were not tried.
 
     Args:
-        clusters: those that were tried. ``barred``: by compression, why it does not compete.
+        space: what was tried. ``barred``: by compression, why it does not compete.
         predictor: the one that predicted the best, so that both rates come from one model.
     """
     fields = {FIELDS[k]: v for k, v in wanted.items() if k in FIELDS}
@@ -57,10 +55,11 @@ def illegal(
         fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients
     if "servers" not in fields and "exchange" in fields:
         fields["servers"] = 1
-    cluster = best.cluster
+    cluster, clusters = best.cluster, space.clusters
     if wanted.get("recompute") and not saves_memory(workload):
         return f"{POINTLESS}."
-    title = ", ".join(f"{k} {v}" for k, v in wanted.items())
+    shown = {k: format_bytes(int(str(v))) if k == "bucket" else v for k, v in wanted.items()}
+    title = ", ".join(f"{k} {v}" for k, v in shown.items())
     if "device" in wanted:
         given = {c.device.name: c for c in clusters}
         if wanted["device"] not in given:
@@ -82,11 +81,24 @@ def illegal(
     if not p.fits:
         missing = format_gib(p.memory_bytes - cluster.device.memory.value)
         return f"{title} does not fit: {missing} are missing on each device with {describe(cluster, strategy)}."
+    rate = p.samples_per_s / best.prediction.samples_per_s
+    pace = f"it would train {rate:.2f} times as many samples a second as the best"
     if barred_for := barred.get(strategy.gradient_exchange.compression):
-        rate = p.samples_per_s / best.prediction.samples_per_s
-        pace = (
-            f"Over {strategy.gradient_exchange.exchange} it would train {rate:.3g} times as many samples a second as the best"
-        )
-        return f"{title} is left out: {barred_for}. {pace}."
-    tried = "; ".join(x.reason for x in left_out.excluded()[:2])
-    return f"{title} was not tried ({tried})." if tried else f"{title} was not tried."
+        return f"{title} is left out: {barred_for}. Over {strategy.gradient_exchange.exchange} {pace}."
+    return f"{title} was not tried{_outside(shown, space)}. With the other choices of the best {pace}."
+
+
+def _outside(wanted: Mapping[str, object], space: Space) -> str:
+    """Which of the wanted values are not among those that the plan tries."""
+    tried = {
+        "accumulation": space.accumulations,
+        "bucket": tuple(format_bytes(size) for size in space.buckets),
+        "servers": space.servers,
+        "optimizer": (space.optimizer,),
+        "global-batch": space.batches,
+        "precision": space.precisions,
+        "exchange": space.exchanges,
+        "sharding": space.shardings,
+    }
+    missing = [name for name, value in wanted.items() if tried.get(name) and value not in tried[name]]
+    return "".join(f"; of {name} the plan tries {', '.join(map(str, tried[name]))}" for name in missing)

@@ -83,7 +83,7 @@ def plan(
     order = ranked(goal, table, left_out)
     best = table.choice(order[0])
     best = replace(best, preference=preferred(table, order))
-    why, asked = _why_not(why_not, table, best, goal, left_out, space, target)
+    why, asked = _why_not(why_not, table, best, goal, space, target)
     ranking = (best, *(table.choice(i, best) for i in distinct(order, table.candidates)[1:SHOWN]))
     pareto = tuple(table.choice(i) for i in front(table))
     counts = tuple(table.choice(i) for i in by_devices(table, order[0]))
@@ -205,14 +205,14 @@ def _network_share(table: RankedTable, index: int) -> float:
 
 
 def _why_not(
-    wanted: Wanted | None, table: RankedTable, best: Choice, goal: Goal, left_out: Tally, space: Space, target: TrainingTarget
+    wanted: Wanted | None, table: RankedTable, best: Choice, goal: Goal, space: Space, target: TrainingTarget
 ) -> tuple[str, Choice | None]:
     """Why the strategy that the user asked for is not the best, and its choice where it was tried."""
     if not wanted:
         return "", None
     there = [i for i, candidate in enumerate(table.candidates) if matches(candidate, wanted)]
     if not there:
-        return illegal(wanted, best, table.workload, space.clusters, left_out, space.barred(target), table.predictor), None
+        return illegal(wanted, best, table.workload, space, space.barred(target), table.predictor), None
     scores = goal.score(table.time_s, table.usd)
     asked = table.choice(min(there, key=lambda i: scores[i]), best)
     text = f"{asked.title}: {asked.reason}."

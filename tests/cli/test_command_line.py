@@ -30,7 +30,7 @@ PREDICT = (
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
-    " --records --seq-len"
+    " --records --seq-len --tensor --pipeline --grad-accum"
 )
 MESH = "--tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule"
 COMMANDS = {

@@ -104,3 +104,21 @@ def test_ten_thousand_take_a_fraction_of_as_many_calls():
         predict(net, place, one)
     assert at_once < 0.2 * (time.process_time() - start) / 50
     assert len(some) == 10_000 and np.isfinite(found.step_s).all()
+
+
+def test_divided_and_whole_networks_are_predicted_together_as_one_by_one() -> None:
+    cluster, predictor = named_cluster("A100", 8, 1), Predictor()
+    strategies = [
+        Strategy.of(world_size=8, global_batch_size=64, precision="bf16", grad_accum_steps=4, **choices)
+        for choices in ({}, {"tensor": 2, "sequence": True}, {"sharding": "zero3"}, {"pipeline": 4}, {"context": 2})
+    ]
+    workload = Workload.named("gpt2")
+    steps = predictor.many(workload, [(cluster, strategy) for strategy in strategies])
+    for index, strategy in enumerate(strategies):
+        alone = predictor.step(workload, cluster, strategy)
+        assert steps.step_s[index] == pytest.approx(alone.step_time_s, rel=1e-9)
+        assert steps.memory_bytes[index] == pytest.approx(alone.memory_bytes, rel=1e-9)
+    heads = Strategy.of(world_size=8, global_batch_size=64, precision="bf16", tensor=8)  # 12 heads
+    refused = predictor.many(workload, [(cluster, strategies[0]), (cluster, heads)])
+    assert refused.refused.keys() == {1} and "12 heads" in refused.refused[1]
+    assert np.isfinite(refused.step_s[0]) and np.isnan(refused.step_s[1])

@@ -61,6 +61,11 @@ def add(parser: Parser) -> None:
     ):
         only = f"only this one of {', '.join(legal)}; may be repeated"
         parser.add_argument(f"--{name}", metavar=name[0].upper(), action="append", help=only)
+    tensor = "devices that divide each layer, within a node (default 1); may be repeated: all are tried"
+    parser.add_argument("--tensor", metavar="T", type=int, action="append", help=tensor)
+    pipeline = "stages that follow each other (default 1); may be repeated: all are tried"
+    parser.add_argument("--pipeline", metavar="P", type=int, action="append", help=pipeline)
+    parser.add_argument("--grad-accum", metavar="A", type=int, action="append", help="micro batches a step; may be repeated")
     parser.add_argument("--servers", metavar="M", type=int, action="append", help=f"{SERVERS} (default 1); may be repeated")
     lost = f"points of accuracy that a compression may have lost where it was measured (default {MAX_LOSS})"
     parser.add_argument("--max-loss", metavar="POINTS", type=float, default=MAX_LOSS, help=lost)
@@ -89,6 +94,9 @@ def _best(o: argparse.Namespace) -> Plan:
         compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
         exchanges=_only("exchange", o.exchange, EXCHANGES),
         servers=_servers(o.servers or [1], wanted),
+        tensors=tuple(sorted(set(o.tensor or (1,)))),
+        pipelines=tuple(sorted(set(o.pipeline or (1,)))),
+        **({"accumulations": tuple(sorted(set(o.grad_accum)))} if o.grad_accum else {}),
         shardings=_only("sharding", o.sharding, SHARDINGS),
         optimizer=o.optimizer or "",
         max_loss=o.max_loss,

@@ -69,6 +69,8 @@ class Space:
         compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
             against dense in equal epochs; what was never measured is left out too.
         servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
+        tensors, pipelines: devices that divide each layer, and stages. Tensor parallelism comes with sequence parallelism, and
+            within a node. A divided network is tried with dense gradients in all-reduces.
         optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
     """
 
@@ -82,6 +84,8 @@ class Space:
     accumulations: tuple[int, ...] = (1, 2, 4, 8)
     recomputes: tuple[bool, ...] = (False, True)
     buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
+    tensors: tuple[int, ...] = (1,)
+    pipelines: tuple[int, ...] = (1,)
     optimizer: str = ""
     max_loss: float = MAX_LOSS
 
@@ -93,7 +97,7 @@ class Space:
             for value in values:
                 check_name(name.removesuffix("s"), value, legal)
             object.__setattr__(self, name, tuple(values))
-        for name in ("batches", "servers", "accumulations", "buckets"):
+        for name in ("batches", "servers", "accumulations", "buckets", "tensors", "pipelines"):
             values = getattr(self, name)
             if not isinstance(values, tuple | list):
                 raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
@@ -158,16 +162,26 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
     same: dict[Any, Any] = {}  # equal parts are one object, so that prediction finds them by identity
     compressions = space.compressions or COMPRESSIONS
     combinations = product(
-        compressions, space.exchanges, space.shardings, space.recomputes, tried, space.buckets, space.servers
+        compressions,
+        space.exchanges,
+        space.shardings,
+        space.recomputes,
+        tried,
+        space.buckets,
+        space.servers,
+        space.tensors,
+        space.pipelines,
     )
-    for compression, exchange, sharding, recompute, precision, bucket, several in combinations:
+    for compression, exchange, sharding, recompute, precision, bucket, several, tensor, pipeline in combinations:
         serving = exchange == "parameter_server"
         if (bucket != space.buckets[0] and exchange != "allreduce") or (several != space.servers[0] and not serving):
             continue  # the same strategy once more
+        if tensor * pipeline > 1 and (compression, exchange) != ("dense", "allreduce"):
+            continue  # not tried, as Space says
         servers = several if serving else 1
         try:
             template = Strategy.of(
-                world_size=servers,
+                data=servers,
                 global_batch_size=servers,
                 compression=compression,
                 exchange=exchange,
@@ -177,6 +191,9 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
                 precision=precision,
                 bucket_bytes=bucket,
                 optimizer=space.optimizer,
+                tensor=tensor,
+                sequence=tensor > 1,
+                pipeline=pipeline,
             )
         except UserError as error:
             if bucket == space.buckets[0]:
@@ -217,16 +234,21 @@ def _on(
         else:
             here.append(template)
     divisions = {id(template.parallelism): template.parallelism for template in here}
-    meshed = {}
+    meshed: dict[tuple[int, int], list[tuple[Strategy, Parallelism]]] = {}
     for times in space.accumulations:
-        meshes = {key: replace(division, data=n, micro_batches=times) for key, division in divisions.items()}
-        meshed[times] = [(template, meshes[id(template.parallelism)]) for template in here]
-    for batch, times in product(batches, space.accumulations):
-        why = _batch(batch, times, n, work)
+        meshes = {
+            key: replace(division, data=n // division.model_devices, micro_batches=times) for key, division in divisions.items()
+        }
+        for template in here:
+            mesh = meshes[id(template.parallelism)]
+            meshed.setdefault((times, mesh.data), []).append((template, mesh))
+    for batch, (times, replicas) in product(batches, meshed):
+        pairs = meshed[times, replicas]
+        why = _batch(batch, times, replicas, work)
         if why:
-            left_out.add(why, len(here), f"batch {batch} on {n} workers, {times} micro steps")
+            left_out.add(why, len(pairs), f"batch {batch} on {replicas} workers, {times} micro steps")
             continue
-        for template, mesh in meshed[times]:
+        for template, mesh in pairs:
             yield cluster, _with_batch(template, batch, mesh)
 
 
@@ -259,12 +281,17 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
         return "fp16 where bf16 is as fast (naming fp16 tries it)"
     if choose and template.precision == "fp8":
         return "the effect of fp8 on accuracy is unknown (naming fp8 tries it)"
+    divided = template.parallelism
+    if cluster.world_size % divided.model_devices:
+        return "the devices are no whole replicas of the divided network"
+    if divided.tensor > cluster.devices_per_node:
+        return "a tensor-parallel group lies within a node"
     plain = (
         template.gradient_exchange.compression == "dense"
         and template.gradient_exchange.exchange == "allreduce"
         and template.parallelism.sharding == "ddp"
     )
-    if cluster.world_size == 1 and not plain:
+    if cluster.world_size == divided.model_devices and not plain:
         return "one worker has nobody to exchange with"
     if cluster.world_size < template.gradient_exchange.servers:
         return f"{template.gradient_exchange.servers} servers need as many workers: a server is one of them"

@@ -109,6 +109,17 @@ def corrected_steps(
     return replace(steps, step_s=step_s)
 
 
+def merged_steps(*parts: tuple[Sequence[int], Steps]) -> Steps:
+    """The steps of candidates that were predicted apart, each with their indices among all."""
+    count = sum(len(indices) for indices, _ in parts)
+    step_s, memory, available, refused = np.empty(count), np.empty(count), np.empty(count), dict[int, str]()
+    for indices, steps in parts:
+        own = np.array(indices, dtype=np.int64)
+        step_s[own], memory[own], available[own] = steps.step_s, steps.memory_bytes, steps.available_bytes
+        refused |= {int(own[index]): why for index, why in steps.refused.items()}
+    return Steps(step_s, memory, available, refused)
+
+
 def _empty(candidates: Sequence[Candidate]) -> Steps:
     """Nothing predicted yet."""
     count = len(candidates)

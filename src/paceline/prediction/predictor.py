@@ -16,7 +16,7 @@ from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.assumptions import assumptions
-from paceline.prediction.batch import Candidate, Steps, corrected_steps, model_steps, steps_one_by_one
+from paceline.prediction.batch import Candidate, Steps, corrected_steps, merged_steps, model_steps, steps_one_by_one
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import RESOURCES, Resource
 from paceline.prediction.lazy_tuple import lazy
@@ -189,9 +189,20 @@ class Predictor:
             if not isinstance(candidate, tuple) or len(candidate) != 2:
                 raise UserError(f"candidate {shown(candidate)}", "give pairs of a Cluster and a Strategy")
             check_inputs(workload, *candidate)
-        divided = any(strategy.parallelism.model_devices > 1 for _, strategy in candidates)
-        if self.calibration is not None or self.free or divided:
+        if self.calibration is not None or self.free:
             return steps_one_by_one(self, workload, candidates)
+        whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.model_devices == 1]
+        if len(whole) == len(candidates):
+            return self._many_whole(workload, candidates)
+        apart = set(whole)
+        divided = [index for index in range(len(candidates)) if index not in apart]
+        return merged_steps(
+            (whole, self._many_whole(workload, [candidates[i] for i in whole])),
+            (divided, steps_one_by_one(self, workload, [candidates[i] for i in divided])),
+        )
+
+    def _many_whole(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
+        """``many`` where each device holds the whole network."""
         if self.correction is None:
             return model_steps(self.model(workload), candidates)
         unfed = replace(self, loader=0.0)

@@ -34,7 +34,8 @@ def main(folder: str) -> None:
     for name, info in RUNS:
         for point in validate(name, Path(folder) / f"{FILES[name]}.csv", Info.parse(info)).points:
             level = "ordinary" if point.case.software == "ordinary" else "tuned"
-            kind = there.kind(level, max(1, point.case.keys.nodes), info != "none")
+            divided = any(s.strategy.parallelism.model_devices > 1 for s in point.case.settings)
+            kind = there.kind(level, max(1, point.case.keys.nodes), info != "none", divided)
             errors[kind][name].append(point.error)
         print(name, info, flush=True)
     here = environment(())

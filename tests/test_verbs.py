@@ -100,7 +100,7 @@ def test_a_wrong_type_is_a_user_error(call: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["attach", "LARS", "train('lenet5', 'digits', paceline.Strategy.of(world_size=1, global_batch_size=8))"]
+    "verb", ["attach(None)", "LARS([])", "train('lenet5', 'digits', paceline.Strategy.of(world_size=1, global_batch_size=8))"]
 )
 def test_without_torch_one_line_says_what_to_install(verb: str) -> None:
     code = (
@@ -109,3 +109,13 @@ def test_without_torch_one_line_says_what_to_install(verb: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.count("\n") == 1 and "PyTorch" in done.stdout and "pip install" in done.stdout, done
+
+
+def test_without_torch_every_name_is_there() -> None:
+    code = (
+        "import sys, inspect; sys.modules['torch'] = None\nimport paceline\nfrom paceline import *\n"
+        "assert all(hasattr(paceline, name) for name in paceline.__all__) and inspect.getmembers(paceline)\n"
+        "print(LARS.__doc__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "needs PyTorch; install it" in done.stdout, done

@@ -77,12 +77,24 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'paceline' has no attribute {name!r}")
-    from paceline.errors import needs_torch
+    from paceline.errors import UserError, needs_torch
 
-    with needs_torch(f"paceline.{name}"):
-        value = getattr(import_module(_HOME[name]), name)
+    try:
+        with needs_torch(f"paceline.{name}"):
+            value = getattr(import_module(_HOME[name]), name)
+    except UserError as error:  # without torch the name is there all the same, and its use says what to install
+        return _unusable(name, error)
     globals()[name] = value
     return value
+
+
+def _unusable(name: str, error: Exception) -> Any:
+    """What stands for ``name`` where its library is missing: a class that raises ``error`` when it is called."""
+
+    def refuse(cls: type, *_: object, **__: object) -> Any:
+        raise error
+
+    return type(name, (), {"__new__": refuse, "__doc__": str(error)})
 
 
 def __dir__() -> list[str]:

@@ -30,9 +30,9 @@ PREDICT = (
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
-    " --records --seq-len --tensor --pipeline --grad-accum"
+    " --records --seq-len --tensor --pipeline --grad-accum --micro-batches"
 )
-MESH = "--tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule"
+MESH = "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule"
 COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --json --help",

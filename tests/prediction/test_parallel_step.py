@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
 from paceline.prediction import Prediction, Predictor
+from paceline.prediction.parallel_step import parallel_step
 from paceline.prediction.tensor_parallel import share
 from paceline.workload import TransformerShape
 
@@ -152,3 +153,39 @@ def test_data_parallel_replicas_of_a_divided_network_exchange_their_share() -> N
 def test_the_virtual_stages_need_whole_rounds_of_micro_batches() -> None:
     with pytest.raises(UserError, match=r"2 virtual stages with 6 micro batches on 4 stages.*; give a multiple of 4"):
         step(pipeline=4, virtual_stages=2, grad_accum_steps=6, global_batch_size=96)
+
+
+def test_only_boundaries_between_nodes_wait_for_the_network() -> None:
+    deep = Workload.from_shape(TransformerShape(layers=8, hidden=1024, heads=16, vocabulary=51200, tied=True), 512)
+    strategy = Strategy.of(
+        world_size=16, pipeline=8, grad_accum_steps=8, global_batch_size=64, precision="bf16", optimizer="adam"
+    )
+    slow = Cluster.named("2x8 A100", network="10Gb/s")
+    whole = parallel_step(Predictor().model(deep), slow, strategy)
+    assert whole.send_far == (False, False, False, True, False, False, False)  # stages 0 to 3 lie in the first node
+    assert whole.send_s[3] > 10 * max(whole.send_s[:3])
+    pairs = 2 * 4.0 * 51200 * 1024 / 1.25e9  # two pairs share a network of 10 Gb/s; each sends the table once
+    assert whole.tie_s == pytest.approx(pairs / 0.94, rel=0.3)
+
+
+@pytest.mark.parametrize("choices", [{"tensor": 4, "pipeline": 2}, {"pipeline": 8}, {"tensor": 8}, {"context": 8}])
+def test_one_replica_is_explained(choices: dict[str, int]) -> None:
+    p = step(global_batch_size=16, grad_accum_steps=16, **choices)
+    assert "stage with the most work computes" in p.critical_path and p.explain()
+    assert p.exposed_comm_s == pytest.approx(sum(p.exposed[name] for name in ("network", "intra-node link", "codec")))
+
+
+def test_stages_divide_the_bytes_of_their_groups() -> None:
+    alone = step(Cluster.named("4 A100"), tensor=4, global_batch_size=16, grad_accum_steps=8).wire_bytes_per_device
+    two = step(Cluster.named("8 A100"), tensor=4, pipeline=2, global_batch_size=16, grad_accum_steps=8).wire_bytes_per_device
+    assert 0.45 * alone < two < 0.65 * alone
+
+
+def test_bytes_take_the_time_that_the_link_needs() -> None:
+    p = step(Cluster.named("4 A100"), tensor=4, global_batch_size=256, grad_accum_steps=1)
+    assert p.comm_s > p.wire_bytes_per_device / 300e9 and p.comm_s > p.exposed_comm_s
+
+
+def test_groups_that_nodes_cut_unevenly_are_refused() -> None:
+    with pytest.raises(UserError, match=r"groups of 4 devices, 1 apart, do not lie evenly in nodes of 6"):
+        step(Cluster.named("2x6 A100", network="1Gb/s"), tensor=4, global_batch_size=60)

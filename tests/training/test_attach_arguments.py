@@ -239,7 +239,7 @@ sys.modules["torch"] = None
 import paceline
 for name in ("attach", "LARS"):
     try:
-        getattr(paceline, name)
+        getattr(paceline, name)(None)
     except paceline.UserError as error:
         print(error)
 """

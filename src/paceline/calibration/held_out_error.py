@@ -37,8 +37,11 @@ class HeldOut:
         )
 
 
-def kind(software: str, nodes: int, corrected: bool) -> str:
-    """The kind, such as ``tuned software, one node``. All predictions that records correct are one kind."""
+def kind(software: str, nodes: int, corrected: bool, divided: bool = False) -> str:
+    """The kind, such as ``tuned software, one node``. All predictions that records correct are one kind. All others of networks
+    that several devices hold together (``divided``) are another."""
+    if divided and not corrected:
+        return "divided networks"
     return "corrected by records" if corrected else f"{software} software, {'one node' if nodes == 1 else 'several nodes'}"
 
 
@@ -54,6 +57,6 @@ def _kinds() -> dict[str, HeldOut]:
     return {x["kind"]: HeldOut(x["kind"], x["sets"], x["points"], *when) for x in data["error"]}
 
 
-def held_out(software: str, nodes: int, corrected: bool = False) -> HeldOut | None:
+def held_out(software: str, nodes: int, corrected: bool = False, divided: bool = False) -> HeldOut | None:
     """The error of predictions of that kind; None without a published run of that kind."""
-    return _kinds().get(kind(software, nodes, corrected))
+    return _kinds().get(kind(software, nodes, corrected, divided))

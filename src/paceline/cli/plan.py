@@ -65,7 +65,9 @@ def add(parser: Parser) -> None:
     parser.add_argument("--tensor", metavar="T", type=int, action="append", help=tensor)
     pipeline = "stages that follow each other (default 1); may be repeated: all are tried"
     parser.add_argument("--pipeline", metavar="P", type=int, action="append", help=pipeline)
-    parser.add_argument("--grad-accum", metavar="A", type=int, action="append", help="micro batches a step; may be repeated")
+    parser.add_argument(
+        "--grad-accum", "--micro-batches", metavar="A", type=int, action="append", help="micro batches a step; may be repeated"
+    )
     parser.add_argument("--servers", metavar="M", type=int, action="append", help=f"{SERVERS} (default 1); may be repeated")
     lost = f"points of accuracy that a compression may have lost where it was measured (default {MAX_LOSS})"
     parser.add_argument("--max-loss", metavar="POINTS", type=float, default=MAX_LOSS, help=lost)

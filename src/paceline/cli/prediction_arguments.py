@@ -29,7 +29,9 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", metavar="P", default="fp32", help=f"{', '.join(PRECISIONS)} (default fp32)")
     add_exchange_arguments(parser)
     parser.add_argument("--servers", metavar="M", type=int, default=1, help=f"{SERVERS} (default 1)")
-    parser.add_argument("--grad-accum", metavar="A", type=int, default=1, help="micro batches a step (default 1)")
+    parser.add_argument(
+        "--grad-accum", "--micro-batches", metavar="A", type=int, default=1, help="micro batches a step (default 1)"
+    )
     bucket = f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {_BUCKET})"
     parser.add_argument("--bucket", metavar="SIZE", default=_BUCKET, help=bucket)
     parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")

@@ -23,7 +23,7 @@ switches (NVIDIA, GB200 NVL72), 9,216 chips of a TPU pod (Google, Ironwood, 2025
 are assumed. Memory and loopback have no limit but the machine."""
 LEVELS = ("package", "node", "rack", "pod", "site")
 """Names of levels, innermost first."""
-_COUNTED = re.compile(r"^\s*(?:(\d+)\s*[x×]\s*)?(?:(\d+)\s*[x×\s]\s*)?(\S.*?)\s*$", re.IGNORECASE)
+_COUNTED = re.compile(r"^\s*(?:(\d{1,18})\s*[x×]\s*)?(?:(\d{1,18})\s*[x×\s]\s*)?(\S.*?)\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,8 @@ def _outside(wanted: Mapping[str, object], space: Space) -> str:
         "servers": space.servers,
         "optimizer": (space.optimizer,),
         "global-batch": space.batches,
+        "tensor": space.tensors,
+        "pipeline": space.pipelines,
         "precision": space.precisions,
         "exchange": space.exchanges,
         "sharding": space.shardings,

@@ -27,6 +27,8 @@ FIELDS = {
     "bucket": "bucket_bytes",
     "optimizer": "optimizer",
     "workers": "world_size",
+    "tensor": "tensor",
+    "pipeline": "pipeline",
 }
 NAMES = (*FIELDS, "device", "nodes")
 ALIASES = {"grad-accum": "accumulation"}
@@ -48,6 +50,8 @@ EXAMPLES = {
     "accumulation": "2",
     "bucket": "25MiB",
     "recompute": "yes",
+    "tensor": "4",
+    "pipeline": "4",
     "device": "A100",
     **{name: next(iter(legal)) for name, legal in LEGAL.items()},
 }
@@ -69,7 +73,7 @@ def parse_wanted(text: str) -> dict[str, object]:
 
 def choice_value(name: str, text: str) -> object:
     """The value of one choice. Raises UserError for an illegal one."""
-    if name in ("global-batch", "accumulation", "workers", "nodes", "servers"):
+    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "pipeline"):
         try:
             number = int(text)
         except ValueError:

@@ -35,8 +35,12 @@ OF_STRATEGY = {
     "bucket": "bucket_bytes",
     "recompute": "recompute",
     "optimizer": "optimizer",
+    "tensor": "tensor",
+    "pipeline": "pipeline",
+    "context": "context",
+    "virtual-stages": "virtual_stages",
 }
-NUMBERS = ("global-batch", "accumulation", "servers")
+NUMBERS = ("global-batch", "accumulation", "servers", "tensor", "pipeline", "context", "virtual-stages")
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 SHARED = {"same": 0.6, "other": 0.25}
 """Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones. The model

@@ -160,9 +160,14 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
         yield Assumption(
             "parallelism",
             f"A pipeline of {mesh.pipeline} stages{parts}, schedule {mesh.schedule}, {mesh.micro_batches} micro batches. "
-            "Stages have equal numbers of blocks. The update waits for the norm of all gradients.",
+            "Stages have blocks in numbers as equal as can be. The update waits for the norm of all gradients.",
             "Narayanan et al. 2021, arXiv:2104.04473",
         )
+        if mesh.micro_batches < 4 * mesh.pipeline:
+            yield Assumption(
+                "parallelism",
+                f"{mesh.micro_batches} micro batches are few for {mesh.pipeline} stages. More of them shrink the bubble.",
+            )
 
 
 def _stragglers(strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
+from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster, Level
 from paceline.hardware.device import Fact, Link
 
@@ -16,8 +19,16 @@ from paceline.hardware.device import Fact, Link
 def group_view(cluster: Cluster, members: int, stride: int) -> Cluster:
     """The members of one group as a cluster of their own: of ``members`` devices.
 
-    Where a node's boundary cuts groups unevenly, the group with the fewest neighbours is taken.
+    Raises:
+        UserError: nodes' boundaries cut the groups unevenly.
     """
+    local, span = cluster.devices_per_node, members * stride
+    whole = members == 1 or cluster.num_nodes == 1 or span == cluster.world_size
+    if not whole and local % span and (span % local or (local % stride and stride % local)):
+        raise UserError(
+            f"groups of {members} devices, {stride} apart, do not lie evenly in nodes of {local}",
+            "give sizes of the mesh that divide the devices of a node, or are multiples of them",
+        )
     return _view(cluster, members, stride)
 
 
@@ -43,3 +54,18 @@ def divided(link: Link, users: int) -> Link:
         return link
     rate = link.bandwidth
     return replace(link, bandwidth=Fact(rate.value / users, rate.source, rate.date))
+
+
+def pairs_between(cluster: Cluster, devices: int, first: int, second: int) -> tuple[Link, int]:
+    """The link between two blocks of ``devices`` ranks each, partner by partner, and how many pairs share it at its busiest.
+
+    Args:
+        first, second: which blocks, counted from the first rank; the stages of a pipeline.
+    """
+    local = cluster.devices_per_node
+    ranks = np.arange(devices)
+    nodes, others = (first * devices + ranks) // local, (second * devices + ranks) // local
+    crossing = nodes[nodes != others]
+    if not len(crossing):
+        return cluster.intra_link, 1
+    return cluster.network, int(np.bincount(crossing).max())

@@ -19,12 +19,12 @@ import numpy as np
 from paceline.array_types import Array, Bools
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
-from paceline.hardware.cluster import Cluster
+from paceline.hardware.cluster import Cluster, Level
 from paceline.hardware.device import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds
 from paceline.prediction.context_parallel import token_share
 from paceline.prediction.costs import Resource
-from paceline.prediction.group_view import group_view
+from paceline.prediction.group_view import divided, group_view, pairs_between
 from paceline.prediction.memory import sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
@@ -43,8 +43,10 @@ class ParallelStep:
     Attributes:
         steps: of each stage, its micro batches one after the other, with the exchange among its replicas.
         pipeline: when they really run.
+        send_s, send_far: seconds from each part to the next, and whether over the network.
+        group_s, group_bytes: of each stage, seconds and bytes of a device's collectives within the passes, hidden ones too.
         tie_s: seconds in which the ends of the pipeline add up the gradients of a table that both have.
-        update: seconds from the end of the last exchange to the end of the step.
+        bubble_free: whether stages wait for none.
     """
 
     strategy: Strategy
@@ -53,9 +55,11 @@ class ParallelStep:
     steps: tuple[Step, ...]
     pipeline: PipelineSchedule
     send_s: tuple[float, ...]
+    send_far: tuple[bool, ...]
     tie_s: float
     bubble_free: bool
-    model_bytes: float
+    group_s: tuple[float, ...]
+    group_bytes: tuple[float, ...]
 
     @property
     def seconds(self) -> float:
@@ -86,7 +90,7 @@ class ParallelStep:
         """Seconds by the resource that the critical stage waits for; they sum to the step."""
         spent = dict(self.steps[self._critical].exposed)
         tie = self.tie_s if self.stages[self._critical].tied else 0.0
-        spent["network" if self.cluster.num_nodes > 1 else "intra-node link"] += tie
+        spent["network" if self.tie_far else "intra-node link"] += tie
         spent["pipeline bubble"] = max(0.0, self.seconds - sum(spent.values()))
         return spent
 
@@ -94,6 +98,13 @@ class ParallelStep:
     def waited_s(self) -> float:
         """Seconds that the critical stage waits for exchanges; it waits for other stages too (``pipeline bubble``)."""
         return sum(self.exposed[name] for name in ("network", "intra-node link", "codec"))
+
+    @property
+    def tie_far(self) -> bool:
+        """Whether the ends of the pipeline lie in different nodes."""
+        return pairs_between(self.cluster, self.strategy.parallelism.stage_devices, 0, len(self.stages) - 1)[0] is not (
+            self.cluster.intra_link
+        )
 
     @property
     def feed_s(self) -> float:
@@ -107,22 +118,18 @@ class ParallelStep:
 
     def busy_s(self, lane: Literal["network", "codec"]) -> float:
         """Seconds that a lane of the critical stage works."""
-        step = self.steps[self._critical]
-        own = step.busy_s(lane)
-        if lane == "codec":
-            return own
-        inside = sum(float(np.sum(part.near) + np.sum(part.far)) for part in step.kernels)
-        return own + inside * float(step.pieces.micro_steps)
+        own = self.steps[self._critical].busy_s(lane)
+        return own if lane == "codec" else own + self.group_s[self._critical]
 
     @property
     def wire_bytes(self) -> int:
         """Bytes that the device that sends most sends: gradients, what its group adds up, what the next stage needs."""
-        return max(step.wire_bytes for step in self.steps) + round(self.model_bytes)
+        return round(max(step.wire_bytes + own for step, own in zip(self.steps, self.group_bytes, strict=True)))
 
     @property
     def dense_wire_bytes(self) -> int:
         """The same without compression."""
-        return max(step.dense_wire_bytes for step in self.steps) + round(self.model_bytes)
+        return round(max(step.dense_wire_bytes + own for step, own in zip(self.steps, self.group_bytes, strict=True)))
 
     def memory(self) -> dict[str, float]:
         """Bytes by purpose on a device of the stage that needs most."""
@@ -146,8 +153,8 @@ class ParallelStep:
             )
             after = step.seconds_with_links(between, inside) - step.seconds
             slower.append((forward, backward, after))
-        far = self.cluster.num_nodes > 1
-        send = [seconds * (between if far else inside) for seconds in self.send_s]
+        send = [seconds * (between if far else inside) for seconds, far in zip(self.send_s, self.send_far, strict=True)]
+        far = self.tie_far
         pipeline = _pipeline(self.steps, self.stages, self.strategy, send, [(f, b) for f, b, _ in slower])
         other = replace(self, pipeline=pipeline, tie_s=self.tie_s * (between if far else inside))
         return max(end + max(0.0, own[2]) for end, own in zip(other._exchanged, slower, strict=True)) + self._update
@@ -186,13 +193,13 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
     whole: Workload = model.workload
     collectives: tuple[Collective, ...] = ()
     if mesh.context > 1:
-        divided = token_share(whole, mesh.context, mesh.context_exchange)
-        whole = divided.workload
+        tokens = token_share(whole, mesh.context, mesh.context_exchange)
+        whole = tokens.workload
         # Each tensor-parallel device has its heads alone.
-        collectives += tuple(replace(c, bytes=c.bytes / mesh.tensor) for c in divided.collectives)
+        collectives += tuple(replace(c, bytes=c.bytes / mesh.tensor) for c in tokens.collectives)
     if mesh.tensor > 1:
-        divided = share(whole, mesh.tensor, mesh.sequence)
-        whole, collectives = divided.workload, (*collectives, *divided.collectives)
+        own_part = share(whole, mesh.tensor, mesh.sequence)
+        whole, collectives = own_part.workload, (*collectives, *own_part.collectives)
     parts = (
         stages(whole, mesh.pipeline, mesh.virtual_stages) if mesh.pipeline > 1 else (Stage(whole, (range(len(whole.layers)),)),)
     )
@@ -212,12 +219,22 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
             passes = forward.of(layers), backward.of(layers)
             known[key] = replace(model, workload=stage.workload, workers=strategy.world_size).step(replicas, inner, passes)
         steps.append(known[key])
-    send, sent_bytes = _sends(parts, cluster, strategy, model.constants)
-    tie = _tie_s(parts, cluster, strategy, model.constants)
-    moved = _group_bytes(collectives, strategy) + sent_bytes
-    pipeline = _pipeline(steps, parts, strategy, send)
-    free = "pipeline bubble" in model.free
-    return ParallelStep(strategy, cluster, parts, tuple(steps), pipeline, tuple(send), tie, free, moved)
+    send, far, sent_bytes = _sends(parts, cluster, strategy, model.constants)
+    work = _group_work(collectives, cluster, strategy, model.constants)
+    own = [[work[layer] for layer in layers if layer in work] for layers in firsts]
+    return ParallelStep(
+        strategy=strategy,
+        cluster=cluster,
+        stages=parts,
+        steps=tuple(steps),
+        pipeline=_pipeline(steps, parts, strategy, send),
+        send_s=tuple(send),
+        send_far=tuple(far),
+        tie_s=_tie_s(parts, cluster, strategy, model.constants),
+        bubble_free="pipeline bubble" in model.free,
+        group_s=tuple(sum(seconds for seconds, _ in stage) for stage in own),
+        group_bytes=tuple(sum(moved for _, moved in stage) + sent_bytes for stage in own),
+    )
 
 
 def _first_layers(whole: object, parts: Sequence[Stage]) -> list[list[int]]:
@@ -304,51 +321,52 @@ def _pipeline(
     return schedule_pipeline(forward, backward, mesh.micro_batches, count, send_s, mesh.schedule)
 
 
-def _sends(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency) -> tuple[list[float], float]:
-    """Seconds from each part to the next, and bytes that a device sends in a step.
+def _sends(
+    parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency
+) -> tuple[list[float], list[bool], float]:
+    """From each part to the next: seconds, and whether over the network; and bytes that a device sends in a step.
 
     Each device of a group sends its share; without sequence parallelism the group then gathers the whole (Narayanan et al.
     2021, section 4.1).
     """
-    mesh, turns = strategy.parallelism, len(parts[0].parts)
-    count = len(parts) * turns
-    if count == 1:
-        return [], 0.0
-    stage_devices = mesh.data * mesh.context * mesh.tensor
-    far = stage_devices >= cluster.devices_per_node or cluster.num_nodes > 1
-    link = cluster.network if far and cluster.num_nodes > 1 else cluster.intra_link
-    users = min(cluster.devices_per_node, stage_devices) if link is cluster.network else 1
-    rate = e.bandwidth(link) / users
+    mesh, count, turns = strategy.parallelism, len(parts), len(parts[0].parts)
     size = strategy.micro_batch_size * BYTES_PER_ELEMENT[strategy.precision] / 4
-    seconds, sent = [], 0.0
-    for part in range(count - 1):
-        stage = parts[part % len(parts)]
-        layers = [stage.workload.layers[i] for i in stage.parts[part // len(parts)]]
+    seconds, far, sent = [], [], 0.0
+    for part in range(count * turns - 1):
+        stage = parts[part % count]
+        layers = [stage.workload.layers[i] for i in stage.parts[part // count]]
         own = boundary_bytes(layers) * size / mesh.tensor
-        wait = link.latency.value * e.latency_factor + own / rate
+        link, users = pairs_between(cluster, mesh.stage_devices, part % count, (part + 1) % count)
+        wait = link.latency.value * e.latency_factor + own * users / e.bandwidth(link)
         if mesh.tensor > 1 and not mesh.sequence:
-            wait += float(
-                collective_seconds(np.array([own * mesh.tensor]), group_view(cluster, mesh.tensor, 1), e, halves=True)[0][0]
-            )
+            group = group_view(cluster, mesh.tensor, 1)
+            wait += float(collective_seconds(np.array([own * mesh.tensor]), group, e, halves=True)[0][0])
         seconds.append(wait)
+        far.append(link is cluster.network and cluster.num_nodes > 1)
         sent = max(sent, own)
-    return seconds, 2.0 * sent * turns * mesh.micro_batches
+    return seconds, far, 2.0 * sent * turns * mesh.micro_batches
 
 
 def _tie_s(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency) -> float:
     """Seconds of the all-reduce of the shared table's gradient between the ends of the pipeline, in fp32."""
     if len(parts) == 1 or not parts[0].tied:
         return 0.0
-    ends = group_view(cluster, 2, max(1, cluster.world_size // 2))
+    link, users = pairs_between(cluster, strategy.parallelism.stage_devices, 0, len(parts) - 1)
+    shared = divided(link, users)
+    ends = replace(cluster, levels=(Level("node", 1, cluster.intra_link), Level("pod", 2, shared)))
     return float(collective_seconds(np.array([4.0 * parts[0].tied]), ends, e)[0][0])
 
 
-def _group_bytes(collectives: Sequence[Collective], strategy: Strategy) -> float:
-    """Bytes that a device sends in a step for the groups' collectives."""
+def _group_work(
+    collectives: Sequence[Collective], cluster: Cluster, strategy: Strategy, e: Efficiency
+) -> dict[int, tuple[float, float]]:
+    """Seconds of the groups' collectives of each layer in a step, and bytes that a device sends for them."""
     mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision] / 4
     members = {"tensor": mesh.tensor, "context": mesh.context}
-    sizes = [
-        c.bytes * (1.0 if c.wide else width) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
-        for c in collectives
-    ]
-    return sum(sizes) * strategy.micro_batch_size * mesh.micro_batches
+    work: dict[int, tuple[float, float]] = {}
+    for c, seconds in zip(collectives, _collective_seconds(collectives, cluster, strategy, e)[0].tolist(), strict=True):
+        size = c.bytes * (1.0 if c.wide else width) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
+        before = work.get(c.layer, (0.0, 0.0))
+        sent = size * strategy.micro_batch_size * mesh.micro_batches
+        work[c.layer] = before[0] + seconds * mesh.micro_batches, before[1] + sent
+    return work

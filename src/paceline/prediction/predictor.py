@@ -273,7 +273,7 @@ class Predictor:
         memory = step.memory()
         needed, available = sum(memory.values()), cluster.device.memory.value
         wire, dense, waited = step.wire_bytes, step.dense_wire_bytes, step.waited_s
-        missed = self._held_out(workload, cluster)
+        missed = self._held_out(workload, cluster, strategy)
         return Prediction(
             workload=workload.name,
             strategy=strategy.to_json(),
@@ -313,12 +313,12 @@ class Predictor:
             exposed={str(name): seconds for name, seconds in step.exposed.items()},
         )
 
-    def _held_out(self, workload: Workload, cluster: Cluster) -> HeldOut | None:
+    def _held_out(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> HeldOut | None:
         """How far such predictions were off on published runs."""
         if self.calibration is not None:
             return None
         known = self.correction is not None and self.correction.knows(workload, cluster)
-        return held_out(self.typical.level, cluster.num_nodes, known)
+        return held_out(self.typical.level, cluster.num_nodes, known, strategy.parallelism.model_devices > 1)
 
     def _corrected(self, prediction: Prediction, workload: Workload, asked: Cluster, strategy: Strategy) -> Prediction:
         """The prediction by what observed steps taught. With a free resource, the correction is that of the whole step."""

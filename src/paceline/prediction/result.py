@@ -152,13 +152,15 @@ def _lines(p: Prediction) -> Iterator[str]:
 def _critical_path(p: Prediction) -> str:
     update = next(event for event in p.timeline if event.name == "optimizer")
     backward = max((e.end_s for e in p.timeline if e.name.startswith("backward")), default=0.0)
-    if p.comm_s + p.codec_s == 0:
+    if p.comm_s + p.codec_s == 0 and not p.exposed.get("pipeline bubble"):
         return "forward, backward, optimizer; nothing is exchanged."
     if p.exposed_comm_s == 0:
         return (
             f"forward, backward, optimizer. The exchange of {format_bytes(p.wire_bytes_per_device)} "
             f"({format_seconds(p.comm_s)} of network) overlaps the backward pass completely."
         )
+    if p.exposed.get("pipeline bubble", 0.0) > 0 or p.strategy.get("tensor", 1) != 1 or p.strategy.get("context", 1) != 1:
+        return _path_on_a_mesh(p, update.start_s)
     last = max((e for e in p.timeline if e.lane != "compute"), key=lambda e: e.end_s)
     after = update.start_s - backward
     within = p.exposed_comm_s - after
@@ -167,6 +169,18 @@ def _critical_path(p: Prediction) -> str:
         f"forward and backward take {format_seconds(backward)}{waiting}. Then {format_seconds(after)} of the exchange are "
         f"exposed (the last part is {last.name}). The optimizer starts at {format_seconds(update.start_s)}. "
         f"The bottleneck is {p.bottleneck}."
+    )
+
+
+def _path_on_a_mesh(p: Prediction, update_s: float) -> str:
+    """The same where several devices hold the network: what the stage with the most work waits for."""
+    bubble = p.exposed.get("pipeline bubble", 0.0)
+    worked = p.compute_s - bubble
+    waits = [f"{format_seconds(p.exposed_comm_s)} for collectives and the exchange"] if p.exposed_comm_s else []
+    waits += [f"{format_seconds(bubble)} for other stages (pipeline bubble)"] if bubble else []
+    return (
+        f"the stage with the most work computes {format_seconds(worked)} and waits {' and '.join(waits) or 'for nothing'}. "
+        f"The optimizer starts at {format_seconds(update_s)}. The bottleneck is {p.bottleneck}."
     )
 
 

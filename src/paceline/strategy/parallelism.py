@@ -114,6 +114,11 @@ class Parallelism:
         return self.pipeline * self.context * self.tensor
 
     @property
+    def stage_devices(self) -> int:
+        """Devices of one pipeline stage."""
+        return self.data * self.context * self.tensor
+
+    @property
     def replicas(self) -> Parallelism:
         """What one pipeline stage's part of the model sees of the mesh: replicas that add up their gradients. The devices of a
         context group are replicas too, of other tokens."""

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from distributed import ENVIRONMENT, TESTS, executable, free_port
 from paceline import lab
 from paceline.errors import Interrupted
-from paceline.training import checkpoint
+from paceline.training import checkpoint, launcher
 from paceline.training.launcher import interruptible
 
 FEW = ["--model", "user_module:small", "--data", "user_module:few", "--global-batch", "8", "--epochs", "1000000"]
@@ -256,3 +257,36 @@ def test_a_cut_cable_ends_every_rank_in_time(tmp_path):
         line for result in failures[0].results for line in result.stderr.splitlines() if "is lost" in line or "is cut" in line
     ]
     assert said, [result.stderr for result in failures[0].results]
+
+
+@dataclass
+class Failure:
+    """What ``ProcessFailure`` has."""
+
+    exitcode: int
+    message: str = ""
+    mistake: bool = False
+    timestamp: int = 5
+    pid: int = 1
+
+    @property
+    def error_file_data(self) -> dict[str, object]:
+        return {"message": self.message, "mistake": self.mistake, "fix": ""} if self.message else {}
+
+
+LOST = Failure(1, "Connection closed by peer", timestamp=4)
+
+
+@pytest.mark.parametrize(
+    ("failures", "first"),
+    [
+        ({0: LOST, 1: Failure(7)}, 1),  # it ended without a word, and the other lost it
+        ({0: LOST, 1: Failure(-9)}, 1),
+        ({0: LOST, 1: Failure(2, "no such column", mistake=True)}, 1),
+        ({0: Failure(1, "Timed out waiting 10000ms for recv operation"), 1: Failure(-9)}, 0),  # the launcher killed it
+        ({0: Failure(-15), 1: Failure(1, "out of memory")}, 1),
+        ({0: Failure(1, "one", timestamp=6), 1: Failure(1, "two", timestamp=5)}, 1),
+    ],
+)
+def test_the_rank_that_failed_first_is_named(failures: dict[int, Failure], first: int) -> None:
+    assert launcher._first(failures)[0] == first  # type: ignore[arg-type]

@@ -91,8 +91,7 @@ def run_workers(command: Sequence[str], workers: int) -> None:
         try:
             elastic_launch(config, sys.executable)("-u", *command)
         except ChildFailedError as error:
-            rank, failure = min(error.failures.items(), key=lambda item: (_cause(item[1]), item[1].timestamp))
-            raise _error(rank, failure) from None
+            raise _error(*_first(error.failures)) from None
 
 
 @contextmanager
@@ -159,12 +158,21 @@ def _left(failure: ProcessFailure) -> Mapping[str, Any]:
     return data if "mistake" in data else {}
 
 
-def _cause(failure: ProcessFailure) -> int:
-    """A killed rank is the cause, then one with a user's error; those that lost their connection by it, or that the launcher
-    ended, are not."""
-    if failure.exitcode == -signal.SIGTERM:
-        return 3
-    return 0 if failure.exitcode < 0 else 1 if _left(failure).get("mistake") else 2
+def _first(failures: Mapping[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
+    """The rank that failed first, which the others lost, and how.
+
+    A killed rank comes first, then one with a user's error, then one that ended without a word. Errors of the others often are
+    lost connections to it. Ranks that the launcher ended come last: by SIGTERM, and by SIGKILL where they did not answer.
+    """
+    hung = any("timed out" in str(_left(failure).get("message", "")).lower() for failure in failures.values())
+
+    def order(item: tuple[int, ProcessFailure]) -> tuple[int, int]:
+        code, left = item[1].exitcode, _left(item[1])
+        if code == -signal.SIGTERM or (hung and code == -signal.SIGKILL):
+            return 4, item[1].timestamp
+        return 0 if code < 0 else 1 if left.get("mistake") else 3 if left else 2, item[1].timestamp
+
+    return min(failures.items(), key=order)
 
 
 def _error(rank: int, failure: ProcessFailure) -> UserError | WorkerFailed:

@@ -99,3 +99,9 @@ def test_equal_clusters_are_one_key() -> None:
     assert named == made and named is not made and hash(named) == hash(made)
     others = {Cluster.named(text, "100Gb/s") for text in ("2x8 A100", "8 A100", "2x8 H100", "4x8 A100")}
     assert len(others) == 4 and made in others
+
+
+def test_a_long_number_is_one_short_line() -> None:
+    with pytest.raises(UserError, match="cluster '99999") as refused:
+        Cluster.named("9" * 5000 + "x8 A100")
+    assert len(str(refused.value)) < 200

@@ -23,6 +23,8 @@ switches (NVIDIA, GB200 NVL72), 9,216 chips of a TPU pod (Google, Ironwood, 2025
 are assumed. Memory and loopback have no limit but the machine."""
 LEVELS = ("package", "node", "rack", "pod", "site")
 """Names of levels, innermost first."""
+LONGEST = 200
+"""Characters of a cluster's name."""
 _COUNTED = re.compile(r"^\s*(?:(\d{1,18})\s*[x×]\s*)?(?:(\d{1,18})\s*[x×\s]\s*)?(\S.*?)\s*$", re.IGNORECASE)
 
 
@@ -88,6 +90,8 @@ class Cluster:
         """
         if not isinstance(text, str):
             raise UserError(f"cluster {text!r}", "give a text such as '2x8 A100', or a paceline.Cluster")
+        if len(text) > LONGEST:
+            raise UserError(f"cluster {shown(text)}", "give a text such as '2x8 A100'")
         counted = _COUNTED.match(text)
         if counted is None:
             raise UserError("a cluster without a name", "give one such as '2x8 A100'")

@@ -45,7 +45,7 @@ class Metrics:
 
     Attributes:
         step_time_s: seconds of one step (a measurement: the median). ``low_s`` to ``high_s`` is its range.
-        compute_s: forward, backward and optimizer.
+        compute_s: forward, backward and optimizer; of a pipeline with the wait for other stages.
         wire_bytes_per_device: bytes sent in one step by the device that sends most.
         compression_ratio: dense bytes / wire bytes over the same exchange, at least 1.
         memory_bytes: bytes that training needs on one device.

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+import paceline
 import samples
 from paceline.record import Metrics
 from paceline.reporting import prediction_text, record_text, render
@@ -106,3 +107,13 @@ def test_record_text() -> None:
     text = record_text(samples.record("dense", nonfinite_steps=3))
     for part in ("mnist-mlp, measured", "97.8 %", "10 epochs, 2340 steps, seed 0", "3 steps with a NaN"):
         assert part in text
+
+
+def test_the_bubble_of_a_pipeline_is_no_compute_and_no_exchange() -> None:
+    p = paceline.predict(
+        "gpt2", "8 A100", paceline.Strategy.of(world_size=8, pipeline=8, micro_batches=8, global_batch_size=64)
+    )
+    lines = {line.split()[0]: line for line in prediction_text(p).splitlines() if line.startswith("  ") and line.endswith("%")}
+    shares = [float(lines[name].split()[-2]) for name in ("compute", "bubble", "exposed")]
+    assert sum(shares) == pytest.approx(100, abs=0.3) and shares[1] > 20
+    assert "compute, pipeline bubble and exposed communication add up to it" in prediction_text(p)

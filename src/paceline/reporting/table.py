@@ -181,13 +181,18 @@ def _wrap(head: str, text: str, width: int) -> list[str]:
 def _breakdown(run: Metrics, width: int) -> list[str]:
     """Where the step goes, as bars: two that add up to it, then the two resources behind the second."""
     room = max(10, width - 52)
+    exposed: Mapping[str, float] = getattr(run, "exposed", {})  # of a prediction
+    bubble = exposed.get("pipeline bubble", 0.0)
+    waits = (("bubble", bubble, "="),) if bubble else ()
     rows = (
-        ("compute", run.compute_s, "#"),
+        ("compute", run.compute_s - bubble, "#"),
+        *waits,
         ("exposed comm.", run.exposed_comm_s, "="),
         ("network, busy", run.comm_s, "-"),
         ("codec, busy", run.codec_s, "-"),
     )
-    out = ["the step          compute and exposed communication add up to it"]
+    parts = "compute, pipeline bubble" if bubble else "compute"
+    out = [f"the step          {parts} and exposed communication add up to it"]
     for name, value, mark in rows:
         share = value / run.step_time_s if run.step_time_s > 0 else math.nan
         # a busy time can exceed the step where several devices or streams work at once

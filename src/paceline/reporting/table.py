@@ -191,7 +191,7 @@ def _breakdown(run: Metrics, width: int) -> list[str]:
         ("network, busy", run.comm_s, "-"),
         ("codec, busy", run.codec_s, "-"),
     )
-    parts = "compute, pipeline bubble" if bubble else "compute"
+    parts = "compute, bubble" if bubble else "compute"
     out = [f"the step          {parts} and exposed communication add up to it"]
     for name, value, mark in rows:
         share = value / run.step_time_s if run.step_time_s > 0 else math.nan

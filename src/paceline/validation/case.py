@@ -36,13 +36,23 @@ class Keys:
     release: str = ""
 
 
+UNREADABLE = Keys("", "")
+"""Of a row whose cells cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A row that is not predicted. ``good``: the row could serve, it is the model that falls short."""
+    """A row that is not predicted.
+
+    Attributes:
+        good: the row could serve, it is the model that falls short.
+        detail: of a row that cannot be read: where it is and what is wrong with it.
+    """
 
     keys: Keys
     reason: str
     good: bool = True
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,8 @@ WORKLOADS = {
 _PARAMETERS = {"gpt3": 175e9, "llama2_70b_lora": 69e9, "llama31_405b": 405e9}
 LARGE = {name: assumed("mlperf_memory") * 2 * count for name, count in _PARAMETERS.items()}
 """Bytes of weights at 16 bits and what goes with them: where a device has less, the model is divided among several."""
+SMALL = "IPU"
+"""Devices whose memory on the chip holds a few layers: each network lies on several of them."""
 VIRTUAL_STAGES = {"gpt3": 12}
 """Parts of each pipeline stage: ``virtual_pipeline_model_parallel_size`` of NVIDIA's implementation, round v3.1."""
 OPTIMIZERS = dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b"), "adam")
@@ -98,7 +100,7 @@ def case(row: Row) -> Case | Skip:
     workload = case_builders.named(WORKLOADS.get(benchmark), **_dimensions(benchmark, row))
     if workload is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
-    if together == 1 and LARGE.get(benchmark, 0.0) > device.memory.value:
+    if together == 1 and (LARGE.get(benchmark, 0.0) > device.memory.value or device.name.startswith(SMALL)):
         return Skip(keys, case_builders.PARALLEL, good=False)
     machines = _cluster(device, int(devices), nodes, int(per_node or 0), row)
     if machines is None:

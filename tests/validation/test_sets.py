@@ -74,7 +74,11 @@ def test_lambda() -> None:
     assert one.step_s == pytest.approx(0.25) and one.settings[0].strategy.micro_batch_size == 256
     assert one.precision == "fp16" and case("lambda", precision="fp32/tf32").precision == "tf32"
     assert case("lambda", precision="fp32/tf32", system="LambdaCloud 2x V100 16GB").precision == "fp32"
-    assert skip("lambda", model="waveglow").good
+    assert skip("lambda", model="tacotron2").good
+    flow = case("lambda", model="waveglow", batch_per_gpu_listed="32", throughput="128000")
+    assert flow.step_s == pytest.approx(2.0) and flow.precision == "tf32"  # its option for mixed precision was ignored
+    words = case("lambda", model="transformerxllarge", batch_per_gpu_listed="16", throughput="4096")
+    assert words.step_s == pytest.approx(1.0) and words.workload.name == "txl-large-softmax"
     assert case("lambda", model="gnmt", unit="tokens/s", throughput="27648").step_s == pytest.approx(1.0)
 
 
@@ -82,6 +86,10 @@ def test_nvidia_dle() -> None:
     one = case("nvidia_dle")
     assert one.step_s == pytest.approx(0.1) and one.precision == "fp16"
     assert case("nvidia_dle", precision="fp32").precision == "tf32"
+    xl = {"model_dir": "LanguageModeling/Transformer-XL", "batch_per_gpu": "8"}
+    large = case("nvidia_dle", **xl, section="Large model", throughput="24576")
+    assert large.step_s == pytest.approx(1.0) and large.workload.name == "txl-large"
+    assert case("nvidia_dle", **xl).workload.name == "txl-base"
     assert not skip("nvidia_dle", batch_per_gpu="").good and not skip("nvidia_dle", throughput="0").good
 
 

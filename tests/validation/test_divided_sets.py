@@ -182,6 +182,19 @@ def test_mlperf_predicts_what_states_its_division() -> None:
 
 
 @pytest.mark.parametrize(
+    ("accelerator", "batch", "precision"),
+    [
+        ("H100-SXM5-80GB", "768", "fp8"),  # 48 a device
+        ("H100-SXM5-80GB", "96", "fp16"),
+        ("A100-SXM-80GB", "768", "fp16"),
+        ("NVIDIA L40S", "768", "fp16"),
+    ],
+)
+def test_mlperf_runs_bert_in_fp8_where_the_submissions_say_so(accelerator: str, batch: str, precision: str) -> None:
+    assert case("mlperf", benchmark="bert", accelerator=accelerator, global_batch=batch).precision == precision
+
+
+@pytest.mark.parametrize(
     ("text", "name"),
     [
         ("LLAMA3.1_405B", "llama-3-405b"),

@@ -5,9 +5,11 @@ round v1.0 on replay graphs of kernels. Half of a BERT sequence of 512 tokens is
 (Krell et al. 2021, arXiv:2107.02027, section 2); the Transformer's batch is in tokens, about 27 to a sentence of WMT
 English-German on either side.
 
-The columns do not say in which precision a row ran. Rows that state a division (tensor, pipeline) are NVIDIA's
-implementation of GPT-3: fp8, sequence parallel, a distributed optimizer and 12 parts a pipeline stage (its files
-``config_fp8.sh`` and ``conf/custom.yaml`` in training_results_v3.1). All others are taken at half precision.
+The columns do not say in which precision a row ran; the submissions' files do. Language models run in fp8 where the device
+has it (NVIDIA, training_results_v3.1, gpt3, config_fp8.sh). BERT does on Hopper and later with many samples a device, where
+NVIDIA's files ask for Transformer Engine (48 and 36 a device), and not with few (2 and 3; the same repository, bert,
+config_DGXH100_*.sh). All others run at half precision. A division into tensors and stages is sequence parallel, with a
+distributed optimizer and, for GPT-3, 12 parts a stage (gpt3, conf/custom.yaml).
 """
 
 from __future__ import annotations
@@ -63,6 +65,10 @@ LARGE = {name: assumed("mlperf_memory") * 2 * count for name, count in _PARAMETE
 """Bytes of weights at 16 bits and what goes with them: where a device has less, the model is divided among several."""
 SMALL = "IPU"
 """Devices whose memory on the chip holds a few layers: each network lies on several of them."""
+LANGUAGE_MODELS = ("gpt3", "llama2_70b_lora", "llama31_405b", "llama31_8b")
+TRANSFORMER_ENGINE = ("Hopper", "Blackwell")
+FP8_SAMPLES = 32
+"""Samples a device from which BERT is taken to run in fp8: between the 6 (3 pairs) and the 36 of NVIDIA's files."""
 VIRTUAL_STAGES = {"gpt3": 12}
 """Parts of each pipeline stage: ``virtual_pipeline_model_parallel_size`` of NVIDIA's implementation, round v3.1."""
 OPTIMIZERS = dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b"), "adam")
@@ -113,7 +119,8 @@ def case(row: Row) -> Case | Skip:
             return case_builders.refused(keys, error)
     else:
         micro = max(1, round(samples / devices / accumulation))
-        setting = case_builders.setting(machines, micro, case_builders.half(device), optimizer, grad_accum_steps=accumulation)
+        precision = _precision(benchmark, device, micro)
+        setting = case_builders.setting(machines, micro, precision, optimizer, grad_accum_steps=accumulation)
     return Case(
         keys=keys,
         workload=workload,
@@ -128,8 +135,7 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
     replicas = max(1, machines.world_size // prod(mesh.values()))
     micro = row.whole("micro_batch") or max(1, round(batch / replicas / (row.whole("grad_accum") or 1)))
     virtual = VIRTUAL_STAGES.get(_benchmark(row), 1) if mesh["pipeline"] > 1 else 1
-    device = machines.device
-    precision = "fp8" if "fp8" in device.peak_flops else case_builders.half(device)
+    precision = _precision(_benchmark(row), machines.device, micro)
     return case_builders.divided(
         machines,
         workload,
@@ -141,6 +147,14 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
         sharding="zero1",
         **mesh,
     )
+
+
+def _precision(benchmark: str, device: Device, samples: int) -> str:
+    """Of the matrix products, with so many samples on a device at once."""
+    large = benchmark == "bert" and device.architecture in TRANSFORMER_ENGINE and samples >= FP8_SAMPLES
+    if "fp8" in device.peak_flops and (large or benchmark in LANGUAGE_MODELS):
+        return "fp8"
+    return case_builders.half(device)
 
 
 def _benchmark(row: Row) -> str:

@@ -22,8 +22,10 @@ RUNS = (
     *((name, "none") for name in FILES),
     ("mlperf", "one_node"),
     ("pollux_sia", "up_to=8"),
-    ("llmfoundry", "one_device"),
+    ("llmfoundry", "one_node"),
+    ("vtrain", "up_to=2"),
 )
+"""Runs whose rows are pooled; each sees what it names."""
 
 
 def main(folder: str) -> None:

@@ -31,7 +31,7 @@ PLAN = (
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --records"
     " --seq-len"
 )
-MESH = "--tensor --sequence --pipeline --virtual-stages --schedule"
+MESH = "--tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule"
 COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --json --help",

@@ -15,7 +15,7 @@ S, H = 20, 96
 
 def _once_more(c: Collective) -> bool:
     """Whether it gathers an input for the weight's gradient, which was gathered before."""
-    return c.hidden and c.kind == "gather"
+    return c.beside > 0 and c.kind == "gather"
 
 
 def gpt(**changes: object) -> Workload:

@@ -53,6 +53,7 @@ def test_devices_are_the_product_of_the_dimensions(data: int, tensor: int, pipel
         ({"virtual_stages": 2, "pipeline": 2, "micro_batches": 2, "schedule": "gpipe"}, "2 virtual stages with schedule gpipe"),
         ({"virtual_stages": 2, "pipeline": 4, "micro_batches": 6}, "6 micro batches on 4 stages.*; give a multiple of 4"),
         ({"schedule": "gpipe"}, "schedule gpipe of a pipeline of one stage; give pipeline"),
+        ({"context_exchange": "all_to_all"}, "context exchange all_to_all without context parallelism; give context"),
         ({"schedule": "1f2b"}, "unknown pipeline schedule '1f2b'; legal: 1f1b, gpipe"),
     ],
 )
@@ -69,7 +70,7 @@ def test_fsdp_and_zero3_are_one_thing(data: int) -> None:
     assert Parallelism(sharding="none") == Parallelism(sharding="ddp")
 
 
-@pytest.mark.parametrize("dimension", ["context", "expert"])
+@pytest.mark.parametrize("dimension", ["expert"])
 def test_a_dimension_that_is_not_served_yet_is_refused_by_name(dimension: str) -> None:
     assert getattr(Parallelism(**{dimension: 1}), dimension) == 1
     with pytest.raises(UserError, match=rf"{dimension} parallelism of 2 .*; give {dimension}=1 and divide by data"):

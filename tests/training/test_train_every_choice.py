@@ -74,6 +74,9 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],
     "servers": [({"exchange": "parameter_server", "servers": 2}, "cannot run 2 servers")],
     **{name: [({name: 2, "world_size": 2}, f"{name} parallelism of 2")] for name in ("tensor", "context", "expert")},
+    "context_exchange": [
+        ({"context": 2, "world_size": 2, "context_exchange": "all_to_all"}, "cannot run context parallelism of 2")
+    ],
     "sequence": [({"tensor": 2, "world_size": 2, "sequence": True}, "cannot run tensor parallelism of 2")],
     **{
         name: [({"pipeline": 2, "world_size": 2, "grad_accum_steps": 2, **choice}, "cannot run a pipeline of 2 stages")]

@@ -93,11 +93,13 @@ def test_nvidia_dle() -> None:
     assert not skip("nvidia_dle", batch_per_gpu="").good and not skip("nvidia_dle", throughput="0").good
 
 
-def test_vtrain_keeps_data_parallel_rows() -> None:
+def test_vtrain_divides_the_network_as_the_row_does() -> None:
     one = case("vtrain")
     assert one.step_s == 0.25 and one.workload.name == "gpt-12x1024"
     assert one.settings[0].strategy.parallelism.micro_batches == 2 and one.samples == 64
-    assert skip("vtrain", pp="2", dp="4").good is False
+    mesh = case("vtrain", tp="2", pp="2", dp="2").settings[0].strategy.parallelism
+    assert (mesh.tensor, mesh.pipeline, mesh.data, mesh.devices, mesh.micro_batches) == (2, 2, 2, 8, 8)
+    assert skip("vtrain", pp="2", dp="8").reason == case_builders.NO_BATCH
 
 
 def test_neusight() -> None:

@@ -45,8 +45,8 @@ PUBLISHED = [
     ("tf_benchmarks", "none", 0.358, 1),
     ("tf_benchmarks", "one_device", 0.123, 1),
     ("nvidia_dle", "none", 0.36, 1),
-    ("vtrain", "none", 0.182, 2),
-    ("vtrain", "up_to=2", 0.064, 1),
+    ("vtrain", "none", 0.320, 8),
+    ("vtrain", "up_to=2", 0.090, 4),
 ]
 """Set, what is seen, the MAPE of docs/validation.md, and which of the rows are taken."""
 

@@ -49,6 +49,8 @@ class Efficiency:
         memory_share: share of the datasheet's bandwidth that a streaming kernel reaches.
         kept_share: share of the bytes of memory-bound kernels that still move; fusion removes the rest.
         launch_s: least seconds from one kernel to the next, by kind of device.
+        host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel;
+            0 unless measured steps show it (``calibration/host_fit.py``).
         link_share: share of a link's bandwidth that a collective reaches, by kind of link; includes protocol headers.
         concurrent_messages: messages that one rank has in flight in a push or pull; NCCL posts 8 per round, the pairwise
             exchange of Thakur et al. 2005 one.
@@ -84,6 +86,7 @@ class Efficiency:
     link_share: Mapping[str, float]
     concurrent_messages: int
     latency_factor: float
+    host_s: float = 0.0
     time_factor: float = 1.0
     codec_cores: float = 1
     protocols: tuple[Protocol, ...] = BARE
@@ -147,6 +150,7 @@ _KERNELS = (
     "memory_share",
     "kept_share",
     "launch_s",
+    "host_s",
 )
 """The attributes that determine the seconds of layers, except ``time_factor``; a test checks that the list is complete."""
 

@@ -7,7 +7,7 @@ import argparse
 from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
-from paceline.strategy.parallelism import SCHEDULES
+from paceline.strategy.parallelism import CONTEXT_EXCHANGES, SCHEDULES
 
 SERVERS = "workers that hold the parameters, for exchange parameter_server"
 _BUCKET = f"{BUCKET_BYTES >> 20}MiB"
@@ -47,6 +47,10 @@ def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tensor", metavar="T", type=int, default=1, help=tensor)
     sequence = "the devices of --tensor also divide norms, dropout and sums, by tokens"
     parser.add_argument("--sequence", action="store_true", help=sequence)
+    context = "devices that divide each sequence (default 1)"
+    parser.add_argument("--context", metavar="C", type=int, default=1, help=context)
+    swapped = f"how attention gets the others' tokens: {', '.join(CONTEXT_EXCHANGES)} (default ring)"
+    parser.add_argument("--context-exchange", metavar="E", default="ring", help=swapped)
     parser.add_argument("--pipeline", metavar="P", type=int, default=1, help="stages that follow each other (default 1)")
     virtual = "parts of the network on each stage: more than 1 is the interleaved schedule (default 1)"
     parser.add_argument("--virtual-stages", metavar="V", type=int, default=1, help=virtual)

@@ -19,6 +19,7 @@ from paceline.verbs import largest_batch
 from paceline.workload import Workload
 
 WIDTH = 80
+DIVISIONS = ("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule", "recompute")
 Inputs = tuple[Workload, Cluster, Strategy]
 
 
@@ -36,7 +37,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
         "bucket_bytes": int(parse_bytes(o.bucket)),
         "grad_accum_steps": o.grad_accum,
         "sharding": o.sharding,
-        **{name: getattr(o, name) for name in ("tensor", "sequence", "pipeline", "virtual_stages", "schedule", "recompute")},
+        **{name: getattr(o, name) for name in DIVISIONS},
         "optimizer": o.optimizer or "",
     }
     batch = largest_batch(network, machines, choices, Predictor()) if o.global_batch is None else o.global_batch

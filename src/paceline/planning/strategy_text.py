@@ -125,6 +125,8 @@ def describe(cluster: Cluster, s: Strategy) -> str:
     mesh = s.parallelism
     if mesh.tensor > 1:
         parts.append(f"tensor {mesh.tensor}{' with sequence' if mesh.sequence else ''}")
+    if mesh.context > 1:
+        parts.append(f"context {mesh.context}")
     if mesh.pipeline > 1:
         parts.append(f"pipeline {mesh.pipeline}{f' of {mesh.virtual_stages} parts each' if mesh.virtual_stages > 1 else ''}")
     if s.parallelism.micro_batches > 1:

@@ -146,6 +146,14 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
             "backward pass run beside the weights' gradients.",
             "Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198",
         )
+    if mesh.context > 1:
+        how = "pass around a ring beside attention" if mesh.context_exchange == "ring" else "are swapped for heads (all-to-all)"
+        yield Assumption(
+            "parallelism",
+            f"Context parallelism of {mesh.context}: each device has a part of every sequence. Keys and values {how}. "
+            "Parts take equally long.",
+            "Liu et al. 2023, arXiv:2310.01889; Jacobs et al. 2023, arXiv:2309.14509",
+        )
     if mesh.pipeline > 1:
         parts = f", {mesh.virtual_stages} parts on each" if mesh.virtual_stages > 1 else ""
         yield Assumption(

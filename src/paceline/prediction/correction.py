@@ -1,10 +1,11 @@
 """What measured steps teach: how fast the links were, and by how much the model is off near what was measured.
 
-First the links: how much slower they are than the catalogue's is fitted to the waits that were measured on them (``links.py``).
-Then an observation gives two ratios, measured to predicted: of the time that the device works, and of the time that the step
-waits for the exchange. Their logarithms are interpolated by a Gaussian process (``process.py``) whose mean is the model itself:
-far from every observation its prediction stays as it was, and at one it is corrected by all that the number and the spread of
-the observations allow.
+First the links: a fit to the measured waits says how much slower they are than the catalogue's (``link_fit.py``).
+Then the host: a fit to steps with different micro batches says how long it takes to launch a kernel (``host_fit.py``). Then an
+observation gives two ratios, measured to predicted: of the time that the device works, and of the time that the step waits for
+the exchange. A Gaussian process interpolates their logarithms (``gaussian_process.py``). Its mean is the model itself: far from
+every observation the prediction stays as it was, and at one it is corrected by all that the number and the spread of the
+observations allow.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.calibration.gaussian_process import TASK, CovarianceKernel, Position, Process, coordinates
+from paceline.calibration.host_fit import ObservedHost
 from paceline.calibration.link_fit import HIDDEN, ObservedLinks
 from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device
 from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.result import Assumption, Prediction
 from paceline.record import Event
@@ -30,7 +33,7 @@ from paceline.workload.table import Workload
 
 MOST = 320
 """Observations used at once; of more, those nearest to the workload and the device that are asked for, evenly thinned."""
-WORKING = ("compute", "memory bandwidth", "launch overhead", "stragglers", "input pipeline")
+WORKING = ("compute", "memory bandwidth", "launch overhead", "stragglers", "input pipeline", "pipeline bubble")
 """Resources of ``Prediction.exposed`` that the device itself works with; the others are waited for."""
 WHOLE: float = assumed("whole_distance")
 """Distance from an observed step, in units of the coordinates, at which most of what it says of the whole is lost."""
@@ -50,6 +53,9 @@ class StepPredictor(Protocol):
     def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
         """The prediction of a step."""
 
+    def changed(self, **choices: Any) -> StepPredictor:
+        """The same with other fields."""
+
 
 class Correction:
     """What observations teach about a model; ``fit`` makes one, ``Predictor`` takes it."""
@@ -59,11 +65,27 @@ class Correction:
         self._positions = [Position.of(seen.workload, seen.cluster, seen.strategy) for seen in observations]
         self._ratios: dict[int, tuple[float, float]] = {}
         self._links = ObservedLinks(self._seen, model.step)
+        self._host = ObservedHost(self._seen, self._with_host)
         self._local: dict[tuple[tuple[str, ...], float], tuple[Process, Process, int]] = {}
 
     def cluster(self, given: Cluster) -> Cluster:
         """The cluster with links as fast as the observations of the same links say."""
         return self._links.of(given)
+
+    def constants(self, given: Efficiency, device: Device) -> Efficiency:
+        """The constants with a host as slow as the observations of the same device say.
+
+        Tuned software replays graphs of kernels, which the host launches at once.
+        """
+        host_s = self._host.of(device.name) if given.level == "ordinary" else 0.0
+        return replace(given, host_s=host_s) if host_s else given
+
+    def _with_host(self, seen: Observation, host_s: float) -> float:
+        """Seconds of an observed step where the host takes ``host_s`` a kernel."""
+        return self._model_with(host_s).step(seen.workload, self.cluster(seen.cluster), seen.strategy).step_time_s
+
+    def _model_with(self, host_s: float) -> StepPredictor:
+        return self._model.changed(constants=replace(self._model.typical, host_s=host_s)) if host_s else self._model
 
     def is_of(self, constants: Efficiency) -> bool:
         """Whether it corrects a model with these constants."""
@@ -137,7 +159,8 @@ class Correction:
         """Logarithms of measured to predicted work and wait; no number where the wait was not measured."""
         if index not in self._ratios:
             seen = self._seen[index]
-            prediction = self._model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
+            model = self._model_with(self.constants(self._model.typical, seen.cluster.device).host_s)
+            prediction = model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
             exposed, floor = prediction.exposed_comm_s, HIDDEN * prediction.step_time_s
             if seen.sync_s is None:
                 worked, wait = max(seen.step_s - exposed, LEAST_WORK * seen.step_s), math.nan

@@ -1,4 +1,4 @@
-"""A step of a network that several devices hold together: tensor-parallel groups, pipeline stages, and replicas of both.
+"""A step of a network that several devices hold together: tensor and context groups, pipeline stages, and their replicas.
 
 A stage's part of the network, on its group, is a network of its own that its replicas train: its costs and its exchange are
 those of any step (``StepModel``). What the division adds is here: collectives within the passes, the pipeline's schedule, the
@@ -16,11 +16,13 @@ from typing import Literal
 
 import numpy as np
 
+from paceline.array_types import Array, Bools
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds
+from paceline.prediction.context_parallel import token_share
 from paceline.prediction.costs import Resource
 from paceline.prediction.group_view import group_view
 from paceline.prediction.memory import sample_bytes
@@ -32,9 +34,6 @@ from paceline.prediction.tensor_parallel import Collective, share
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
-
-WGRAD_SHARE = 0.5
-"""Of a product's backward pass, what computes the gradient of its weight: collectives may run beside it."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,8 @@ class ParallelStep:
 
     @property
     def waited_s(self) -> float:
-        """Seconds that it waits for exchanges and for other stages."""
-        step = self.steps[self._critical]
-        worked = float(step.pieces.micro_steps) * _kernel_s(step)
-        return max(0.0, self.seconds - self._update - worked)
+        """Seconds that the critical stage waits for exchanges; it waits for other stages too (``pipeline bubble``)."""
+        return sum(self.exposed[name] for name in ("network", "intra-node link", "codec"))
 
     @property
     def feed_s(self) -> float:
@@ -188,18 +185,23 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         raise UserError("a calibration is of data parallelism alone", "leave it out, or give tensor=1 and pipeline=1")
     whole: Workload = model.workload
     collectives: tuple[Collective, ...] = ()
+    if mesh.context > 1:
+        divided = token_share(whole, mesh.context, mesh.context_exchange)
+        whole = divided.workload
+        # Each tensor-parallel device has its heads alone.
+        collectives += tuple(replace(c, bytes=c.bytes / mesh.tensor) for c in divided.collectives)
     if mesh.tensor > 1:
-        own = share(model.workload, mesh.tensor, mesh.sequence)
-        whole, collectives = own.workload, own.collectives
+        divided = share(whole, mesh.tensor, mesh.sequence)
+        whole, collectives = divided.workload, (*collectives, *divided.collectives)
     parts = (
         stages(whole, mesh.pipeline, mesh.virtual_stages) if mesh.pipeline > 1 else (Stage(whole, (range(len(whole.layers)),)),)
     )
-    forward, backward = replace(model, workload=whole).passes(cluster.device, strategy)
-    group = group_view(cluster, mesh.tensor, 1)
-    forward, backward = _with_collectives(model, (forward, backward), collectives, group, strategy)
-    replicas = group_view(cluster, mesh.data, mesh.context * mesh.tensor)
-    # Each stage's replicas are a job of data parallelism.
-    inner = replace(strategy, parallelism=mesh.replicas)
+    passes = replace(model, workload=whole).passes(cluster.device, strategy)
+    forward, backward = _with_collectives(model, passes, collectives, cluster, strategy)
+    replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor)
+    # Each stage's replicas are a job of data parallelism; parts of a sequence count as samples of their own.
+    inner = replace(strategy, global_batch_size=strategy.global_batch_size * mesh.context, parallelism=mesh.replicas)
+    model = replace(model, loader=model.loader * mesh.context)
     firsts = _first_layers(whole, parts)
     known: dict[int, Step] = {}
     steps = []
@@ -212,7 +214,7 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         steps.append(known[key])
     send, sent_bytes = _sends(parts, cluster, strategy, model.constants)
     tie = _tie_s(parts, cluster, strategy, model.constants)
-    moved = _group_bytes(collectives, mesh.tensor, strategy) + sent_bytes
+    moved = _group_bytes(collectives, strategy) + sent_bytes
     pipeline = _pipeline(steps, parts, strategy, send)
     free = "pipeline bubble" in model.free
     return ParallelStep(strategy, cluster, parts, tuple(steps), pipeline, tuple(send), tie, free, moved)
@@ -231,31 +233,24 @@ def _first_layers(whole: object, parts: Sequence[Stage]) -> list[list[int]]:
 
 
 def _with_collectives(
-    model: StepModel, passes: PassTimes, collectives: Sequence[Collective], group: Cluster, strategy: Strategy
+    model: StepModel, passes: PassTimes, collectives: Sequence[Collective], cluster: Cluster, strategy: Strategy
 ) -> PassTimes:
-    """The passes with what their layers wait for the group's collectives."""
+    """The passes with what their layers wait for the groups' collectives."""
     if not collectives:
         return passes
-    width, micro, e = BYTES_PER_ELEMENT[strategy.precision], strategy.micro_batch_size, model.constants
-    sizes = np.array([c.bytes * micro * (1.0 if c.wide else width / 4) for c in collectives])
-    halves = np.array([c.kind != "allreduce" for c in collectives])
-    seconds, far = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
-    for half in (False, True):
-        own = halves == half
-        if own.any():
-            seconds[own], far[own] = collective_seconds(sizes[own], group, e, halves=half)
+    seconds, far = _collective_seconds(collectives, cluster, strategy, model.constants)
     added = []
     for backward, part in enumerate(passes):
         near_s, far_s = np.zeros_like(part.flops), np.zeros_like(part.flops)
-        beside = part.kernels * WGRAD_SHARE
+        taken = np.zeros_like(part.flops)  # of each layer's kernels, seconds beside which something is exchanged already
         for index, c in enumerate(collectives):
             if c.backward != bool(backward):
                 continue
             wait = float(seconds[index])
-            if c.hidden and model.overlap:
-                over = min(wait, float(beside[c.layer]))
-                beside[c.layer] -= over
-                wait -= over * (1 - e.overlap_penalty)
+            if c.beside and model.overlap:
+                over = min(wait, max(0.0, float(part.kernels[c.layer]) * c.beside - float(taken[c.layer])))
+                taken[c.layer] += over
+                wait -= over * (1 - model.constants.overlap_penalty)
             (far_s if far[index] else near_s)[c.layer] += wait
         near_s = near_s * ("intra-node link" not in model.free)
         far_s = far_s * ("network" not in model.free)
@@ -263,15 +258,26 @@ def _with_collectives(
     return added[0], added[1]
 
 
+def _collective_seconds(
+    collectives: Sequence[Collective], cluster: Cluster, strategy: Strategy, e: Efficiency
+) -> tuple[Array, Bools]:
+    """Seconds of each for one micro batch, and whether the network sets them."""
+    mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision]
+    groups = {"tensor": (mesh.tensor, 1), "context": (mesh.context, mesh.tensor)}
+    sizes = np.array([c.bytes * strategy.micro_batch_size * (1.0 if c.wide else width / 4) for c in collectives])
+    seconds, far = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
+    for group, (members, stride) in groups.items():
+        view = group_view(cluster, members, stride)
+        for halves in (False, True):
+            own = np.array([c.group == group and (c.kind != "allreduce") == halves for c in collectives])
+            if own.any():
+                seconds[own], far[own] = collective_seconds(sizes[own], view, e, halves=halves)
+    return seconds, far
+
+
 def _compute_s(step: Step) -> float:
     """Seconds of all micro batches of a stage, one after the other."""
     return float(step.schedule.backward_end)
-
-
-def _kernel_s(step: Step) -> float:
-    """Seconds of one micro batch without its collectives."""
-    waits = sum(float(np.sum(part.near) + np.sum(part.far)) for part in step.kernels)
-    return float(step.pieces.forward + step.pieces.backward) - waits * step.costs.slowest
 
 
 def _pipeline(
@@ -337,9 +343,12 @@ def _tie_s(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Effi
     return float(collective_seconds(np.array([4.0 * parts[0].tied]), ends, e)[0][0])
 
 
-def _group_bytes(collectives: Sequence[Collective], tensor: int, strategy: Strategy) -> float:
-    """Bytes that a device sends in a step for the group's collectives."""
-    width = BYTES_PER_ELEMENT[strategy.precision] / 4
-    sizes = [c.bytes * (1.0 if c.wide else width) * (2 if c.kind == "allreduce" else 1) for c in collectives]
-    samples = strategy.micro_batch_size * strategy.parallelism.micro_batches
-    return sum(sizes) * samples * (tensor - 1) / tensor
+def _group_bytes(collectives: Sequence[Collective], strategy: Strategy) -> float:
+    """Bytes that a device sends in a step for the groups' collectives."""
+    mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision] / 4
+    members = {"tensor": mesh.tensor, "context": mesh.context}
+    sizes = [
+        c.bytes * (1.0 if c.wide else width) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
+        for c in collectives
+    ]
+    return sum(sizes) * strategy.micro_batch_size * mesh.micro_batches

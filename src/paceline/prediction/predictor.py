@@ -14,6 +14,7 @@ from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80, interval, spread
 from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device
 from paceline.prediction.assumptions import assumptions
 from paceline.prediction.batch import Candidate, Steps, corrected_steps, model_steps, steps_one_by_one
 from paceline.prediction.correction import Correction
@@ -131,11 +132,22 @@ class Predictor:
         check_name("resource", resource, RESOURCES)
         return replace(self, free=self.free | {resource})
 
-    def model(self, workload: Workload) -> StepModel:
-        """How its steps of ``workload`` are put together, before any correction."""
+    def changed(self, **choices: Any) -> Predictor:
+        """The same with other values of its fields. Raises UserError as a new one does."""
+        return replace(self, **choices)
+
+    def model(self, workload: Workload, device: Device | None = None) -> StepModel:
+        """How its steps of ``workload`` are put together, before any correction by ratios.
+
+        Args:
+            device: where a correction may know the host.
+        """
+        constants = self.typical
+        if self.correction is not None and device is not None:
+            constants = self.correction.constants(constants, device)
         return StepModel(
             workload=workload,
-            constants=self.typical,
+            constants=constants,
             calibration=self.calibration,
             overlap=self.overlaps,
             loader=0.0 if self.correction is not None else self.loader,  # observed steps say nothing of it: _fed
@@ -180,7 +192,7 @@ class Predictor:
 
     def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[AnyStep, AnyStep, AnyStep]:
         """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
-        model = self.model(workload)
+        model = self.model(workload, cluster.device)
         if strategy.parallelism.model_devices > 1:
             return self._parallel_steps(model, cluster, strategy)
         passes = model.passes(cluster.device, strategy)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
@@ -172,7 +174,7 @@ class StepModel:
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
-        forward, backward = passes or self.passes(cluster.device, strategy)
+        forward, backward = self._launched(*(passes or self.passes(cluster.device, strategy)))
         recompute = strategy.parallelism.recompute
         again, again_share = run_again(self.workload, recompute, forward.total)
         exchange = self.exchange(cluster, strategy)
@@ -190,6 +192,20 @@ class StepModel:
             plan = self.plan(cluster, strategy, measured=True)
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
         return self._without_free(costs, recompute) if self.free else costs
+
+    def _launched(self, forward: Seconds, backward: Seconds) -> PassTimes:
+        """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
+        the layers by their kernels."""
+        if not self.constants.host_s:
+            return forward, backward
+        calls = [np.array(of) for of in zip(*((x.ops_forward, x.ops_backward) for x in self.workload.layers), strict=True)]
+        count = float(sum(of.sum() for of in calls))
+        worked = float(forward.total.sum() + backward.total.sum())
+        more = max(0.0, count * self.constants.host_s - worked) / count
+        first, second = (
+            replace(part, launch=part.launch + of * more) for part, of in zip((forward, backward), calls, strict=True)
+        )
+        return first, second
 
     def passes(self, device: Device, strategy: Strategy) -> PassTimes:
         """The layers by roofline. Raises UserError for a precision that the device lacks."""

@@ -34,6 +34,8 @@ _NAMES: tuple[tuple[str, Style], ...] = (
 _STYLES = tuple((re.compile(rf"(^|\.)({pattern})$"), style) for pattern, style in _NAMES)
 _LOGITS = re.compile(r"(^|\.)(head\.logits|head\.decoder|lm_head|head)$")
 _FP32 = 4.0
+WGRAD_SHARE = 0.5
+"""Of a product's backward pass, what computes the gradient of its weight: collectives may run beside it."""
 LOSS_EXCHANGES = 3
 """Numbers of each token that a loss over a divided vocabulary all-reduces: the largest logit, the target's, the sum of the
 exponentials (Megatron-LM, ``vocab_parallel_cross_entropy``)."""
@@ -46,16 +48,18 @@ class Collective:
     Attributes:
         layer: index of the layer that waits for it. ``backward``: whether in its backward pass.
         bytes: of the whole buffer, at fp32, for one sample.
-        hidden: a product of the same layer may run beside it: that of the weight's gradient.
+        beside: share of the layer's kernels in that pass that may run beside it.
         wide: in fp32 whatever the precision.
+        group: which of the mesh's groups exchanges.
     """
 
     layer: int
     backward: bool
     kind: CollectiveKind
     bytes: float
-    hidden: bool = False
+    beside: float = 0.0
     wide: bool = False
+    group: Literal["tensor", "context"] = "tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +201,10 @@ def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: boo
                 size = _FP32 * product.m * product.k
                 if sequence:
                     yield Collective(index, False, "gather", size)
-                    yield Collective(index, True, "gather", size, hidden=True)  # the input once more
-                    yield Collective(index, True, "scatter", size, hidden=True)
+                    yield Collective(index, True, "gather", size, beside=WGRAD_SHARE)  # the input once more
+                    yield Collective(index, True, "scatter", size, beside=WGRAD_SHARE)
                 else:
-                    yield Collective(index, True, "allreduce", size, hidden=True)
+                    yield Collective(index, True, "allreduce", size, beside=WGRAD_SHARE)
             inside = not is_logits(layer)
         elif how == "rows" and product is not None:
             yield from _whole(index, _FP32 * product.m * product.n, sequence)

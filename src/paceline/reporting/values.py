@@ -113,6 +113,7 @@ _USUAL: Mapping[str, object] = {
     "sequence": False,
     "virtual_stages": 1,
     "schedule": "1f1b",
+    "context_exchange": "ring",
 }
 """Choices of a strategy that are not shown where they have this value."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from paceline.errors import UserError, check_count, check_flag, check_name
@@ -13,7 +13,9 @@ MESH = ("pipeline", "data", "context", "tensor")
 ``DeviceMesh`` dimensions). Experts lie within ``data``."""
 MODEL = ("pipeline", "context", "tensor")
 """Dimensions that hold one replica together."""
-_NOT_YET = ("context", "expert")
+_NOT_YET = ("expert",)
+CONTEXT_EXCHANGES = ("ring", "all_to_all")
+"""How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
 SCHEDULES = ("1f1b", "gpipe")
 """Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
 arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
@@ -31,6 +33,7 @@ class Parallelism:
         sequence: whether the devices of ``tensor`` also share what lies between the divided products: norms, dropout and sums,
             by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
+        context_exchange: of context parallelism, a name of ``CONTEXT_EXCHANGES``.
         schedule: of a pipeline, a name of ``SCHEDULES``.
         sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2`` or ``zero3``, also called
             ``fsdp`` (``strategy/sharding.py``).
@@ -54,6 +57,7 @@ class Parallelism:
     sequence: bool = False
     virtual_stages: int = 1
     schedule: str = "1f1b"
+    context_exchange: str = "ring"
 
     def __post_init__(self) -> None:
         if isinstance(self.sharding, str):
@@ -70,6 +74,11 @@ class Parallelism:
         check_flag(self.recompute, "recompute")
         check_flag(self.sequence, "sequence")
         check_name("pipeline schedule", self.schedule, SCHEDULES)
+        check_name("context exchange", self.context_exchange, CONTEXT_EXCHANGES)
+        if self.context_exchange != "ring" and self.context == 1:
+            raise UserError(
+                f"context exchange {self.context_exchange} without context parallelism", "give context, or leave it out"
+            )
         if self.sequence and self.tensor == 1:
             raise UserError("sequence parallelism without tensor parallelism", "give tensor, or leave sequence out")
         if self.schedule != "1f1b" and self.pipeline == 1:
@@ -106,8 +115,11 @@ class Parallelism:
 
     @property
     def replicas(self) -> Parallelism:
-        """What one pipeline stage's part of the model sees of the mesh: data parallelism alone."""
-        return replace(self, tensor=1, pipeline=1, context=1, sequence=False, virtual_stages=1, schedule="1f1b")
+        """What one pipeline stage's part of the model sees of the mesh: replicas that add up their gradients. The devices of a
+        context group are replicas too, of other tokens."""
+        return Parallelism(
+            data=self.data * self.context, sharding=self.sharding, micro_batches=self.micro_batches, recompute=self.recompute
+        )
 
     @property
     def shares(self) -> Sharding:

@@ -140,6 +140,11 @@ class TrainingRun:
                 "train with data parallelism alone, or with torch's parallelize_module in your own script",
             ),
             (
+                f"context parallelism of {mesh.context}",
+                mesh.context > 1,
+                "train with data parallelism alone, or with torch's context_parallel in your own script",
+            ),
+            (
                 f"a pipeline of {mesh.pipeline} stages",
                 mesh.pipeline > 1,
                 "train with data parallelism alone, or with torch.distributed.pipelining in your own script",

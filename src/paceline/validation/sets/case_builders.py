@@ -64,9 +64,10 @@ def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocabulary: int) -> 
 def setting(
     machines: Cluster, micro_batch: int, precision: str, optimizer: str = "momentum", weight: float = 1.0, **choices: Any
 ) -> Setting:
-    """``micro_batch`` samples on each device at once. Raises UserError as ``Strategy`` does."""
+    """``micro_batch`` samples on each replica at once. Raises UserError as ``Strategy`` does."""
     n = machines.world_size
-    batch = micro_batch * n * int(choices.get("grad_accum_steps", 1))
+    replicas = n // (int(choices.get("tensor", 1)) * int(choices.get("pipeline", 1)))
+    batch = micro_batch * replicas * int(choices.get("grad_accum_steps", 1))
     strategy = Strategy.of(world_size=n, global_batch_size=batch, precision=precision, optimizer=optimizer, **choices)
     return Setting(machines, strategy, weight)
 

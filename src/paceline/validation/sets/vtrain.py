@@ -1,7 +1,4 @@
-"""Megatron iterations on A100 (``vtrain_megatron_a100.csv``), GPT of the row's dimensions in fp16.
-
-Only rows that are data parallel alone are predicted; tensor and pipeline parallelism belong to a later piece.
-"""
+"""Megatron iterations on A100 (``vtrain_megatron_a100.csv``), GPT of the row's dimensions in fp16, by TP, PP and DP."""
 
 from __future__ import annotations
 
@@ -38,11 +35,9 @@ def case(row: Row) -> Case | Skip:
     tensor, pipeline, data = row.whole("tp") or 1, row.whole("pp") or 1, row.whole("dp") or devices
     nodes = -(-devices // NODE)
     keys = Keys(f"h{hidden}-l{layers}", device.name if device else row.text("gpu"), devices, nodes, "")
-    if tensor > 1 or pipeline > 1:
-        return Skip(keys, case_builders.PARALLEL, good=False)
     if measured is None or hidden is None or heads is None or layers is None or length is None:
         return Skip(keys, case_builders.NO_VALUE, good=False)
-    if batch is None or micro is None or data != devices or devices % nodes or batch % (micro * devices):
+    if batch is None or micro is None or data * tensor * pipeline != devices or devices % nodes or batch % (micro * data):
         return Skip(keys, case_builders.NO_BATCH, good=False)
     if device is None:
         return Skip(keys, case_builders.NO_DEVICE)
@@ -52,7 +47,13 @@ def case(row: Row) -> Case | Skip:
     try:
         machines = hardware_aliases.cluster(device, devices // nodes, nodes, "8x InfiniBand HDR" if nodes > 1 else None)
         setting = case_builders.setting(
-            machines, micro, case_builders.half(device), "adam", grad_accum_steps=batch // (micro * devices)
+            machines,
+            micro,
+            case_builders.half(device),
+            "adam",
+            grad_accum_steps=batch // (micro * data),
+            tensor=tensor,
+            pipeline=pipeline,
         )
     except UserError:
         return Skip(keys, case_builders.NO_BATCH)

@@ -148,6 +148,7 @@ USUAL: Mapping[str, Mapping[str, str]] = {
         "activation_ckpt": "full",
         "technique": "compile + float8",
         "tokens_per_s_per_gpu": "1024",
+        "peak_mem_gib": "64",
     },
     "megatron_table": {
         "model": "22B",

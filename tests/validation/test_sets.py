@@ -6,7 +6,7 @@ import pytest
 
 from measured_rows import USUAL, case, outcome, skip
 from paceline.validation.case import Case, Skip
-from paceline.validation.sets import NAMES, adapter, hardware_aliases
+from paceline.validation.sets import NAMES, adapter, case_builders, hardware_aliases
 
 
 def test_mlperf() -> None:

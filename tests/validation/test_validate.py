@@ -143,6 +143,17 @@ def test_a_row_that_cannot_be_read_is_left_out_and_counted(tmp_path: Path, capsy
     assert "no number in column throughput" in out and "3 rows, 1 can be modelled" in err
 
 
+def test_peak_memory_is_scored_where_a_file_gives_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = {"model": "Llama 3.2 1B", "num_gpus": "8", "parallelism": "FSDP", "local_batch": "2", "seq_len": "2048"}
+    path = write(tmp_path / "a.csv", "torchtitan", [small, {**small, "peak_mem_gib": ""}])
+    done = validate("torchtitan", path)
+    (first, second) = done.points
+    assert first.estimate.memory_bytes > 2**30 and second.memory_error is None
+    assert done.total["memory_mape"] == abs(first.estimate.memory_bytes / 2**36 - 1) and done.total["memory_points"] == 1
+    assert main(["validate", "torchtitan", str(path)]) == 0
+    assert "Peak memory of a device: off by" in capsys.readouterr().out
+
+
 def test_a_row_that_no_cluster_has_does_not_end_the_run(tmp_path: Path) -> None:
     many = {"num_nodes": "1", "accel_per_node": "90", "num_accel": "90", "global_batch": "9000", "accelerator": "A40"}
     done = validate("mlperf", write(tmp_path / "a.csv", "mlperf", [{}, many]))

@@ -74,6 +74,7 @@ class Case:
             them) or ``ordinary`` (framework code as people write it).
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, where the file says it.
         published: what others predicted for this row, seconds by name.
+        memory_bytes: measured peak of a device's memory, where the file says it.
     """
 
     keys: Keys
@@ -83,6 +84,7 @@ class Case:
     step_s: float
     sync_s: float | None = None
     published: Mapping[str, float] = field(default_factory=dict)
+    memory_bytes: float | None = None
 
     @property
     def samples(self) -> float:

@@ -21,7 +21,7 @@ from paceline.validation.sets import case_builders, hardware_aliases
 from paceline.validation.sets.language_models import has_experts, language_model
 
 TEXTS = ("model", "gpu", "parallelism", "activation_ckpt", "technique")
-NUMBERS = ("num_gpus", "local_batch", "global_batch", "seq_len", "tokens_per_s_per_gpu")
+NUMBERS = ("num_gpus", "local_batch", "global_batch", "seq_len", "tokens_per_s_per_gpu", "peak_mem_gib")
 _DIMENSION = re.compile(r"(?P<name>hsdp|fsdp2?|ddp|dp|tp|pp|cp|ep)(?:\s*degree)?\s*[=:(x-]*\s*(?P<size>\d+)", re.IGNORECASE)
 _SIZE_FIRST = re.compile(r"(?P<size>\d+)\s*-?\s*(?:way)?[\s-]*(?P<name>hsdp|fsdp2?|ddp|dp|tp|pp|cp|ep)\b", re.IGNORECASE)
 _MESH = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
@@ -41,7 +41,7 @@ def case(row: Row) -> Case | Skip:
     devices = row.whole("num_gpus") or 1
     machines = hardware_aliases.reference_system(device, devices) if device else None
     keys = Keys(model, device.name if device else row.text("gpu"), devices, machines.num_nodes if machines else 1)
-    rate, length = row.positive("tokens_per_s_per_gpu"), row.whole("seq_len")
+    rate, length, peak = row.positive("tokens_per_s_per_gpu"), row.whole("seq_len"), row.positive("peak_mem_gib")
     mesh = dimensions(row.text("parallelism"))
     together = mesh["tensor"] * mesh["pipeline"] * mesh["context"]
     local, batch = row.whole("local_batch"), row.whole("global_batch")
@@ -92,6 +92,7 @@ def case(row: Row) -> Case | Skip:
         settings=tuple(settings),
         software="tuned" if "compile" in technique else "eager",
         step_s=batch * length / (rate * devices),
+        memory_bytes=peak * 2.0**30 if peak else None,
     )
 
 

@@ -73,6 +73,8 @@ def test_devices_people_name(name: str) -> None:
         ("h100_80gb", "H100 SXM"),
         ("a100_40gb", "A100 SXM 40GB"),
         ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA GH200 144GB HBM3e", "GH200 144GB"),
+        ("NVIDIA GH200 480GB", "GH200"),
         ("NVIDIA H200-NVL-141GB", "H200 NVL"),
         ("AMD Radeon RX 7900 XTX", "RX 7900 XTX"),
         ("Habana Gaudi", "Gaudi"),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.errors import UserError, did_you_mean
+from paceline.errors import UserError, did_you_mean, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,14 @@ class Row:
             raise self.wrong(column, "a whole number")
         return int(value) if value else None
 
+    @property
+    def place(self) -> str:
+        """Where the row is, for an error."""
+        return f"{self.file}, row {self.number} (line {self.line})"
+
     def wrong(self, column: str, expected: str) -> UserError:
         """The error for the cell in ``column``."""
-        cell = f"{self.file}, row {self.number} (line {self.line}), column {column}"
-        return UserError(f"{cell}: {self.text(column)!r} is not {expected}")
+        return UserError(f"{self.place}, column {column}: {shorten(self.text(column))!r} is not {expected}")
 
 
 def read(path: str | Path, columns: Sequence[str]) -> list[Row]:

@@ -29,6 +29,8 @@ FILES = {
     "vtrain": "vtrain_megatron_a100",
     "nvidia_dle": "nvidia_dle",
     "lambda": "lambda_single_node",
+    "megatron_bridge": "megatron_bridge_h100",
+    "dgxc": "nvidia_dgxc_h100_bf16",
 }
 
 PUBLISHED = [
@@ -133,10 +135,29 @@ def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.
     assert out == "" and err.count("\n") == 1 and words in err
 
 
-def test_text_in_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "a.csv", "lambda", [{}, {"throughput": "many"}])
-    assert main(["validate", "lambda", str(path)]) == 2
-    assert "a.csv, row 2 (line 3), column throughput: 'many' is not a number from 0 up" in capsys.readouterr().err
+def test_a_row_that_cannot_be_read_is_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.csv", "lambda", [{}, {"throughput": "many"}, {"num_gpus": "2.5"}])
+    assert main(["validate", "lambda", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert "a.csv, row 2 (line 3), column throughput: 'many' is not a number from 0 up and 1 more" in err
+    assert "no number in column throughput" in out and "3 rows, 1 can be modelled" in err
+
+
+def test_peak_memory_is_scored_where_a_file_gives_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = {"model": "Llama 3.2 1B", "num_gpus": "8", "parallelism": "FSDP", "local_batch": "2", "seq_len": "2048"}
+    path = write(tmp_path / "a.csv", "torchtitan", [small, {**small, "peak_mem_gib": ""}])
+    done = validate("torchtitan", path)
+    (first, second) = done.points
+    assert first.estimate.memory_bytes > 2**30 and second.memory_error is None
+    assert done.total["memory_mape"] == abs(first.estimate.memory_bytes / 2**36 - 1) and done.total["memory_points"] == 1
+    assert main(["validate", "torchtitan", str(path)]) == 0
+    assert "Peak memory of a device: off by" in capsys.readouterr().out
+
+
+def test_a_row_that_no_cluster_has_does_not_end_the_run(tmp_path: Path) -> None:
+    many = {"num_nodes": "1", "accel_per_node": "90", "num_accel": "90", "global_batch": "9000", "accelerator": "A40"}
+    done = validate("mlperf", write(tmp_path / "a.csv", "mlperf", [{}, many]))
+    assert done.total["points"] == 1 and list(done.skipped) == ["90 devices in a node: PCIe 4.0 x16 joins at most 16"]
 
 
 def test_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,19 +166,19 @@ def test_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def shared(name: str) -> Path:
+def shared(name: str, file: str = "") -> Path:
     folder = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[2].parent / "shared")) / "data" / "measured"
-    path = folder / f"{FILES[name]}.csv"
+    path = folder / f"{file or FILES[name]}.csv"
     if not path.exists():
         pytest.skip("no folder shared/data/measured beside the checkout, and PACELINE_SHARED does not name one")
     return path
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_every_row_of_the_measured_files_is_read(name: str) -> None:
+@pytest.mark.parametrize(("name", "file"), [*FILES.items(), ("mlperf", "mlperf_training_v2_v3")])
+def test_every_row_of_the_measured_files_is_read(name: str, file: str) -> None:
     """A case or a reason, and never an error."""
     reader = adapter(name)
-    outcomes = [reader.read(row) for row in read(shared(name), (*reader.texts, *reader.numbers))]
+    outcomes = [reader.read(row) for row in read(shared(name, file), (*reader.texts, *reader.numbers))]
     assert any(isinstance(row, Case) for row in outcomes) and all(isinstance(row, Case | Skip) for row in outcomes)
     reasons = {row.reason for row in outcomes if isinstance(row, Skip)}
     assert len(reasons) < 12 and all(reasons)

@@ -28,6 +28,9 @@ PUBLISHED = {
     "llama-3-8b": 8_030_261_248,
     "llama-3-70b": 70_553_706_496,
     "llama-3-405b": 405_853_388_800,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "mistral-7b": 7_241_732_096,
     "bert-base-mlm": 110_106_428,  # BertForPreTraining
     "bert-large-mlm": 336_226_108,
     "bert-base-squad": 108_893_186,  # BertForQuestionAnswering, which has no pooler
@@ -42,8 +45,20 @@ ROUNDED = {
     "gpt3-1.3b": 1.3e9,
     "gpt3-2.7b": 2.65e9,
     "gpt3-6.7b": 6.7e9,
+    "gpt3-5b": 5e9,
     "gpt3-13b": 13e9,
+    "gpt3-20b": 20e9,
     "gpt3-175b": 175e9,
+    "nemotron-3-8b": 8.5e9,
+    "nemotron-3-22b": 21.3e9,
+    "nemotron-4-15b": 15.6e9,  # 3.2 of embeddings and 12.5 of the rest
+    "nemotron-4-340b": 341e9,
+    "qwen-2.5-7b": 7.61e9,
+    "qwen-2.5-14b": 14.7e9,
+    "qwen-2.5-32b": 32.5e9,
+    "qwen-2.5-72b": 72.7e9,
+    "qwen-3-8b": 8.19e9,
+    "qwen-3-14b": 14.8e9,
     "opt-13b": 13e9,
     "transformer": 213e6,
 }

@@ -202,6 +202,25 @@ def test_recurrent_networks_have_the_published_widths() -> None:
     assert Workload.named("deepspeech2").num_parameters == conv + sum(units) + 4 * 1600 + 1600 + 800 * 29
 
 
+def test_transformer_xl_has_the_published_sizes() -> None:
+    """192 M: NVIDIA DeepLearningExamples, Transformer-XL, base. 285 M: the released large network (transfo-xl-wt103)."""
+    assert Workload.named("txl-base").num_parameters == pytest.approx(192e6, rel=0.002)
+    assert Workload.named("txl-large").num_parameters == pytest.approx(285e6, rel=0.002)
+    for size, words, width, blocks in (("base", 192, 512, 16), ("large", 256, 1024, 18)):
+        whole = Workload.named(f"txl-{size}-softmax")
+        body = blocks * (5 * width**2 + 8 * width**2)  # queries, keys, values, places, sums; the feed-forward network
+        assert whole.num_parameters == pytest.approx(267735 * (width + 1) + body, rel=0.002)
+        # Of a segment: queries, keys and values of two segments; the scores' three products; the whole vocabulary.
+        attends = words * (2 * 3 * width**2 + width**2) + 3 * words * 2 * words * width
+        products = blocks * (attends + words * 8 * width**2) + words * 267735 * width
+        assert whole.flops_forward == pytest.approx(2 * products, rel=0.001)
+
+
+def test_waveglow_has_the_published_size() -> None:
+    """268 M: NVIDIA, WaveGlow, the released weights (waveglow_1076430_14000_amp)."""
+    assert Workload.named("waveglow").num_parameters == pytest.approx(268e6, rel=0.001)
+
+
 def test_stable_diffusion_has_the_released_size() -> None:
     """865.91 M: stabilityai/stable-diffusion-2-base, unet."""
     assert Workload.named("stable-diffusion").num_parameters == 865_910_724

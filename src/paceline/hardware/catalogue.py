@@ -17,7 +17,7 @@ from paceline.units import format_bandwidth, parse_bandwidth
 _Named = TypeVar("_Named", bound=Device | Link)
 
 _SEPARATORS = re.compile(r"[\s_-]+")
-_VENDOR = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|intel|google|cloud)+(?=.)")
+_VENDOR = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|radeon|intel|habana|google|cloud|graphcore)+(?=.)")
 _NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w)\b", re.IGNORECASE)
 _FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
 _MEMORY = re.compile(r"[\s_-]*\b([0-9]+)\s*gb\b", re.IGNORECASE)

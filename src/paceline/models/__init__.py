@@ -29,8 +29,19 @@ from paceline.models.ncf import ITEMS, ncf
 from paceline.models.recurrent import BINS, deepspeech2, gnmt
 from paceline.models.recurrent import VOCABULARY as GNMT_VOCABULARY
 from paceline.models.resnet import resnet18, resnet18_cifar, resnet34, resnet50, resnet101, resnet152, resnext101
+from paceline.models.transformer_xl import (
+    BASE_LENGTH,
+    LARGE_LENGTH,
+    WHOLE_LARGE_LENGTH,
+    WORDS,
+    transformer_xl_base,
+    transformer_xl_base_whole,
+    transformer_xl_large,
+    transformer_xl_large_whole,
+)
 from paceline.models.unet3d import unet3d
 from paceline.models.vgg import vgg_16, vgg_a
+from paceline.models.waveglow import SEGMENT, waveglow
 from paceline.models.yolov3 import yolov3
 
 
@@ -65,6 +76,8 @@ class Model:
 
 _MNIST, _IMAGENET = InputSpec((1, 28, 28)), InputSpec((3, 224, 224))
 _RESNET = "He et al. 2015, arXiv:1512.03385, table 1; strides as in v1.5"
+_TRANSFORMER_XL = "Dai et al. 2019, arXiv:1901.02860; NVIDIA DeepLearningExamples"
+_WHOLE = f"{_TRANSFORMER_XL}, with a softmax over all words as lambdal/deeplearning-benchmark"
 _BERT = InputSpec((128,), tokens=BERT_VOCABULARY)
 
 REGISTRY: dict[str, Model] = {
@@ -131,6 +144,25 @@ REGISTRY: dict[str, Model] = {
         InputSpec((1, BINS, 400)),
         "speech of 4 s",
         "Amodei et al. 2015, arXiv:1512.02595; petuum/adaptdl benchmark",
+        "mean",
+    ),
+    "txl-base": Model(
+        transformer_xl_base, InputSpec((BASE_LENGTH,), tokens=WORDS), "segment of 192 words", _TRANSFORMER_XL, "mean"
+    ),
+    "txl-large": Model(
+        transformer_xl_large, InputSpec((LARGE_LENGTH,), tokens=WORDS), "segment of 384 words", _TRANSFORMER_XL, "mean"
+    ),
+    "txl-base-softmax": Model(
+        transformer_xl_base_whole, InputSpec((BASE_LENGTH,), tokens=WORDS), "segment of 192 words", _WHOLE, "mean"
+    ),
+    "txl-large-softmax": Model(
+        transformer_xl_large_whole, InputSpec((WHOLE_LARGE_LENGTH,), tokens=WORDS), "segment of 256 words", _WHOLE, "mean"
+    ),
+    "waveglow": Model(
+        waveglow,
+        InputSpec((1, SEGMENT)),
+        "8000 audio samples",
+        "Prenger et al. 2019, arXiv:1811.00002; NVIDIA DeepLearningExamples",
         "mean",
     ),
     "gnmt": Model(

@@ -36,13 +36,23 @@ class Keys:
     release: str = ""
 
 
+UNREADABLE = Keys("", "")
+"""Of a row whose cells cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A row that is not predicted. ``good``: the row could serve, it is the model that falls short."""
+    """A row that is not predicted.
+
+    Attributes:
+        good: the row could serve, it is the model that falls short.
+        detail: of a row that cannot be read: where it is and what is wrong with it.
+    """
 
     keys: Keys
     reason: str
     good: bool = True
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,7 @@ class Case:
             them) or ``ordinary`` (framework code as people write it).
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, where the file says it.
         published: what others predicted for this row, seconds by name.
+        memory_bytes: measured peak of a device's memory, where the file says it.
     """
 
     keys: Keys
@@ -73,6 +84,7 @@ class Case:
     step_s: float
     sync_s: float | None = None
     published: Mapping[str, float] = field(default_factory=dict)
+    memory_bytes: float | None = None
 
     @property
     def samples(self) -> float:

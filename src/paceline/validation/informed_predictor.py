@@ -34,6 +34,7 @@ class InformedPredictor:
             low_s=sum(w * p.low_s for w, p in steps),
             high_s=sum(w * p.high_s for w, p in steps),
             sync_s=sum(w * p.exposed_comm_s for w, p in steps),
+            memory_bytes=sum(w * p.memory_bytes for w, p in steps),
         )
 
     def held_out(self, case: Case) -> str:

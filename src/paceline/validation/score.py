@@ -13,12 +13,13 @@ from paceline.validation.case import Case, Keys, Skip
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Predicted seconds of a step with its 80 % interval, and of the exchange that the step waits for."""
+    """Predicted seconds of a step with its 80 % interval, and of the exchange that the step waits for; bytes on a device."""
 
     step_s: float
     low_s: float
     high_s: float
     sync_s: float = 0.0
+    memory_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,13 @@ class ScoredCase:
         if self.case.sync_s is None:
             return None
         return 100 * abs(self.estimate.sync_s / self.estimate.step_s - self.case.sync_s / self.case.step_s)
+
+    @property
+    def memory_error(self) -> float | None:
+        """|predicted - measured| / measured of the peak memory."""
+        if not self.case.memory_bytes:
+            return None
+        return abs(self.estimate.memory_bytes / self.case.memory_bytes - 1)
 
 
 def summary(points: Sequence[ScoredCase], cases: int, skips: Sequence[Skip]) -> dict[str, Any]:
@@ -80,6 +88,8 @@ def summary(points: Sequence[ScoredCase], cases: int, skips: Sequence[Skip]) -> 
     }
     if sync:
         figures["sync_share_points"] = float(np.mean(sync))
+    if memory := [p.memory_error for p in points if p.memory_error is not None]:
+        figures["memory_mape"], figures["memory_points"] = float(np.mean(memory)), len(memory)
     return figures
 
 

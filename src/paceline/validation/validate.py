@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from paceline.csv_rows import read
-from paceline.errors import UserError
+from paceline.errors import UserError, shorten
 from paceline.validation.baselines import Baselines
-from paceline.validation.case import Case, HoldOut, Info, Skip
+from paceline.validation.case import UNREADABLE, Case, HoldOut, Info, Skip
 from paceline.validation.informed_predictor import InformedPredictor
 from paceline.validation.score import ScoredCase, grouped, summary
-from paceline.validation.sets import adapter
+from paceline.validation.sets import BAD_ROW, adapter
 
 NOTHING: Sequence[Case] = []
 
@@ -69,7 +69,7 @@ def validate(
         say: told how far it is.
 
     Raises:
-        UserError: an unknown name; a file that cannot be read, lacks columns or has text where a number belongs.
+        UserError: an unknown name; a file that cannot be read or lacks columns.
     """
     reader, info = adapter(name), info or Info()
     hold_out = hold_out or info.hold_out
@@ -77,6 +77,7 @@ def validate(
     cases = [outcome for outcome in outcomes if isinstance(outcome, Case)]
     skips = [outcome for outcome in outcomes if isinstance(outcome, Skip)]
     say(f"{name}: {len(outcomes)} rows, {len(cases)} can be modelled")
+    unreadable = [skip.detail for skip in skips if skip.keys == UNREADABLE]
     seen = [case for case in cases if info.shows(case.keys)]
     scored = [case for case in cases if not info.shows(case.keys)]
     model, baselines = InformedPredictor(_visible(seen, info), info, hold_out), Baselines(seen, cases, hold_out)
@@ -84,11 +85,14 @@ def validate(
     for count, case in enumerate(scored, 1):
         try:
             points.append(ScoredCase(case, model(case), baselines(case)))
-        except UserError as error:
-            skips.append(Skip(case.keys, error.message))
+        except BAD_ROW as error:
+            skips.append(Skip(case.keys, shorten(error.message if isinstance(error, UserError) else str(error))))
             cases.remove(case)
         if count % 2000 == 0:
             say(f"{name}: {count} of {len(scored)} predicted")
+    if unreadable:
+        more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
+        say(f"{name}: left out, since it cannot be read: {unreadable[0]}{more}")
     return Validation(
         name=name,
         info=info,

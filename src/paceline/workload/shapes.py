@@ -32,6 +32,12 @@ _OPT = "Zhang et al. 2022 (OPT), arXiv:2205.01068, table 1, and the released wei
 _MPT = "mosaicml/llm-foundry, scripts/train/yamls/pretrain: a learned place for each token of the sequence, biases"
 _LLAMA2 = "Touvron et al. 2023 (Llama 2), arXiv:2307.09288, section 2.2, and the released weights"
 _LLAMA3 = "Llama team 2024, arXiv:2407.21783, table 3, and the released weights"
+_LLAMA32 = "Meta 2024, Llama 3.2, the released configurations (1B, 3B): embeddings shared with the output"
+_NEMO = "NVIDIA, NeMo-Framework-Launcher, conf/training/gpt3/5b.yaml and 20b.yaml"
+_NEMOTRON3 = "NVIDIA 2023, Nemotron-3 8B and 22B, the released configurations"
+_NEMOTRON4 = "Parmar et al. 2024 (Nemotron-4 15B), arXiv:2402.16819, table 1; NVIDIA 2024 (340B), arXiv:2406.11704, table 1"
+_QWEN = "Qwen team 2024 (Qwen2.5), arXiv:2412.15115, table 1; 2025 (Qwen3), arXiv:2505.09388, table 1; released configurations"
+_MISTRAL = "Jiang et al. 2023 (Mistral 7B), arXiv:2310.06825, table 1"
 _BERT = "Devlin et al. 2018 (BERT), arXiv:1810.04805, section 3, and the released weights"
 _LORA = "MLPerf Training v4.0: adapters of rank 16 beside the products of attention of Llama 2 70B"
 _VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, table 3 (big); MLPerf Training v0.6: normalised before, 33,708 tokens"
@@ -68,6 +74,21 @@ def _llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocabu
     )
 
 
+def _nemotron(layers: int, hidden: int, heads: int, kv_heads: int = 0) -> TransformerShape:
+    """The squared ReLU costs what a GELU does: one element-wise kernel."""
+    return TransformerShape(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        vocabulary=256000,
+        bias=False,
+        tied=False,
+        positions="rotary",
+        dropout=False,
+    )
+
+
 def _bert(layers: int, hidden: int, heads: int, head: Literal["dense", "masked", "span"]) -> TransformerShape:
     return TransformerShape(
         layers=layers,
@@ -96,6 +117,8 @@ SHAPES: Mapping[str, Named] = {
     "gpt3-2.7b": Named(_gpt(32, 2560, 32, 2048), 2048, _GPT3),
     "gpt3-6.7b": Named(_gpt(32, 4096, 32, 2048), 2048, _GPT3),
     "gpt3-13b": Named(_gpt(40, 5120, 40, 2048), 2048, _GPT3),
+    "gpt3-5b": Named(_gpt(24, 4096, 32, 2048), 2048, _NEMO),
+    "gpt3-20b": Named(_gpt(44, 6144, 48, 2048), 2048, _NEMO),
     "gpt3-175b": Named(_gpt(96, 12288, 96, 2048), 2048, _GPT3),
     "opt-125m": Named(_opt(12, 768, 12), 2048, _OPT),
     "opt-1.3b": Named(_opt(24, 2048, 32), 2048, _OPT),
@@ -116,6 +139,19 @@ SHAPES: Mapping[str, Named] = {
     "llama-3-8b": Named(_llama(32, 4096, 32, 8, 14336, 128256), 8192, _LLAMA3),
     "llama-3-70b": Named(_llama(80, 8192, 64, 8, 28672, 128256), 8192, _LLAMA3),
     "llama-3-405b": Named(_llama(126, 16384, 128, 8, 53248, 128256), 8192, _LLAMA3),
+    "llama-3.2-1b": Named(replace(_llama(16, 2048, 32, 8, 8192, 128256), tied=True), 8192, _LLAMA32),
+    "llama-3.2-3b": Named(replace(_llama(28, 3072, 24, 8, 8192, 128256), tied=True), 8192, _LLAMA32),
+    "nemotron-3-8b": Named(_nemotron(32, 4096, 32), 4096, _NEMOTRON3),
+    "nemotron-3-22b": Named(_nemotron(40, 6144, 48), 4096, _NEMOTRON3),
+    "nemotron-4-15b": Named(_nemotron(32, 6144, 48, 8), 4096, _NEMOTRON4),
+    "nemotron-4-340b": Named(_nemotron(96, 18432, 96, 8), 4096, _NEMOTRON4),
+    "qwen-2.5-7b": Named(_llama(28, 3584, 28, 4, 18944, 152064), 4096, _QWEN),
+    "qwen-2.5-14b": Named(_llama(48, 5120, 40, 8, 13824, 152064), 4096, _QWEN),
+    "qwen-2.5-32b": Named(_llama(64, 5120, 40, 8, 27648, 152064), 4096, _QWEN),
+    "qwen-2.5-72b": Named(_llama(80, 8192, 64, 8, 29568, 152064), 4096, _QWEN),
+    "qwen-3-8b": Named(_llama(36, 4096, 32, 8, 12288, 151936), 4096, _QWEN),
+    "qwen-3-14b": Named(_llama(40, 5120, 40, 8, 17408, 151936), 4096, _QWEN),
+    "mistral-7b": Named(_llama(32, 4096, 32, 8, 14336, 32000), 8192, _MISTRAL),
     "bert-base": Named(_bert(12, 768, 12, "dense"), 128, _BERT),
     "bert-base-mlm": Named(_bert(12, 768, 12, "masked"), 128, _BERT),
     "bert-base-squad": Named(_bert(12, 768, 12, "span"), 384, _BERT),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from paceline.csv_rows import Row
-from paceline.errors import unknown
-from paceline.validation.case import Case, Skip
+from paceline.errors import UserError, shorten, unknown
+from paceline.validation.case import UNREADABLE, Case, Skip
 
 _MODULES: Mapping[str, str] = {
     "mlperf": "mlperf",
@@ -19,15 +19,21 @@ _MODULES: Mapping[str, str] = {
     "lambda": "lambda_",
     "tf_benchmarks": "tf_benchmarks",
     "vtrain": "vtrain",
+    "megatron_bridge": "megatron_bridge",
+    "dgxc": "dgxc",
+    "torchtitan": "torchtitan",
+    "megatron_table": "megatron_table",
 }
 NAMES = tuple(_MODULES)
+BAD_ROW = (UserError, ValueError, ArithmeticError)
+"""What careless cells of a row raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """The columns that a file of the set has, and how a row becomes a case.
 
-    ``numbers`` hold a number or nothing, ``texts`` anything; ``case`` raises UserError for what is neither.
+    ``numbers`` hold a number or nothing, ``texts`` anything.
     """
 
     name: str
@@ -36,10 +42,18 @@ class Adapter:
     case: Callable[[Row], Case | Skip]
 
     def read(self, row: Row) -> Case | Skip:
-        """The row as a case, or the reason to skip it. Raises UserError for text where a number belongs."""
+        """The row as a case, or the reason to skip it: text where a number belongs and what cannot be a job are reasons too."""
         for column in self.numbers:
-            row.number_of(column)
-        return self.case(row)
+            try:
+                row.number_of(column)
+            except UserError as error:
+                return Skip(UNREADABLE, f"no number in column {column}", good=False, detail=error.message)
+        try:
+            return self.case(row)
+        except BAD_ROW as error:
+            detail = f"{row.place}: {error}"
+            reason = error.message if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            return Skip(UNREADABLE, shorten(reason), good=False, detail=detail)
 
 
 def adapter(name: str) -> Adapter:

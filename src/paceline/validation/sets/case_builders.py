@@ -6,9 +6,12 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.device import Device, Link
+from paceline.hardware.device import PRECISIONS, Device, Link
+from paceline.prediction.stages import stages
+from paceline.prediction.tensor_parallel import share
+from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
-from paceline.validation.case import Setting
+from paceline.validation.case import Keys, Setting, Skip
 from paceline.validation.sets.hardware_aliases import cluster
 from paceline.workload import TransformerShape, Workload
 
@@ -17,7 +20,20 @@ NO_WORKLOAD = "model not among the workloads"
 NO_VALUE = "no measurement in the row"
 LONG_WAIT = "synchronisation longer than its step"
 NO_BATCH = "batch not given, or smaller than the devices"
-PARALLEL = "tensor or pipeline parallel"
+PARALLEL = "divided among devices, and the row leaves out how"
+MESH = "tensor x pipeline x context parallel does not divide the devices"
+EXPERTS = "mixture of experts"
+PRECISION = "precision not stated"
+
+
+_LOW_PRECISIONS = (
+    (("nvfp4", "fp4"), ("nvfp4",)),
+    (("mxfp8", "fp8-mx", "fp8_mx"), ("mxfp8", "fp8")),
+    (("fp8", "float8"), ("fp8",)),
+    (("bf16", "bfloat16"), ("bf16",)),
+    (("fp16", "float16"), ("fp16",)),
+    (("fp32", "float32"), ("fp32",)),
+)
 
 
 def named(name: str | None, **dimensions: Any) -> Workload | None:
@@ -54,6 +70,63 @@ def setting(
     batch = micro_batch * replicas * int(choices.get("grad_accum_steps", 1))
     strategy = Strategy.of(world_size=n, global_batch_size=batch, precision=precision, optimizer=optimizer, **choices)
     return Setting(machines, strategy, weight)
+
+
+def divided(
+    machines: Cluster,
+    workload: Workload,
+    batch: int,
+    micro_batch: int,
+    precision: str,
+    *,
+    weight: float = 1.0,
+    optimizer: str = "adam",
+    **mesh: Any,
+) -> Setting:
+    """A model that several devices hold together.
+
+    Args:
+        batch: samples of a step over all devices; ``micro_batch``: that one replica works on at once.
+        mesh: ``tensor``, ``pipeline`` and other choices of ``Strategy.of``. Sequences are divided wherever layers are.
+
+    Raises:
+        UserError: the mesh, the batch or the layers do not divide, or the division is not predicted.
+    """
+    n = machines.world_size
+    tensor, pipeline, context = (int(mesh.get(name, 1)) for name in ("tensor", "pipeline", "context"))
+    replicas, rest = divmod(n, tensor * pipeline * context)
+    if rest or not replicas:
+        raise UserError(MESH)
+    micro_batches, rest = divmod(batch, replicas * micro_batch)
+    if rest or not micro_batches:
+        raise UserError(NO_BATCH)
+    choices: dict[str, Any] = {"sequence": tensor > 1, **mesh}
+    strategy = Strategy.of(
+        world_size=n, global_batch_size=batch, micro_batches=micro_batches, precision=precision, optimizer=optimizer, **choices
+    )
+    _check_divides(workload, strategy.parallelism)
+    return Setting(machines, strategy, weight)
+
+
+def refused(keys: Keys, error: UserError) -> Skip:
+    """The reason of ``divided``. Where the row's own numbers do not agree, the row is not good."""
+    return Skip(keys, error.message, good=error.message not in (MESH, NO_BATCH))
+
+
+def _check_divides(workload: Workload, mesh: Parallelism) -> None:
+    """Raises UserError where layers or heads do not divide: a row that is shown to the predictor must not fail there."""
+    own = share(workload, mesh.tensor, mesh.sequence).workload if mesh.tensor > 1 else workload
+    if mesh.pipeline > 1:
+        stages(own, mesh.pipeline, mesh.virtual_stages)
+
+
+def low_precision(text: str) -> str:
+    """The precision that a table names, such as ``FP8-CS`` or ``MXFP8``; empty where it names none that is predicted."""
+    folded = text.casefold()
+    for words, names in _LOW_PRECISIONS:
+        if any(word in folded for word in words):
+            return next((name for name in names if name in PRECISIONS), "")
+    return ""
 
 
 def uneven(

@@ -15,10 +15,26 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.cluster import cluster as make_cluster
 from paceline.hardware.device import Device, Link
 
-_PROVIDER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure)[\s_-]+", re.IGNORECASE)
+_PROVIDER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure|dgx|hgx)[\s_-]+", re.IGNORECASE)
+_MAKER = re.compile(r"^(nvidia|amd|intel|habana|google|graphcore|instinct|radeon)[\s_-]+", re.IGNORECASE)
+_COOLING = re.compile(r"[\s_-]+(cts|oam|nvl72|[0-9]+w)$", re.IGNORECASE)
 _COUNT = re.compile(r"^[0-9]+\s*x\s*", re.IGNORECASE)
 _BRACKETS = re.compile(r"\(.*?\)")
-_PORTS = re.compile(r"\s*(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(?:Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
+_PORTS = re.compile(r"\s*(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
+_PORT_SPEEDS = (10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0, 800.0)
+"""Gb/s of a port: who writes "100 GB/s Ethernet" means such a port. Any other number of GB/s is of bytes."""
+NVLINK_DOMAIN = {"GB200": 72, "GB300": 72}
+"""Devices that one domain of NVLink switches joins (NVIDIA, GB200 NVL72, GB300 NVL72)."""
+_DGX_NETWORK = (
+    ("V100", "4x InfiniBand EDR"),
+    ("A100", "8x InfiniBand HDR"),
+    ("B300", "16x InfiniBand NDR"),
+    ("", "8x InfiniBand NDR"),
+)
+"""Between nodes of NVIDIA's own systems, after its data sheets: DGX-1, DGX A100, DGX B300 (800 Gb/s a GPU), DGX H100 and B200.
+Other vendors' nodes of eight have eight ports of 400 Gb/s too."""
+_PORTS_PER_DEVICE = {"GB200": 1, "GB300": 2}
+"""Ports of 400 Gb/s for each device of an NVLink domain (NVIDIA, DGX GB200 and DGX GB300 data sheets)."""
 _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 
 
@@ -26,7 +42,8 @@ _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 def device(text: str) -> Device | None:
     """The device that ``text`` names, as it stands or without what is in brackets, the count and the owner."""
     plain = _PROVIDER.sub("", _COUNT.sub("", _PROVIDER.sub("", _BRACKETS.sub("", text.replace("_", " ")).strip())))
-    for name in (text, plain):
+    bare = _COOLING.sub("", _MAKER.sub("", _MAKER.sub("", plain.strip()))).strip()
+    for name in (text, plain, bare):
         try:
             return find_device(name)
         except UserError:
@@ -44,9 +61,10 @@ def network(text: str) -> Link | None:
     for part in re.split(r",(?=\s*[A-Z]\w+:)|\+(?=\s)|\s(?=Compute:)", text):
         if re.match(r"\s*(storage|management)", part, re.IGNORECASE) and "compute" not in part.casefold():
             continue
-        for count, words, speed in _PORTS.findall(part):
+        for count, words, speed, unit in _PORTS.findall(part):
             kind = {100.0: "InfiniBand EDR", 200.0: "InfiniBand HDR", 400.0: "InfiniBand NDR"}.get(float(speed))
-            name = kind if kind and _INFINIBAND.search(words + part) else f"{float(speed):g}Gb/s"
+            is_bytes = unit.startswith("GB") and float(speed) not in _PORT_SPEEDS
+            name = kind if kind and _INFINIBAND.search(words + part) else f"{float(speed):g}{'GB/s' if is_bytes else 'Gb/s'}"
             try:
                 link_of_part = find_network(f"{count}x {name}" if count else name)
             except UserError:
@@ -64,6 +82,39 @@ def cluster(device: Device, per_node: int, nodes: int, between: Link | str | Non
     if nodes == 1:
         between_nodes = intra
     return Cluster.of_nodes(device, per_node, nodes, intra, between_nodes)
+
+
+def domain(device: Device, devices: int, per_node: int) -> tuple[int, int]:
+    """Devices that links inside a node join, and how many such groups there are: nodes of one NVLink domain are one group.
+
+    ``per_node`` devices share a host, and ``devices`` is a multiple of it.
+    """
+    most = NVLINK_DOMAIN.get(device.name, per_node)
+    size = max((n for n in range(per_node, most + 1, per_node) if devices % n == 0), default=per_node)
+    return size, devices // size
+
+
+def side_by_side(link: Link, count: int) -> Link:
+    """The network of ``count`` nodes that one domain joins: their bandwidths add."""
+    return replace(link, name=f"{count}x {link.name}", bandwidth=replace(link.bandwidth, value=count * link.bandwidth.value))
+
+
+def reference_system(device: Device, devices: int, per_node: int = 8) -> Cluster | None:
+    """``devices`` in nodes as their vendor builds them, with its network; None where they are no whole nodes.
+
+    NVIDIA's own systems and boards of eight of others; TPUs in a torus.
+    """
+    if device.kind == "tpu":
+        return torus(device, devices)
+    host = min(devices, 4 if device.name in NVLINK_DOMAIN else per_node)
+    if devices % host:
+        return None
+    size, groups = domain(device, devices, host)
+    if ports := _PORTS_PER_DEVICE.get(device.name):
+        between = f"{size * ports}x InfiniBand NDR"
+    else:
+        between = next(link for name, link in _DGX_NETWORK if name in device.name)
+    return cluster(device, size, groups, between if groups > 1 else None)
 
 
 def torus(device: Device, devices: int) -> Cluster:

@@ -3,20 +3,30 @@
 Only rows whose throughput was read from the steps or from the slope between evaluations count; the runs are tuned, and from
 round v1.0 on replay graphs of kernels. Half of a BERT sequence of 512 tokens is padding, which submissions do not compute
 (Krell et al. 2021, arXiv:2107.02027, section 2); the Transformer's batch is in tokens, about 27 to a sentence of WMT
-English-German on either side. The columns do not say which runs are fp8: all are taken at half precision.
+English-German on either side.
+
+The columns do not say in which precision a row ran; the submissions' files do. Language models run in fp8 where the device
+has it (NVIDIA, training_results_v3.1, gpt3, config_fp8.sh). BERT does on Hopper and later with many samples a device, where
+NVIDIA's files ask for Transformer Engine (48 and 36 a device), and not with few (2 and 3; the same repository, bert,
+config_DGXH100_*.sh). All others run at half precision. A division into tensors and stages is sequence parallel, with a
+distributed optimizer and, for GPT-3, 12 parts a stage (gpt3, conf/custom.yaml).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from paceline.calibration.constants import assumed
 from paceline.csv_rows import Row
+from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.validation.case import Case, Keys, Skip
+from paceline.validation.case import Case, Keys, Setting, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
+from paceline.workload import Workload
 
 TEXTS = ("round", "submitter", "benchmark", "accelerator", "host_networking", "throughput_source")
 NUMBERS = (
@@ -31,6 +41,7 @@ NUMBERS = (
     "cp",
     "throughput_samples_per_s",
 )
+MESH = {"tensor": "tp", "pipeline": "pp", "context": "cp"}
 GOOD_SOURCES = ("step_timer", "tracked", "eval_slope")
 SENTENCE_TOKENS = 27
 WORKLOADS = {
@@ -52,6 +63,14 @@ WORKLOADS = {
 _PARAMETERS = {"gpt3": 175e9, "llama2_70b_lora": 69e9, "llama31_405b": 405e9}
 LARGE = {name: assumed("mlperf_memory") * 2 * count for name, count in _PARAMETERS.items()}
 """Bytes of weights at 16 bits and what goes with them: where a device has less, the model is divided among several."""
+SMALL = "IPU"
+"""Devices whose memory on the chip holds a few layers: each network lies on several of them."""
+LANGUAGE_MODELS = ("gpt3", "llama2_70b_lora", "llama31_405b", "llama31_8b")
+TRANSFORMER_ENGINE = ("Hopper", "Blackwell")
+FP8_SAMPLES = 32
+"""Samples a device from which BERT is taken to run in fp8: between the 6 (3 pairs) and the 36 of NVIDIA's files."""
+VIRTUAL_STAGES = {"gpt3": 12}
+"""Parts of each pipeline stage: ``virtual_pipeline_model_parallel_size`` of NVIDIA's implementation, round v3.1."""
 OPTIMIZERS = dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b"), "adam")
 NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))
 """Between nodes where the row does not say it: what NVIDIA's reference systems of that generation have."""
@@ -71,13 +90,13 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, case_builders.NO_VALUE, good=False)
     if source not in GOOD_SOURCES:
         return Skip(keys, f"throughput from {source}", good=False)
-    if any((row.whole(column) or 1) > 1 for column in ("tp", "pp", "cp")):
-        return Skip(keys, case_builders.PARALLEL, good=False)
     if device is None:
         return Skip(keys, case_builders.NO_DEVICE)
     if batch is None or devices != int(devices) or devices < 1:
         return Skip(keys, case_builders.NO_BATCH, good=False)
-    if batch < devices:
+    mesh = {name: row.whole(column) or 1 for name, column in MESH.items()}
+    together = prod(mesh.values())
+    if batch * together < devices:
         return Skip(keys, "a sample divided among devices", good=False)
     samples = batch
     if benchmark == "transformer":
@@ -87,15 +106,21 @@ def case(row: Row) -> Case | Skip:
     workload = case_builders.named(WORKLOADS.get(benchmark), **_dimensions(benchmark, row))
     if workload is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
-    if LARGE.get(benchmark, 0.0) > device.memory.value:  # the row leaves out how
+    if together == 1 and (LARGE.get(benchmark, 0.0) > device.memory.value or device.name.startswith(SMALL)):
         return Skip(keys, case_builders.PARALLEL, good=False)
-    micro = max(1, round(samples / devices / accumulation))
     machines = _cluster(device, int(devices), nodes, int(per_node or 0), row)
     if machines is None:
         return Skip(keys, "nodes and accelerators do not agree", good=False)
-    setting = case_builders.setting(
-        machines, micro, case_builders.half(device), OPTIMIZERS.get(benchmark, "momentum"), grad_accum_steps=accumulation
-    )
+    optimizer = OPTIMIZERS.get(benchmark, "momentum")
+    if together > 1:
+        try:
+            setting = _divided(row, workload, machines, int(batch), mesh)
+        except UserError as error:
+            return case_builders.refused(keys, error)
+    else:
+        micro = max(1, round(samples / devices / accumulation))
+        precision = _precision(benchmark, device, micro)
+        setting = case_builders.setting(machines, micro, precision, optimizer, grad_accum_steps=accumulation)
     return Case(
         keys=keys,
         workload=workload,
@@ -103,6 +128,33 @@ def case(row: Row) -> Case | Skip:
         software="tuned" if _round(row) >= 1 else "eager",
         step_s=setting.strategy.global_batch_size / rate,
     )
+
+
+def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: Mapping[str, int]) -> Setting:
+    """A model that several devices hold. Raises UserError where it does not divide."""
+    replicas = max(1, machines.world_size // prod(mesh.values()))
+    micro = row.whole("micro_batch") or max(1, round(batch / replicas / (row.whole("grad_accum") or 1)))
+    virtual = VIRTUAL_STAGES.get(_benchmark(row), 1) if mesh["pipeline"] > 1 else 1
+    precision = _precision(_benchmark(row), machines.device, micro)
+    return case_builders.divided(
+        machines,
+        workload,
+        batch,
+        micro,
+        precision,
+        optimizer=OPTIMIZERS.get(_benchmark(row), "adam"),
+        virtual_stages=virtual,
+        sharding="zero1",
+        **mesh,
+    )
+
+
+def _precision(benchmark: str, device: Device, samples: int) -> str:
+    """Of the matrix products, with so many samples on a device at once."""
+    large = benchmark == "bert" and device.architecture in TRANSFORMER_ENGINE and samples >= FP8_SAMPLES
+    if "fp8" in device.peak_flops and (large or benchmark in LANGUAGE_MODELS):
+        return "fp8"
+    return case_builders.half(device)
 
 
 def _benchmark(row: Row) -> str:
@@ -131,7 +183,10 @@ def _cluster(device: Device, devices: int, nodes: int, per_node: int, row: Row) 
         if devices % nodes:
             return None
         per_node = devices // nodes
+    group, groups = hardware_aliases.domain(device, devices, per_node)
     between = hardware_aliases.network(row.text("host_networking"))
     if between is None or between.bandwidth.value < 5e9:  # the management port of a node that says no other
         between = next(hardware_aliases.network_named(link) for name, link in NETWORKS if name in device.name)
-    return hardware_aliases.cluster(device, per_node, nodes, between)
+    if group > per_node:
+        between = hardware_aliases.side_by_side(between, group // per_node)
+    return hardware_aliases.cluster(device, group, groups, between)

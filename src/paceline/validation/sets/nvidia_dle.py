@@ -24,6 +24,8 @@ WORKLOADS = {
     "Detection/SSD": ("ssd-resnet50", "momentum"),
     "Segmentation/MaskRCNN": ("mask-rcnn", "momentum"),
 }
+SEGMENT = {"txl-base": 192, "txl-large": 384}
+"""Words of a segment, which the rate counts."""
 NETWORKS = {
     "V100 SXM2 16GB": "4x InfiniBand EDR",
     "V100": "8x InfiniBand EDR",
@@ -48,7 +50,7 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, "sparse or quantised training")
     if device is None:
         return Skip(keys, case_builders.NO_DEVICE)
-    name, optimizer = WORKLOADS.get(row.text("model_dir"), ("", ""))
+    name, optimizer = _network(row)
     workload = case_builders.named(name, **_length(row, length))
     precision = _precision(row.text("precision"), device)
     if workload is None or precision is None:
@@ -59,9 +61,16 @@ def case(row: Row) -> Case | Skip:
         setting = case_builders.setting(machines, batch, precision, optimizer, grad_accum_steps=accumulation)
     except UserError:
         return Skip(keys, case_builders.NO_BATCH)
-    return Case(
-        keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=setting.strategy.global_batch_size / rate
-    )
+    counted = setting.strategy.global_batch_size * SEGMENT.get(name, 1)
+    return Case(keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=counted / rate)
+
+
+def _network(row: Row) -> tuple[str, str]:
+    """The workload of the row's directory, and its optimizer."""
+    directory = row.text("model_dir")
+    if directory == "LanguageModeling/Transformer-XL":  # TensorFlow's has the base model alone
+        return ("txl-large" if "Large" in row.text("section") else "txl-base"), "lamb"
+    return WORKLOADS.get(directory, ("", ""))
 
 
 def _length(row: Row, length: int | None) -> dict[str, Any]:

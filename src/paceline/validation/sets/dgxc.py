@@ -1,0 +1,89 @@
+"""NVIDIA's DGX Cloud benchmarks (``nvidia_dgxc_h100_bf16.csv``): step times of language models by the division.
+
+Megatron's runs are as those of ``megatron_bridge``. Fine-tuning packs its sequences, which takes a micro batch of 1
+(NVIDIA, NeMo user guide, sequence packing). Rows of FSDP (MaxText, Paxml) do not say how many devices share the weights. A
+shortened model has the layers that the row says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.csv_rows import Row
+from paceline.errors import UserError
+from paceline.validation.case import Case, Keys, Skip
+from paceline.validation.sets import case_builders, hardware_aliases
+from paceline.validation.sets.language_models import has_experts, language_model
+
+TEXTS = ("model", "table_title", "gpu", "precision", "tag", "tokens_per_s", "vp", "cp")
+NUMBERS = ("num_gpus", "global_batch", "micro_batch", "seq_len", "layers", "tp", "pp", "step_time_s")
+FSDP = "FSDP among an unknown number of devices"
+AGREES = 0.02
+"""Relative difference that tokens a second may have from those of the step time, which are rounded."""
+NOTHING = ("", "n/a", "na", "none")
+
+
+def case(row: Row) -> Case | Skip:
+    """The row as a case, or the reason to skip it."""
+    model, device = row.text("model"), hardware_aliases.device(row.text("gpu"))
+    devices = row.whole("num_gpus") or 1
+    machines = hardware_aliases.reference_system(device, devices) if device else None
+    nodes = machines.num_nodes if machines else 1
+    keys = Keys(model, device.name if device else row.text("gpu"), devices, nodes, "", row.text("tag"))
+    measured, length, batch = row.positive("step_time_s"), row.whole("seq_len"), row.whole("global_batch")
+    tuning = "finetuning" in model.casefold()
+    micro = row.whole("micro_batch") or (1 if tuning else None)
+    if measured is None:
+        return Skip(keys, case_builders.NO_VALUE, good=False)
+    if device is None or machines is None:
+        return Skip(keys, case_builders.NO_DEVICE if device is None else case_builders.MESH, good=device is None)
+    if has_experts(model):
+        return Skip(keys, case_builders.EXPERTS)
+    if batch is None or micro is None or length is None:
+        return Skip(keys, case_builders.NO_BATCH, good=False)
+    if not _agrees(row, batch * length / measured):
+        return Skip(keys, "step time and tokens a second do not agree", good=False)
+    if "FSDP" in row.text("table_title"):
+        return Skip(keys, FSDP, good=False)
+    precision = case_builders.low_precision(row.text("precision"))
+    if not precision:
+        return Skip(keys, case_builders.PRECISION, good=False)
+    if precision not in device.peak_flops:
+        return Skip(keys, f"{precision} on a device without it")
+    workload = language_model(model, length, layers=row.whole("layers") or 0, lora="lora" in model.casefold())
+    if workload is None:
+        return Skip(keys, case_builders.NO_WORKLOAD)
+    mesh: dict[str, Any] = {
+        "tensor": row.whole("tp") or 1,
+        "pipeline": row.whole("pp") or 1,
+        "context": _or_one(row, "cp"),
+        "virtual_stages": _or_one(row, "vp"),
+        "sharding": "zero1",
+    }
+    try:
+        setting = case_builders.divided(
+            machines,
+            workload,
+            batch,
+            micro,
+            precision,
+            **mesh,
+        )
+    except UserError as error:
+        return case_builders.refused(keys, error)
+    return Case(keys=keys, workload=workload, settings=(setting,), software="tuned", step_s=measured)
+
+
+def _or_one(row: Row, column: str) -> int:
+    """The whole number in the cell; 1 where the table says that there is none. Raises UserError for anything else."""
+    if row.text(column).casefold() in NOTHING:
+        return 1
+    return row.whole(column) or 1
+
+
+def _agrees(row: Row, tokens_per_s: float) -> bool:
+    try:
+        published = float(row.text("tokens_per_s"))
+    except ValueError:
+        return not row.text("tokens_per_s")
+    return abs(published / tokens_per_s - 1) <= AGREES

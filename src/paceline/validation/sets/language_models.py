@@ -1,0 +1,74 @@
+"""Language models as tables of measurements spell them, found among the workloads."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+
+from paceline.workload import Workload
+from paceline.workload.shapes import SHAPES
+
+LORA_RANK = 16
+"""Of the adapters in NVIDIA's LoRA tables, as in MLPerf's benchmark of LoRA; they lie beside the products of attention."""
+_NAMES: tuple[tuple[str, str], ...] = (
+    (r"llama-?3(?:\.\d)?-(8|70|405)b", "llama-3-{}b"),
+    (r"llama-?3\.2-(1|3)b", "llama-3.2-{}b"),
+    (r"llama-?2-(7|13|70)b", "llama-2-{}b"),
+    (r"nemo-?megatron()", "gpt3-175b"),  # NVIDIA/dgxc-benchmarking, nemo_megatron/README_175b.md
+    (r"gpt-?3?-?(5|20|175)b", "gpt3-{}b"),
+    (r"nemotron-?4-(15|340)b", "nemotron-4-{}b"),
+    (r"nemotron-(15|340)b", "nemotron-4-{}b"),
+    (r"nemotron-(?:3-)?(8|22)b", "nemotron-3-{}b"),
+    (r"qwen-?2\.5-(7|14|32|72)b", "qwen-2.5-{}b"),
+    (r"qwen-?3-(8|14)b", "qwen-3-{}b"),
+    (r"mistral-(7)b", "mistral-{}b"),
+)
+_EXPERTS = re.compile(
+    r"moe|mixtral|deepseek|grok|gpt-oss|kimi|llama-?4(?![0-9])|dbrx|glm|nemotron-3-(nano|super|ultra)|\d+b?-?a\d+b"
+)
+_SEPARATORS = re.compile(r"[\s_-]+")
+
+
+def has_experts(text: str) -> bool:
+    """Whether the model is a mixture of experts."""
+    return _EXPERTS.search(_folded(text)) is not None
+
+
+def model_name(text: str) -> str:
+    """The workload of a dense model, whatever stands around its name (``LLAMA3.1_405B``: ``llama-3-405b``); else empty."""
+    folded = _folded(text)
+    if has_experts(text):
+        return ""
+    for pattern, name in _NAMES:
+        if matched := re.search(rf"(?<![a-z0-9]){pattern}(?![a-z0-9])", folded):
+            return name.format(matched[1])
+    return ""
+
+
+@cache
+def language_model(text: str, seq_len: int, *, layers: int = 0, lora: bool = False) -> Workload | None:
+    """The dense model that ``text`` names, on sequences of ``seq_len`` tokens; None where it is none of the workloads.
+
+    Args:
+        layers: of a shortened model; 0: its own.
+        lora: whether only adapters are trained.
+
+    Raises:
+        UserError: more tokens than it has positions for.
+    """
+    named = SHAPES.get(model_name(text))
+    if named is None:
+        return None
+    shape = named.shape
+    short = bool(layers) and layers != shape.layers
+    if short:
+        shape = replace(shape, layers=layers)
+    if lora:
+        shape = replace(shape, fused_qkv=True, adapter=LORA_RANK)
+    name = model_name(text) + ("-lora" if lora else "") + (f"-of-{layers}-layers" if short else "")
+    return Workload.from_shape(shape, seq_len, name=name)
+
+
+def _folded(text: str) -> str:
+    return _SEPARATORS.sub("-", text.strip().casefold())

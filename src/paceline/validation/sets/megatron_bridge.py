@@ -1,0 +1,80 @@
+"""NVIDIA's table of Megatron-Bridge and NeMo (``megatron_bridge_h100.csv``): tokens a second of a device, by the division.
+
+Tensor parallel runs are sequence parallel, and optimizer states are shared out among the replicas (Megatron-Bridge,
+performance guide); where the table says FSDP, weights are too. Nothing is computed twice unless a row says it. LoRA trains
+adapters alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.csv_rows import Row
+from paceline.errors import UserError
+from paceline.validation.case import Case, Keys, Skip
+from paceline.validation.sets import case_builders, hardware_aliases
+from paceline.validation.sets.language_models import has_experts, language_model
+
+TEXTS = ("model", "task", "system", "container", "precision")
+NUMBERS = (
+    "num_gpus",
+    "global_batch",
+    "micro_batch",
+    "seq_len",
+    "tp",
+    "pp",
+    "cp",
+    "vp",
+    "ep",
+    "fsdp",
+    "tokens_per_s_per_gpu",
+)
+
+
+def case(row: Row) -> Case | Skip:
+    """The row as a case, or the reason to skip it."""
+    model, device = row.text("model"), hardware_aliases.device(row.text("system"))
+    devices, release = row.whole("num_gpus") or 1, row.text("container")
+    machines = hardware_aliases.reference_system(device, devices) if device else None
+    keys = Keys(
+        model, device.name if device else row.text("system"), devices, machines.num_nodes if machines else 1, "", release
+    )
+    rate, length = row.positive("tokens_per_s_per_gpu"), row.whole("seq_len")
+    batch, micro = row.whole("global_batch"), row.whole("micro_batch")
+    if rate is None:
+        return Skip(keys, case_builders.NO_VALUE, good=False)
+    if batch is None or micro is None or length is None:
+        return Skip(keys, case_builders.NO_BATCH, good=False)
+    if device is None or machines is None:
+        return Skip(keys, case_builders.NO_DEVICE if device is None else case_builders.MESH, good=device is None)
+    if has_experts(model):
+        return Skip(keys, case_builders.EXPERTS)
+    precision = case_builders.low_precision(row.text("precision"))
+    if not precision:
+        stated = row.text("precision")
+        return Skip(keys, f"precision {stated}" if stated else case_builders.PRECISION, good=bool(stated))
+    if precision not in device.peak_flops:
+        return Skip(keys, f"{precision} on a device without it")
+    lora = "lora" in row.text("task").casefold()
+    workload = language_model(model, length, lora=lora)
+    if workload is None:
+        return Skip(keys, case_builders.NO_WORKLOAD)
+    mesh: dict[str, Any] = {
+        "tensor": row.whole("tp") or 1,
+        "pipeline": row.whole("pp") or 1,
+        "context": row.whole("cp") or 1,
+        "virtual_stages": row.whole("vp") or 1,
+        "sharding": "zero3" if row.whole("fsdp") else "zero1",
+    }
+    try:
+        setting = case_builders.divided(
+            machines,
+            workload,
+            batch,
+            micro,
+            precision,
+            **mesh,
+        )
+    except UserError as error:
+        return case_builders.refused(keys, error)
+    return Case(keys=keys, workload=workload, settings=(setting,), software="tuned", step_s=batch * length / (rate * devices))

@@ -1,0 +1,112 @@
+"""torchtitan's published runs: tokens a second of a device and peak memory, by the text of the parallelism.
+
+Columns: model, num_gpus, gpu, parallelism, local_batch, global_batch, seq_len, activation_ckpt, technique,
+tokens_per_s_per_gpu, peak_mem_gib. ``parallelism`` is text such as ``FSDP 32, TP 8``: whatever it leaves of the devices is
+sharded data parallelism. Micro batches of a pipeline are as many as its stages (torchtitan,
+``pipeline_parallel_microbatches``). Selective checkpointing runs every second product again (torchtitan,
+``activation_checkpoint``): it lies half way between none and full. A compiled model counts as tuned, another as tuned with
+kernels launched one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.csv_rows import Row
+from paceline.errors import UserError
+from paceline.validation.case import Case, Keys, Setting, Skip
+from paceline.validation.sets import case_builders, hardware_aliases
+from paceline.validation.sets.language_models import has_experts, language_model
+
+TEXTS = ("model", "gpu", "parallelism", "activation_ckpt", "technique")
+NUMBERS = ("num_gpus", "local_batch", "global_batch", "seq_len", "tokens_per_s_per_gpu", "peak_mem_gib")
+_DIMENSION = re.compile(r"(?P<name>hsdp|fsdp2?|ddp|dp|tp|pp|cp|ep)(?:\s*degree)?\s*[=:(x-]*\s*(?P<size>\d+)", re.IGNORECASE)
+_SIZE_FIRST = re.compile(r"(?P<size>\d+)\s*-?\s*(?:way)?[\s-]*(?P<name>hsdp|fsdp2?|ddp|dp|tp|pp|cp|ep)\b", re.IGNORECASE)
+_MESH = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
+_AGAIN: tuple[tuple[str, tuple[tuple[bool, float], ...]], ...] = (
+    ("selective", ((False, 0.5), (True, 0.5))),
+    ("sac", ((False, 0.5), (True, 0.5))),
+    ("op", ((False, 0.5), (True, 0.5))),
+    ("full", ((True, 1.0),)),
+    ("", ((False, 1.0),)),
+)
+"""By the words of ``activation_ckpt``: whether blocks run again, and the weight of each."""
+
+
+def case(row: Row) -> Case | Skip:
+    """The row as a case, or the reason to skip it."""
+    model, device = row.text("model"), hardware_aliases.device(row.text("gpu"))
+    devices = row.whole("num_gpus") or 1
+    machines = hardware_aliases.reference_system(device, devices) if device else None
+    keys = Keys(model, device.name if device else row.text("gpu"), devices, machines.num_nodes if machines else 1)
+    rate, length, peak = row.positive("tokens_per_s_per_gpu"), row.whole("seq_len"), row.positive("peak_mem_gib")
+    mesh = dimensions(row.text("parallelism"))
+    together = mesh["tensor"] * mesh["pipeline"] * mesh["context"]
+    local, batch = row.whole("local_batch"), row.whole("global_batch")
+    if rate is None:
+        return Skip(keys, case_builders.NO_VALUE, good=False)
+    if device is None or machines is None or devices % together:
+        return Skip(keys, case_builders.NO_DEVICE if device is None else case_builders.MESH, good=device is None)
+    replicas = devices // together
+    if local is None and batch is not None:
+        local = batch // replicas
+    if not local or length is None:
+        return Skip(keys, case_builders.NO_BATCH, good=False)
+    if has_experts(model) or mesh["expert"] > 1:
+        return Skip(keys, case_builders.EXPERTS)
+    technique = row.text("technique").casefold()
+    precision = case_builders.low_precision(technique) or "bf16"
+    if precision not in device.peak_flops:
+        return Skip(keys, f"{precision} on a device without it")
+    workload = language_model(model, length)
+    if workload is None:
+        return Skip(keys, case_builders.NO_WORKLOAD)
+    virtual = 2 if "interleaved" in technique and mesh["pipeline"] > 1 else 1
+    batch = batch or local * replicas
+    parts = mesh["pipeline"] * virtual if mesh["pipeline"] > 1 else 1
+    choices: dict[str, Any] = {name: size for name, size in mesh.items() if name != "expert"}
+    settings: list[Setting] = []
+    try:
+        for again, weight in recomputation(row.text("activation_ckpt")):
+            settings.append(
+                case_builders.divided(
+                    machines,
+                    workload,
+                    batch,
+                    max(1, local // parts),
+                    precision,
+                    weight=weight,
+                    sharding="ddp" if re.search(r"\bddp\b", row.text("parallelism"), re.IGNORECASE) else "zero3",
+                    recompute=again,
+                    virtual_stages=virtual,
+                    **choices,
+                )
+            )
+    except UserError as error:
+        return case_builders.refused(keys, error)
+    return Case(
+        keys=keys,
+        workload=workload,
+        settings=tuple(settings),
+        software="tuned" if "compile" in technique else "eager",
+        step_s=batch * length / (rate * devices),
+        memory_bytes=peak * 2.0**30 if peak else None,
+    )
+
+
+def dimensions(text: str) -> Mapping[str, int]:
+    """Sizes of ``tensor``, ``pipeline``, ``context`` and ``expert`` in a text such as ``FSDP 8, TP 8`` or ``8-way TP``."""
+    sizes = dict.fromkeys(_MESH.values(), 1)
+    pattern = _DIMENSION if _DIMENSION.search(text) else _SIZE_FIRST
+    for matched in pattern.finditer(text):
+        if name := _MESH.get(matched["name"].casefold()):
+            sizes[name] = max(1, int(matched["size"]))
+    return sizes
+
+
+def recomputation(text: str) -> tuple[tuple[bool, float], ...]:
+    """Whether blocks run again in the backward pass, and the weight of each way."""
+    folded = text.casefold()
+    return next(ways for word, ways in _AGAIN if word in folded)

@@ -1,0 +1,245 @@
+"""Sets of runs that divide a model: what a row says of the mesh, and which rows are left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from measured_rows import case, skip
+from paceline.strategy.parallelism import Parallelism
+from paceline.validation.sets import case_builders, hardware_aliases, torchtitan
+from paceline.validation.sets.language_models import has_experts, language_model, model_name
+
+
+def mesh_of(name: str, **changes: str) -> Parallelism:
+    return case(name, **changes).settings[0].strategy.parallelism
+
+
+def test_megatron_bridge() -> None:
+    row = case("megatron_bridge")
+    (setting,) = row.settings
+    mesh = setting.strategy.parallelism
+    assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 5, 2, 64)
+    assert mesh.sequence and mesh.sharding == "zero1" and not mesh.recompute
+    assert row.step_s == pytest.approx(8.0)  # 128 x 8192 tokens, 2048 a second on each of 64
+    assert (row.precision, row.software, row.workload.name, row.keys.release) == ("fp8", "tuned", "llama-3-70b", "25.11")
+    assert setting.cluster.num_nodes == 8 and setting.cluster.network.bandwidth.value == 8 * 50e9
+
+
+def test_megatron_bridge_shares_weights_and_trains_adapters() -> None:
+    sharded = mesh_of("megatron_bridge", model="LLAMA3_8B", num_gpus="8", tp="1", pp="1", vp="", fsdp="8")
+    assert sharded.sharding == "zero3" and sharded.data == 8 and not sharded.sequence
+    adapted = case("megatron_bridge", task="LoRA Performance")
+    assert adapted.workload.name == "llama-3-70b-lora" and adapted.workload.frozen > 6e10
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "good"),
+    [
+        ({"model": "Qwen3_30B_a3B"}, case_builders.EXPERTS, True),
+        ({"precision": ""}, case_builders.PRECISION, False),
+        ({"precision": "FP6"}, "precision FP6", True),
+        ({"system": "DGX-A100"}, "fp8 on a device without it", True),
+        ({"tp": "7"}, case_builders.MESH, False),
+        ({"num_gpus": "12"}, case_builders.MESH, False),
+        ({"global_batch": "127"}, case_builders.NO_BATCH, False),
+        ({"micro_batch": ""}, case_builders.NO_BATCH, False),
+        ({"tokens_per_s_per_gpu": "0"}, case_builders.NO_VALUE, False),
+        ({"model": "Chess-9B"}, case_builders.NO_WORKLOAD, True),
+    ],
+)
+def test_megatron_bridge_leaves_out(changes: dict[str, str], reason: str, good: bool) -> None:
+    row = skip("megatron_bridge", **changes)
+    assert (row.reason, row.good) == (reason, good)
+
+
+def test_what_does_not_divide_is_found_before_any_prediction() -> None:
+    """Rows that are shown to the predictor are predicted too."""
+    assert "80 blocks" in skip("megatron_bridge", vp="12").reason
+
+
+def test_megatron_bridge_divides_sequences() -> None:
+    mesh = mesh_of("megatron_bridge", cp="2")
+    assert (mesh.context, mesh.data, mesh.micro_batches) == (2, 1, 128)
+
+
+def test_dgxc() -> None:
+    row = case("dgxc")
+    mesh = row.settings[0].strategy.parallelism
+    assert (mesh.tensor, mesh.pipeline, mesh.data, mesh.micro_batches, mesh.sequence) == (4, 1, 8, 4, True)
+    assert (row.step_s, row.precision, row.workload.name) == (2.0, "bf16", "nemotron-4-15b")
+    megatron = case(
+        "dgxc", model="NeMo Megatron", num_gpus="128", global_batch="256", micro_batch="1", seq_len="2048", pp="8", vp="12"
+    )
+    assert megatron.workload.name == "gpt3-175b" and megatron.settings[0].strategy.parallelism.virtual_stages == 12
+
+
+def test_dgxc_shortens_a_model_and_tunes_with_packed_sequences() -> None:
+    short = case("dgxc", model="Llama 3.1 405b", layers="8", micro_batch="1", tp="8", cp="1", vp="NA")
+    assert short.workload.name == "llama-3-405b-of-8-layers" and short.workload.num_parameters < 4e10
+    tuned = case("dgxc", model="Llama3 70b Finetuning LORA", num_gpus="8", micro_batch="", tp="2", pp="4", vp="20")
+    assert tuned.settings[0].strategy.micro_batch_size == 1 and tuned.workload.name == "llama-3-70b-lora"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "good"),
+    [
+        ({"pp": "41"}, case_builders.MESH, False),  # a garbled 1
+        ({"tokens_per_s": "5"}, "step time and tokens a second do not agree", False),
+        ({"table_title": "Maxtext Llama3 70b BF16 (FSDP+DP MBS=2)"}, "FSDP among an unknown number of devices", False),
+        ({"model": "Grok 1 314b"}, case_builders.EXPERTS, True),
+        ({"precision": ""}, case_builders.PRECISION, False),
+        ({"micro_batch": ""}, case_builders.NO_BATCH, False),
+    ],
+)
+def test_dgxc_leaves_out(changes: dict[str, str], reason: str, good: bool) -> None:
+    row = skip("dgxc", **changes)
+    assert (row.reason, row.good) == (reason, good)
+
+
+def test_dgxc_counts_a_strange_text_in_a_mesh_column() -> None:
+    assert skip("dgxc", vp="12.91 s").keys.model == ""
+
+
+def test_torchtitan() -> None:
+    row = case("torchtitan")
+    mesh = row.settings[0].strategy.parallelism
+    assert (mesh.tensor, mesh.data, mesh.sharding, mesh.recompute, mesh.micro_batches) == (8, 32, "zero3", True, 1)
+    assert (row.precision, row.software) == ("fp8", "tuned")
+    assert row.step_s == pytest.approx(16.0)  # 32 x 16 sequences of 8192 tokens, 1024 a second on each of 256
+    assert case("torchtitan", technique="eager").software == "eager" and case("torchtitan", technique="").precision == "bf16"
+    piped = mesh_of("torchtitan", parallelism="FSDP 4, TP 8, PP 8", local_batch="32", technique="Interleaved 1F1B")
+    assert (piped.pipeline, piped.data, piped.virtual_stages, piped.micro_batches) == (8, 4, 2, 16)
+    assert mesh_of("torchtitan", global_batch="1024").micro_batches == 2
+
+
+def test_torchtitan_checkpoints_every_second_product() -> None:
+    row = case("torchtitan", activation_ckpt="selective op")
+    assert [s.strategy.parallelism.recompute for s in row.settings] == [False, True]
+    assert [s.weight for s in row.settings] == [0.5, 0.5] and row.samples == 512
+    assert len(case("torchtitan", activation_ckpt="none").settings) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "tensor", "pipeline", "context"),
+    [
+        ("FSDP 32, TP 8", 8, 1, 1),
+        ("FSDP=8 x TP=8 x PP=4", 8, 4, 1),
+        ("3D: fsdp8 tp8 pp16", 8, 16, 1),
+        ("8-way TP, 4-way PP, FSDP", 8, 4, 1),
+        ("FSDP (dp 8), CP 4", 1, 1, 4),
+        ("FSDP", 1, 1, 1),
+        ("", 1, 1, 1),
+    ],
+)
+def test_torchtitan_reads_the_mesh(text: str, tensor: int, pipeline: int, context: int) -> None:
+    sizes = torchtitan.dimensions(text)
+    assert (sizes["tensor"], sizes["pipeline"], sizes["context"]) == (tensor, pipeline, context)
+
+
+def test_torchtitan_leaves_out() -> None:
+    assert skip("torchtitan", parallelism="TP 7").reason == case_builders.MESH
+    assert skip("torchtitan", parallelism="FSDP 32, TP 8, EP 2").reason == case_builders.EXPERTS
+    assert skip("torchtitan", gpu="A100").reason == "fp8 on a device without it"
+    assert skip("torchtitan", local_batch="").reason == case_builders.NO_BATCH
+    assert case("torchtitan", local_batch="", global_batch="512").samples == 512
+
+
+def test_megatron_table() -> None:
+    row = case("megatron_table")
+    mesh = row.settings[0].strategy.parallelism
+    assert (mesh.tensor, mesh.sequence, mesh.recompute, mesh.sharding, mesh.micro_batches) == (8, True, False, "ddp", 1)
+    assert row.step_s == 1.5 and row.precision == "fp16" and row.workload.name == "gpt-48x6144"
+    full = mesh_of("megatron_table", recompute="full")
+    assert full.recompute and not full.sequence
+    large = mesh_of("megatron_table", num_gpus="64", pp="8", interleave="3", global_batch="64", micro_batch="1")
+    assert (large.pipeline, large.virtual_stages, large.micro_batches) == (8, 3, 64)
+    assert skip("megatron_table", dp="3").reason == case_builders.MESH
+    assert skip("megatron_table", recompute="half").good
+
+
+def test_mlperf_predicts_what_states_its_division() -> None:
+    gpt3 = {
+        "round": "v3.0",
+        "benchmark": "gpt3",
+        "accelerator": "H100-SXM5-80GB",
+        "num_nodes": "64",
+        "num_accel": "512",
+        "global_batch": "2048",
+        "grad_accum": "128",
+        "tp": "4",
+        "pp": "8",
+        "cp": "1",
+        "throughput_samples_per_s": "128",
+    }
+    row = case("mlperf", **gpt3)
+    mesh = row.settings[0].strategy.parallelism
+    assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 12, 16, 128)
+    assert (row.precision, row.step_s) == ("fp8", 16.0)
+    assert case("mlperf", **gpt3 | {"cp": "2"}).settings[0].strategy.parallelism.context == 2
+    assert skip("mlperf", **gpt3 | {"tp": "5"}).reason == case_builders.MESH
+    small = case("mlperf", **gpt3 | {"global_batch": "256", "grad_accum": "16"})
+    assert small.settings[0].strategy.parallelism.micro_batches == 16  # a batch below the devices, above the replicas
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "batch", "precision"),
+    [
+        ("H100-SXM5-80GB", "768", "fp8"),  # 48 a device
+        ("H100-SXM5-80GB", "96", "fp16"),
+        ("A100-SXM-80GB", "768", "fp16"),
+        ("NVIDIA L40S", "768", "fp16"),
+    ],
+)
+def test_mlperf_runs_bert_in_fp8_where_the_submissions_say_so(accelerator: str, batch: str, precision: str) -> None:
+    assert case("mlperf", benchmark="bert", accelerator=accelerator, global_batch=batch).precision == precision
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("LLAMA3.1_405B", "llama-3-405b"),
+        ("Llama 3.1 8b 24.09", "llama-3-8b"),
+        ("llama3_70b", "llama-3-70b"),
+        ("Llama-3.2-1B", "llama-3.2-1b"),
+        ("LLAMA2-13B", "llama-2-13b"),
+        ("GPT3-20B", "gpt3-20b"),
+        ("Nemotron-340B", "nemotron-4-340b"),
+        ("Nemotron4 15b", "nemotron-4-15b"),
+        ("Nemotron-22B", "nemotron-3-22b"),
+        ("Qwen2.5 72B", "qwen-2.5-72b"),
+        ("Qwen3 14B", "qwen-3-14b"),
+        ("Qwen3_235B_a22B", ""),
+        ("Llama 4 Maverick", ""),
+        ("Nemotron_3_Nano", ""),
+        ("llama-405b", ""),  # of which generation?
+        ("ResNet-50", ""),
+    ],
+)
+def test_language_models_as_tables_spell_them(text: str, name: str) -> None:
+    assert model_name(text) == name
+
+
+def test_mixtures_of_experts_are_known_by_name() -> None:
+    for text in ("DeepSeekV3 (dropless)", "GPT OSS 120B", "Grok1 314b", "Qwen3_30B_a3B", "Mixtral 8x7B", "Llama4-Scout"):
+        assert has_experts(text), text
+    assert not has_experts("LLAMA3.1_405B") and language_model("DeepSeekV3", 4096) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "precision"),
+    [("FP8-CS", "fp8"), ("FP8 (page states FP8)", "fp8"), ("MXFP8", "fp8"), ("BF16", "bf16"), ("fp16", "fp16"), ("", "")],
+)
+def test_precisions_as_tables_spell_them(text: str, precision: str) -> None:
+    assert case_builders.low_precision(text) in (precision, "mxfp8")
+
+
+def test_a_domain_of_nvlink_joins_nodes() -> None:
+    gb200 = hardware_aliases.device("GB200")
+    assert gb200 is not None
+    assert hardware_aliases.domain(gb200, 512, 4) == (64, 8) and hardware_aliases.domain(gb200, 72, 4) == (72, 1)
+    rack = hardware_aliases.reference_system(gb200, 144)
+    assert rack is not None and (rack.devices_per_node, rack.num_nodes) == (72, 2)
+    assert rack.network.bandwidth.value == 72 * 50e9
+    h100 = hardware_aliases.device("H100")
+    assert h100 is not None and hardware_aliases.domain(h100, 64, 8) == (8, 8)
+    assert hardware_aliases.reference_system(h100, 12) is None

@@ -189,3 +189,13 @@ def test_bytes_take_the_time_that_the_link_needs() -> None:
 def test_groups_that_nodes_cut_unevenly_are_refused() -> None:
     with pytest.raises(UserError, match=r"groups of 4 devices, 1 apart, do not lie evenly in nodes of 6"):
         step(Cluster.named("2x6 A100", network="1Gb/s"), tensor=4, global_batch_size=60)
+
+
+def test_tuned_software_hides_the_collectives_of_sequence_parallelism_beside_their_products() -> None:
+    shares = {}
+    for software in ("ordinary", "tuned"):
+        for sequence in (False, True):
+            p = step(tensor=8, global_batch_size=32, sequence=sequence, predictor=Predictor(software=software))
+            shares[software, sequence] = p.exposed["intra-node link"] / p.comm_s
+    assert shares["tuned", True] < 0.7 * shares["tuned", False]
+    assert shares["ordinary", True] > 0.9 * shares["ordinary", False] > shares["tuned", True]

@@ -144,7 +144,8 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
             "parallelism",
             f"Tensor parallelism of {mesh.tensor} as in Megatron: neighbours of a node divide attention by heads, the "
             f"feed-forward network by its width and the vocabulary. Norms, dropout and sums are {between}. Collectives of the "
-            "backward pass run beside the weights' gradients.",
+            "backward pass run beside the weights' gradients; tuned software with sequence parallelism runs all of them beside "
+            "their products.",
             "Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198",
         )
     if mesh.context > 1:

@@ -256,6 +256,9 @@ def _with_collectives(
     if not collectives:
         return passes
     seconds, far = _collective_seconds(collectives, cluster, strategy, model.constants)
+    # Tuned software cuts a product into pieces that are exchanged while the next one is computed (NVIDIA, Transformer Engine,
+    # user buffers; Megatron-Core's tp_comm_overlap, which needs sequence parallelism; torch's async tensor parallelism).
+    pipelined = model.constants.level == "tuned" and strategy.parallelism.sequence
     added = []
     for backward, part in enumerate(passes):
         near_s, far_s = np.zeros_like(part.flops), np.zeros_like(part.flops)
@@ -264,8 +267,9 @@ def _with_collectives(
             if c.backward != bool(backward):
                 continue
             wait = float(seconds[index])
-            if c.beside and model.overlap:
-                over = min(wait, max(0.0, float(part.kernels[c.layer]) * c.beside - float(taken[c.layer])))
+            beside = 1.0 if pipelined and c.group == "tensor" and not c.wide else c.beside
+            if beside and model.overlap:
+                over = min(wait, max(0.0, float(part.kernels[c.layer]) * beside - float(taken[c.layer])))
                 taken[c.layer] += over
                 wait -= over * (1 - model.constants.overlap_penalty)
             (far_s if far[index] else near_s)[c.layer] += wait

@@ -12,11 +12,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-from validation_table import FILES
+from validation_table import FILES, run
 
 import paceline.calibration.held_out_error as there
 from paceline.record import environment
-from paceline.validation import Info, validate
 
 RUNS = (
     *((name, "none") for name in FILES),
@@ -32,11 +31,11 @@ def main(folder: str) -> None:
     """Validate every set, pool its rows by kind and write the figures."""
     errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, info in RUNS:
-        for point in validate(name, Path(folder) / f"{FILES[name]}.csv", Info.parse(info)).points:
+        for point in run(folder, name, info).points:
             level = "ordinary" if point.case.software == "ordinary" else "tuned"
             divided = any(s.strategy.parallelism.model_devices > 1 for s in point.case.settings)
             kind = there.kind(level, max(1, point.case.keys.nodes), info != "none", divided)
-            errors[kind][name].append(point.error)
+            errors[kind][name.split()[0]].append(point.error)
         print(name, info, flush=True)
     here = environment(())
     lines = [

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.validation import Info, Validation, validate
+from paceline.validation.case import HoldOut
 
 FILES = {
     "neusight": "neusight_model_latency",
@@ -24,7 +25,11 @@ FILES = {
     "tf_benchmarks": "tf_benchmarks_2017_k80_p100",
     "nvidia_dle": "nvidia_dle",
     "vtrain": "vtrain_megatron_a100",
+    "mlperf v2.0 to v3.1": "mlperf_training_v2_v3",
+    "megatron_bridge": "megatron_bridge_h100",
+    "dgxc": "nvidia_dgxc_h100_bf16",
 }
+"""Files by set; what follows the first word says which rows of the set."""
 RUNS = (
     ("mlperf", "up_to=16"),
     ("mlperf", "one_node"),
@@ -33,7 +38,7 @@ RUNS = (
     ("pollux_sia", "none"),
     ("pollux_sia", "up_to=8"),
     ("llmfoundry", "none"),
-    ("llmfoundry", "one_device"),
+    ("llmfoundry", "none, model held out"),
     ("llmfoundry", "one_node"),
     ("lambda", "none"),
     ("lambda", "one_device"),
@@ -42,7 +47,13 @@ RUNS = (
     ("nvidia_dle", "none"),
     ("vtrain", "none"),
     ("vtrain", "up_to=2"),
+    ("mlperf v2.0 to v3.1", "none"),
+    ("mlperf v2.0 to v3.1", "one_node"),
+    ("mlperf v2.0 to v3.1", "up_to=16"),
+    ("megatron_bridge", "none"),
+    ("dgxc", "none"),
 )
+"""Each with what is visible of it, and what the constants were fitted without where that is not usual."""
 HEAD = ("set", "seen", "points", "cover", "MAPE", "median", "p90", "in 80 %", "wait, points", "baseline: MAPE / ours (rows)")
 SCALES = ((1, 8), (9, 15), (16, 16), (17, 64), (65, 256), (257, 1024), (1025, inf), (16, inf))
 """Numbers of devices, from and to; the last is that of the target on pollux_sia."""
@@ -59,7 +70,14 @@ def line(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def row(done: Validation) -> str:
+def run(folder: str, name: str, info: str) -> Validation:
+    """One of ``RUNS``."""
+    seen, _, without = info.partition(", ")
+    hold_out: HoldOut | None = "model" if without == "model held out" else None
+    return validate(name.split()[0], Path(folder) / f"{FILES[name]}.csv", Info.parse(seen), hold_out)
+
+
+def row(name: str, info: str, done: Validation) -> str:
     """One line of the first table."""
     figures: Mapping[str, Any] = done.to_json()
     own, count = figures["mape_on_baseline_rows"], figures["baseline_points"]
@@ -70,8 +88,8 @@ def row(done: Validation) -> str:
     shares = (percent(figures[key]) for key in ("coverage", "mape", "median", "p90", "interval_share"))
     wait = f"{figures['sync_share_points']:.1f}" if "sync_share_points" in figures else "-"
     nothing = done.info.kind != "none" and not done.seen  # the file has no such row: said, or one would think that it helped
-    visible = f"{done.info} (0 rows)" if nothing else str(done.info)
-    return line(done.name, visible, str(figures["points"]), *shares, wait, ", ".join(cells) or "-")
+    visible = f"{info} (0 rows)" if nothing else info
+    return line(name, visible, str(figures["points"]), *shares, wait, ", ".join(cells) or "-")
 
 
 def scales(done: Validation) -> Iterator[str]:
@@ -90,8 +108,8 @@ def main(folder: str) -> None:
     print(line(*HEAD) + "\n|" + "---|" * len(HEAD))
     by_scale = []
     for name, info in RUNS:
-        done = validate(name, Path(folder) / f"{FILES[name]}.csv", Info.parse(info))
-        print(row(done), flush=True)
+        done = run(folder, name, info)
+        print(row(name, info, done), flush=True)
         if (name, info) in BY_SCALE:
             by_scale += scales(done)
     heads = ("set", "seen", "devices", "points", "MAPE", "in 80 %")

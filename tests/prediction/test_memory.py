@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.csv_rows import read
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import predict
 from paceline.prediction.memory import memory_range, numbers_of, sample_bytes
 from paceline.strategy import SHARDINGS, Strategy
+from paceline.validation.case import Case
+from paceline.validation.sets import llmfoundry
 from paceline.workload import Workload
 from prediction_toys import make_cluster, make_workload
+from same_figures.figures import MEASURED
 
 
 def strategy(n: int, **kw) -> Strategy:
@@ -109,3 +113,11 @@ def test_between_the_least_and_the_most_it_may_fit() -> None:
     missing, perhaps = texts(p.memory_bytes - 1)
     assert missing.startswith("Does not fit: ") and perhaps.startswith("May fit: ")
     assert len(texts(least - 1)) == 1
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="the published measurements are not here; PACELINE_SHARED names them")
+def test_every_published_run_of_mpt_fits() -> None:
+    rows = [llmfoundry.case(row) for row in read(MEASURED / "llmfoundry_mpt_fsdp.csv", llmfoundry.TEXTS + llmfoundry.NUMBERS)]
+    cases = [case for case in rows if isinstance(case, Case)]
+    on = [(case.workload, case.settings[0].cluster, case.settings[0].strategy) for case in cases]
+    assert len(cases) > 300 and [case.keys for case, of in zip(cases, on, strict=True) if not predict(*of).fits] == []

@@ -73,8 +73,8 @@ def test_a_longer_sequence_hides_the_ring() -> None:
 
 
 def test_the_group_adds_up_its_gradients_as_replicas_do() -> None:
-    context = step(Cluster.named("4 A100"), context=4, global_batch_size=2)
-    replicas = step(Cluster.named("4 A100"), global_batch_size=8)
+    context = step(Cluster.named("4 A100"), context=4, global_batch_size=2, precision="fp32")
+    replicas = step(Cluster.named("4 A100"), global_batch_size=8, precision="fp32")
     assert context.memory["weights"] == replicas.memory["weights"]
     assert context.memory["activations"] == pytest.approx(replicas.memory["activations"] / 4 * 2 / 2)
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.csv_rows import read
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import predict
+from paceline.prediction.memory import memory_range, numbers_of, sample_bytes
 from paceline.strategy import SHARDINGS, Strategy
+from paceline.validation.case import Case
+from paceline.validation.sets import llmfoundry
 from paceline.workload import Workload
 from prediction_toys import make_cluster, make_workload
+from same_figures.figures import MEASURED
 
 
 def strategy(n: int, **kw) -> Strategy:
@@ -63,3 +68,56 @@ def test_frozen_weights_are_shared_out_only_where_the_trained_ones_are(sharding:
     net, four = Workload.named("llama-2-70b-lora"), named_cluster("H100-SXM", 4, 1)
     memory = predict(net, four, strategy(4, precision="bf16", sharding=sharding)).memory
     assert memory["frozen weights"] == 2 * net.frozen / shared
+
+
+@pytest.mark.parametrize(
+    ("choices", "numbers"),
+    [
+        ({"precision": "tf32"}, "fp32"),
+        ({"precision": "fp16"}, "autocast"),
+        ({"precision": "fp8", "sharding": "zero1"}, "autocast"),
+        ({"precision": "bf16", "sharding": "zero3"}, "narrow"),
+        ({"precision": "bf16", "tensor": 2}, "narrow"),
+    ],
+)
+def test_16_bits_are_autocast_unless_the_weights_have_them_too(choices: dict[str, object], numbers: str) -> None:
+    assert numbers_of(Strategy.of(world_size=4, global_batch_size=16, **choices)) == numbers  # type: ignore[arg-type]
+
+
+def test_gpt2_under_autocast_keeps_its_loss_and_residuals_at_fp32() -> None:
+    """1024 tokens, 12 layers of width 768, 12 heads, 50257 classes; masks of dropout have one byte, attention none."""
+    s, h, v, layers = 1024, 768, 50257, 12
+    norm = 4 * s * h + 2 * 4 * s
+    block = 2 * norm + 2 * s * h * (1 + 3 + 1) + 4 * s * 12 + 2 * s * h * (1 + 4 + 4) + 2 * s * h
+    expected = 8 * s + s * h + layers * block + norm + 2 * s * h + (4 * s * v + 8 * s)
+    net = Workload.named("gpt2")
+    assert sample_bytes(net, "autocast", False)["activations"] == pytest.approx(expected, rel=2e-4)
+    narrow = expected - 25 * 2 * s * h
+    assert sample_bytes(net, "narrow", False)["activations"] == pytest.approx(narrow, rel=1e-3)
+    kept = sample_bytes(net, "autocast", True)["activations"]
+    # The inputs of the blocks are fp32; one block is recomputed at a time.
+    assert kept == pytest.approx(expected - (layers - 1) * block + layers * norm, rel=1e-3)
+
+
+def test_between_the_least_and_the_most_it_may_fit() -> None:
+    def texts(memory: float) -> list[str]:
+        p = predict(make_workload(), make_cluster(1, 2, memory=memory), strategy(2, micro=3, optimizer="adam"))
+        return [str(a) for a in p.assumptions if a.kind == "fit"]
+
+    p = predict(make_workload(), make_cluster(1, 2), strategy(2, micro=3, optimizer="adam"))
+    least, most = memory_range(p.memory_bytes, make_cluster(1, 2).device)
+    assert least == p.memory_bytes - 2**30 and most == p.memory_bytes + 0.15 * (p.memory_bytes - 1.5 * 2**30)
+    assert texts(most + 1) == []
+    (close,) = texts(p.memory_bytes + 1)
+    assert close.startswith("May not fit: ")
+    missing, perhaps = texts(p.memory_bytes - 1)
+    assert missing.startswith("Does not fit: ") and perhaps.startswith("May fit: ")
+    assert len(texts(least - 1)) == 1
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="the published measurements are not here; PACELINE_SHARED names them")
+def test_every_published_run_of_mpt_fits() -> None:
+    rows = [llmfoundry.case(row) for row in read(MEASURED / "llmfoundry_mpt_fsdp.csv", llmfoundry.TEXTS + llmfoundry.NUMBERS)]
+    cases = [case for case in rows if isinstance(case, Case)]
+    on = [(case.workload, case.settings[0].cluster, case.settings[0].strategy) for case in cases]
+    assert len(cases) > 300 and [case.keys for case, of in zip(cases, on, strict=True) if not predict(*of).fits] == []

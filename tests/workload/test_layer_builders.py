@@ -29,7 +29,13 @@ FIELDS = [f"{field}_{way}" for field in ("flops", "bytes", "fixed_bytes", "ops")
 
 
 def as_layer(part: LayerSpec) -> Layer:
-    return Layer(name=part.name, kind=part.kind, operations=part.operations, activation_bytes=part.kept)
+    return Layer(
+        name=part.name,
+        kind=part.kind,
+        operations=part.operations,
+        activation_bytes=part.kept,
+        activation_bytes_half=part.kept_half,
+    )
 
 
 def assert_traced(part: LayerSpec, build: Callable[[], nn.Module], *shape: int) -> None:
@@ -38,6 +44,7 @@ def assert_traced(part: LayerSpec, build: Callable[[], nn.Module], *shape: int) 
     own = as_layer(part)
     assert {f: getattr(own, f) for f in FIELDS} == {f: getattr(traced, f) for f in FIELDS}
     assert own.activation_bytes == traced.activation_bytes and own.kind == traced.kind
+    assert own.activation_bytes_half == traced.activation_bytes_half
 
 
 @settings(max_examples=6)
@@ -71,6 +78,8 @@ def test_fused_attention_does_seven_products_and_keeps_no_scores(
     kept = 4 * (2 * queries * heads * width + 2 * keys * kv_heads * width)
     assert fused.activation_bytes == kept + 4 * queries * heads
     assert written.activation_bytes == kept + (2 * 4 + 1) * queries * keys * heads
+    assert fused.activation_bytes_half == kept / 2 + 4 * queries * heads
+    assert written.activation_bytes_half == kept / 2 + (4 + 1 + 2) * queries * keys * heads
 
 
 @given(st.integers(1, 9), st.integers(1, 99), st.integers(1, 9))

@@ -84,3 +84,19 @@ def test_a_file_holds_the_table(tmp_path: Path) -> None:
     table = Workload.named("lenet5")
     table.save(tmp_path / "lenet5.json")
     assert Workload.load(tmp_path / "lenet5.json") == table
+
+
+def test_what_layers_keep_at_16_bits_is_written_and_old_tables_are_taken_as_half() -> None:
+    layers = (
+        Layer(name="a", kind="LayerNorm", operations=(), activation_bytes=8.0, activation_bytes_half=8.0),
+        Layer(name="b", kind="Linear", operations=(), activation_bytes=0.0, activation_bytes_half=4.0),
+        Layer(name="c", kind="Linear", operations=(), activation_bytes=6.0),
+    )
+    table = LayerTable(
+        name="t", layers=layers, parameters=(), input_bytes=1.0, sample="", source="", coverage=Coverage(ops=0, known=0)
+    )
+    rows = table.to_json()["layers"]
+    assert rows == [["a", "LayerNorm", [8.0, 8.0]], ["b", "Linear", [0.0, 4.0]], ["c", "Linear", 6.0]]
+    assert LayerTable.from_json(table.to_json()).layers == layers and not table.counts_half
+    assert [table.kept_bytes(numbers) for numbers in ("fp32", "autocast", "narrow")] == [14.0, 15.0, 7.0]
+    assert layers[0].divided((), 2).activation_bytes_half == 4.0 and layers[2].divided((), 2).activation_bytes_half is None

@@ -19,7 +19,8 @@ FIELDS = ("flops", "bytes", "fixed_bytes", "ops")
 
 def totals(table: Workload) -> dict[str, float]:
     keys = [f"{field}_{way}" for field in FIELDS for way in ("forward", "backward")]
-    return {key: sum(getattr(layer, key) for layer in table.layers) for key in (*keys, "activation_bytes")}
+    kept = ("activation_bytes", "activation_bytes_half")
+    return {key: sum(getattr(layer, key) for layer in table.layers) for key in (*keys, *kept)}
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert-base", "bert-large"])
@@ -97,7 +98,7 @@ def test_written_scores_and_gates_are_those_of_the_module() -> None:
     for key in ("flops_forward", "flops_backward"):
         assert sum(getattr(layer, key) for layer in block) == sum(getattr(layer, key) for layer in its)
     # The module copies heads into place and turns its mask; a table leaves out what another eager form would not do.
-    for key in ("bytes_forward", "bytes_backward", "activation_bytes"):
+    for key in ("bytes_forward", "bytes_backward", "activation_bytes", "activation_bytes_half"):
         mine, theirs = (sum(getattr(layer, key) for layer in layers) for layers in (block, its))
         assert mine == pytest.approx(theirs, rel=0.1), key
     fused = Workload.from_shape(shape, length)

@@ -12,7 +12,7 @@ from paceline.hardware.device import Link
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
 from paceline.prediction.exchange_plan import blocks
-from paceline.prediction.memory import reserve_bytes
+from paceline.prediction.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.result import Assumption
 from paceline.strategy.exchange import CHUNK_ELEMENTS
 from paceline.strategy.formats import INCEPTIONN_BITS
@@ -69,6 +69,7 @@ def assumptions(
         *_input_pipeline(loader_samples_per_s),
         *_unused(cluster),
         *_reserve(cluster),
+        *_activations(workload, strategy),
         *((Assumption("held-out error", str(missed), f"{missed.date}, {missed.commit}"),) if missed else ()),
     )
 
@@ -190,12 +191,27 @@ def _input_pipeline(loader_samples_per_s: float) -> Iterator[Assumption]:
 
 def _fit(cluster: Cluster, needed: float) -> Iterator[Assumption]:
     memory = cluster.device.memory
+    least, most = memory_range(needed, cluster.device)
     if needed > memory.value:
         yield Assumption(
             "fit",
             f"Does not fit: the step needs {format_memory(needed)}, {cluster.device.name} has {format_memory(memory.value)}: "
             f"{format_gib(needed - memory.value)} are missing. The time assumes a device with enough memory.",
             memory.source,
+        )
+    if least <= memory.value < most:
+        yield Assumption(
+            "fit",
+            f"May {'fit' if needed > memory.value else 'not fit'}: by workspaces and fragmentation it is "
+            f"{format_memory(least)} to {format_memory(most)} of the {format_memory(memory.value)} of {cluster.device.name}.",
+            "Guo et al. 2024, GMLake, arXiv:2401.08156",
+        )
+
+
+def _activations(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
+    if numbers_of(strategy) != "fp32" and not workload.counts_half:
+        yield Assumption(
+            "memory", "What the layers keep at 16 bits was not counted: half of what they keep at fp32 is taken, which is less."
         )
 
 

@@ -18,7 +18,7 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.costs import ExchangeSeconds, run_again, slowest, update_seconds
 from paceline.prediction.exchange_plan import plan_key
-from paceline.prediction.memory import fixed_bytes, reserve_bytes, sample_bytes
+from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import StepModel
 from paceline.prediction.timeline import columns, pieces, schedule_step, sums
@@ -254,7 +254,7 @@ class _SameExchange:
             key = s.precision, s.optimizer, s.parallelism.recompute
             if key not in bytes_of:
                 fixed = sum(fixed_bytes(workload, s, self.exchange.plan).values()) + reserve_bytes(self.cluster.device)
-                bytes_of[key] = fixed, sum(sample_bytes(workload, s.precision, s.parallelism.recompute).values())
+                bytes_of[key] = fixed, sum(sample_bytes(workload, numbers_of(s), s.parallelism.recompute).values())
             rows.append(bytes_of[key])
         table = np.array(rows)
         needed: Array = table[:, 0] + table[:, 1] * self.micro

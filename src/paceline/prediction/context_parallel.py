@@ -36,14 +36,7 @@ def token_share(workload: Workload, context: int, exchange: str) -> Share:
 def _token_share(workload: Workload, context: int, exchange: str) -> Share:
     if not workload.attends:
         raise UserError(f"context parallelism of {context}: {workload.name} has no attention", "give context=1")
-    layers = [
-        replace(
-            layer,
-            operations=tuple(_by_tokens(o, context) for o in layer.operations),
-            activation_bytes=layer.activation_bytes / context,
-        )
-        for layer in workload.layers
-    ]
+    layers = [layer.divided(tuple(_by_tokens(o, context) for o in layer.operations), context) for layer in workload.layers]
     own = replace(workload, layers=tuple(layers), input_bytes=workload.input_bytes / context)
     collectives = (c for i, layer in enumerate(workload.layers) for c in _collectives(i, layer, context, exchange))
     return Share(own, tuple(collectives))

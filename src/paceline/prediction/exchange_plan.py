@@ -21,6 +21,7 @@ from paceline.strategy.formats import FP32, PayloadBound
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
 
 CodecOperation = Literal["encode", "reduce", "decode"]
@@ -309,8 +310,8 @@ class Blocks:
         inside: 1 for a recomputed layer, else 0, (layers,). In a block these are the layers before the last one that saves
             an activation. The backward pass needs no result of the later ones (``early_stop`` of ``torch.utils.checkpoint``).
         last: last layer of each layer's block, (layers,). The block is recomputed before the backward pass of that layer.
-        kept_bytes: saved fp32 bytes of one sample: the inputs of the blocks, all layers outside blocks, and the largest
-            block while it is recomputed.
+        kept_bytes: saved bytes of one sample: the inputs of the blocks, all layers outside blocks, and the largest block while
+            it is recomputed.
         largest_bytes: those of the largest block, which ``kept_bytes`` counts whole.
         names: index of each block's last layer, with the name of the block.
     """
@@ -322,18 +323,18 @@ class Blocks:
     names: tuple[tuple[int, str], ...]
 
 
-def blocks(workload: Workload) -> Blocks:
-    """The blocks of a workload by the names of its layers, such as ``layers.3``."""
-    return kept(workload, "blocks", lambda: _blocks(workload))
+def blocks(workload: Workload, numbers: Numbers = "fp32") -> Blocks:
+    """The blocks of a workload by the names of its layers, such as ``layers.3``; ``numbers`` as for ``Layer.kept_bytes``."""
+    return kept(workload, ("blocks", numbers), lambda: _blocks(workload, numbers))
 
 
-def _blocks(workload: Workload) -> Blocks:
+def _blocks(workload: Workload, numbers: Numbers) -> Blocks:
     names = [block(f"{layer.name}.") for layer in workload.layers]
     members: dict[str, list[int]] = {}
     for index, name in enumerate(names):
         if name:
             members.setdefault(name, []).append(index)
-    sizes = [layer.activation_bytes for layer in workload.layers]
+    sizes = [layer.kept_bytes(numbers) for layer in workload.layers]
     last = np.arange(len(names))
     kept_bytes = sum(size for name, size in zip(names, sizes, strict=True) if not name)
     largest = 0.0

@@ -7,15 +7,21 @@ section 3 (what FSDP holds while it computes).
 from __future__ import annotations
 
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
-from paceline.prediction.exchange_plan import ExchangePlan, blocks
+from paceline.prediction.exchange_plan import ExchangePlan, blocks, kept
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
 
 RESERVE = 1.5 * 2**30
 """Bytes that training cannot use on a device other than a CPU. About half a GiB each goes to the CUDA context with its loaded
 kernels; to NCCL's buffers (NCCL_BUFFSIZE is 4 MiB per channel and peer) with the workspaces of cuBLAS and cuDNN; and to
 fragmentation in the caching allocator. This is an estimate and not fitted."""
+LEAST_RESERVE = 0.5 * 2**30
+"""The least of it, the context with its kernels alone. Assumed."""
+FRAGMENTED = 0.15
+"""Share of what a step allocates that fragments may hold beyond it: Guo et al. 2024, GMLake, arXiv:2401.08156, on eight
+large language models (15 % on average, up to 33 %)."""
 GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the network
 FP8_COPIES = 2  # bytes per weight: the weight and its transpose
 
@@ -23,7 +29,7 @@ FP8_COPIES = 2  # bytes per weight: the weight and its transpose
 def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device) -> dict[str, float]:
     """Bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    of_sample = sample_bytes(workload, strategy.precision, strategy.parallelism.recompute)
+    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recompute)
     return {
         **fixed_bytes(workload, strategy, plan),
         **{name: size * micro for name, size in of_sample.items()},
@@ -34,6 +40,14 @@ def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan,
 def reserve_bytes(device: Device) -> float:
     """Bytes of the runtime, its libraries and fragmentation; 0 for a CPU."""
     return 0.0 if device.kind == "cpu" else RESERVE
+
+
+def memory_range(needed: float, device: Device) -> tuple[float, float]:
+    """The least and the most bytes that a step needs which is predicted to need ``needed``; both are that for a CPU."""
+    reserve = reserve_bytes(device)
+    if not reserve:
+        return needed, needed
+    return needed - reserve + LEAST_RESERVE, needed + FRAGMENTED * (needed - reserve)
 
 
 def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:
@@ -69,8 +83,17 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     }
 
 
-def sample_bytes(workload: Workload, precision: str, recompute: bool, in_flight: float = 1.0) -> dict[str, float]:
-    """Bytes by purpose of one sample of a micro batch: activations in the precision of the strategy, and the input.
+def numbers_of(strategy: Strategy) -> Numbers:
+    """What the network computes on. Weights that are gathered, or divided among devices, have the width of the precision, as
+    in FSDP's mixed precision and Megatron; other weights are fp32, and a 16-bit precision is autocast."""
+    if BYTES_PER_ELEMENT[strategy.precision] == 4:
+        return "fp32"
+    mesh = strategy.parallelism
+    return "narrow" if mesh.shares.weights or mesh.model_devices > 1 else "autocast"
+
+
+def sample_bytes(workload: Workload, numbers: Numbers, recompute: bool, in_flight: float = 1.0) -> dict[str, float]:
+    """Bytes by purpose of one sample of a micro batch: activations and the input. fp8 keeps what bf16 does.
 
     With recomputation a block keeps only its input, which the model takes to be what its first layer keeps. The largest block
     keeps all activations while it is recomputed.
@@ -79,8 +102,8 @@ def sample_bytes(workload: Workload, precision: str, recompute: bool, in_flight:
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
     """
     if recompute:
-        repeated = blocks(workload)
-        kept = in_flight * (repeated.kept_bytes - repeated.largest_bytes) + repeated.largest_bytes
+        repeated = blocks(workload, numbers)
+        saved = in_flight * (repeated.kept_bytes - repeated.largest_bytes) + repeated.largest_bytes
     else:
-        kept = in_flight * workload.activation_bytes
-    return {"activations": kept * BYTES_PER_ELEMENT[precision] / 4, "inputs": float(workload.input_bytes)}
+        saved = in_flight * kept(workload, ("kept bytes", numbers), lambda: workload.kept_bytes(numbers))
+    return {"activations": saved, "inputs": float(workload.input_bytes)}

@@ -25,7 +25,7 @@ from paceline.prediction.compute import Seconds
 from paceline.prediction.context_parallel import token_share
 from paceline.prediction.costs import Resource
 from paceline.prediction.group_view import divided, group_view, pairs_between
-from paceline.prediction.memory import sample_bytes
+from paceline.prediction.memory import numbers_of, sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stages import Stage, boundary_bytes, stages
@@ -141,7 +141,7 @@ class ParallelStep:
         held = self.pipeline.in_flight[number] / len(stage.parts)
         sizes = step.memory()
         micro = step.strategy.micro_batch_size
-        of_sample = sample_bytes(step.workload, step.strategy.precision, step.strategy.parallelism.recompute, held)
+        of_sample = sample_bytes(step.workload, numbers_of(self.strategy), step.strategy.parallelism.recompute, held)
         return sizes | {name: size * micro for name, size in of_sample.items()}
 
     def seconds_with_links(self, between: float, inside: float) -> float:

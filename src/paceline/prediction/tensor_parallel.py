@@ -133,7 +133,7 @@ def _divided(layer: Layer, how: Style, t: int, sequence: bool, parameters: Seque
         biased = any(parameter.name.endswith("bias") for parameter in parameters)
         operations = tuple(_divided_product(o, forward, how, t, biased) for o in layer.operations)
         whole = how == "columns" and not sequence  # what enters is the same on all devices
-        return replace(layer, operations=operations, activation_bytes=layer.activation_bytes / (1 if whole else t))
+        return layer.divided(operations, 1 if whole else t)
     if how == "inside":
         heads = [o.batch for o in layer.operations if o.batch > 1]
         if heads and heads[0] % t:
@@ -145,7 +145,7 @@ def _divided(layer: Layer, how: Style, t: int, sequence: bool, parameters: Seque
         return replace(layer, operations=operations)
     parts = 1 if how == "tokens" and not sequence else t
     operations = tuple(_divided_work(o, parts) for o in layer.operations)
-    return replace(layer, operations=operations, activation_bytes=layer.activation_bytes / parts)
+    return layer.divided(operations, parts)
 
 
 def _divided_work(o: Operation, parts: int) -> Operation:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from paceline.workload.layers import Grows, Layer, Operation, OperationKind, Parameter
 
-WORD, INDEX, MASK = 4.0, 8.0, 1.0  # bytes of an fp32 number, a token, an element of a dropout mask
+WORD, HALF, INDEX, MASK = 4.0, 2.0, 8.0, 1.0  # bytes of an fp32 number, a 16-bit one, a token, an element of a dropout mask
 Operations = tuple[Operation, ...]
 
 
@@ -18,7 +18,8 @@ Operations = tuple[Operation, ...]
 class LayerSpec:
     """A layer and its parameters, before it has an index.
 
-    ``kept``: bytes saved for the backward pass. ``weights``: names and shapes, in the order in which gradients become ready.
+    ``kept``: bytes saved for the backward pass at fp32, ``kept_half`` under 16-bit autocast. ``weights``: names and shapes, in
+    the order in which gradients become ready.
     """
 
     name: str
@@ -26,6 +27,7 @@ class LayerSpec:
     operations: Operations
     kept: float = 0.0
     weights: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    kept_half: float = 0.0
 
     def named(self, prefix: str) -> LayerSpec:
         """The same layer inside another module."""
@@ -34,7 +36,10 @@ class LayerSpec:
 
 def lay_out(parts: list[LayerSpec]) -> tuple[tuple[Layer, ...], tuple[Parameter, ...]]:
     """Layers in forward order; gradients become ready from the last to the first."""
-    layers = tuple(Layer(name=p.name, kind=p.kind, operations=p.operations, activation_bytes=p.kept) for p in parts)
+    layers = tuple(
+        Layer(name=p.name, kind=p.kind, operations=p.operations, activation_bytes=p.kept, activation_bytes_half=p.kept_half)
+        for p in parts
+    )
     order = [(i, name) for i in reversed(range(len(parts))) for name, _ in parts[i].weights]
     ready = {key: number for number, key in enumerate(order)}
     parameters = (
@@ -51,12 +56,23 @@ def memory(backward: bool, calls: int, moved: float, fixed: float = 0.0) -> Oper
 
 
 def elementwise(
-    name: str, kind: str, forward: tuple[int, float], backward: tuple[int, float], kept: float = 0.0, *, fixed: float = 0.0
+    name: str,
+    kind: str,
+    forward: tuple[int, float],
+    backward: tuple[int, float],
+    kept: float = 0.0,
+    *,
+    kept_half: float | None = None,
+    fixed: float = 0.0,
 ) -> LayerSpec:
-    """Element-wise kernels: calls and bytes of each pass. The forward pass also reads ``fixed`` bytes."""
+    """Element-wise kernels: calls and bytes of each pass. The forward pass also reads ``fixed`` bytes.
+
+    Args:
+        kept_half: None: half of ``kept``, as of tensors that have 16 bits under autocast.
+    """
     forth = (memory(False, *forward, fixed),) if forward[0] else ()
     back = (memory(True, *backward),) if backward[0] else ()
-    return LayerSpec(name, kind, forth + back, kept)
+    return LayerSpec(name, kind, forth + back, kept, kept_half=kept / 2 if kept_half is None else kept_half)
 
 
 def product(
@@ -95,12 +111,21 @@ def _multiply(backward: bool, m: float, n: float, k: float, grows: Grows, fixed:
 
 
 def linear(
-    name: str, rows: float, inputs: int, outputs: int, *, bias: bool = True, kept: bool = True, sums: int = 0
+    name: str,
+    rows: float,
+    inputs: int,
+    outputs: int,
+    *,
+    bias: bool = True,
+    kept: bool = True,
+    kept_half: bool | None = None,
+    sums: int = 0,
 ) -> LayerSpec:
     """A linear layer over ``rows`` tokens.
 
     Args:
         kept: whether it is the first layer to save its input for the backward pass.
+        kept_half: the same under autocast, where each layer saves its own copy of an fp32 input. None: as ``kept``.
         sums: number of gradients that are added to that of its input, one kernel each.
     """
     weight, biases = WORD * inputs * outputs, WORD * outputs if bias else 0.0
@@ -114,11 +139,12 @@ def linear(
         operations.append(memory(True, sums + int(bias), summed, biases))
     weights = (("bias", (outputs,)),) if bias else ()
     held = WORD * rows * inputs if kept else 0.0
-    return LayerSpec(name, "Linear", tuple(operations), held, (*weights, ("weight", (outputs, inputs))))
+    half = HALF * rows * inputs if (kept if kept_half is None else kept_half) else 0.0
+    return LayerSpec(name, "Linear", tuple(operations), held, (*weights, ("weight", (outputs, inputs))), half)
 
 
 def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept: bool = True, sums: int = 0) -> LayerSpec:
-    """LayerNorm, or RMSNorm with one fused kernel. ``kept`` and ``sums`` as for ``linear``."""
+    """LayerNorm, or RMSNorm with one fused kernel. ``kept`` and ``sums`` as for ``linear``. Autocast leaves it at fp32."""
     x, tensors = WORD * rows * width, 1 if rms else 2
     statistics = tensors * WORD * rows
     operations = (
@@ -126,7 +152,8 @@ def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept
         memory(True, 1 + sums, 3 * x * (1 + sums) + statistics, 2 * tensors * WORD * width),
     )
     weights = (("weight", (width,)),) if rms else (("weight", (width,)), ("bias", (width,)))
-    return LayerSpec(name, "RMSNorm" if rms else "LayerNorm", operations, (x if kept else 0.0) + statistics, weights)
+    held = (x if kept else 0.0) + statistics
+    return LayerSpec(name, "RMSNorm" if rms else "LayerNorm", operations, held, weights, held)
 
 
 def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = False) -> LayerSpec:
@@ -136,7 +163,7 @@ def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = 
         memory(False, 1, INDEX * rows + 2 * x),
         memory(True, 1 + tied, INDEX * rows + x, table * (4 if tied else 1)),
     )
-    return LayerSpec(name, "Embedding", operations, INDEX * rows, (("weight", (entries, width)),))
+    return LayerSpec(name, "Embedding", operations, INDEX * rows, (("weight", (entries, width)),), INDEX * rows)
 
 
 def positions(name: str, rows: float, entries: int, width: int) -> LayerSpec:
@@ -152,7 +179,8 @@ def positions(name: str, rows: float, entries: int, width: int) -> LayerSpec:
 def dropout(name: str, numbers: float, calls: int = 1) -> LayerSpec:
     """Dropout of ``numbers`` elements, ``calls`` times."""
     moved = calls * numbers * (2 * WORD + MASK)
-    return elementwise(name, "Dropout", (calls, moved), (calls, moved), calls * numbers * MASK)
+    masks = calls * numbers * MASK
+    return elementwise(name, "Dropout", (calls, moved), (calls, moved), masks, kept_half=masks)
 
 
 def attention(
@@ -175,6 +203,7 @@ def attention(
             "Attention",
             (replace(forward, flops=2 * forward.flops), replace(back, flops=5 * back.flops)),
             2 * q + 2 * kv + sums,
+            kept_half=q + kv + sums,
         )
     scores, d = queries * keys * heads, float(width)
     p, dropped = WORD * scores, (2 * WORD + MASK) * scores if drop else 0.0
@@ -187,10 +216,14 @@ def attention(
         product(queries, d, keys, float(heads), q + kv + p, True),  # of queries
         memory(True, 3 + drop, 7 * p + dropped),
     )
-    return LayerSpec(name, "Attention", operations, 2 * q + 2 * kv + p + (p + MASK * scores if drop else 0.0))
+    kept = 2 * q + 2 * kv + p + (p + MASK * scores if drop else 0.0)
+    # Softmax saves its result at fp32; the product behind it saves a copy of 16 bits, with dropout or without.
+    half = q + kv + p + HALF * scores + (MASK * scores if drop else 0.0)
+    return LayerSpec(name, "Attention", operations, kept, kept_half=half)
 
 
 def cross_entropy(name: str, rows: float, classes: int) -> LayerSpec:
-    """Cross entropy of logits (rows, classes) and one class for each row."""
-    logits = WORD * rows * classes
-    return elementwise(name, "loss", (2, 2 * logits + INDEX * rows), (3, 5 * logits + INDEX * rows), logits + INDEX * rows)
+    """Cross entropy of logits (rows, classes) and one class for each row. Autocast computes it at fp32."""
+    logits, classes_of = WORD * rows * classes, INDEX * rows
+    kept = logits + classes_of
+    return elementwise(name, "loss", (2, 2 * logits + classes_of), (3, 5 * logits + classes_of), kept, kept_half=kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -12,6 +12,9 @@ from typing import Any, Literal, Self
 
 OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
+Numbers = Literal["fp32", "autocast", "narrow"]
+"""``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
+has 16 bits too: normalisations save 16 bits, and products no copies. Softmax and the loss are fp32 in all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,9 @@ _DEFAULTS: tuple[Any, ...] = tuple(entry.default for entry in fields(Operation)[
 class Layer:
     """The work of one module in one training step. The roofline model gives the times of its operations.
 
-    ``activation_bytes`` are the bytes saved for the backward pass, per sample at fp32. The totals of a pass are sums over its
+    ``activation_bytes`` are the bytes saved for the backward pass, per sample at fp32; ``activation_bytes_half`` those under
+    16-bit autocast, where normalisations, softmax and the loss stay fp32 and each product saves its own copy of an fp32 input.
+    None: not counted, and half of those at fp32 are taken. The totals of a pass are sums over its
     operations: FLOPs and bytes per sample, fixed bytes and ``ops`` (kernel launches) per step.
     """
 
@@ -102,6 +107,22 @@ class Layer:
     kind: str
     operations: tuple[Operation, ...]
     activation_bytes: float
+    activation_bytes_half: float | None = None
+
+    def kept_bytes(self, numbers: Numbers) -> float:
+        """Bytes of one sample that are saved for the backward pass where the network computes on such numbers."""
+        if numbers == "fp32":
+            return self.activation_bytes
+        half = self.activation_bytes / 2 if self.activation_bytes_half is None else self.activation_bytes_half
+        if numbers == "narrow" and (self.kind == "Linear" or self.kind.endswith("Norm")):
+            return min(half, self.activation_bytes / 2)
+        return half
+
+    def divided(self, operations: tuple[Operation, ...], parts: int) -> Layer:
+        """The layer with these operations, on one of several devices that each save one of ``parts`` equal parts."""
+        half = None if self.activation_bytes_half is None else self.activation_bytes_half / parts
+        kept = self.activation_bytes / parts
+        return replace(self, operations=operations, activation_bytes=kept, activation_bytes_half=half)
 
     @property
     def flops_forward(self) -> float:
@@ -205,6 +226,15 @@ class LayerTable:
         """fp32 bytes kept for the backward pass, per sample."""
         return sum(layer.activation_bytes for layer in self.layers)
 
+    def kept_bytes(self, numbers: Numbers) -> float:
+        """Bytes kept for the backward pass where the network computes on such numbers, per sample."""
+        return sum(layer.kept_bytes(numbers) for layer in self.layers)
+
+    @cached_property
+    def counts_half(self) -> bool:
+        """Whether what the layers keep under autocast was counted, not taken as half of what they keep at fp32."""
+        return all(layer.activation_bytes_half is not None for layer in self.layers)
+
     @cached_property
     def ready_order(self) -> tuple[Parameter, ...]:
         """The parameters in the order in which their gradients become ready."""
@@ -221,7 +251,7 @@ class LayerTable:
         """A plain dict, its operations and parameters as rows; ``from_json`` gives an equal one back."""
         return {
             "name": self.name,
-            "layers": [[x.name, x.kind, x.activation_bytes, *(o.to_row() for o in x.operations)] for x in self.layers],
+            "layers": [[x.name, x.kind, _kept_row(x), *(o.to_row() for o in x.operations)] for x in self.layers],
             "parameters": [[p.name, list(p.shape), p.layer, p.ready] for p in self.parameters],
             **{key: getattr(self, key) for key in ("input_bytes", "sample", "source")},
             "coverage": asdict(self.coverage),
@@ -234,7 +264,7 @@ class LayerTable:
         return cls(
             **{k: data[k] for k in ("name", "input_bytes", "sample", "source")},
             layers=tuple(
-                Layer(name=name, kind=kind, operations=tuple(map(Operation.from_row, rows)), activation_bytes=kept)
+                Layer(name=name, kind=kind, operations=tuple(map(Operation.from_row, rows)), **_kept_fields(kept))
                 for name, kind, kept, *rows in data["layers"]
             ),
             parameters=tuple(
@@ -253,3 +283,15 @@ class LayerTable:
     def save(self, path: Path) -> None:
         """Write the table as JSON."""
         path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
+
+
+def _kept_row(layer: Layer) -> float | list[float]:
+    """Bytes at fp32 and under autocast; the first alone where the second was not counted, as in tables of before."""
+    half = layer.activation_bytes_half
+    return layer.activation_bytes if half is None else [layer.activation_bytes, half]
+
+
+def _kept_fields(row: float | Sequence[float]) -> dict[str, float]:
+    """The inverse of ``_kept_row``."""
+    sizes = row if isinstance(row, Sequence) else (row,)
+    return dict(zip(("activation_bytes", "activation_bytes_half"), sizes, strict=False))

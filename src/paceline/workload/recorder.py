@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
+from paceline.workload.autocast import autocast
 from paceline.workload.fused import fused_kernels
 from paceline.workload.operations import NOTHING, Kernel, element_bytes, kernels, tensors_in
 
@@ -60,27 +61,42 @@ class Recorder:
         self._spans: list[tuple[int, str]] = []
         self._phase = _FORWARD
 
+    def save(self, step: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> None:
+        """Run ``step`` and ``loss`` under 16-bit autocast, to record only what they save, at its own width.
+
+        Raises:
+            UserError: as ``run``.
+        """
+        with self._hooks(), fused_kernels(), autocast():
+            self._forward(step, loss, self._save_as_it_is)
+
     def run(self, step: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> None:
         """Run ``step`` (which calls the model), ``loss`` of its result, and the backward pass.
 
         Raises:
             UserError: the model needs a value, which the meta device does not have, or nothing needs a gradient.
         """
-        import torch
-
         with self._hooks(), fused_kernels(), _observe(self._operation):
-            with torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor):
-                output = step()
-                self._enter(LOSS)
-                value = loss(output)
-            if not value.requires_grad:
-                raise UserError("nothing to train: the loss does not depend on a parameter that requires a gradient")
+            value = self._forward(step, loss, self._save)
             self._phase = _BACKWARD
             self._stack.clear()
             value.backward()  # type: ignore[no-untyped-call]
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad:
                 self.work[self.owner(name)]  # a module with trained parameters is a layer, even if the step does not reach it
+
+    def _forward(
+        self, step: Callable[[], Any], loss: Callable[[Any], torch.Tensor], save: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        import torch
+
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+            output = step()
+            self._enter(LOSS)
+            value = loss(output)
+        if not value.requires_grad:
+            raise UserError("nothing to train: the loss does not depend on a parameter that requires a gradient")
+        return value
 
     def owner(self, parameter: str) -> str:
         """The module of a parameter or, if it is never called, the nearest enclosing module that is."""
@@ -151,13 +167,19 @@ class Recorder:
             self.flops[owner, name] = self.flops.get((owner, name), 0.0) + sum(counts)
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._save_bytes(tensor, element_bytes(tensor.dtype))
+
+    def _save_as_it_is(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._save_bytes(tensor, tensor.dtype.itemsize)
+
+    def _save_bytes(self, tensor: torch.Tensor, width: int) -> torch.Tensor:
         # Includes parameters. They do not grow with the batch, so they cancel in the bytes per sample.
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address not in self._storages:
             self._storages[address] = storage
             owner = self._stack[-1] if self._stack else ROOT
-            self.work[owner].saved += storage.nbytes() / tensor.dtype.itemsize * element_bytes(tensor.dtype)
+            self.work[owner].saved += storage.nbytes() / tensor.dtype.itemsize * width
         return tensor
 
 

@@ -1,4 +1,7 @@
-"""From a network to its layer table: two steps on the meta device, with two and with four samples, without arithmetic."""
+"""From a network to its layer table: steps on the meta device, with two and with four samples, without arithmetic.
+
+Two count the work at fp32. Two forward passes under 16-bit autocast count what they save.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +66,10 @@ def trace(
     if set(paths) != set(_paths(large)):
         raise UserError("the modules called depend on the batch size; a layer table has no place for that")
     tensors = list(tensors_in(_batch(inputs, 1)))
+    half = _saved_under_autocast(module, inputs, loss, paths) or {}
     return LayerTable(
         name=name or type(module).__name__,
-        layers=tuple(_layer(path, small.kinds[path], small.work[path], large.work[path]) for path in paths),
+        layers=tuple(_layer(path, small.kinds[path], small.work[path], large.work[path], half.get(path)) for path in paths),
         parameters=_parameters(module, small, paths),
         input_bytes=float(sum(t.numel() * t.dtype.itemsize for t in tensors)),
         sample=sample or ", ".join("tensor " + "x".join(map(str, t.shape[1:])) for t in tensors),
@@ -132,18 +136,38 @@ def _batch(inputs: Any, size: int) -> Any:
     return inputs.new_empty((size, *inputs.shape[1:]), device="meta")
 
 
-def _step(module: nn.Module, inputs: Any, loss: Loss, name: str) -> Recorder:
+def _call(module: nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, Mapping):
+        return module(**inputs)
+    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+
+def _saved_under_autocast(module: nn.Module, inputs: Any, loss: Loss, paths: list[str]) -> dict[str, float] | None:
+    """Bytes that each module saves per sample under 16-bit autocast; None where the network does not run under it."""
     import torch
 
-    def call() -> Any:
-        if isinstance(inputs, Mapping):
-            return module(**inputs)
-        return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+    sizes = []
+    try:
+        for batch in (_batch(inputs, size) for size in (_SMALL, _LARGE)):
+            recorder = Recorder(module)
+            with torch.device("meta"), torch.enable_grad():
+                recorder.save(lambda batch=batch: _call(module, batch), lambda output: _loss(output, loss))  # type: ignore[misc]
+            sizes.append(recorder.work)
+    except Exception:
+        return None
+    small, large = sizes
+    if not {path for work in sizes for path, record in work.items() if record.saved} <= set(paths):
+        return None  # a module that only casts is no layer
+    return {path: _line(small[path].saved, large[path].saved)[1] for path in paths}
+
+
+def _step(module: nn.Module, inputs: Any, loss: Loss, name: str) -> Recorder:
+    import torch
 
     recorder = Recorder(module)
     try:
         with torch.device("meta"), torch.enable_grad():
-            recorder.run(call, lambda output: _loss(output, loss))
+            recorder.run(lambda: _call(module, inputs), lambda output: _loss(output, loss))
     except UserError:
         raise
     except Exception as error:
@@ -191,13 +215,14 @@ def _line(small: float, large: float) -> tuple[float, float]:
     return (fixed, slope) if fixed >= 0 and slope >= 0 else (0.0, large / _LARGE)
 
 
-def _layer(path: str, kind: str, small: ModuleRecord, large: ModuleRecord) -> Layer:
+def _layer(path: str, kind: str, small: ModuleRecord, large: ModuleRecord, half: float | None) -> Layer:
     passes = [_operations(small.kernels[i], large.kernels[i], backward=i == 1) for i in (0, 1)]
     return Layer(
         name=path,
         kind=kind,
         operations=tuple(operation for operations in passes for operation in operations),
         activation_bytes=_line(small.saved, large.saved)[1],
+        activation_bytes_half=half,
     )
 
 

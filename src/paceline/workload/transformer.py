@@ -122,16 +122,17 @@ def transformer(
 def _adapted(part: LayerSpec, rank: int) -> LayerSpec:
     """The frozen layer, with an adapter if it is a product of attention. Only the adapter saves its input."""
     if part.kind == "Embedding":
-        return replace(part, operations=part.operations[:1], kept=0.0, weights=())
+        return replace(part, operations=part.operations[:1], kept=0.0, kept_half=0.0, weights=())
     if part.kind != "Linear":
         return replace(part, weights=())
     operations, whole = tuple(o for o in part.operations if o.grows != "k"), part.operations[0]
     if ".attention." not in part.name:
-        return replace(part, operations=operations, kept=0.0, weights=())
+        return replace(part, operations=operations, kept=0.0, kept_half=0.0, weights=())
     rows, inputs, outputs = whole.m, int(whole.k), int(whole.n)
     down, up = linear("", rows, inputs, rank, bias=False), linear("", rows, rank, outputs, bias=False)
     weights = ("up.weight", (outputs, rank)), ("down.weight", (rank, inputs))
-    return LayerSpec(part.name, part.kind, operations + down.operations + up.operations, down.kept + up.kept, weights)
+    work, kept, half = operations + down.operations + up.operations, down.kept + up.kept, down.kept_half + up.kept_half
+    return LayerSpec(part.name, part.kind, work, kept, weights, half)
 
 
 def _workload(parts: list[LayerSpec], name: str, source: str, sample: str, tokens: float, frozen: int = 0) -> LayerTable:
@@ -189,17 +190,22 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
     parts = []
     if prefix == "cross.":
         # The product of the keys reads the encoder's output first; the gradients are summed there.
-        parts = [linear("query", s, h, h, bias=bias), linear("key_value", keys, h, 2 * kv, bias=bias, kept=False, sums=1)]
+        parts = [linear("query", s, h, h, bias=bias), _copying("key_value", keys, h, 2 * kv, bias, sums=1)]
     elif shape.fused_qkv:
         whole = WORD * s * (h + 2 * kv)
         parts = [linear("qkv", s, h, h + 2 * kv, bias=bias), elementwise("split", "Split", (0, 0.0), (2, 4 * whole))]
     else:
         wide = [("query", h, 1), ("key", kv, 1), ("value", kv, 0)]
-        parts = [linear(n, s, h, width, bias=bias, kept=n == "query", sums=sums) for n, width, sums in wide]
+        parts = [linear(n, s, h, width, bias=bias, kept=n == "query", kept_half=True, sums=sums) for n, width, sums in wide]
     if shape.positions == "rotary":
         turned = 2 * (x + WORD * s * kv)
         parts.append(elementwise("rotate", "Rotary", (1, turned), (1, turned)))
     return [part.named(prefix) for part in (*parts, mixed, linear("project", s, h, h, bias=bias, kept=False))]
+
+
+def _copying(name: str, rows: float, inputs: int, outputs: int, bias: bool, sums: int = 0) -> LayerSpec:
+    """A further product of a normalised input, which only autocast copies once more."""
+    return linear(name, rows, inputs, outputs, bias=bias, kept=False, kept_half=True, sums=sums)
 
 
 def _feed_forward(shape: TransformerShape, s: int) -> list[LayerSpec]:
@@ -210,7 +216,7 @@ def _feed_forward(shape: TransformerShape, s: int) -> list[LayerSpec]:
         elementwise("act", "GELU", (1, 2 * f), (1, 3 * f), f),
     ]
     if shape.gated:
-        parts.append(linear("gate", s, h, ffn, bias=bias, kept=False))
+        parts.append(_copying("gate", s, h, ffn, bias))
         parts.append(elementwise("multiply", "Mul", (1, 3 * f), (2, 6 * f), 2 * f))  # saves both factors
     return [*parts, linear("contract", s, ffn, h, bias=bias)]
 
@@ -242,7 +248,7 @@ def _logits(shape: TransformerShape, rows: float, *, bias: bool) -> LayerSpec:
     """The output layer over the vocabulary. Tied weights belong to the embedding, where their gradient is complete."""
     whole = linear("head.logits", rows, shape.hidden, shape.vocabulary, bias=bias)
     kept = tuple(weight for weight in whole.weights if weight[0] == "bias") if shape.tied else whole.weights
-    return LayerSpec(whole.name, whole.kind, whole.operations, whole.kept, kept)
+    return replace(whole, weights=kept)
 
 
 def encoder_decoder(
@@ -258,7 +264,7 @@ def encoder_decoder(
     parts = [table, *_wave(shape, s, "source_")]
     parts += [part.named(f"encoder.{i}.") for i in range(shape.layers) for part in blocks(shape, s, fused)]
     parts += [] if shape.post_norm else [normalisation("encoder_norm", s, h, rms=shape.norm == "rms")]
-    parts += [LayerSpec(again.name, again.kind, again.operations, again.kept), *_wave(shape, s, "target_")]
+    parts += [replace(again, weights=()), *_wave(shape, s, "target_")]
     decoder = blocks(shape, s, fused, keys=s, cross=True)
     parts += [part.named(f"decoder.{i}.") for i in range(shape.layers) for part in decoder]
     return _workload([*parts, *_end(shape, s)], name, source, f"sentences of {s} tokens", 2 * s)

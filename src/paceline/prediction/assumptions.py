@@ -280,8 +280,7 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
 def _attention(workload: Workload, cluster: Cluster, e: Efficiency) -> Iterator[Assumption]:
     """The kernel of fused attention, where architectures differ by it."""
     factor = attention_factor(cluster.device.architecture, e.attention_kernel)
-    fused = any(o.kind == "attention" for layer in workload.layers for o in layer.operations)
-    if fused and factor != 1:
+    if workload.attends and factor != 1:
         others = ", ".join(kernel for kernel in ATTENTION_KERNELS if kernel != e.attention_kernel)
         yield Assumption(
             "device",

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -40,17 +40,7 @@ Resource = Literal[
     "input pipeline",
     "pipeline bubble",
 ]
-RESOURCES: tuple[Resource, ...] = (
-    "compute",
-    "memory bandwidth",
-    "launch overhead",
-    "network",
-    "intra-node link",
-    "codec",
-    "stragglers",
-    "input pipeline",
-    "pipeline bubble",
-)
+RESOURCES: tuple[Resource, ...] = get_args(Resource)
 
 
 PRICES = 64

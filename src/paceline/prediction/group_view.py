@@ -56,8 +56,9 @@ def divided(link: Link, users: int) -> Link:
     return replace(link, bandwidth=Fact(rate.value / users, rate.source, rate.date))
 
 
-def pairs_between(cluster: Cluster, devices: int, first: int, second: int) -> tuple[Link, int]:
-    """The link between two blocks of ``devices`` ranks each, partner by partner, and how many pairs share it at its busiest.
+def pairs_between(cluster: Cluster, devices: int, first: int, second: int) -> tuple[Link, int, bool]:
+    """Between two blocks of ``devices`` ranks, partner by partner: the link, how many pairs share it at most, and whether
+    it is the network between nodes.
 
     Args:
         first, second: which blocks, counted from the first rank; the stages of a pipeline.
@@ -67,5 +68,5 @@ def pairs_between(cluster: Cluster, devices: int, first: int, second: int) -> tu
     nodes, others = (first * devices + ranks) // local, (second * devices + ranks) // local
     crossing = nodes[nodes != others]
     if not len(crossing):
-        return cluster.intra_link, 1
-    return cluster.network, int(np.bincount(crossing).max())
+        return cluster.intra_link, 1, False
+    return cluster.network, int(np.bincount(crossing).max()), True

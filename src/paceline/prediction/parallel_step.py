@@ -71,7 +71,7 @@ class ParallelStep:
         """When the exchange of each stage ends: the norm of all gradients, and so the update, waits for the last."""
         ends = self.pipeline.ends
         if self.bubble_free:
-            ends = tuple(_compute_s(step) for step in self.steps)
+            ends = tuple(float(step.schedule.backward_end) for step in self.steps)
         tied = [self.tie_s if stage.tied else 0.0 for stage in self.stages]
         after = [float(step.schedule.update_start - step.schedule.backward_end) for step in self.steps]
         return tuple(end + own + tie for end, own, tie in zip(ends, after, tied, strict=True))
@@ -102,9 +102,7 @@ class ParallelStep:
     @property
     def tie_far(self) -> bool:
         """Whether the ends of the pipeline lie in different nodes."""
-        return pairs_between(self.cluster, self.strategy.parallelism.stage_devices, 0, len(self.stages) - 1)[0] is not (
-            self.cluster.intra_link
-        )
+        return pairs_between(self.cluster, self.strategy.parallelism.stage_devices, 0, len(self.stages) - 1)[2]
 
     @property
     def feed_s(self) -> float:
@@ -204,24 +202,25 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         stages(whole, mesh.pipeline, mesh.virtual_stages) if mesh.pipeline > 1 else (Stage(whole, (range(len(whole.layers)),)),)
     )
     passes = replace(model, workload=whole).passes(cluster.device, strategy)
-    forward, backward = _with_collectives(model, passes, collectives, cluster, strategy)
+    waits = _collective_seconds(collectives, cluster, strategy, model.constants)
+    forward, backward = _with_collectives(model, passes, collectives, waits, strategy)
     replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor)
     # Each stage's replicas are a job of data parallelism; parts of a sequence count as samples of their own.
     inner = replace(strategy, global_batch_size=strategy.global_batch_size * mesh.context, parallelism=mesh.replicas)
     model = replace(model, loader=model.loader * mesh.context)
-    firsts = _first_layers(whole, parts)
+    own_layers = _own_layers(parts)
     known: dict[int, Step] = {}
     steps = []
     for number, stage in enumerate(parts):
         key = id(stage.workload)
         if key not in known:
-            layers = firsts[number]
+            layers = own_layers[number]
             passes = forward.of(layers), backward.of(layers)
             known[key] = replace(model, workload=stage.workload, workers=strategy.world_size).step(replicas, inner, passes)
         steps.append(known[key])
     send, far, sent_bytes = _sends(parts, cluster, strategy, model.constants)
-    work = _group_work(collectives, cluster, strategy, model.constants)
-    own = [[work[layer] for layer in layers if layer in work] for layers in firsts]
+    work = _group_work(collectives, waits[0], strategy)
+    own = [[work[layer] for layer in layers if layer in work] for layers in own_layers]
     return ParallelStep(
         strategy=strategy,
         cluster=cluster,
@@ -237,7 +236,7 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
     )
 
 
-def _first_layers(whole: object, parts: Sequence[Stage]) -> list[list[int]]:
+def _own_layers(parts: Sequence[Stage]) -> list[list[int]]:
     """Indices of each stage's layers in the whole network."""
     count, turns = len(parts), len(parts[0].parts)
     begin = 0
@@ -250,12 +249,12 @@ def _first_layers(whole: object, parts: Sequence[Stage]) -> list[list[int]]:
 
 
 def _with_collectives(
-    model: StepModel, passes: PassTimes, collectives: Sequence[Collective], cluster: Cluster, strategy: Strategy
+    model: StepModel, passes: PassTimes, collectives: Sequence[Collective], waits: tuple[Array, Bools], strategy: Strategy
 ) -> PassTimes:
-    """The passes with what their layers wait for the groups' collectives."""
+    """The passes with what their layers wait for the groups' collectives, which take ``waits`` (``_collective_seconds``)."""
     if not collectives:
         return passes
-    seconds, far = _collective_seconds(collectives, cluster, strategy, model.constants)
+    seconds, far = waits
     # Tuned software cuts a product into pieces that are exchanged while the next one is computed (NVIDIA, Transformer Engine,
     # user buffers; Megatron-Core's tp_comm_overlap, which needs sequence parallelism; torch's async tensor parallelism).
     pipelined = model.constants.level == "tuned" and strategy.parallelism.sequence
@@ -294,11 +293,6 @@ def _collective_seconds(
             if own.any():
                 seconds[own], far[own] = collective_seconds(sizes[own], view, e, halves=halves)
     return seconds, far
-
-
-def _compute_s(step: Step) -> float:
-    """Seconds of all micro batches of a stage, one after the other."""
-    return float(step.schedule.backward_end)
 
 
 def _pipeline(
@@ -340,13 +334,13 @@ def _sends(
         stage = parts[part % count]
         layers = [stage.workload.layers[i] for i in stage.parts[part // count]]
         own = boundary_bytes(layers) * size / mesh.tensor
-        link, users = pairs_between(cluster, mesh.stage_devices, part % count, (part + 1) % count)
+        link, users, network = pairs_between(cluster, mesh.stage_devices, part % count, (part + 1) % count)
         wait = link.latency.value * e.latency_factor + own * users / e.bandwidth(link)
         if mesh.tensor > 1 and not mesh.sequence:
             group = group_view(cluster, mesh.tensor, 1)
             wait += float(collective_seconds(np.array([own * mesh.tensor]), group, e, halves=True)[0][0])
         seconds.append(wait)
-        far.append(link is cluster.network and cluster.num_nodes > 1)
+        far.append(network)
         sent = max(sent, own)
     return seconds, far, 2.0 * sent * turns * mesh.micro_batches
 
@@ -355,20 +349,18 @@ def _tie_s(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Effi
     """Seconds of the all-reduce of the shared table's gradient between the ends of the pipeline, in fp32."""
     if len(parts) == 1 or not parts[0].tied:
         return 0.0
-    link, users = pairs_between(cluster, strategy.parallelism.stage_devices, 0, len(parts) - 1)
+    link, users, _ = pairs_between(cluster, strategy.parallelism.stage_devices, 0, len(parts) - 1)
     shared = divided(link, users)
     ends = replace(cluster, levels=(Level("node", 1, cluster.intra_link), Level("pod", 2, shared)))
     return float(collective_seconds(np.array([4.0 * parts[0].tied]), ends, e)[0][0])
 
 
-def _group_work(
-    collectives: Sequence[Collective], cluster: Cluster, strategy: Strategy, e: Efficiency
-) -> dict[int, tuple[float, float]]:
+def _group_work(collectives: Sequence[Collective], each_s: Array, strategy: Strategy) -> dict[int, tuple[float, float]]:
     """Seconds of the groups' collectives of each layer in a step, and bytes that a device sends for them."""
     mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision] / 4
     members = {"tensor": mesh.tensor, "context": mesh.context}
     work: dict[int, tuple[float, float]] = {}
-    for c, seconds in zip(collectives, _collective_seconds(collectives, cluster, strategy, e)[0].tolist(), strict=True):
+    for c, seconds in zip(collectives, each_s.tolist(), strict=True):
         size = c.bytes * (1.0 if c.wide else width) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
         before = work.get(c.layer, (0.0, 0.0))
         sent = size * strategy.micro_batch_size * mesh.micro_batches

@@ -90,3 +90,10 @@ def test_an_outlier_does_not_rule() -> None:
     )
     assert host.of(CLUSTER.device.name) == pytest.approx(5e-5, rel=0.4)
     assert min(TRIED) < 5e-5 < max(TRIED)
+
+
+def test_the_ends_of_the_range_have_the_same_host() -> None:
+    corrected = Predictor(correction=fit(observed(1e-4), PLAIN))
+    strategy = Strategy.of(world_size=2, global_batch_size=2, precision="bf16", compression="inceptionn")
+    p = corrected.step(Workload.named("gpt2"), CLUSTER, strategy)
+    assert p.low_s < p.step_time_s < p.high_s

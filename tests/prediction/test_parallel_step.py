@@ -201,3 +201,13 @@ def test_tuned_software_hides_the_collectives_of_sequence_parallelism_beside_the
             shares[software, sequence] = p.exposed["intra-node link"] / p.comm_s
     assert shares["tuned", True] < 0.7 * shares["tuned", False]
     assert shares["ordinary", True] > 0.9 * shares["ordinary", False] > shares["tuned", True]
+
+
+def test_a_payload_of_unknown_length_widens_the_range_of_a_divided_network_too() -> None:
+    slow = Cluster.named("2x4 A100", network="1Gb/s")
+    ends = []
+    for ratio in (0, 8):
+        options = {"ratio": ratio} if ratio else {}
+        p = step(slow, tensor=4, global_batch_size=8, compression="inceptionn", options=options)
+        ends.append(p.high_s / p.low_s)
+    assert ends[0] > 1.05 * ends[1]

@@ -149,12 +149,9 @@ class Predictor:
         Args:
             device: where a correction may know the host.
         """
-        constants = self.typical
-        if self.correction is not None and device is not None:
-            constants = self.correction.constants(constants, device)
         return StepModel(
             workload=workload,
-            constants=constants,
+            constants=self._with_host(self.typical, device),
             calibration=self.calibration,
             overlap=self.overlaps,
             loader=0.0 if self.correction is not None else self.loader,  # observed steps say nothing of it: _fed
@@ -211,28 +208,26 @@ class Predictor:
     def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[AnyStep, AnyStep, AnyStep]:
         """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
         model = self.model(workload, cluster.device)
-        if strategy.parallelism.model_devices > 1:
-            return self._parallel_steps(model, cluster, strategy)
-        passes = model.passes(cluster.device, strategy)
-        middle = model.step(cluster, strategy, passes)
+        divided = strategy.parallelism.model_devices > 1
+        passes = None if divided else model.passes(cluster.device, strategy)
+        middle = parallel_step(model, cluster, strategy) if divided else model.step(cluster, strategy, passes)
         if not isinstance(self.constants, tuple) and self.calibration is None and strategy.description.format.spread is None:
             return middle, middle, middle
 
-        def bound(constants: Efficiency, level: PayloadBound) -> Step:
-            return replace(model, constants=constants, level=level).step(cluster, strategy, self._scaled(passes, constants))
+        def bound(constants: Efficiency, level: PayloadBound) -> AnyStep:
+            end = replace(model, constants=self._with_host(constants, cluster.device), level=level)
+            if passes is None:
+                return parallel_step(end, cluster, strategy)
+            return end.step(cluster, strategy, self._scaled(passes, constants))
 
         low, _, high = self._bounds
         return bound(low, "high"), middle, bound(high, "low")
 
-    def _parallel_steps(
-        self, model: StepModel, cluster: Cluster, strategy: Strategy
-    ) -> tuple[ParallelStep, ParallelStep, ParallelStep]:
-        """The same of a strategy that divides the network."""
-        middle = parallel_step(model, cluster, strategy)
-        if not isinstance(self.constants, tuple):
-            return middle, middle, middle
-        low, high = (parallel_step(replace(model, constants=self._bounds[end]), cluster, strategy) for end in (0, 2))
-        return low, middle, high
+    def _with_host(self, constants: Efficiency, device: Device | None) -> Efficiency:
+        """The constants with what a correction knows of the device's host."""
+        if self.correction is None or device is None:
+            return constants
+        return self.correction.constants(constants, device)
 
     def _scaled(self, passes: PassTimes, constants: Efficiency) -> PassTimes | None:
         """The typical passes by other constants, where those change all layers alike."""

@@ -11,7 +11,7 @@ from paceline.prediction.stages import stages
 from paceline.prediction.tensor_parallel import share
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
-from paceline.validation.case import Keys, Setting, Skip
+from paceline.validation.case import Case, Keys, Setting, Skip
 from paceline.validation.sets.hardware_aliases import cluster
 from paceline.workload import TransformerShape, Workload
 
@@ -111,6 +111,17 @@ def divided(
 def refused(keys: Keys, error: UserError) -> Skip:
     """The reason of ``divided``. Where the row's own numbers do not agree, the row is not good."""
     return Skip(keys, error.message, good=error.message not in (MESH, NO_BATCH))
+
+
+def divided_case(
+    keys: Keys, step_s: float, machines: Cluster, workload: Workload, batch: int, micro_batch: int, precision: str, **mesh: Any
+) -> Case | Skip:
+    """A tuned run of one such model, or the reason to skip it. Arguments as ``divided``."""
+    try:
+        run = divided(machines, workload, batch, micro_batch, precision, **mesh)
+    except UserError as error:
+        return refused(keys, error)
+    return Case(keys=keys, workload=workload, settings=(run,), software="tuned", step_s=step_s)
 
 
 def _check_divides(workload: Workload, mesh: Parallelism) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.csv_rows import Row
-from paceline.errors import UserError
 from paceline.validation.case import Case, Keys, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
 from paceline.validation.sets.language_models import has_experts, language_model
@@ -60,18 +59,7 @@ def case(row: Row) -> Case | Skip:
         "virtual_stages": _or_one(row, "vp"),
         "sharding": "zero1",
     }
-    try:
-        setting = case_builders.divided(
-            machines,
-            workload,
-            batch,
-            micro,
-            precision,
-            **mesh,
-        )
-    except UserError as error:
-        return case_builders.refused(keys, error)
-    return Case(keys=keys, workload=workload, settings=(setting,), software="tuned", step_s=measured)
+    return case_builders.divided_case(keys, measured, machines, workload, batch, micro, precision, **mesh)
 
 
 def _or_one(row: Row, column: str) -> int:

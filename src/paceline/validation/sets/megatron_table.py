@@ -9,7 +9,6 @@ memory and optimizer states are whole on each device.
 from __future__ import annotations
 
 from paceline.csv_rows import Row
-from paceline.errors import UserError
 from paceline.validation.case import Case, Keys, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
 
@@ -58,19 +57,17 @@ def case(row: Row) -> Case | Skip:
     workload = case_builders.gpt(layers, hidden, heads, length, VOCABULARY)
     if workload is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
-    try:
-        setting = case_builders.divided(
-            machines,
-            workload,
-            batch,
-            micro,
-            case_builders.half(device),
-            tensor=tensor,
-            pipeline=pipeline,
-            virtual_stages=row.whole("interleave") or 1,
-            sequence=tensor > 1 and recompute == "selective",
-            recompute=RECOMPUTE[recompute],
-        )
-    except UserError as error:
-        return case_builders.refused(keys, error)
-    return Case(keys=keys, workload=workload, settings=(setting,), software="tuned", step_s=measured)
+    return case_builders.divided_case(
+        keys,
+        measured,
+        machines,
+        workload,
+        batch,
+        micro,
+        case_builders.half(device),
+        tensor=tensor,
+        pipeline=pipeline,
+        virtual_stages=row.whole("interleave") or 1,
+        sequence=tensor > 1 and recompute == "selective",
+        recompute=RECOMPUTE[recompute],
+    )

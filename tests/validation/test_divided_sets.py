@@ -19,7 +19,7 @@ def test_megatron_bridge() -> None:
     (setting,) = row.settings
     mesh = setting.strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 5, 2, 64)
-    assert mesh.sequence and mesh.sharding == "zero1" and not mesh.recompute
+    assert mesh.sequence and mesh.sharding == "distributed_optimizer" and not mesh.recompute
     assert row.step_s == pytest.approx(8.0)  # 128 x 8192 tokens, 2048 a second on each of 64
     assert (row.precision, row.software, row.workload.name, row.keys.release) == ("fp8", "tuned", "llama-3-70b", "25.11")
     assert setting.cluster.num_nodes == 8 and setting.cluster.network.bandwidth.value == 8 * 50e9

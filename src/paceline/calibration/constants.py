@@ -20,13 +20,12 @@ from paceline.hardware.device import Link
 
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
-ATTENTION_KERNELS = ("fa2", "cudnn", "fa3")
-"""FlashAttention-2, which PyTorch's ``scaled_dot_product_attention`` runs too; cuDNN's; FlashAttention-3."""
+ATTENTION_KERNELS = ("fa2", "cudnn", "fa3", "triton")
+"""FlashAttention-2, which PyTorch's ``scaled_dot_product_attention`` runs too; cuDNN's; FlashAttention-3; the first one's
+version in Triton."""
 USUAL_ATTENTION: Mapping[SoftwareLevel, str] = {"ordinary": "fa2", "tuned": "cudnn"}
 """What framework code as people write it runs, and what a submission to a benchmark does."""
-MOST_DEVICES = 8
-"""Largest number of devices in the rows that the constants were fitted on, all on one node."""
-ONE_DEVICE, SEVERAL_DEVICES = "one device", "several devices"
+ONE_DEVICE, SEVERAL_DEVICES, SEVERAL_NODES = "one device", "several devices", "several nodes"
 """Scales for which the file holds constants that were fitted without them."""
 
 
@@ -67,7 +66,10 @@ class Efficiency:
         straggler_spread: standard deviation of the workers' compute times in one step, relative to their mean.
         sigmas: errors of the predictions with these constants.
         seen: names of the chips, models and scales that they were fitted on.
-        time_factor: factor on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation).
+        time_factor: factor on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation), or
+            the software is older.
+        yearly_gain: factor by which such software became faster in a year, until ``NEWEST_YEAR``.
+        year: of the software; 0 is the newest that was measured.
     """
 
     level: SoftwareLevel = "ordinary"
@@ -94,6 +96,8 @@ class Efficiency:
     attention_kernel: str = "fa2"
     host_s: float = 0.0
     time_factor: float = 1.0
+    yearly_gain: float = 1.0
+    year: float = 0.0
     codec_cores: float = 1
     protocols: tuple[Protocol, ...] = BARE
     overlap_penalty: float = 0.0
@@ -122,6 +126,14 @@ class Efficiency:
     def seconds_of(self, other: Efficiency) -> float:
         """Factor on the seconds of every layer against those under ``other``; 0 if it differs between layers."""
         return self.time_factor / other.time_factor if all(getattr(self, n) == getattr(other, n) for n in _KERNELS) else 0.0
+
+    def of_year(self, year: float) -> Efficiency:
+        """Those of the software of ``year``, such as 2021.5; 0: the newest. Submissions to MLPerf became faster from round to
+        round on the same devices."""
+        return replace(self, year=year, time_factor=self.time_factor * self._aged(year) / self._aged(self.year))
+
+    def _aged(self, year: float) -> float:
+        return self.yearly_gain ** max(0.0, NEWEST_YEAR - year) if year else 1.0
 
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
@@ -181,6 +193,10 @@ def assumed(name: str) -> Any:
     return _read("constants.toml")["assumed"][name]["value"]
 
 
+NEWEST_YEAR: float = assumed("newest_year")
+"""Of the newest software that ``yearly_gain`` was fitted on."""
+
+
 def attention_factor(architecture: str, kernel: str) -> float:
     """The kernel's share of the best matrix product on that architecture, relative to FlashAttention-2's on an A100.
 
@@ -191,6 +207,8 @@ def attention_factor(architecture: str, kernel: str) -> float:
     shares: Mapping[str, float] = assumed("attention_kernels").get(architecture, {})
     if kernel == "fa3" and kernel not in shares:
         raise UserError(f"FlashAttention-3 does not run on {architecture or 'this device'}", "give fa2 or cudnn")
+    if kernel == "triton":
+        return shares.get("fa2", 1.0) * shares.get(kernel, assumed("attention_triton"))
     return shares.get(kernel, 1.0)
 
 

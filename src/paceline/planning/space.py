@@ -16,6 +16,7 @@ from paceline.prediction.batch import Candidate
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS
+from paceline.strategy.sharding import TORCH_SHARDINGS
 
 DOUBLINGS = 11
 """Batches of a worker that are tried where none are given: 1 to 1024."""
@@ -80,7 +81,7 @@ class Space:
     compressions: tuple[str, ...] = ()
     exchanges: tuple[str, ...] = tuple(EXCHANGES)
     servers: tuple[int, ...] = (1,)
-    shardings: tuple[str, ...] = tuple(SHARDINGS)
+    shardings: tuple[str, ...] = TORCH_SHARDINGS
     accumulations: tuple[int, ...] = (1, 2, 4, 8)
     recomputes: tuple[bool, ...] = (False, True)
     buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)

@@ -31,6 +31,8 @@ SPLIT: float = assumed("split_depth")
 """Least depth of a part when a product of few tiles is split along its depth (split-k)."""
 CAST_BYTES = 4.0
 """Bytes that move per element cast to fp8: two are read; one is written twice, straight and transposed."""
+CAUSAL_BLOCK = 128
+"""Keys of a block of causal attention."""
 MATMUL, CONV, ATTENTION, MEMORY = range(4)
 _KINDS = {"matmul": MATMUL, "conv": CONV, "attention": ATTENTION, "memory": MEMORY}
 _SIZES = ("m", "n", "k", "batch")
@@ -52,6 +54,7 @@ class OperationTable:
     sizes: Array
     grows: Array
     window: Array
+    causal: Array
     row: Ints
     layer: Ints
     backward: Bools
@@ -140,7 +143,7 @@ def tabulate(workload: Workload) -> OperationTable:
 
     return OperationTable(
         kind=np.array([_KINDS[o.kind] for o in unique], dtype=np.int64),
-        **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window")},
+        **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window", "causal")},
         sizes=np.stack([column(name) for name in _SIZES], axis=1),
         grows=np.array([[float(o.grows == name) for name in _SIZES] for o in unique]).reshape(-1, 4),
         row=row,
@@ -288,7 +291,7 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
         if matrix
         else np.array([e.vector_share, e.conv_share, e.vector_share, 1.0])
     )
-    work = table.flops * micro_batch_size
+    work = table.flops * micro_batch_size * computed_share(table)
     busy = np.maximum(rate * shape * of_kind[table.kind] * winograd, 1e-30)
     scale: float | Array = BYTES_PER_ELEMENT[precision] / BYTES_PER_ELEMENT["fp32"]
     if precision == "fp8":  # width of the operands
@@ -301,6 +304,13 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     launch = np.maximum(table.calls * e.launch_s[device.kind] - bound, 0.0)
     computing = flops >= streamed
     return Seconds(np.where(computing, flops, 0.0), np.where(computing, 0.0, streamed), launch)
+
+
+def computed_share(table: OperationTable) -> Array:
+    """Share of its FLOPs that a kernel computes, (rows,): causal attention goes over the blocks up to the diagonal's (Dao 2023,
+    FlashAttention-2, arXiv:2307.08691, section 3.1)."""
+    keys = np.maximum(table.sizes[:, 1], 1.0)
+    return np.where(table.causal > 0, np.minimum((keys + CAUSAL_BLOCK) / (2 * keys), 1.0), 1.0)
 
 
 def optimizer_seconds(

@@ -57,7 +57,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     does. fp8 keeps the copy of bf16, and the weights and their transpose at one byte each, as Transformer Engine does. DDP
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
-    holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
+    holds two units of weights and two units of gradients, at the width of the precision. ``distributed_optimizer`` has weights
+    and gradients of that width, and shares out the fp32 weights with the optimizer's state. Frozen weights have that width only;
     they are sharded if the trained weights are.
     """
     level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
@@ -70,13 +71,18 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
         gathered = sum(units[:GATHERED]) + held * (1 + copies / width)
-    ddp = plan.count > 0 and not level.weights
+    ddp = plan.count > 0 and not level.narrow
+    gradients = whole / workers if level.gradients else whole
+    state = OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole)
+    if level.narrow and not level.weights and width < 4:  # the fp32 weights are shared out too
+        weights = (width + copies) * workload.num_parameters
+        gradients, state = width * workload.num_parameters, state + whole / workers
     return {
         "weights": weights,
         "frozen weights": width * workload.frozen / (workers if level.weights else 1),
         "gathered": gathered,
-        "gradients": whole / workers if level.gradients else whole,
-        "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
+        "gradients": gradients,
+        "optimizer state": state,
         "buckets": whole if ddp else 0.0,
         "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
         "codec buffers": float(plan.codec_bytes),

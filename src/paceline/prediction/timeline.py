@@ -233,8 +233,13 @@ def with_exchange(parts: StepDurations, x: ExchangeSeconds, buckets: Array | Non
         exchange=(x.buckets if buckets is None else buckets).tolist(),
         gather_forward=gathers.get("gather_forward", ()),
         gather_backward=gathers.get("gather_backward", ()),
-        after=sum(gathers.get("gather_update", ())),
+        after=sum(gathers.get("gather_update", ())) + _beyond(sum(gathers.get("gather_next", ())), parts.forward),
     )
+
+
+def _beyond(gathered: float, forward: Number) -> Number:
+    """What is left of all-gathers beside the first forward pass of the next step, which waits for one layer after the other."""
+    return np.maximum(0.0, gathered - forward) if isinstance(forward, np.ndarray) else max(0.0, gathered - forward)
 
 
 def sums(values: Array) -> Array:
@@ -281,10 +286,10 @@ def events(
         if shared or micro == last:
             yield from _exchanged(costs, placed, begin if shared else 0.0, suffix if shared else "")
     yield Event(name="optimizer", lane="compute", start_s=placed.update_start, duration_s=sum(costs.optimizer))
-    clock = placed.gather_start
-    for index, seconds in enumerate(costs.exchange.gathers[0].tolist() if plan.gathers == ("gather_update",) else ()):
-        yield Event(name=f"gather_update bucket {index}", lane="network", start_s=clock, duration_s=seconds)
-        clock += seconds
+    for name, clock in (("gather_update", placed.gather_start), ("gather_next", 0.0)):  # the next step's are as this one's
+        for index, seconds in enumerate(costs.exchange.gathers[0].tolist() if plan.gathers == (name,) else ()):
+            yield Event(name=f"{name} bucket {index}", lane="network", start_s=clock, duration_s=seconds)
+            clock += seconds
     if parts.feed:
         yield input_event(parts.feed)
 
@@ -373,8 +378,9 @@ def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) ->
         spent["intra-node link"] += float(waits[~plan.codec & ~x.network].sum())
         _share(spent, costs, placed.penalty)
     if parts.after:
-        spent["network"] += float(x.gathers[x.gathers_network].sum())
-        spent["intra-node link"] += float(x.gathers[~x.gathers_network].sum())
+        share = parts.after / float(x.gathers.sum())
+        spent["network"] += share * float(x.gathers[x.gathers_network].sum())
+        spent["intra-node link"] += share * float(x.gathers[~x.gathers_network].sum())
     return spent
 
 

@@ -1,9 +1,10 @@
 """What the workers keep whole and what they share out: plain data parallelism or a level of ZeRO, as PyTorch has them.
 
 ``ddp``: everything whole on every worker; gradients are exchanged. ``zero1`` (``ZeroRedundancyOptimizer`` beside DDP): each
-worker keeps the optimizer state of its part, updates it and gathers the rest. ``zero2`` (``FSDP`` with ``SHARD_GRAD_OP``):
-gradients are reduce-scattered and weights gathered once for forward and backward. ``zero3`` (``FULL_SHARD``): weights are freed
-behind the forward pass and gathered again for the backward pass.
+worker keeps the optimizer state of its part, updates it and gathers the rest. ``distributed_optimizer`` (Megatron-Core's): the
+same with 16-bit weights and gradients; gradients are reduce-scattered, weights gathered beside the next forward pass. ``zero2``
+(``FSDP`` with ``SHARD_GRAD_OP``): gradients are reduce-scattered and weights gathered once for forward and backward. ``zero3``
+(``FULL_SHARD``): weights are freed behind the forward pass and gathered again for the backward pass.
 
 Sources: Rajbhandari et al. 2020, ZeRO, SC, section 5 and 7 (bytes of each level); Zhao et al. 2023, PyTorch FSDP, VLDB 16(12).
 """
@@ -27,7 +28,10 @@ class Sharding:
 
     Attributes:
         optimizer, gradients, weights: whether each worker keeps only its part between the steps.
-        gathers: names of the all-gathers of every unit of weights in one micro step (``gather_update``: in one step).
+        narrow: whether gradients and weights travel at the width of the precision, not in fp32 (FSDP's mixed precision;
+            Megatron-Bridge's performance recipes, ``grad_reduce_in_fp32=False``).
+        gathers: names of the all-gathers of every unit of weights in one micro step (``gather_update``, ``gather_next``: in
+            one step).
     """
 
     name: str
@@ -35,6 +39,7 @@ class Sharding:
     optimizer: bool = False
     gradients: bool = False
     weights: bool = False
+    narrow: bool = False
     gathers: tuple[str, ...] = ()
 
 
@@ -43,12 +48,15 @@ SHARDINGS: Mapping[str, Sharding] = {
     for s in (
         Sharding("ddp", "everything whole on every worker"),
         Sharding("zero1", "optimizer state shared out", optimizer=True, gathers=("gather_update",)),
-        Sharding("zero2", "and gradients", optimizer=True, gradients=True, weights=True, gathers=("gather_forward",)),
         Sharding(
-            "zero3", "and weights", optimizer=True, gradients=True, weights=True, gathers=("gather_forward", "gather_backward")
+            "distributed_optimizer", "the same with 16-bit gradients", optimizer=True, narrow=True, gathers=("gather_next",)
         ),
+        Sharding("zero2", "and gradients", True, True, True, True, ("gather_forward",)),
+        Sharding("zero3", "and weights", True, True, True, True, ("gather_forward", "gather_backward")),
     )
 }
+TORCH_SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
+"""What PyTorch has itself."""
 
 
 def units(parameters: Sequence[T], least_bytes: int) -> list[list[T]]:
@@ -78,7 +86,7 @@ def block(name: str) -> str:
 
 
 def scatter(elements: int, precision: str, world_size: int) -> Traffic:
-    """The reduce-scatter of a unit's gradients, at the width of the precision (FSDP's mixed precision)."""
+    """The reduce-scatter of a unit's gradients, at the width of the precision."""
     size = BYTES_PER_ELEMENT[precision] * elements
     phases = (Phase("reduce_scatter", (size,), world_size, "scatter"),)
     return Traffic((), phases, (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
@@ -87,5 +95,5 @@ def scatter(elements: int, precision: str, world_size: int) -> Traffic:
 def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int) -> tuple[Phase, ...]:
     """The all-gathers of one unit's weights in a micro step. ``zero1`` gathers the fp32 master weights once a step."""
     level = SHARDINGS[sharding]
-    size = BYTES_PER_ELEMENT[precision] * plan.elements if level.weights else FP32.push_bytes(plan.elements)
+    size = BYTES_PER_ELEMENT[precision] * plan.elements if level.narrow else FP32.push_bytes(plan.elements)
     return tuple(Phase(name, (size,), world_size, "gather") for name in level.gathers)

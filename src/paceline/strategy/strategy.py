@@ -225,7 +225,7 @@ class Strategy:
 
     def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
-        if self.parallelism.shares.weights:
+        if self.parallelism.shares.narrow:
             return scatter(plan.elements, self.precision, self.world_size)
         x = self.gradient_exchange
         compression = x.description if level == "expected" else replace(x.description, level=level)

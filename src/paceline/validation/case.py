@@ -74,6 +74,8 @@ class Case:
             them) or ``ordinary`` (framework code as people write it).
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, where the file says it.
         published: what others predicted for this row, seconds by name.
+        year: of the software, where the set says it; 0: the newest.
+        attention: the kernel of fused attention where it is not the software's usual one.
         memory_bytes: measured peak of a device's memory, where the file says it.
     """
 
@@ -85,6 +87,8 @@ class Case:
     sync_s: float | None = None
     published: Mapping[str, float] = field(default_factory=dict)
     memory_bytes: float | None = None
+    year: float = 0.0
+    attention: str = ""
 
     @property
     def samples(self) -> float:

@@ -184,9 +184,19 @@ def dropout(name: str, numbers: float, calls: int = 1) -> LayerSpec:
 
 
 def attention(
-    name: str, queries: float, keys: float, heads: int, kv_heads: int, width: int, *, fused: bool = True, drop: bool = True
+    name: str,
+    queries: float,
+    keys: float,
+    heads: int,
+    kv_heads: int,
+    width: int,
+    *,
+    fused: bool = True,
+    drop: bool = True,
+    causal: bool = False,
 ) -> LayerSpec:
-    """Softmax of queries by keys, times values. Both products count in full, causal or not.
+    """Softmax of queries by keys, times values. Both products count in full, causal or not; a fused causal kernel computes
+    half of the scores.
 
     Fused attention (Dao et al. 2022, arXiv:2205.14135) recomputes the scores in the backward pass. Otherwise the product, its
     scale, the mask, the softmax and dropout each read and write them. Heads that share keys and values
@@ -201,7 +211,10 @@ def attention(
         return LayerSpec(
             name,
             "Attention",
-            (replace(forward, flops=2 * forward.flops), replace(back, flops=5 * back.flops)),
+            (
+                replace(forward, flops=2 * forward.flops, causal=causal),
+                replace(back, flops=5 * back.flops, causal=causal),
+            ),
             2 * q + 2 * kv + sums,
             kept_half=q + kv + sums,
         )

@@ -58,6 +58,7 @@ class Operation:
         fixed_bytes: bytes per step at fp32 of all calls.
         grows: the dimension that the micro batch multiplies; empty for none.
         window: positions of a convolution's kernel, 9 for 3x3.
+        causal: whether a kernel of attention leaves out the scores of later keys. FLOPs count them, as publications do.
     """
 
     kind: OperationKind
@@ -72,6 +73,7 @@ class Operation:
     batch: float = 0.0
     grows: Grows = ""
     window: int = 1
+    causal: bool = False
 
     def to_row(self) -> list[Any]:
         """The fields in order, whole numbers as integers, without trailing defaults."""

@@ -42,7 +42,7 @@ class TransformerShape:
         norm: LayerNorm, or RMSNorm without bias.
         bias: whether the linear layers in the blocks have a bias.
         tied: whether the output shares the weights of the token embedding.
-        causal: whether it is a decoder. This does not change the cost, since the rates of fused kernels count the masked half.
+        causal: whether it is a decoder: a fused kernel of attention leaves out the scores of later tokens.
         post_norm: whether sums are normalised, as in BERT, and not the inputs of attention and feed-forward network.
         fused_qkv: whether queries, keys and values are one product.
         positions: learned embeddings for ``context`` positions (0: the sequence length), rotation of queries and keys, or a
@@ -186,7 +186,8 @@ def _residual(name: str, shape: TransformerShape, s: int, inner: list[LayerSpec]
 def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool) -> list[LayerSpec]:
     h, kv, bias = shape.hidden, shape.kv_width, shape.bias
     heads, kv_heads, x = shape.heads, shape.kv_heads or shape.heads, WORD * s * shape.hidden
-    mixed = attention("mix", s, keys, heads, kv_heads, h // heads, fused=fused, drop=shape.dropout)
+    causal = shape.causal and prefix != "cross."
+    mixed = attention("mix", s, keys, heads, kv_heads, h // heads, fused=fused, drop=shape.dropout, causal=causal)
     parts = []
     if prefix == "cross.":
         # The product of the keys reads the encoder's output first; the gradients are summed there.
@@ -259,10 +260,11 @@ def encoder_decoder(
     Both share one token table, also with the output if tied. Positions are fixed sinusoids.
     """
     s, h, fused = seq_len, shape.hidden, fused_attention
+    both_ways = replace(shape, causal=False)  # the encoder
     table = embedding("tokens", s, shape.vocabulary, h, tied=shape.tied)
     again = embedding("target_tokens", s, shape.vocabulary, h, tied=True)
     parts = [table, *_wave(shape, s, "source_")]
-    parts += [part.named(f"encoder.{i}.") for i in range(shape.layers) for part in blocks(shape, s, fused)]
+    parts += [part.named(f"encoder.{i}.") for i in range(shape.layers) for part in blocks(both_ways, s, fused)]
     parts += [] if shape.post_norm else [normalisation("encoder_norm", s, h, rms=shape.norm == "rms")]
     parts += [replace(again, weights=()), *_wave(shape, s, "target_")]
     decoder = blocks(shape, s, fused, keys=s, cross=True)

@@ -57,7 +57,7 @@ def case(row: Row) -> Case | Skip:
         "pipeline": row.whole("pp") or 1,
         "context": _or_one(row, "cp"),
         "virtual_stages": _or_one(row, "vp"),
-        "sharding": "zero1",
+        "sharding": "distributed_optimizer",
     }
     return case_builders.divided_case(keys, measured, machines, workload, batch, micro, precision, **mesh)
 

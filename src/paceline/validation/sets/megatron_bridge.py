@@ -63,7 +63,7 @@ def case(row: Row) -> Case | Skip:
         "pipeline": row.whole("pp") or 1,
         "context": row.whole("cp") or 1,
         "virtual_stages": row.whole("vp") or 1,
-        "sharding": "zero3" if row.whole("fsdp") else "zero1",
+        "sharding": "zero3" if row.whole("fsdp") else "distributed_optimizer",
     }
     step_s = batch * length / (rate * devices)
     return case_builders.divided_case(keys, step_s, machines, workload, batch, micro, precision, **mesh)

@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fit_rows import FILES, KERNELS, Point, points
+from fit_rows import FILES, KERNELS, Point, constants_of, host_cases, points, scales, whole_step
 from scipy.optimize import least_squares
 
 from paceline.array_types import Array
 from paceline.calibration.constants import LEVELS, Efficiency, SoftwareLevel, efficiency
 from paceline.calibration.uncertainty import Z80
+from paceline.validation.case import Case
 
 TARGET = Path(__file__).parents[1] / "src/paceline/calibration/constants.toml"
 HELD_OUT = TARGET.with_name("constants_held_out.toml")
@@ -83,6 +84,9 @@ def constants() -> Iterator[Constant]:
 
 
 FITTED = tuple(constants())
+HOSTS = tuple(np.geomspace(1e-5, 2e-4, 14).tolist())
+"""Seconds a kernel of the host that are tried, and what is expected before any measurement, with the same factor as above."""
+USUAL_HOST, HOST_FACTOR = 3e-5, 2.0
 OLD = ("Pascal", "Volta", "Turing")
 
 
@@ -135,6 +139,23 @@ def _loss(error: Array) -> Array:
     """Soft L1: its square grows like the error itself beyond ``OUTLIER``."""
     z = (error / OUTLIER) ** 2
     return np.asarray(np.sign(error) * OUTLIER * np.sqrt(2 * (np.sqrt(1 + z) - 1)))
+
+
+def host(cases: Sequence[Case], values: Array, exclude: str = "") -> float:
+    """Seconds of the host a kernel in ordinary software, from steps of all micro batches: the value that fits best beside the
+    constants ``values``. Every network on a device counts as much as any other."""
+    levels = applied(values)
+    groups: dict[tuple[str, ...], list[Array]] = {}
+    for case in cases:
+        chip = case.settings[0].cluster.device.chip
+        if exclude in (chip, case.workload.name, *scales(case)):
+            continue
+        constants = constants_of(case, levels)
+        seconds = [whole_step(case, replace(constants, host_s=host_s)).seconds for host_s in HOSTS]
+        groups.setdefault((case.workload.name, chip), []).append(_loss(np.log(np.array(seconds) / case.step_s)) ** 2)
+    fits = sum((np.mean(group, axis=0) for group in groups.values()), np.zeros(len(HOSTS)))
+    prior = (0.1 * np.log(np.array(HOSTS) / USUAL_HOST) / np.log(HOST_FACTOR)) ** 2
+    return HOSTS[int(np.argmin(fits + prior))]
 
 
 def without_each(read: Sequence[Point]) -> dict[str, Array]:
@@ -242,20 +263,25 @@ HEAD = """\
 
 def main(folder: Path) -> None:
     """Fit, print the errors, write the file."""
-    read = points(folder)
+    read, launched = points(folder), host_cases(folder)
     all_rows = fit_constants(read)
     held_out = without_each(read)
+    hosts = {name: host(launched, values, name) for name, values in {"": all_rows, **held_out}.items()}
     counted = Counter(p.group[0] for p in read for _ in p.measured)
     read = [p.at(applied(all_rows)) for p in read]
     rows = "".join(f"\n#   {FILES.get(name, KERNELS)}: {count} rows" for name, count in counted.items())
     head = HEAD.format(date=datetime.datetime.now(datetime.UTC).date(), rows=rows)
     kept = tomllib.loads(TARGET.read_text(encoding="utf-8"))
     constants_now = {part: {**kept[part], **entries} for part, entries in parts(read, held_out, "", all_rows).items()}
+    constants_now["ordinary"]["host_s"] = hosts[""]
     seen = {"seen": {"names": sorted(held_out)}}
     about = ABOUT + TARGET.read_text(encoding="utf-8").partition(ABOUT)[2]
     written_parts = to_toml({"sigmas": kept["sigmas"], **seen, **constants_now})
     TARGET.write_text(f"{head}\n{written_parts}\n{about}", encoding="utf-8")
     apart = {_key(name): parts(read, held_out, name, values) for name, values in held_out.items()}
+    for name, host_s in hosts.items():
+        if name:
+            apart[_key(name)]["ordinary"]["host_s"] = host_s
     HELD_OUT.write_text(HEAD_HELD_OUT + "\n" + to_toml(apart), encoding="utf-8")
     print(table(read, held_out, all_rows))
 

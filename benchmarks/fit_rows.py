@@ -58,6 +58,7 @@ FILES = {
     "dgxc": "nvidia_dgxc_h100_bf16.csv",
 }
 """Files by set; what follows the first word says which rows of the set."""
+HOST_FILES = {"pollux_sia": "pollux_sia_dataparallel.csv", "vtrain": "vtrain_megatron_a100.csv"}
 KERNELS = "neusight_ops_fp32.csv"
 MOST_DEVICES = {"mlperf": 8, "llmfoundry": 8, "megatron_bridge": 1024, "dgxc": 2048}
 """Most devices of a set's rows, where not 1. Other sets' rows on several nodes are kept to test how steps scale."""
@@ -122,6 +123,23 @@ class Point:
 def points(folder: Path) -> list[Point]:
     """Everything that the fit reads."""
     return [*kernels(folder / KERNELS), *(point for name, file in FILES.items() for point in steps(name, folder / file))]
+
+
+def host_cases(folder: Path) -> list[Case]:
+    """Steps of ordinary software in which small micro batches show the host: of each network on a device, evenly over the file.
+    NCF is left out, whose samples are drawn on the host too."""
+    chosen: list[Case] = []
+    for name, file in HOST_FILES.items():
+        reader = adapter(name)
+        groups: dict[tuple[str, str], list[Case]] = {}
+        for row in read(folder / file, (*reader.texts, *reader.numbers)):
+            case = reader.read(row)
+            if not isinstance(case, Case) or case.keys.nodes > 1 or case.workload.name == "ncf":
+                continue
+            if case.keys.devices == 1 or case.settings[0].strategy.parallelism.model_devices > 1:
+                groups.setdefault((case.keys.model, case.keys.device), []).append(case)
+        chosen += [case for group in groups.values() for case in group[:: ceil(len(group) / MOST)]]
+    return chosen
 
 
 def kernels(path: Path) -> Iterator[Point]:

@@ -8,7 +8,8 @@ from paceline.csv_rows import read
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import predict
 from paceline.prediction.memory import memory_range, numbers_of, sample_bytes
-from paceline.strategy import SHARDINGS, Strategy
+from paceline.strategy import Strategy
+from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.validation.case import Case
 from paceline.validation.sets import llmfoundry
 from paceline.workload import Workload
@@ -25,7 +26,7 @@ def test_memory_of_zero():
     weights, n = 4 * 4_000_000, 4
     shares = {
         name: predict(make_workload(), make_cluster(1, n), strategy(n, sharding=name, optimizer="adam", bucket_bytes=1)).memory
-        for name in SHARDINGS
+        for name in TORCH_SHARDINGS
     }
     assert [m["optimizer state"] for m in shares.values()] == [2 * weights, *[2 * weights / n] * 3]
     assert [m["gradients"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
@@ -33,6 +34,15 @@ def test_memory_of_zero():
     unit = 4_000_000
     assert [m["gathered"] for m in shares.values()] == [0, 0, 2 * unit + weights, 4 * unit]
     assert [m["buckets"] for m in shares.values()] == [weights, weights, 0, 0]
+
+
+def test_the_distributed_optimizer_keeps_16_bits_whole_and_shares_out_the_rest() -> None:
+    """Megatron-Core, distributed optimizer: 16-bit weights and gradients 4 bytes, fp32 weights and Adam's state 12 / d."""
+    net, choices = Workload.named("gpt2"), {"precision": "bf16", "optimizer": "adam", "sharding": "distributed_optimizer"}
+    memory = predict(net, named_cluster("A100", 4, 1), Strategy.of(world_size=4, global_batch_size=4, **choices)).memory
+    number = net.num_parameters
+    assert (memory["weights"], memory["gradients"], memory["optimizer state"]) == (2 * number, 2 * number, 12 * number / 4)
+    assert memory["buckets"] == 0
 
 
 def test_memory_of_a_dense_allreduce():

@@ -102,14 +102,14 @@ def test_sizes_may_be_numpys_and_are_kept_as_plain_numbers() -> None:
 
 def test_a_sharding_that_does_not_exist_names_the_nearest() -> None:
     with pytest.raises(
-        UserError, match=r"unknown sharding 'fsdpp'; legal: ddp, zero1, zero2, zero3, fsdp; did you mean fsdp\?"
+        UserError, match=r"'fsdpp'; legal: ddp, zero1, zero2, zero3, distributed_optimizer, fsdp; did you mean fsdp\?"
     ):
         Parallelism(sharding="fsdpp")
 
 
 def test_a_sharding_is_a_name() -> None:
     for sharding in wrong_types(str):
-        with pytest.raises(UserError, match=r"the sharding is a name, .* was given; legal: ddp, zero1, zero2, zero3, fsdp"):
+        with pytest.raises(UserError, match=r"the sharding is a name, .* was given; legal: ddp, zero1, zero2, zero3, dist"):
             Parallelism(sharding=sharding)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paceline.hardware.device import BYTES_PER_ELEMENT
 from paceline.strategy import Strategy
 from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.sharding import SHARDINGS, block, gathers, scatter, units
+from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS, block, gathers, scatter, units
 from paceline.workload import Parameter, Workload
 
 
@@ -72,11 +72,22 @@ def test_what_is_scattered_and_gathered_is_one_share_short_of_the_buffer(shardin
     share = -(-(workers - 1) * wide * elements // workers)
     assert phase.sent_by_rank().tolist() == phase.received_by_rank().tolist() == [share] * workers
     for gather in gathers(BucketPlan(elements, 1, 0), sharding, precision, workers):
-        size = (wide if SHARDINGS[sharding].weights else 4) * elements
+        size = (wide if SHARDINGS[sharding].narrow else 4) * elements
         assert (gather.pattern, gather.sizes, gather.world_size) == ("gather", (size,), workers)
 
 
 def test_each_level_shares_out_what_the_one_before_does():
-    kept = [(level.optimizer, level.gradients, level.weights) for level in SHARDINGS.values()]
+    levels = [SHARDINGS[name] for name in TORCH_SHARDINGS]
+    kept = [(level.optimizer, level.gradients, level.weights) for level in levels]
     assert kept == sorted(kept) and kept[0] == (False, False, False)
-    assert [len(level.gathers) for level in SHARDINGS.values()] == [0, 1, 1, 2]
+    assert [len(level.gathers) for level in levels] == [0, 1, 1, 2]
+
+
+def test_the_distributed_optimizer_moves_what_an_allreduce_does_in_half_the_width() -> None:
+    net = Workload.named("resnet-50")
+
+    def sent(sharding: str) -> int:
+        strategy = Strategy.of(world_size=8, global_batch_size=64, precision="bf16", sharding=sharding, grad_accum_steps=4)
+        return strategy.wire_bytes_per_device(net.parameters, net.ready_order)
+
+    assert sent("distributed_optimizer") == pytest.approx(sent("ddp") / 2, rel=1e-5)

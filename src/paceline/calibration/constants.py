@@ -53,8 +53,8 @@ class Efficiency:
         memory_share: share of the datasheet's bandwidth that a streaming kernel reaches.
         kept_share: share of the bytes of memory-bound kernels that still move; fusion removes the rest.
         launch_s: least seconds from one kernel to the next, by kind of device.
-        host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel;
-            0 unless measured steps show it (``calibration/host_fit.py``).
+        host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel.
+            Measured steps may say it of a device's own hosts (``calibration/host_fit.py``). 0 where graphs are replayed.
         link_share: share of a link's bandwidth that a collective reaches, by kind of link; includes protocol headers.
         concurrent_messages: messages that one rank has in flight in a push or pull; NCCL posts 8 per round, the pairwise
             exchange of Thakur et al. 2005 one.
@@ -133,7 +133,8 @@ class Efficiency:
         return replace(self, year=year, time_factor=self.time_factor * self._aged(year) / self._aged(self.year))
 
     def _aged(self, year: float) -> float:
-        return self.yearly_gain ** max(0.0, NEWEST_YEAR - year) if year else 1.0
+        years = max(0.0, NEWEST_YEAR - year) if year else 0.0
+        return math.exp(years * math.log(self.yearly_gain))
 
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
@@ -208,7 +209,8 @@ def attention_factor(architecture: str, kernel: str) -> float:
     if kernel == "fa3" and kernel not in shares:
         raise UserError(f"FlashAttention-3 does not run on {architecture or 'this device'}", "give fa2 or cudnn")
     if kernel == "triton":
-        return shares.get("fa2", 1.0) * shares.get(kernel, assumed("attention_triton"))
+        share: float = assumed("attention_triton")
+        return shares.get("fa2", 1.0) * share
     return shares.get(kernel, 1.0)
 
 

@@ -172,7 +172,7 @@ class _PassTable:
 
     def _add(self, cluster: Cluster, strategy: Strategy) -> int | UserError:
         try:
-            forward, backward = self.model.passes(cluster.device, strategy)
+            forward, backward = self.model.launched(self.model.passes(cluster.device, strategy), cluster.device)
         except UserError as error:
             return error
         again, _ = run_again(self.model.workload, strategy.parallelism.recompute, forward.total)

@@ -19,7 +19,7 @@ import numpy as np
 
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.calibration.gaussian_process import TASK, CovarianceKernel, Position, Process, coordinates
-from paceline.calibration.host_fit import ObservedHost
+from paceline.calibration.host_fit import TRIED, ObservedHost
 from paceline.calibration.link_fit import HIDDEN, ObservedLinks
 from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80
@@ -65,7 +65,7 @@ class Correction:
         self._positions = [Position.of(seen.workload, seen.cluster, seen.strategy) for seen in observations]
         self._ratios: dict[int, tuple[float, float]] = {}
         self._links = ObservedLinks(self._seen, model.step)
-        self._host = ObservedHost(self._seen, self._with_host)
+        self._host = ObservedHost(self._seen, self._with_host, self._model.typical.host_s or TRIED[0])
         self._local: dict[tuple[tuple[str, ...], float], tuple[Process, Process, int]] = {}
 
     def cluster(self, given: Cluster) -> Cluster:

@@ -58,8 +58,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
     holds two units of weights and two units of gradients, at the width of the precision. ``distributed_optimizer`` has weights
-    and gradients of that width, and shares out the fp32 weights with the optimizer's state. Frozen weights have that width only;
-    they are sharded if the trained weights are.
+    and gradients of that width, and shares out the fp32 weights with the optimizer's state. Frozen weights have that width
+    only; they are sharded if the trained weights are.
     """
     level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
     width = BYTES_PER_ELEMENT[strategy.precision]

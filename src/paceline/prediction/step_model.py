@@ -174,7 +174,7 @@ class StepModel:
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
-        forward, backward = self._launched(*(passes or self.passes(cluster.device, strategy)))
+        forward, backward = self.launched(passes or self.passes(cluster.device, strategy), cluster.device)
         recompute = strategy.parallelism.recompute
         again, again_share = run_again(self.workload, recompute, forward.total)
         exchange = self.exchange(cluster, strategy)
@@ -193,11 +193,12 @@ class StepModel:
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
         return self._without_free(costs, recompute) if self.free else costs
 
-    def _launched(self, forward: Seconds, backward: Seconds) -> PassTimes:
+    def launched(self, passes: PassTimes, device: Device) -> PassTimes:
         """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
-        the layers by their kernels."""
-        if not self.constants.host_s:
-            return forward, backward
+        the layers by their kernels. The constants are of GPUs' hosts; a CPU launches nothing, a TPU runs compiled programs."""
+        if not self.constants.host_s or device.kind != "gpu":
+            return passes
+        forward, backward = passes
         calls = [np.array(of) for of in zip(*((x.ops_forward, x.ops_backward) for x in self.workload.layers), strict=True)]
         count = float(sum(of.sum() for of in calls))
         worked = float(forward.total.sum() + backward.total.sum())

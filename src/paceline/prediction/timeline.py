@@ -286,12 +286,22 @@ def events(
         if shared or micro == last:
             yield from _exchanged(costs, placed, begin if shared else 0.0, suffix if shared else "")
     yield Event(name="optimizer", lane="compute", start_s=placed.update_start, duration_s=sum(costs.optimizer))
-    for name, clock in (("gather_update", placed.gather_start), ("gather_next", 0.0)):  # the next step's are as this one's
-        for index, seconds in enumerate(costs.exchange.gathers[0].tolist() if plan.gathers == (name,) else ()):
-            yield Event(name=f"{name} bucket {index}", lane="network", start_s=clock, duration_s=seconds)
-            clock += seconds
+    if plan.gathers in (("gather_update",), ("gather_next",)):
+        yield from _gathered(plan.gathers[0], costs.exchange.gathers[0].tolist(), placed.gather_start, float(parts.after))
     if parts.feed:
         yield input_event(parts.feed)
+
+
+def _gathered(name: str, seconds: Sequence[float], begin: float, after: float) -> Iterator[Event]:
+    """The all-gathers behind the update. What they take beyond ``after`` seconds runs at the start of the next step, which is
+    like this one."""
+    left = after
+    for index, each in enumerate(seconds):
+        now, later = min(each, left), each - min(each, left)
+        for start, part in ((begin + after - left, now), (sum(seconds[:index]) + now - after, later)):
+            if part > 0:
+                yield Event(name=f"{name} bucket {index}", lane="network", start_s=max(0.0, start), duration_s=part)
+        left -= now
 
 
 def input_event(feed: float) -> Event:

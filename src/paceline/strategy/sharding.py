@@ -48,11 +48,9 @@ SHARDINGS: Mapping[str, Sharding] = {
     for s in (
         Sharding("ddp", "everything whole on every worker"),
         Sharding("zero1", "optimizer state shared out", optimizer=True, gathers=("gather_update",)),
-        Sharding(
-            "distributed_optimizer", "the same with 16-bit gradients", optimizer=True, narrow=True, gathers=("gather_next",)
-        ),
         Sharding("zero2", "and gradients", True, True, True, True, ("gather_forward",)),
         Sharding("zero3", "and weights", True, True, True, True, ("gather_forward", "gather_backward")),
+        Sharding("distributed_optimizer", "as zero1, in 16 bits", optimizer=True, narrow=True, gathers=("gather_next",)),
     )
 }
 TORCH_SHARDINGS = ("ddp", "zero1", "zero2", "zero3")

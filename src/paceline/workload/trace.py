@@ -244,9 +244,9 @@ def _operations(small: list[Kernel], large: list[Kernel], *, backward: bool) -> 
         few, many = groups[key]
         fixed, moved = _line(sum(kernel.bytes for kernel in few), sum(kernel.bytes for kernel in many))
         flops = _line(*(sum(kernel.flops or 0.0 for kernel in side) for side in (few, many)))[1]
-        work = {"flops": flops, "bytes": moved, "fixed_bytes": fixed}
-        shape = {"m": m, "n": n, "k": k, "batch": batch, "grows": grows, "window": window, "causal": causal}
-        result.append(Operation(kind=kind, backward=backward, calls=len(few), **work, **shape))
+        work: dict[str, Any] = {"flops": flops, "bytes": moved, "fixed_bytes": fixed}
+        sizes: dict[str, Any] = {"m": m, "n": n, "k": k, "batch": batch, "grows": grows, "window": window, "causal": causal}
+        result.append(Operation(kind=kind, backward=backward, calls=len(few), **work, **sizes))
     return result
 
 

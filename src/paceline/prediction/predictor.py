@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import ATTENTION_KERNELS, Efficiency, SoftwareLevel, efficiency
-from paceline.calibration.held_out_error import HeldOut, held_out
+from paceline.calibration.held_out_error import HeldOut, held_out, unseen_factor
 from paceline.calibration.observation import Observation
-from paceline.calibration.uncertainty import Z80, interval, spread
+from paceline.calibration.uncertainty import Z80, interval, spread, stretched
 from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
@@ -171,6 +171,10 @@ class Predictor:
         strategy = strategy.settled(workload, cluster)
         slow, typical, fast = self._steps(workload, cluster, strategy)
         low_s, high_s = self._range(workload, cluster, typical, fast.seconds, slow.seconds)
+        known = self.correction is not None and self.correction.knows(workload, asked)
+        if not known:
+            low_s, high_s = self._conformal(cluster, strategy, typical.seconds, (low_s, high_s), known)
+            low_s = max(low_s, typical.feed_s)
         prediction = self._prediction(workload, cluster, strategy, typical, (low_s, high_s))
         return prediction if self.correction is None else self._corrected(prediction, workload, asked, strategy)
 
@@ -261,6 +265,18 @@ class Predictor:
             low_s, high_s = low_s * least, high_s * most
         return max(low_s, typical.feed_s), high_s
 
+    def _conformal(
+        self, cluster: Cluster, strategy: Strategy, step_s: float, ends: tuple[float, float], known: bool
+    ) -> tuple[float, float]:
+        """The interval with the tails that such predictions had on published runs; wider for links that limited none of them."""
+        if self.calibration is not None or isinstance(self.constants, tuple):
+            return ends
+        missed = held_out(self.typical.level, cluster.num_nodes, known, strategy.parallelism.model_devices > 1)
+        if missed is None:
+            return ends
+        wider = 1.0 if cluster.world_size == 1 or cluster.outer_link.kind in missed.links else unseen_factor()
+        return stretched(step_s, ends, (missed.low * wider, missed.high * wider))
+
     def _prediction(
         self, workload: Workload, cluster: Cluster, strategy: Strategy, step: AnyStep, range_s: tuple[float, float]
     ) -> Prediction:
@@ -323,6 +339,9 @@ class Predictor:
             base = replace(self, correction=None, loader=0.0, free=frozenset())
             whole = base.step(workload, self.correction.cluster(asked), strategy)
         corrected = self.correction.applied(prediction, workload, asked, strategy, whole)
+        if self.correction.knows(workload, asked):
+            ends = self._conformal(asked, strategy, corrected.step_time_s, (corrected.low_s, corrected.high_s), known=True)
+            corrected = replace(corrected, low_s=ends[0], high_s=ends[1])
         feeds = self.loader and "input pipeline" not in self.free
         return _fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
 

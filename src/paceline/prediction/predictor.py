@@ -268,7 +268,7 @@ class Predictor:
     def _conformal(
         self, cluster: Cluster, strategy: Strategy, step_s: float, ends: tuple[float, float], known: bool
     ) -> tuple[float, float]:
-        """The interval with the tails that such predictions had on published runs; wider for links that limited none of them."""
+        """The interval with the tails that such predictions had on published runs; wider for links that limited none."""
         if self.calibration is not None or isinstance(self.constants, tuple):
             return ends
         missed = held_out(self.typical.level, cluster.num_nodes, known, strategy.parallelism.model_devices > 1)

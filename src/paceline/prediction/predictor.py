@@ -171,10 +171,8 @@ class Predictor:
         strategy = strategy.settled(workload, cluster)
         slow, typical, fast = self._steps(workload, cluster, strategy)
         low_s, high_s = self._range(workload, cluster, typical, fast.seconds, slow.seconds)
-        known = self.correction is not None and self.correction.knows(workload, asked)
-        if not known:
-            low_s, high_s = self._conformal(cluster, strategy, typical.seconds, (low_s, high_s), known)
-            low_s = max(low_s, typical.feed_s)
+        low_s, high_s = self._conformal(cluster, strategy, typical.seconds, (low_s, high_s), known=False)
+        low_s = max(low_s, typical.feed_s)
         prediction = self._prediction(workload, cluster, strategy, typical, (low_s, high_s))
         return prediction if self.correction is None else self._corrected(prediction, workload, asked, strategy)
 
@@ -340,8 +338,11 @@ class Predictor:
             whole = base.step(workload, self.correction.cluster(asked), strategy)
         corrected = self.correction.applied(prediction, workload, asked, strategy, whole)
         if self.correction.knows(workload, asked):
-            ends = self._conformal(asked, strategy, corrected.step_time_s, (corrected.low_s, corrected.high_s), known=True)
-            corrected = replace(corrected, low_s=ends[0], high_s=ends[1])
+            step_s, before_s = corrected.step_time_s, prediction.step_time_s
+            low_s, high_s = self._conformal(asked, strategy, step_s, (corrected.low_s, corrected.high_s), known=True)
+            # No observation widens the interval.
+            widest = (step_s * end / before_s if before_s else end for end in (prediction.low_s, prediction.high_s))
+            corrected = replace(corrected, low_s=max(low_s, next(widest)), high_s=min(high_s, next(widest)))
         feeds = self.loader and "input pipeline" not in self.free
         return _fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
 

@@ -38,7 +38,7 @@ def test_a_slow_host_is_found(host_s: float, factor: float, noise: float) -> Non
 
 
 def test_steps_that_show_none_have_a_fast_one_and_one_step_says_nothing() -> None:
-    assert fit(observed(0.0, 1.3, 0.02), PLAIN).constants(PLAIN.typical, CLUSTER.device).host_s < 2e-5
+    assert fit(observed(0.0, 1.3, 0.02), PLAIN).constants(PLAIN.typical, CLUSTER.device).host_s < 3e-5
     alone = observed(5e-5)[:1]  # one micro batch says nothing of it
     assert fit(alone, PLAIN).constants(PLAIN.typical, CLUSTER.device) == PLAIN.typical
 
@@ -52,7 +52,7 @@ def test_a_host_is_that_of_its_device() -> None:
     other = Cluster.named("2 H100")
     correction = fit([*observed(6e-5), *observed(0.0, cluster=other)], PLAIN)
     assert correction.constants(PLAIN.typical, CLUSTER.device).host_s > 3e-5
-    assert correction.constants(PLAIN.typical, other.device).host_s < 2e-5
+    assert correction.constants(PLAIN.typical, other.device).host_s < 3e-5
 
 
 def test_what_was_learned_of_small_batches_of_one_network_holds_for_another() -> None:

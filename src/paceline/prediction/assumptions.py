@@ -11,12 +11,13 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
-from paceline.prediction.exchange_plan import blocks
 from paceline.prediction.memory import memory_range, numbers_of, reserve_bytes
+from paceline.prediction.recompute import recomputed
 from paceline.prediction.result import Assumption
 from paceline.strategy.exchange import CHUNK_ELEMENTS
 from paceline.strategy.formats import INCEPTIONN_BITS
 from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
     format_bandwidth,
@@ -126,14 +127,24 @@ def _micro_steps(workload: Workload, strategy: Strategy) -> Iterator[Assumption]
         f"Optimizer: {optimizer.name}, {optimizer.state_words} fp32 values of state a parameter. The default is adam for "
         "networks with attention and momentum for others. plan takes the optimizer of the recipe.",
     )
-    if mesh.recompute:
-        names = blocks(workload).names
-        yield Assumption(
-            "recomputation",
-            f"The backward pass runs {len(names)} blocks again. Only their inputs are kept."
-            if names
-            else "Recomputation changes nothing: no layer's name marks it as part of a block.",
-        )
+    if mesh.recompute != "none":
+        yield Assumption("recomputation", _recomputation(workload, mesh.recomputation))
+
+
+def _recomputation(workload: Workload, choice: Recomputation) -> str:
+    """What runs again, or why nothing does."""
+    count = len(recomputed(workload, choice).names)
+    if choice.kind == "full":
+        if not count:
+            return "Recomputation changes nothing: no layer's name marks it as part of a block."
+        return f"The backward pass runs {count} blocks again. Only their inputs are kept."
+    if BY_OPERATION in choice.modules:
+        return f"In {count} blocks the results of attention and of every other product are kept. All else runs again."
+    if count:
+        return f"The backward pass runs {count} parts again: {', '.join(choice.modules)}. Only their inputs are kept."
+    if choice.modules == (CORE,) and workload.attends:
+        return "Selective recomputation changes nothing: a fused kernel of attention keeps no scores."
+    return f"Selective recomputation changes nothing: the network has no {' or '.join(choice.modules)} in its blocks."
 
 
 def _divided(strategy: Strategy) -> Iterator[Assumption]:

@@ -20,12 +20,14 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
-from paceline.prediction.exchange_plan import CodecOperation, CodecPass, ExchangePlan, blocks
+from paceline.prediction.exchange_plan import CodecOperation, CodecPass, ExchangePlan
 from paceline.prediction.network import phase_seconds
+from paceline.prediction.recompute import recomputed
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.phase import Phase
+from paceline.strategy.recompute import Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -178,16 +180,14 @@ class StepCosts:
     overlap_penalty: float = 0.0
 
 
-def run_again(workload: Workload, recompute: bool, forward: Array) -> tuple[Array, Array]:
+def run_again(workload: Workload, choice: Recomputation, forward: Array) -> tuple[Array, Array]:
     """Seconds of recomputation before each layer's backward pass, and which layers are recomputed, both (layers,).
 
-    A block is recomputed as a whole, before the backward pass of its last layer."""
-    if not recompute:
-        return np.zeros_like(forward), np.zeros_like(forward)
-    repeated = blocks(workload)
+    Each part is recomputed as a whole, before the backward pass of its last layer."""
+    plan = recomputed(workload, choice)
     again = np.zeros_like(forward)
-    np.add.at(again, repeated.last, repeated.inside * forward)
-    return again, repeated.inside
+    np.add.at(again, plan.before, plan.again * forward)
+    return again, plan.again
 
 
 def slowest(workers: int, efficiency: Efficiency) -> float:

@@ -19,9 +19,7 @@ from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.exchange import Traffic
 from paceline.strategy.formats import FP32, PayloadBound
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
 
 CodecOperation = Literal["encode", "reduce", "decode"]
@@ -300,49 +298,3 @@ def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
     moved = int(np.sum([phase.sent_by_rank() + phase.received_by_rank() for phase in worst], axis=0).max()) if worst else 0
     inner = sum(int(phase.received_by_rank().max()) for phase in traffic.before if not phase.ring)
     return FP32.push_bytes(plan.elements) + moved // chunks + inner
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """The blocks that activation recomputation runs again.
-
-    Attributes:
-        inside: 1 for a recomputed layer, else 0, (layers,). In a block these are the layers before the last one that saves
-            an activation. The backward pass needs no result of the later ones (``early_stop`` of ``torch.utils.checkpoint``).
-        last: last layer of each layer's block, (layers,). The block is recomputed before the backward pass of that layer.
-        kept_bytes: saved bytes of one sample: the inputs of the blocks, all layers outside blocks, and the largest block while
-            it is recomputed.
-        largest_bytes: those of the largest block, which ``kept_bytes`` counts whole.
-        names: index of each block's last layer, with the name of the block.
-    """
-
-    inside: Array
-    last: Ints
-    kept_bytes: float
-    largest_bytes: float
-    names: tuple[tuple[int, str], ...]
-
-
-def blocks(workload: Workload, numbers: Numbers = "fp32") -> Blocks:
-    """The blocks of a workload by the names of its layers, such as ``layers.3``; ``numbers`` as for ``Layer.kept_bytes``."""
-    return kept(workload, ("blocks", numbers), lambda: _blocks(workload, numbers))
-
-
-def _blocks(workload: Workload, numbers: Numbers) -> Blocks:
-    names = [block(f"{layer.name}.") for layer in workload.layers]
-    members: dict[str, list[int]] = {}
-    for index, name in enumerate(names):
-        if name:
-            members.setdefault(name, []).append(index)
-    sizes = [layer.kept_bytes(numbers) for layer in workload.layers]
-    last = np.arange(len(names))
-    kept_bytes = sum(size for name, size in zip(names, sizes, strict=True) if not name)
-    largest = 0.0
-    for own in members.values():
-        last[own] = own[-1]
-        kept_bytes += next((sizes[i] for i in own if sizes[i]), 0.0)
-        largest = max(largest, sum(sizes[i] for i in own))
-    inside = np.array([float(bool(name)) for name in names])
-    for own in members.values():
-        inside[next((i for i in reversed(own) if sizes[i]), own[-1]) : own[-1] + 1] = 0.0
-    return Blocks(inside, last, kept_bytes + largest, largest, tuple((own[-1], name) for name, own in members.items()))

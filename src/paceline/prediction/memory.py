@@ -7,8 +7,10 @@ section 3 (what FSDP holds while it computes).
 from __future__ import annotations
 
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
-from paceline.prediction.exchange_plan import ExchangePlan, blocks, kept
+from paceline.prediction.exchange_plan import ExchangePlan
+from paceline.prediction.recompute import recomputed
 from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.recompute import NOTHING, Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
@@ -29,7 +31,7 @@ FP8_COPIES = 2  # bytes per weight: the weight and its transpose
 def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device) -> dict[str, float]:
     """Bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recompute)
+    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation)
     return {
         **fixed_bytes(workload, strategy, plan),
         **{name: size * micro for name, size in of_sample.items()},
@@ -92,18 +94,15 @@ def numbers_of(strategy: Strategy) -> Numbers:
     return "narrow" if mesh.shares.weights or mesh.model_devices > 1 else "autocast"
 
 
-def sample_bytes(workload: Workload, numbers: Numbers, recompute: bool, in_flight: float = 1.0) -> dict[str, float]:
+def sample_bytes(
+    workload: Workload, numbers: Numbers, choice: Recomputation = NOTHING, in_flight: float = 1.0
+) -> dict[str, float]:
     """Bytes by purpose of one sample of a micro batch: activations and the input. fp8 keeps what bf16 does.
 
-    With recomputation a block keeps only its input, which the model takes to be what its first layer keeps. The largest block
-    keeps all activations while it is recomputed.
+    What is recomputed is not kept (``prediction/recompute.py``), but for the largest part while it is recomputed.
 
     Args:
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
     """
-    if recompute:
-        repeated = blocks(workload, numbers)
-        saved = in_flight * (repeated.kept_bytes - repeated.largest_bytes) + repeated.largest_bytes
-    else:
-        saved = in_flight * kept(workload, ("kept bytes", numbers), lambda: workload.kept_bytes(numbers))
-    return {"activations": saved, "inputs": float(workload.input_bytes)}
+    plan = recomputed(workload, choice, numbers)
+    return {"activations": in_flight * plan.kept_bytes + plan.largest_bytes, "inputs": float(workload.input_bytes)}

@@ -139,7 +139,7 @@ class ParallelStep:
         held = self.pipeline.in_flight[number] / len(stage.parts)
         sizes = step.memory()
         micro = step.strategy.micro_batch_size
-        of_sample = sample_bytes(step.workload, numbers_of(self.strategy), step.strategy.parallelism.recompute, held)
+        of_sample = sample_bytes(step.workload, numbers_of(self.strategy), step.strategy.parallelism.recomputation, held)
         return sizes | {name: size * micro for name, size in of_sample.items()}
 
     def seconds_with_links(self, between: float, inside: float) -> float:

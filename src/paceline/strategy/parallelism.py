@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from paceline.errors import UserError, check_count, check_flag, check_name
+from paceline.strategy.recompute import Recomputation, recompute_choice
 from paceline.strategy.sharding import SHARDINGS, Sharding
 
 MESH = ("pipeline", "data", "context", "tensor")
@@ -38,12 +39,15 @@ class Parallelism:
         sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2`` or ``zero3``, also called
             ``fsdp`` (``strategy/sharding.py``).
         micro_batches: of one step on one replica, one after the other.
-        recompute: whether the backward pass runs each block's forward pass again and keeps only the blocks' inputs.
+        recompute: what the backward pass computes again: ``none``, ``selective`` or ``full``, or parts by name
+            (``strategy/recompute.py``); True is ``full``.
+        recompute_layers: blocks of each stage's part of the network in which it does so; 0: all.
 
     Raises:
-        UserError: a size that is no whole number from 1 up, a sharding or schedule that does not exist, a dimension that is not
-            served yet; sequence parallelism without tensor parallelism; virtual stages or a schedule without a pipeline;
-            virtual stages with gpipe, or with micro batches that are no multiple of the stages.
+        UserError: a size that is no whole number from 1 up, a sharding, schedule or recomputation that does not exist, a
+            dimension that is not served yet; layers to recompute without recomputation; sequence parallelism without tensor
+            parallelism; virtual stages or a schedule without a pipeline; virtual stages with gpipe, or with micro batches that
+            are no multiple of the stages.
     """
 
     data: int = 1
@@ -53,7 +57,8 @@ class Parallelism:
     expert: int = 1
     sharding: str = "ddp"
     micro_batches: int = 1
-    recompute: bool = False
+    recompute: str = "none"
+    recompute_layers: int = 0
     sequence: bool = False
     virtual_stages: int = 1
     schedule: str = "1f1b"
@@ -71,7 +76,10 @@ class Parallelism:
                     f"{name} parallelism of {getattr(self, name)} is neither predicted nor trained yet",
                     f"give {name}=1 and divide by data",
                 )
-        check_flag(self.recompute, "recompute")
+        object.__setattr__(self, "recompute", recompute_choice(self.recompute))
+        object.__setattr__(self, "recompute_layers", check_count(self.recompute_layers, "layers to recompute", least=0))
+        if self.recompute_layers and self.recompute == "none":
+            raise UserError(f"{self.recompute_layers} layers to recompute without recomputation", "give recompute='full' too")
         check_flag(self.sequence, "sequence")
         check_name("pipeline schedule", self.schedule, SCHEDULES)
         check_name("context exchange", self.context_exchange, CONTEXT_EXCHANGES)
@@ -123,8 +131,17 @@ class Parallelism:
         """What one pipeline stage's part of the model sees of the mesh: replicas that add up their gradients. The devices of a
         context group are replicas too, of other tokens."""
         return Parallelism(
-            data=self.data * self.context, sharding=self.sharding, micro_batches=self.micro_batches, recompute=self.recompute
+            data=self.data * self.context,
+            sharding=self.sharding,
+            micro_batches=self.micro_batches,
+            recompute=self.recompute,
+            recompute_layers=self.recompute_layers * self.virtual_stages,
         )
+
+    @cached_property
+    def recomputation(self) -> Recomputation:
+        """What the backward pass computes again."""
+        return Recomputation.of(self.recompute, self.recompute_layers)
 
     @property
     def shares(self) -> Sharding:

@@ -54,7 +54,7 @@ def test_devices_are_the_product_of_the_dimensions(data: int, tensor: int, pipel
         ({"virtual_stages": 2, "pipeline": 4, "micro_batches": 6}, "6 micro batches on 4 stages.*; give a multiple of 4"),
         ({"schedule": "gpipe"}, "schedule gpipe of a pipeline of one stage; give pipeline"),
         ({"context_exchange": "all_to_all"}, "context exchange all_to_all without context parallelism; give context"),
-        ({"schedule": "1f2b"}, "unknown pipeline schedule '1f2b'; legal: 1f1b, gpipe"),
+        ({"schedule": "1f2b"}, "unknown pipeline schedule '1f2b'; legal: 1f1b, gpipe, zero_bubble"),
     ],
 )
 def test_what_does_not_go_together_is_refused(choices: dict[str, object], words: str) -> None:

@@ -41,6 +41,7 @@ OF_STRATEGY = {
     "pipeline": "pipeline",
     "context": "context",
     "virtual-stages": "virtual_stages",
+    "schedule": "schedule",
 }
 NUMBERS = ("global-batch", "accumulation", "servers", "tensor", "pipeline", "context", "virtual-stages", "recompute-layers")
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}

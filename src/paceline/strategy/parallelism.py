@@ -17,9 +17,10 @@ MODEL = ("pipeline", "context", "tensor")
 _NOT_YET = ("expert",)
 CONTEXT_EXCHANGES = ("ring", "all_to_all")
 """How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
-SCHEDULES = ("1f1b", "gpipe")
+SCHEDULES = ("1f1b", "gpipe", "zero_bubble")
 """Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
-arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
+arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2).
+``zero_bubble``: as 1f1b, and the gradients of weights fill the waits (ZB-H1; Qi et al. 2024, arXiv:2401.10241, 2.2)."""
 ALIASES = {"fsdp": "zero3", "none": "ddp"}
 """Other names of a sharding; ``fsdp`` with full sharding is ``zero3``."""
 
@@ -46,8 +47,8 @@ class Parallelism:
     Raises:
         UserError: a size that is no whole number from 1 up, a sharding, schedule or recomputation that does not exist, a
             dimension that is not served yet; layers to recompute without recomputation; sequence parallelism without tensor
-            parallelism; virtual stages or a schedule without a pipeline; virtual stages with gpipe, or with micro batches that
-            are no multiple of the stages.
+            parallelism; virtual stages or a schedule without a pipeline; virtual stages with another schedule than 1f1b, or
+            with micro batches that are no multiple of the stages.
     """
 
     data: int = 1

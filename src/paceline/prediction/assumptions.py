@@ -119,7 +119,7 @@ def _micro_steps(workload: Workload, strategy: Strategy) -> Iterator[Assumption]
             f"{mesh.sharding} as ZeroRedundancyOptimizer: gradients are all-reduced. Updated weights are gathered as fp32.",
         )
     if workload.frozen:
-        gathered = " and sharded; the time to gather them is not counted" if level.weights else ""
+        gathered = ", shared out, and gathered in the forward and in the backward pass" if level.frozen else " on every device"
         yield Assumption("memory", f"{workload.frozen:,} frozen weights are held in {strategy.precision}{gathered}.")
     optimizer = OPTIMIZERS[strategy.optimizer]
     yield Assumption(

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.prediction.frozen import frozen_beside
 from paceline.prediction.network import Loads, load_rows
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.exchange import Traffic
@@ -72,13 +73,14 @@ class Partition:
 
     Attributes:
         layers: layers of each bucket, in order.
-        unlike: every distinct plan once.
+        unlike: every distinct plan once. ``frozen``: elements of frozen weights that are gathered with each of them.
         index: position of each bucket's plan in ``unlike``, (buckets,).
         first: lowest layer of each bucket, whose backward pass runs last, (buckets,).
     """
 
     layers: tuple[tuple[int, ...], ...]
     unlike: tuple[BucketPlan, ...]
+    frozen: tuple[int, ...]
     index: Ints
     first: Ints
 
@@ -131,6 +133,11 @@ class ExchangePlan:
     def elements(self) -> Ints:
         """Elements of each bucket, (buckets,)."""
         return np.array([plan.elements for plan in self.partition.unlike], dtype=np.int64)[self.partition.index]
+
+    @cached_property
+    def gathered(self) -> Ints:
+        """Elements that are gathered for each bucket, frozen ones too, (buckets,)."""
+        return self.elements + np.array(self.partition.frozen, dtype=np.int64)[self.partition.index]
 
     @cached_property
     def pieces(self) -> tuple[ExchangePiece, ...]:
@@ -197,14 +204,28 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
     sized = s.first_bucket_bytes, s.bucket_bytes
     alone = s.world_size == 1 and not level.weights
     x = s.gradient_exchange
-    key = "partition", alone, level.weights, x.compression, x.options, x.dense_rule, x.exchange == "allreduce", sized
+    shares_frozen = level.frozen and workload.frozen > 0
+    key = (
+        "partition",
+        alone,
+        level.weights,
+        shares_frozen,
+        x.compression,
+        x.options,
+        x.dense_rule,
+        x.exchange == "allreduce",
+        sized,
+    )
 
     def make() -> Partition:
-        groups = [] if alone else s.partition(workload.parameters, workload.ready_order)
+        frozen = frozen_beside(workload) if shares_frozen else {}
+        groups = [] if alone else s.partition(workload.parameters, workload.ready_order, frozen)
         layers = tuple(tuple({p.layer for p in members}) for members, _ in groups)
-        unlike = {plan: number for number, plan in enumerate(dict.fromkeys(plan for _, plan in groups))}
-        index = np.array([unlike[plan] for _, plan in groups], dtype=np.int64)
-        return Partition(layers, tuple(unlike), index, np.array([min(members) for members in layers], dtype=np.int64))
+        kinds = [(plan, sum(frozen.get(p.name, 0) for p in members)) for members, plan in groups]
+        unlike = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+        index = np.array([unlike[kind] for kind in kinds], dtype=np.int64)
+        plans, beside = tuple(plan for plan, _ in unlike), tuple(elements for _, elements in unlike)
+        return Partition(layers, plans, beside, index, np.array([min(members) for members in layers], dtype=np.int64))
 
     return kept(workload, key, make)
 
@@ -212,7 +233,7 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
 def _plan(workload: Workload, strategy: Strategy, devices_per_node: int, level: PayloadBound, measured: bool) -> ExchangePlan:
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
-    gathering = tuple(strategy.gathers(plan) for plan in parts.unlike)
+    gathering = tuple(strategy.gathers(plan, frozen) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True))
     of_bucket = [_pieces(plan, own, measured) for plan, own in zip(parts.unlike, traffic, strict=True)]
     flat = tuple(piece for pieces in of_bucket for piece in pieces)
     counts = np.array([len(pieces) for pieces in of_bucket], dtype=np.int64)

@@ -60,7 +60,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
     holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
-    they are sharded if the trained weights are.
+    ``zero3`` shares them out and gathers them with the others, and elsewhere every device has all of them.
     """
     level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
     width = BYTES_PER_ELEMENT[strategy.precision]
@@ -68,14 +68,14 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     weights = whole + ((width + copies) * workload.num_parameters if width < 4 else 0)
     gathered = 0.0
     if level.weights:
-        units = sorted((width * plan.elements).tolist(), reverse=True)
+        units, gradients = (sorted((width * x).tolist(), reverse=True) for x in (plan.gathered, plan.elements))
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
-        gathered = sum(units[:GATHERED]) + held * (1 + copies / width)
+        gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
     ddp = plan.count > 0 and not level.weights
     return {
         "weights": weights,
-        "frozen weights": width * workload.frozen / (workers if level.weights else 1),
+        "frozen weights": width * workload.frozen / (workers if level.frozen else 1),
         "gathered": gathered,
         "gradients": whole / workers if level.gradients else whole,
         "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from paceline.errors import UserError
 from paceline.prediction.exchange_plan import kept
+from paceline.prediction.frozen import frozen_of_layers
 from paceline.prediction.tensor_parallel import forward_product, is_logits, style
 from paceline.strategy.sharding import block
 from paceline.workload.layers import Layer, Parameter
@@ -84,7 +85,7 @@ def _stage(workload: Workload, spans: Sequence[range], last: bool) -> Stage:
         own.append(replace(tied, layer=logits, ready=-1))
     ready = {id(p): position for position, p in enumerate(sorted(own, key=lambda p: p.ready))}
     parameters = tuple(replace(p, layer=place[p.layer], ready=ready[id(p)]) for p in own)
-    frozen = round(workload.frozen * len(indices) / len(workload.layers))
+    frozen = round(float(frozen_of_layers(workload)[indices].sum())) if workload.frozen else 0
     table = replace(
         workload,
         layers=tuple(workload.layers[index] for index in indices),

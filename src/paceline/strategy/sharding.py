@@ -26,7 +26,8 @@ class Sharding:
     """What one level shares out among the workers.
 
     Attributes:
-        optimizer, gradients, weights: whether each worker keeps only its part between the steps.
+        optimizer, gradients, weights: whether each worker keeps only its part between the steps. ``frozen``: also of weights
+            that are not trained, such as those beside LoRA's adapters.
         gathers: names of the all-gathers of every unit of weights in one micro step (``gather_update``: in one step).
     """
 
@@ -35,6 +36,7 @@ class Sharding:
     optimizer: bool = False
     gradients: bool = False
     weights: bool = False
+    frozen: bool = False
     gathers: tuple[str, ...] = ()
 
 
@@ -45,17 +47,27 @@ SHARDINGS: Mapping[str, Sharding] = {
         Sharding("zero1", "optimizer state shared out", optimizer=True, gathers=("gather_update",)),
         Sharding("zero2", "and gradients", optimizer=True, gradients=True, weights=True, gathers=("gather_forward",)),
         Sharding(
-            "zero3", "and weights", optimizer=True, gradients=True, weights=True, gathers=("gather_forward", "gather_backward")
+            "zero3",
+            "and weights",
+            optimizer=True,
+            gradients=True,
+            weights=True,
+            frozen=True,
+            gathers=("gather_forward", "gather_backward"),
         ),
     )
 }
 
 
-def units(parameters: Sequence[T], least_bytes: int) -> list[list[T]]:
+NONE_FROZEN: Mapping[str, int] = {}
+"""No frozen weights beside any parameter."""
+
+
+def units(parameters: Sequence[T], least_bytes: int, frozen: Mapping[str, int] = NONE_FROZEN) -> list[list[T]]:
     """Tensors that are gathered and scattered together, in model order: whole blocks, joined up to ``least_bytes`` of fp32.
 
     A block is what shares a name up to its first number, such as ``layers.3``: what FSDP's policies wrap. ``parameters`` in
-    model order; what belongs to no block joins its neighbours.
+    model order; what belongs to no block joins its neighbours. ``frozen``: elements beside a parameter, by its name.
     """
     groups: list[list[T]] = []
     filled, last = least_bytes, ""
@@ -65,7 +77,7 @@ def units(parameters: Sequence[T], least_bytes: int) -> list[list[T]]:
             groups.append([])
             filled = 0
         groups[-1].append(tensor)
-        filled += 4 * prod(tensor.shape)
+        filled += 4 * (prod(tensor.shape) + frozen.get(tensor.name, 0))
         last = owner
     return groups
 
@@ -84,8 +96,13 @@ def scatter(elements: int, precision: str, world_size: int) -> Traffic:
     return Traffic((), phases, (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
 
 
-def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int) -> tuple[Phase, ...]:
-    """The all-gathers of one unit's weights in a micro step. ``zero1`` gathers the fp32 master weights once a step."""
+def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0) -> tuple[Phase, ...]:
+    """The all-gathers of one unit's weights in a micro step, with ``frozen`` elements beside those of ``plan``. ``zero1``
+    gathers the fp32 master weights once a step."""
     level = SHARDINGS[sharding]
-    size = BYTES_PER_ELEMENT[precision] * plan.elements if level.weights else FP32.push_bytes(plan.elements)
+    size = (
+        BYTES_PER_ELEMENT[precision] * (plan.elements + frozen * level.frozen)
+        if level.weights
+        else FP32.push_bytes(plan.elements)
+    )
     return tuple(Phase(name, (size,), world_size, "gather") for name in level.gathers)

@@ -28,6 +28,7 @@ from paceline.prediction.costs import (
     update_seconds,
 )
 from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
+from paceline.prediction.exposed import exposed_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.timeline import (
@@ -35,7 +36,6 @@ from paceline.prediction.timeline import (
     StepDurations,
     columns,
     events,
-    exposed_seconds,
     pieces,
     schedule_step,
     sums,

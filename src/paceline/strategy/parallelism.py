@@ -7,7 +7,7 @@ from functools import cached_property
 
 from paceline.errors import UserError, check_count, check_flag, check_name
 from paceline.strategy.recompute import Recomputation, recompute_choice
-from paceline.strategy.sharding import SHARDINGS, Sharding
+from paceline.strategy.sharding import DISTRIBUTED, LEVELS, SHARDINGS, Sharding
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
@@ -38,7 +38,7 @@ class Parallelism:
         context_exchange: of context parallelism, a name of ``CONTEXT_EXCHANGES``.
         schedule: of a pipeline, a name of ``SCHEDULES``.
         sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2`` or ``zero3``, also called
-            ``fsdp`` (``strategy/sharding.py``).
+            ``fsdp`` (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed``.
         micro_batches: of one step on one replica, one after the other.
         recompute: what the backward pass computes again: ``none``, ``selective`` or ``full``, or parts by name
             (``strategy/recompute.py``); True is ``full``.
@@ -68,7 +68,8 @@ class Parallelism:
     def __post_init__(self) -> None:
         if isinstance(self.sharding, str):
             object.__setattr__(self, "sharding", ALIASES.get(self.sharding, self.sharding))
-        check_name("sharding", self.sharding, (*SHARDINGS, "fsdp"))
+        if not (isinstance(self.sharding, str) and self.sharding == DISTRIBUTED.name):
+            check_name("sharding", self.sharding, (*SHARDINGS, "fsdp"))
         for name, what in _COUNTS.items():
             object.__setattr__(self, name, check_count(getattr(self, name), what))
         for name in _NOT_YET:
@@ -133,7 +134,7 @@ class Parallelism:
         context group are replicas too, of other tokens."""
         return Parallelism(
             data=self.data * self.context,
-            sharding=self.sharding,
+            sharding=DISTRIBUTED.name if self.sharding == "zero1" and self.model_devices > 1 else self.sharding,
             micro_batches=self.micro_batches,
             recompute=self.recompute,
             recompute_layers=self.recompute_layers * self.virtual_stages,
@@ -147,7 +148,7 @@ class Parallelism:
     @property
     def shares(self) -> Sharding:
         """What the data dimension shares out."""
-        return SHARDINGS[self.sharding]
+        return LEVELS[self.sharding]
 
     def check_covers(self, devices: int) -> None:
         """Raises UserError where the mesh has another number of devices than a cluster."""

@@ -5,6 +5,10 @@ worker keeps the optimizer state of its part, updates it and gathers the rest. `
 gradients are reduce-scattered and weights gathered once for forward and backward. ``zero3`` (``FULL_SHARD``): weights are freed
 behind the forward pass and gathered again for the backward pass.
 
+``distributed`` (Megatron-Core's distributed optimizer) is what ``zero1`` is where several devices hold a replica: gradients are
+reduce-scattered in fp32, each worker updates the fp32 master weights of its part, and weights are gathered at the width of the
+precision.
+
 Sources: Rajbhandari et al. 2020, ZeRO, SC, section 5 and 7 (bytes of each level); Zhao et al. 2023, PyTorch FSDP, VLDB 16(12).
 """
 
@@ -28,6 +32,7 @@ class Sharding:
     Attributes:
         optimizer, gradients, weights: whether each worker keeps only its part between the steps. ``frozen``: also of weights
             that are not trained, such as those beside LoRA's adapters.
+        scatters: whether gradients are reduce-scattered, not all-reduced.
         gathers: names of the all-gathers of every unit of weights in one micro step (``gather_update``: in one step).
     """
 
@@ -37,6 +42,7 @@ class Sharding:
     gradients: bool = False
     weights: bool = False
     frozen: bool = False
+    scatters: bool = False
     gathers: tuple[str, ...] = ()
 
 
@@ -45,7 +51,15 @@ SHARDINGS: Mapping[str, Sharding] = {
     for s in (
         Sharding("ddp", "everything whole on every worker"),
         Sharding("zero1", "optimizer state shared out", optimizer=True, gathers=("gather_update",)),
-        Sharding("zero2", "and gradients", optimizer=True, gradients=True, weights=True, gathers=("gather_forward",)),
+        Sharding(
+            "zero2",
+            "and gradients",
+            optimizer=True,
+            gradients=True,
+            weights=True,
+            scatters=True,
+            gathers=("gather_forward",),
+        ),
         Sharding(
             "zero3",
             "and weights",
@@ -53,10 +67,20 @@ SHARDINGS: Mapping[str, Sharding] = {
             gradients=True,
             weights=True,
             frozen=True,
+            scatters=True,
             gathers=("gather_forward", "gather_backward"),
         ),
     )
 }
+DISTRIBUTED = Sharding(
+    "distributed",
+    "optimizer state and master weights shared out",
+    optimizer=True,
+    scatters=True,
+    gathers=("gather_update",),
+)
+"""What a plan does not search: ``zero1`` becomes it where a network is divided."""
+LEVELS: Mapping[str, Sharding] = {**SHARDINGS, DISTRIBUTED.name: DISTRIBUTED}
 
 
 NONE_FROZEN: Mapping[str, int] = {}
@@ -99,10 +123,7 @@ def scatter(elements: int, precision: str, world_size: int) -> Traffic:
 def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0) -> tuple[Phase, ...]:
     """The all-gathers of one unit's weights in a micro step, with ``frozen`` elements beside those of ``plan``. ``zero1``
     gathers the fp32 master weights once a step."""
-    level = SHARDINGS[sharding]
-    size = (
-        BYTES_PER_ELEMENT[precision] * (plan.elements + frozen * level.frozen)
-        if level.weights
-        else FP32.push_bytes(plan.elements)
-    )
+    level = LEVELS[sharding]
+    elements = plan.elements + frozen * level.frozen
+    size = BYTES_PER_ELEMENT[precision] * elements if level.scatters else FP32.push_bytes(elements)
     return tuple(Phase(name, (size,), world_size, "gather") for name in level.gathers)

@@ -230,8 +230,9 @@ class Strategy:
 
     def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
-        if self.parallelism.shares.weights:
-            return scatter(plan.elements, self.precision, self.world_size)
+        shares = self.parallelism.shares
+        if shares.scatters:
+            return scatter(plan.elements, self.precision if shares.weights else "fp32", self.world_size)
         x = self.gradient_exchange
         compression = x.description if level == "expected" else replace(x.description, level=level)
         return describe(plan, compression, x.exchange, self.world_size, x.ranks_per_node, x.compress_pull, x.servers)

@@ -52,6 +52,8 @@ def test_devices_are_the_product_of_the_dimensions(data: int, tensor: int, pipel
         ({"virtual_stages": 2}, "2 virtual stages of a pipeline of one stage"),
         ({"virtual_stages": 2, "pipeline": 2, "micro_batches": 2, "schedule": "gpipe"}, "2 virtual stages with schedule gpipe"),
         ({"virtual_stages": 2, "pipeline": 4, "micro_batches": 6}, "6 micro batches on 4 stages.*; give a multiple of 4"),
+        ({"virtual_stages": 2, "pipeline": 2, "micro_batches": 2, "schedule": "zero_bubble"}, "with schedule zero_bubble"),
+        ({"first_stage_layers": 3}, "first_stage_layers 3 of a pipeline of one stage; give pipeline"),
         ({"schedule": "gpipe"}, "schedule gpipe of a pipeline of one stage; give pipeline"),
         ({"context_exchange": "all_to_all"}, "context exchange all_to_all without context parallelism; give context"),
         ({"schedule": "1f2b"}, "unknown pipeline schedule '1f2b'; legal: 1f1b, gpipe, zero_bubble"),

@@ -81,7 +81,13 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "sequence": [({"tensor": 2, "world_size": 2, "sequence": True}, "cannot run tensor parallelism of 2")],
     **{
         name: [({"pipeline": 2, "world_size": 2, "grad_accum_steps": 2, **choice}, "cannot run a pipeline of 2 stages")]
-        for name, choice in (("pipeline", {}), ("virtual_stages", {"virtual_stages": 2}), ("schedule", {"schedule": "gpipe"}))
+        for name, choice in (
+            ("pipeline", {}),
+            ("virtual_stages", {"virtual_stages": 2}),
+            ("schedule", {"schedule": "gpipe"}),
+            ("first_stage_layers", {"first_stage_layers": 1}),
+            ("last_stage_layers", {"last_stage_layers": 1}),
+        )
     },
     "first_bucket_bytes": [({"first_bucket_bytes": 2 << 20}, "buckets of 2097152 and then 26214400 bytes")],
     "ranks_per_node": [({**INT8, "ranks_per_node": 2}, "2 ranks a node")],

@@ -58,6 +58,9 @@ def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", metavar="P", type=int, default=1, help="stages that follow each other (default 1)")
     virtual = "parts of the network on each stage: more than 1 is the interleaved schedule (default 1)"
     parser.add_argument("--virtual-stages", metavar="V", type=int, default=1, help=virtual)
+    ends = "blocks of the {} stage (default 0: as many as the others)"
+    for name in ("first", "last"):
+        parser.add_argument(f"--{name}-stage-layers", metavar="L", type=int, default=0, help=ends.format(name))
     parser.add_argument("--schedule", metavar="S", default="1f1b", help=f"of a pipeline: {', '.join(SCHEDULES)} (default 1f1b)")
 
 

@@ -42,8 +42,21 @@ OF_STRATEGY = {
     "context": "context",
     "virtual-stages": "virtual_stages",
     "schedule": "schedule",
+    "first-stage-layers": "first_stage_layers",
+    "last-stage-layers": "last_stage_layers",
 }
-NUMBERS = ("global-batch", "accumulation", "servers", "tensor", "pipeline", "context", "virtual-stages", "recompute-layers")
+NUMBERS = (
+    "global-batch",
+    "accumulation",
+    "servers",
+    "tensor",
+    "pipeline",
+    "context",
+    "virtual-stages",
+    "recompute-layers",
+    "first-stage-layers",
+    "last-stage-layers",
+)
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 SHARED = {"same": 0.6, "other": 0.25}
 """Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones. The model

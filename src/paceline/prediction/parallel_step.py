@@ -240,7 +240,9 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         own_part = share(whole, mesh.tensor, mesh.sequence)
         whole, collectives = own_part.workload, (*collectives, *own_part.collectives)
     parts = (
-        stages(whole, mesh.pipeline, mesh.virtual_stages) if mesh.pipeline > 1 else (Stage(whole, (range(len(whole.layers)),)),)
+        stages(whole, mesh.pipeline, mesh.virtual_stages, (mesh.first_stage_layers, mesh.last_stage_layers))
+        if mesh.pipeline > 1
+        else (Stage(whole, (range(len(whole.layers)),)),)
     )
     passes = replace(model, workload=whole).passes(cluster.device, strategy)
     waits = collective_waits(collectives, cluster, strategy, model.constants)

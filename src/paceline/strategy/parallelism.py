@@ -36,6 +36,8 @@ class Parallelism:
             by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
         context_exchange: of context parallelism, a name of ``CONTEXT_EXCHANGES``.
+        first_stage_layers, last_stage_layers: blocks of these stages, which have the embedding and the logits too; 0: as many
+            as the others (Megatron-Core, ``--decoder-first-pipeline-num-layers``).
         schedule: of a pipeline, a name of ``SCHEDULES``.
         sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2`` or ``zero3``, also called
             ``fsdp`` (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed``.
@@ -62,6 +64,8 @@ class Parallelism:
     recompute_layers: int = 0
     sequence: bool = False
     virtual_stages: int = 1
+    first_stage_layers: int = 0
+    last_stage_layers: int = 0
     schedule: str = "1f1b"
     context_exchange: str = "ring"
 
@@ -91,6 +95,11 @@ class Parallelism:
             )
         if self.sequence and self.tensor == 1:
             raise UserError("sequence parallelism without tensor parallelism", "give tensor, or leave sequence out")
+        for name in ("first_stage_layers", "last_stage_layers"):
+            count = check_count(getattr(self, name), name.replace("_", " "), least=0)
+            object.__setattr__(self, name, count)
+            if count and self.pipeline == 1:
+                raise UserError(f"{name} {count} of a pipeline of one stage", f"give pipeline, or leave {name} out")
         if self.schedule != "1f1b" and self.pipeline == 1:
             raise UserError(f"schedule {self.schedule} of a pipeline of one stage", "give pipeline, or leave schedule out")
         if self.virtual_stages > 1:

@@ -77,6 +77,7 @@ def test_what_earlier_versions_wrote_without_clip_and_rule_is_read() -> None:
         "sharding": "ddp",
         "recompute": "none",
         "recompute_layers": 0,
+        "shard_devices": 0,
         "first_stage_layers": 0,
         "last_stage_layers": 0,
     }

@@ -53,6 +53,8 @@ def test_devices_are_the_product_of_the_dimensions(data: int, tensor: int, pipel
         ({"virtual_stages": 2, "pipeline": 2, "micro_batches": 2, "schedule": "gpipe"}, "2 virtual stages with schedule gpipe"),
         ({"virtual_stages": 2, "pipeline": 4, "micro_batches": 6}, "6 micro batches on 4 stages.*; give a multiple of 4"),
         ({"virtual_stages": 2, "pipeline": 2, "micro_batches": 2, "schedule": "zero_bubble"}, "with schedule zero_bubble"),
+        ({"shard_devices": 2, "data": 4}, "shard_devices 2 with sharding ddp, which shares nothing out; give sharding zero3"),
+        ({"shard_devices": 3, "data": 4, "sharding": "zero3"}, "groups of 3 devices do not divide 4 replicas"),
         ({"first_stage_layers": 3}, "first_stage_layers 3 of a pipeline of one stage; give pipeline"),
         ({"schedule": "gpipe"}, "schedule gpipe of a pipeline of one stage; give pipeline"),
         ({"context_exchange": "all_to_all"}, "context exchange all_to_all without context parallelism; give context"),

@@ -36,6 +36,8 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     bucket = f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {_BUCKET})"
     parser.add_argument("--bucket", metavar="SIZE", default=_BUCKET, help=bucket)
     parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
+    groups = "devices that share one copy, neighbours; other groups hold copies (HSDP; default 0: all)"
+    parser.add_argument("--shard-devices", metavar="N", type=int, default=0, help=groups)
     add_parallelism_arguments(parser)
     add_recompute_arguments(parser)
     add_optimizer_argument(parser)

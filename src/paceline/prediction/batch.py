@@ -96,7 +96,7 @@ def corrected_steps(
     for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
         cluster, s = candidates[index]
         x, mesh = s.gradient_exchange, s.parallelism
-        division = (s.precision, x.compression, x.exchange, x.servers, mesh.sharding, mesh.recomputation)
+        division = (s.precision, x.compression, x.exchange, x.servers, mesh.sharding, mesh.shard_devices, mesh.recomputation)
         where = (cluster.device.name, cluster.devices_per_node, cluster.num_nodes, s.micro_batch_size, *division)
         alike.setdefault(where, []).append(index)
     step_s = steps.step_s.copy()

@@ -203,10 +203,8 @@ def update_seconds(
     """Seconds of memory traffic and of kernel launches of the optimizer on one worker.
 
     The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1."""
-    level, workers = (
-        strategy.parallelism.shares,
-        strategy.world_size if strategy.parallelism.shares.optimizer else 1,
-    )
+    mesh = strategy.parallelism
+    level, workers = mesh.shares, mesh.sharers if mesh.shares.optimizer else 1
     tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
     own = ceil(workload.num_parameters / workers)
     return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
@@ -296,7 +294,7 @@ def calibrated_costs(
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()
     backward = calibration.backward_s * grown / base.backward.total.sum()
-    workers = strategy.world_size if strategy.parallelism.shares.optimizer else 1
+    workers = strategy.parallelism.sharers if strategy.parallelism.shares.optimizer else 1
     update = calibration.optimizer_s / workers / sum(base.optimizer)
     return replace(
         base,

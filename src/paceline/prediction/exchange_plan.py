@@ -193,6 +193,7 @@ def plan_key(strategy: Strategy) -> Hashable:
         s.first_bucket_bytes,
         s.bucket_bytes,
         s.parallelism.sharding,
+        s.parallelism.shard_devices,
         s.precision if s.parallelism.shares.scatters else "",
         s.parallelism.micro_batches if zero else 1,
     )

@@ -71,7 +71,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     Args:
         divided: whether the workload is one device's part of a network that several devices hold.
     """
-    level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
+    mesh, whole = strategy.parallelism, 4.0 * workload.num_parameters
+    level, workers = mesh.shares, mesh.sharers
     width = BYTES_PER_ELEMENT[strategy.precision]
     copies = FP8_COPIES if strategy.precision == "fp8" else 0
     master = whole / (workers if divided and level.optimizer else 1)

@@ -109,7 +109,7 @@ _USUAL: Mapping[str, object] = {
     **dict.fromkeys(("tensor", "pipeline", "context", "expert", "ranks_per_node", "servers", "grad_accum_steps"), 1),
     "compress_pull": True,
     "sharding": "ddp",
-    **dict.fromkeys(("recompute_layers", "first_stage_layers", "last_stage_layers"), 0),
+    **dict.fromkeys(("shard_devices", "recompute_layers", "first_stage_layers", "last_stage_layers"), 0),
     "sequence": False,
     "virtual_stages": 1,
     "schedule": "1f1b",

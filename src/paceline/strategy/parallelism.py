@@ -41,6 +41,8 @@ class Parallelism:
         schedule: of a pipeline, a name of ``SCHEDULES``.
         sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2`` or ``zero3``, also called
             ``fsdp`` (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed``.
+        shard_devices: replicas, neighbours, that share out one copy of what ``sharding`` names; other groups of as many hold
+            copies of it, whose gradients an all-reduce adds up (PyTorch, HSDP). 0: all replicas share one.
         micro_batches: of one step on one replica, one after the other.
         recompute: what the backward pass computes again: ``none``, ``selective`` or ``full``, or parts by name
             (``strategy/recompute.py``); True is ``full``.
@@ -59,6 +61,7 @@ class Parallelism:
     context: int = 1
     expert: int = 1
     sharding: str = "ddp"
+    shard_devices: int = 0
     micro_batches: int = 1
     recompute: str = "none"
     recompute_layers: int = 0
@@ -76,6 +79,7 @@ class Parallelism:
             check_name("sharding", self.sharding, (*SHARDINGS, "fsdp"))
         for name, what in _COUNTS.items():
             object.__setattr__(self, name, check_count(getattr(self, name), what))
+        self._check_groups()
         for name in _NOT_YET:
             if getattr(self, name) > 1:
                 raise UserError(
@@ -104,6 +108,14 @@ class Parallelism:
             raise UserError(f"schedule {self.schedule} of a pipeline of one stage", "give pipeline, or leave schedule out")
         if self.virtual_stages > 1:
             self._check_interleaved()
+
+    def _check_groups(self) -> None:
+        size, replicas = check_count(self.shard_devices, "devices that share one copy", least=0), self.data * self.context
+        object.__setattr__(self, "shard_devices", size)
+        if size and self.sharding == "ddp":
+            raise UserError(f"shard_devices {size} with sharding ddp, which shares nothing out", "give sharding zero3")
+        if size and replicas % size:
+            raise UserError(f"groups of {size} devices do not divide {replicas} replicas", f"give a divisor of {replicas}")
 
     def _check_interleaved(self) -> None:
         given = f"{self.virtual_stages} virtual stages"
@@ -144,6 +156,7 @@ class Parallelism:
         return Parallelism(
             data=self.data * self.context,
             sharding=DISTRIBUTED.name if self.sharding == "zero1" and self.model_devices > 1 else self.sharding,
+            shard_devices=self.shard_devices,
             micro_batches=self.micro_batches,
             recompute=self.recompute,
             recompute_layers=self.recompute_layers * self.virtual_stages,
@@ -153,6 +166,11 @@ class Parallelism:
     def recomputation(self) -> Recomputation:
         """What the backward pass computes again."""
         return Recomputation.of(self.recompute, self.recompute_layers)
+
+    @property
+    def sharers(self) -> int:
+        """Replicas that share out one copy."""
+        return self.shard_devices or self.data * self.context
 
     @property
     def shares(self) -> Sharding:

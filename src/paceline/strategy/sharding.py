@@ -113,17 +113,27 @@ def block(name: str) -> str:
     return "" if number is None else ".".join(parts[: number + 1])
 
 
-def scatter(elements: int, precision: str, world_size: int) -> Traffic:
-    """The reduce-scatter of a unit's gradients, at the width of the precision (FSDP's mixed precision)."""
+def scatter(elements: int, precision: str, world_size: int, members: int = 0) -> Traffic:
+    """The reduce-scatter of a unit's gradients, at the width of the precision (FSDP's mixed precision).
+
+    Args:
+        members: workers that share out one copy, neighbours; an all-reduce adds up their shares with those of the other groups
+            (PyTorch FSDP, ``HYBRID_SHARD``). 0: all.
+    """
     size = BYTES_PER_ELEMENT[precision] * elements
-    phases = (Phase("reduce_scatter", (size,), world_size, "scatter"),)
+    phases: tuple[Phase, ...] = (Phase("reduce_scatter", (size,), world_size, "scatter", members),)
+    if 0 < members < world_size:
+        share = -(-size // members)
+        phases += (Phase("replica_allreduce", (share,), world_size, "allreduce", world_size // members, members),)
     return Traffic((), phases, (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
 
 
-def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0) -> tuple[Phase, ...]:
-    """The all-gathers of one unit's weights in a micro step, with ``frozen`` elements beside those of ``plan``. ``zero1``
-    gathers the fp32 master weights once a step."""
+def gathers(
+    plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0, members: int = 0
+) -> tuple[Phase, ...]:
+    """The all-gathers of one unit's weights in a micro step, with ``frozen`` elements beside those of ``plan``, among groups of
+    ``members`` neighbours (0: all). ``zero1`` gathers the fp32 master weights once a step."""
     level = LEVELS[sharding]
     elements = plan.elements + frozen * level.frozen
     size = BYTES_PER_ELEMENT[precision] * elements if level.scatters else FP32.push_bytes(elements)
-    return tuple(Phase(name, (size,), world_size, "gather") for name in level.gathers)
+    return tuple(Phase(name, (size,), world_size, "gather", members) for name in level.gathers)

@@ -232,14 +232,20 @@ class Strategy:
         """How the gradients of one group are exchanged."""
         shares = self.parallelism.shares
         if shares.scatters:
-            return scatter(plan.elements, self.precision if shares.weights else "fp32", self.world_size)
+            return scatter(
+                plan.elements,
+                self.precision if shares.weights else "fp32",
+                self.world_size,
+                self.parallelism.shard_devices,
+            )
         x = self.gradient_exchange
         compression = x.description if level == "expected" else replace(x.description, level=level)
         return describe(plan, compression, x.exchange, self.world_size, x.ranks_per_node, x.compress_pull, x.servers)
 
     def gathers(self, plan: BucketPlan, frozen: int = 0) -> tuple[Phase, ...]:
         """The all-gathers of one group's weights, with ``frozen`` elements beside them."""
-        return gathers(plan, self.parallelism.sharding, self.precision, self.world_size, frozen)
+        mesh = self.parallelism
+        return gathers(plan, mesh.sharding, self.precision, self.world_size, frozen, mesh.shard_devices)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
         """The groups' tensors with all collectives of each in one step. ``parameters`` in model order, ``ready`` in gradient

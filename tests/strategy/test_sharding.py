@@ -72,7 +72,7 @@ def test_what_is_scattered_and_gathered_is_one_share_short_of_the_buffer(shardin
     share = -(-(workers - 1) * wide * elements // workers)
     assert phase.sent_by_rank().tolist() == phase.received_by_rank().tolist() == [share] * workers
     for gather in gathers(BucketPlan(elements, 1, 0), sharding, precision, workers):
-        size = (wide if SHARDINGS[sharding].narrow else 4) * elements
+        size = (wide if SHARDINGS[sharding].scatters else 4) * elements
         assert (gather.pattern, gather.sizes, gather.world_size) == ("gather", (size,), workers)
 
 
@@ -83,11 +83,25 @@ def test_each_level_shares_out_what_the_one_before_does():
     assert [len(level.gathers) for level in levels] == [0, 1, 1, 2]
 
 
-def test_the_distributed_optimizer_moves_what_an_allreduce_does_in_half_the_width() -> None:
+def test_the_distributed_optimizer_scatters_fp32_gradients_and_gathers_16_bit_weights() -> None:
     net = Workload.named("resnet-50")
 
     def sent(sharding: str) -> int:
         strategy = Strategy.of(world_size=8, global_batch_size=64, precision="bf16", sharding=sharding, grad_accum_steps=4)
         return strategy.wire_bytes_per_device(net.parameters, net.ready_order)
 
-    assert sent("distributed_optimizer") == pytest.approx(sent("ddp") / 2, rel=1e-5)
+    assert sent("distributed_optimizer") == pytest.approx(0.75 * sent("ddp"), rel=1e-5)
+
+
+@given(st.sampled_from(("zero2", "zero3")), st.sampled_from((2, 4, 8, 16)), st.integers(1, 10**6))
+def test_groups_share_inside_and_add_up_between(sharding: str, members: int, elements: int) -> None:
+    """HSDP (Zhao et al. 2023, section 3.2.2): reduce-scatter in the group, an all-reduce of the shares between groups."""
+    world = 16
+    scattered, *summed = scatter(elements, "bf16", world, members).phases
+    assert (scattered.members, scattered.stride) == (members, 1)
+    share = -(-2 * elements // members)
+    assert [(p.sizes, p.members, p.stride, p.pattern) for p in summed] == (
+        [] if members == world else [((share,), world // members, members, "allreduce")]
+    )
+    for gather in gathers(BucketPlan(elements, 1, 0), sharding, "bf16", world, members=members):
+        assert (gather.members, gather.stride, gather.sizes) == (members, 1, (2 * elements,))

@@ -7,8 +7,11 @@ section 3 (what FSDP holds while it computes).
 from __future__ import annotations
 
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
-from paceline.prediction.exchange_plan import ExchangePlan, blocks, kept
+from paceline.prediction.exchange_plan import ExchangePlan
+from paceline.prediction.recompute import recomputed
 from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.recompute import NOTHING, Recomputation
+from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
@@ -26,12 +29,14 @@ GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the networ
 FP8_COPIES = 2  # bytes per weight: the weight and its transpose
 
 
-def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device) -> dict[str, float]:
+def memory_breakdown(
+    workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, divided: bool = False
+) -> dict[str, float]:
     """Bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recompute)
+    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation)
     return {
-        **fixed_bytes(workload, strategy, plan),
+        **fixed_bytes(workload, strategy, plan, divided),
         **{name: size * micro for name, size in of_sample.items()},
         "reserve": reserve_bytes(device),
     }
@@ -50,40 +55,46 @@ def memory_range(needed: float, device: Device) -> tuple[float, float]:
     return needed - reserve + LEAST_RESERVE, needed + FRAGMENTED * (needed - reserve)
 
 
-def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:
+def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divided: bool = False) -> dict[str, float]:
     """Bytes by purpose that do not grow with the batch.
 
     Weights, gradients and optimizer state are fp32. A 16-bit precision also keeps a 16-bit copy of the weights, as autocast
     does. fp8 keeps the copy of bf16, and the weights and their transpose at one byte each, as Transformer Engine does. DDP
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
-    holds two units of weights and two units of gradients, at the width of the precision. ``distributed_optimizer`` has weights
-    and gradients of that width, and shares out the fp32 weights with the optimizer's state. Frozen weights have that width
-    only; they are sharded if the trained weights are.
+    holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
+    ``zero3`` shares them out and gathers them with the others, and elsewhere every device has all of them.
+
+    A divided network, and ``distributed_optimizer``, are as Megatron-Core has them: 18 bytes a parameter with Adam in 16 bits,
+    the weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With
+    a distributed optimizer each of d replicas has its part of the last two: 6 + 12 / d (user guide, distributed optimizer).
+
+    Args:
+        divided: whether the workload is one device's part of a network that several devices hold.
     """
-    level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
+    mesh, whole = strategy.parallelism, 4.0 * workload.num_parameters
+    level, workers = mesh.shares, mesh.sharers
     width = BYTES_PER_ELEMENT[strategy.precision]
     copies = FP8_COPIES if strategy.precision == "fp8" else 0
-    weights = whole + ((width + copies) * workload.num_parameters if width < 4 else 0)
+    megatron = divided or mesh.sharding == DISTRIBUTED
+    master = whole / (workers if megatron and level.optimizer else 1)
+    narrow = (width + copies) * workload.num_parameters if width < 4 else 0
+    weights = (whole if megatron and not narrow else master) + narrow
     gathered = 0.0
     if level.weights:
-        units = sorted((width * plan.elements).tolist(), reverse=True)
+        units, gradients = (sorted((width * x).tolist(), reverse=True) for x in (plan.gathered, plan.elements))
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
-        gathered = sum(units[:GATHERED]) + held * (1 + copies / width)
-    ddp = plan.count > 0 and not level.narrow
-    gradients = whole / workers if level.gradients else whole
-    state = OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole)
-    if level.narrow and not level.weights and width < 4:  # the fp32 weights are shared out too
-        weights = (width + copies) * workload.num_parameters
-        gradients, state = width * workload.num_parameters, state + whole / workers
+        gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
+    ddp = plan.count > 0 and not level.weights
+    copied = ddp and not (megatron and strategy.gradient_exchange.compression == "dense")
     return {
         "weights": weights,
-        "frozen weights": width * workload.frozen / (workers if level.weights else 1),
+        "frozen weights": width * workload.frozen / (workers if level.frozen else 1),
         "gathered": gathered,
-        "gradients": gradients,
-        "optimizer state": state,
-        "buckets": whole if ddp else 0.0,
+        "gradients": whole / workers if level.gradients else whole,
+        "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
+        "buckets": whole if copied else 0.0,
         "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
         "codec buffers": float(plan.codec_bytes),
     }
@@ -95,21 +106,18 @@ def numbers_of(strategy: Strategy) -> Numbers:
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
-    return "narrow" if mesh.shares.weights or mesh.model_devices > 1 else "autocast"
+    return "narrow" if mesh.shares.scatters or mesh.model_devices > 1 else "autocast"
 
 
-def sample_bytes(workload: Workload, numbers: Numbers, recompute: bool, in_flight: float = 1.0) -> dict[str, float]:
+def sample_bytes(
+    workload: Workload, numbers: Numbers, choice: Recomputation = NOTHING, in_flight: float = 1.0
+) -> dict[str, float]:
     """Bytes by purpose of one sample of a micro batch: activations and the input. fp8 keeps what bf16 does.
 
-    With recomputation a block keeps only its input, which the model takes to be what its first layer keeps. The largest block
-    keeps all activations while it is recomputed.
+    What is recomputed is not kept (``prediction/recompute.py``), but for the largest part while it is recomputed.
 
     Args:
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
     """
-    if recompute:
-        repeated = blocks(workload, numbers)
-        saved = in_flight * (repeated.kept_bytes - repeated.largest_bytes) + repeated.largest_bytes
-    else:
-        saved = in_flight * kept(workload, ("kept bytes", numbers), lambda: workload.kept_bytes(numbers))
-    return {"activations": saved, "inputs": float(workload.input_bytes)}
+    plan = recomputed(workload, choice, numbers)
+    return {"activations": in_flight * plan.kept_bytes + plan.largest_bytes, "inputs": float(workload.input_bytes)}

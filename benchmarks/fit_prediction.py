@@ -43,17 +43,8 @@ from paceline.calibration.constants import (
 from paceline.calibration.uncertainty import Z80
 from paceline.csv_rows import read
 from paceline.hardware import Device
-from paceline.prediction.compute import (
-    CONV,
-    MATMUL,
-    MEMORY,
-    Array,
-    OperationTable,
-    layer_seconds,
-    operation_seconds,
-    operation_table,
-    optimizer_seconds,
-)
+from paceline.prediction.compute import Array, layer_seconds, operation_seconds, optimizer_seconds
+from paceline.prediction.operation_table import CONV, MATMUL, MEMORY, OperationTable, operation_table
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.validation.case import Case
 from paceline.validation.sets import adapter
@@ -202,6 +193,7 @@ def _kernel_table(kind: str, rows: Sequence[Mapping[str, str]]) -> OperationTabl
         sizes=np.stack([m, n, k, batch], axis=1) * (flops > 0)[:, None],
         grows=np.zeros((count, 4)),
         window=window,
+        narrow=np.zeros(count, dtype=np.bool_),
         row=np.arange(count),
         layer=np.arange(count),
         backward=np.zeros(count, dtype=np.bool_),
@@ -256,6 +248,7 @@ def _together(cases: Sequence[Case]) -> OperationTable:
         sizes=column("sizes") * np.where(column("grows") > 0, batch[:, None], 1.0),
         grows=np.zeros((len(each), 4)),
         window=column("window"),
+        narrow=column("narrow"),
         row=owner,
         layer=owner,
         backward=np.zeros(len(each), dtype=np.bool_),

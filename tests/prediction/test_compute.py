@@ -15,7 +15,7 @@ from paceline import hardware
 from paceline.calibration.constants import LEVELS, TYPICAL, Efficiency, efficiency
 from paceline.errors import UserError
 from paceline.hardware import Device
-from paceline.prediction import compute
+from paceline.prediction import operation_table as table
 from paceline.prediction.compute import (
     Seconds,
     layer_seconds,
@@ -163,6 +163,56 @@ def test_fp8_halves_the_bytes_of_operands_not_of_the_product_and_casts(ideal):
     )
 
 
+def recipe_device(**changes: Any) -> Device:
+    peaks = {"fp32": 1e15, "bf16": 1e18, "fp8": 2e18, "mxfp8": 2e18, "nvfp4": 4e18}
+    device = replace(make_cluster(1, 1).device, peak_flops={name: fact(value) for name, value in peaks.items()})
+    return replace(device, memory_bandwidth=fact(1e9), architecture="Hopper", **changes)
+
+
+@pytest.mark.parametrize(
+    ("precision", "operand", "cast", "weight_cast"),
+    [
+        ("fp8", 1.0, 2 + 2, 2 + 2),  # once read; straight and transposed
+        ("fp8-current", 1.0, 2 + 2 + 2, 2 + 2 + 2),  # read for the scale, then for the cast
+        ("fp8-block", 1 + 4 / 128, 2 + 2 * (1 + 4 / 128), 2 + 2 * (1 + 4 / 128)),
+        ("mxfp8", 1 + 1 / 32, 2 + 2 * (1 + 1 / 32), 2 + 2 * (1 + 1 / 32)),
+        ("nvfp4", 0.5 + 1 / 16, 6 + 2 * (0.5 + 1 / 16), 4 + 2 * (0.5 + 1 / 16)),
+    ],
+)
+def test_recipes_move_their_operands_and_casts(
+    ideal: Efficiency, precision: str, operand: float, cast: float, weight_cast: float
+) -> None:
+    m, n, k = 64, 256, 32
+    moved = 4.0 * (m * k + k * n + m * n)
+    forward_s, gradient_s = (
+        forward(one(flops=2.0 * m * n * k, moved=moved, m=m, n=n, k=k, batch=1, grows=grows), recipe_device(), ideal, precision)
+        for grows in ("m", "k")
+    )
+    product = operand * (m * k + k * n) + 2 * m * n
+    assert forward_s.bytes.item() == pytest.approx((product + (cast * m * k + weight_cast * k * n) / 2) / 1e9)
+    assert gradient_s.bytes.item() == pytest.approx((product + cast * (m * k + k * n) / 2) / 1e9)  # no weight among them
+
+
+def test_blackwell_needs_no_transpose_of_one_scale_a_tensor(ideal: Efficiency) -> None:
+    m, n, k = 64, 256, 32
+    work = one(flops=2.0 * m * n * k, moved=4.0 * (m * k + k * n + m * n), m=m, n=n, k=k, batch=1, grows="m")
+    old, new = (
+        forward(work, replace(recipe_device(), architecture=chip), ideal, "fp8").bytes.item()
+        for chip in ("Hopper", "Blackwell")
+    )
+    assert old - new == pytest.approx((m * k + k * n) / 2 / 1e9)
+
+
+def test_logits_stay_wide_and_weights_are_cast_once_a_step_where_they_are_kept() -> None:
+    h100, work = hardware.device("H100"), Workload.named("gpt2")
+    wide, narrow = (sum(x.total for x in layer_seconds(work, 4, p, h100, TYPICAL)) for p in ("bf16", "fp8"))
+    names = [layer.name for layer in work.layers]
+    (logits,) = (i for i, layer in enumerate(work.layers) if layer.is_logits)
+    assert narrow[logits] == wide[logits] and narrow[names.index("blocks.0.expand")] < wide[names.index("blocks.0.expand")]
+    again, once = (sum(float(x.total.sum()) for x in layer_seconds(work, 4, "fp8", h100, TYPICAL, s)) for s in (1.0, 0.125))
+    assert 0.8 * again < once < again
+
+
 def test_fp8_needs_a_device_that_has_it():
     with pytest.raises(UserError, match=r"unknown precision for A100 SXM 80GB 'fp8'; legal: fp32, tf32, bf16, fp16"):
         forward(one(), hardware.device("A100"), TYPICAL, "fp8")
@@ -211,7 +261,7 @@ def test_a_table_is_made_once_and_goes_with_its_workload():
     assert operation_table(workload) is operation_table(workload)
     assert len(operation_table(workload).kind) == 2  # equal layers once
     key = id(workload)
-    assert key in compute._TABLES
+    assert key in table._TABLES
     del workload
     gc.collect()
-    assert key not in compute._TABLES
+    assert key not in table._TABLES

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.strategy import Strategy
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.sharding import SHARDINGS, block, gathers, scatter, units

@@ -188,7 +188,8 @@ def plan_key(strategy: Strategy) -> Hashable:
         s.first_bucket_bytes,
         s.bucket_bytes,
         s.parallelism.sharding,
-        s.precision if zero else "",
+        s.parallelism.gather_bits,
+        s.precision if zero or s.parallelism.gather_bits else "",
         s.parallelism.micro_batches if zero else 1,
     )
 

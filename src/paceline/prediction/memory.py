@@ -6,7 +6,8 @@ section 3 (what FSDP holds while it computes).
 
 from __future__ import annotations
 
-from paceline.hardware.device import BYTES_PER_ELEMENT, Device
+from paceline.hardware.device import Device
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
 from paceline.prediction.exchange_plan import ExchangePlan, blocks, kept
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
@@ -23,7 +24,6 @@ FRAGMENTED = 0.15
 """Share of what a step allocates that fragments may hold beyond it: Guo et al. 2024, GMLake, arXiv:2401.08156, on eight
 large language models (15 % on average, up to 33 %)."""
 GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the network
-FP8_COPIES = 2  # bytes per weight: the weight and its transpose
 
 
 def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device) -> dict[str, float]:
@@ -54,7 +54,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     """Bytes by purpose that do not grow with the batch.
 
     Weights, gradients and optimizer state are fp32. A 16-bit precision also keeps a 16-bit copy of the weights, as autocast
-    does. fp8 keeps the copy of bf16, and the weights and their transpose at one byte each, as Transformer Engine does. DDP
+    does. A recipe keeps that copy, unless weights travel quantised, and two quantised ones, by rows and by columns, as
+    Transformer Engine does. DDP
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
     holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
@@ -62,8 +63,10 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     """
     level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
     width = BYTES_PER_ELEMENT[strategy.precision]
-    copies = FP8_COPIES if strategy.precision == "fp8" else 0
-    weights = whole + ((width + copies) * workload.num_parameters if width < 4 else 0)
+    recipe = RECIPES.get(strategy.precision)
+    copies = 2 * recipe.operand if recipe else 0.0
+    quantised = recipe is not None and gathered_bytes(strategy.precision, strategy.parallelism.gather_bits or 16) < width
+    weights = whole + (((0 if quantised else width) + copies) * workload.num_parameters if width < 4 else 0)
     gathered = 0.0
     if level.weights:
         units = sorted((width * plan.elements).tolist(), reverse=True)
@@ -93,7 +96,7 @@ def numbers_of(strategy: Strategy) -> Numbers:
 
 
 def sample_bytes(workload: Workload, numbers: Numbers, recompute: bool, in_flight: float = 1.0) -> dict[str, float]:
-    """Bytes by purpose of one sample of a micro batch: activations and the input. fp8 keeps what bf16 does.
+    """Bytes by purpose of one sample of a micro batch: activations and the input. Recipes keep what bf16 does.
 
     With recomputation a block keeps only its input, which the model takes to be what its first layer keeps. The largest block
     keeps all activations while it is recomputed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from paceline.errors import UserError, check_count, check_flag, check_name
+from paceline.errors import UserError, check_count, check_flag, check_name, shown
 from paceline.strategy.sharding import SHARDINGS, Sharding
 
 MESH = ("pipeline", "data", "context", "tensor")
@@ -16,6 +16,7 @@ MODEL = ("pipeline", "context", "tensor")
 _NOT_YET = ("expert",)
 CONTEXT_EXCHANGES = ("ring", "all_to_all")
 """How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
+GATHER_BITS = (0, 8, 16, 32)
 SCHEDULES = ("1f1b", "gpipe")
 """Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
 arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
@@ -33,6 +34,8 @@ class Parallelism:
         sequence: whether the devices of ``tensor`` also share what lies between the divided products: norms, dropout and sums,
             by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
+        gather_bits: of a weight that is gathered: 8 under a recipe that quantises weights before they travel
+            (``fp8_param_gather``), else 16 or 32; 0: fp32 with ``zero1``, as PyTorch does, else the width of the precision.
         context_exchange: of context parallelism, a name of ``CONTEXT_EXCHANGES``.
         schedule: of a pipeline, a name of ``SCHEDULES``.
         sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2`` or ``zero3``, also called
@@ -58,6 +61,7 @@ class Parallelism:
     virtual_stages: int = 1
     schedule: str = "1f1b"
     context_exchange: str = "ring"
+    gather_bits: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.sharding, str):
@@ -71,6 +75,8 @@ class Parallelism:
                     f"{name} parallelism of {getattr(self, name)} is neither predicted nor trained yet",
                     f"give {name}=1 and divide by data",
                 )
+        if self.gather_bits not in GATHER_BITS or type(self.gather_bits) is not int:
+            raise UserError(f"gather_bits={shown(self.gather_bits)}", f"give one of {', '.join(map(str, GATHER_BITS))}")
         check_flag(self.recompute, "recompute")
         check_flag(self.sequence, "sequence")
         check_name("pipeline schedule", self.schedule, SCHEDULES)
@@ -123,7 +129,11 @@ class Parallelism:
         """What one pipeline stage's part of the model sees of the mesh: replicas that add up their gradients. The devices of a
         context group are replicas too, of other tokens."""
         return Parallelism(
-            data=self.data * self.context, sharding=self.sharding, micro_batches=self.micro_batches, recompute=self.recompute
+            data=self.data * self.context,
+            sharding=self.sharding,
+            micro_batches=self.micro_batches,
+            recompute=self.recompute,
+            gather_bits=self.gather_bits,
         )
 
     @property

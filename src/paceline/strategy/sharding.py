@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 
-from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.hardware.precision import BYTES_PER_ELEMENT, gathered_bytes
 from paceline.strategy.buckets import BucketPlan, T
 from paceline.strategy.exchange import CodecWork, Traffic
 from paceline.strategy.formats import FP32
@@ -84,8 +84,15 @@ def scatter(elements: int, precision: str, world_size: int) -> Traffic:
     return Traffic((), phases, (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
 
 
-def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int) -> tuple[Phase, ...]:
-    """The all-gathers of one unit's weights in a micro step. ``zero1`` gathers the fp32 master weights once a step."""
+def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int, bits: int = 0) -> tuple[Phase, ...]:
+    """The all-gathers of one unit's weights in a micro step.
+
+    ``bits`` of a weight: 0 is what PyTorch does. ``zero1`` gathers the fp32 master weights once a step, the others gather
+    weights of the precision.
+    """
     level = SHARDINGS[sharding]
-    size = BYTES_PER_ELEMENT[precision] * plan.elements if level.weights else FP32.push_bytes(plan.elements)
+    if bits:
+        size = ceil(gathered_bytes(precision, bits) * plan.elements)
+    else:
+        size = BYTES_PER_ELEMENT[precision] * plan.elements if level.weights else FP32.push_bytes(plan.elements)
     return tuple(Phase(name, (size,), world_size, "gather") for name in level.gathers)

@@ -58,7 +58,7 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, case_builders.EXPERTS)
     technique = row.text("technique").casefold()
     precision = case_builders.low_precision(technique) or "bf16"
-    if precision not in device.peak_flops:
+    if precision not in device.precisions:
         return Skip(keys, f"{precision} on a device without it")
     workload = language_model(model, length)
     if workload is None:
@@ -93,6 +93,7 @@ def case(row: Row) -> Case | Skip:
         software="tuned" if "compile" in technique else "eager",
         step_s=batch * length / (rate * devices),
         memory_bytes=peak * 2.0**30 if peak else None,
+        precision_from="row" if case_builders.low_precision(technique) else "usual",
     )
 
 

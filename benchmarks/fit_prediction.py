@@ -107,6 +107,7 @@ def constants() -> Iterator[Constant]:
         yield Constant(level, "memory_share", shares[3], 1.15, 0.4, 0.95)
         yield Constant(level, "launch_s", shares[4], 1.5, 1e-6, 3e-5)
     yield Constant("tuned", "kept_share", 0.75, 1.15, 0.4, 1.0)
+    yield Constant("ordinary", "element_rate", 3.6, 1.3, 1.5, 15.0)
 
 
 FITTED = tuple(constants())

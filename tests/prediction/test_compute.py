@@ -163,6 +163,30 @@ def test_fp8_halves_the_bytes_of_operands_not_of_the_product_and_casts(ideal):
     )
 
 
+def test_narrow_elements_do_not_move_faster_than_they_can_be_loaded(ideal: Efficiency) -> None:
+    """An A100 with 2 TB/s: half the bytes take half the time only as long as its threads have enough loads on the way."""
+    a100, work = hardware.device("A100"), one("memory", flops=0.0, moved=4e9)
+    e = replace(ideal, element_rate=4.0)
+    wide, narrow = (forward(work, a100, e, p).bytes.item() for p in ("tf32", "fp16"))
+    assert wide == pytest.approx(4e9 / a100.memory_bandwidth.value)
+    assert narrow == pytest.approx(1e9 / (4.0 * 108 * 1.41e9), rel=0.01) and wide / 2 < narrow < wide
+    v100 = hardware.device("V100")  # with 0.9 TB/s its loads suffice
+    assert forward(work, v100, e, "fp16").bytes.item() == pytest.approx(2e9 / v100.memory_bandwidth.value)
+
+
+def test_units_that_issue_no_more_than_they_multiply_lose_what_else_a_kernel_does(ideal: Efficiency) -> None:
+    e, sizes = replace(ideal, issue_overhead=0.25), {"batch": 1, "grows": "m"}
+
+    def share(device: Device, size: int) -> float:
+        work = one(flops=2.0 * size**3, moved=0.0, m=size, n=size, k=size, **sizes)
+        return forward(work, device, ideal, "fp32").flops.item() / forward(work, device, e, "fp32").flops.item()
+
+    wide = [hardware.device(name) for name in ("RTX 3090", "RTX 4090", "H100")]
+    assert all(share(device, 8192) == pytest.approx(1 / 1.25) for device in wide)
+    assert all(share(device, 512) < 0.75 for device in wide)  # smaller tiles load more for each product
+    assert all(share(hardware.device(name), 512) == 1 for name in ("V100", "A100", "Tesla P4"))
+
+
 def recipe_device(**changes: Any) -> Device:
     peaks = {"fp32": 1e15, "bf16": 1e18, "fp8": 2e18, "mxfp8": 2e18, "nvfp4": 4e18}
     device = replace(make_cluster(1, 1).device, peak_flops={name: fact(value) for name, value in peaks.items()})

@@ -79,7 +79,8 @@ def test_lambda() -> None:
     assert flow.step_s == pytest.approx(2.0) and flow.precision == "tf32"  # its option for mixed precision was ignored
     words = case("lambda", model="transformerxllarge", batch_per_gpu_listed="16", throughput="4096")
     assert words.step_s == pytest.approx(1.0) and words.workload.name == "txl-large-softmax"
-    assert case("lambda", model="gnmt", unit="tokens/s", throughput="27648").step_s == pytest.approx(1.0)
+    pairs = case("lambda", model="gnmt", unit="tokens/s", throughput="27648")
+    assert pairs.step_s == pytest.approx(1 / 1.27)  # the sentences of the table have no padding, those of the rate some
 
 
 def test_nvidia_dle() -> None:

@@ -30,6 +30,8 @@ class Device:
         memory_bandwidth: bytes/s.
         link: name of the link to the other devices of its node (see ``paceline hardware list``).
         units: multiprocessors, compute units or cores, where they are known.
+        lanes: multiply-adds of fp32 that a unit does in a cycle; ``issued``: instructions of a thread that it issues in one.
+            Where they are equal, whatever else a kernel does takes cycles from its multiply-adds.
         power: the board's limit in watts, where it is known.
         architecture: the vendor's name for the design, such as ``Turing``; devices of one share how they throttle.
     """
@@ -42,6 +44,8 @@ class Device:
     link: str
     matmul_flops: Mapping[str, Fact] = field(default_factory=dict)
     units: Fact | None = None
+    lanes: Fact | None = None
+    issued: Fact | None = None
     power: Fact | None = None
     architecture: str = ""
     aliases: tuple[str, ...] = ()
@@ -55,6 +59,12 @@ class Device:
     def chip(self) -> str:
         """The architecture, else the name. Boards of one chip are fitted, and held out, together."""
         return self.architecture or self.name
+
+    @property
+    def cycles(self) -> float | None:
+        """Cycles of all units in a second, at the clock of the fp32 peak; None where that is not known."""
+        full = self.peak_flops.get("fp32")
+        return None if full is None or self.lanes is None else full.value / (2 * self.lanes.value)
 
     @property
     def precisions(self) -> tuple[str, ...]:

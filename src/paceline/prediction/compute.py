@@ -4,6 +4,9 @@ A kernel takes ``max(FLOPs / (rate x e), bytes / bandwidth)`` (Williams, Waterma
 least its launch time. Its efficiency e follows from its shape. A library computes a product in tiles, and the tiles in waves
 over the device's units, so empty parts of a tile or of the last wave are lost. With a small depth k the pipeline spends much of
 its time on filling and draining (NVIDIA, Deep Learning Performance guide, Matrix multiplication background, sections 3 and 4).
+
+A kernel that only reads and writes has so many loads on the way as it has threads (Little's law): where each thread loads one
+element at a time, the units get so many elements a cycle, however narrow they are.
 """
 
 from __future__ import annotations
@@ -143,11 +146,26 @@ def memory_rate(device: Device, efficiency: Efficiency) -> float:
     return device.memory_bandwidth.value * efficiency.memory_share
 
 
-def shape_efficiency(m: Array, n: Array, k: Array, batch: Array, units: float, depth: float | Array, small: float) -> Array:
+def shape_efficiency(
+    m: Array,
+    n: Array,
+    k: Array,
+    batch: Array,
+    units: float,
+    depth: float | Array,
+    small: float,
+    issued: float = math.inf,
+    overhead: float = 0.0,
+) -> Array:
     """Share of the rate that ``batch`` products of (m, k) by (k, n) reach on ``units`` units, 0 to 1; 1 if m is 0.
 
     The result is that of the best of ``TILES``. Every halving of the tile's area multiplies its rate by ``small``. A product of
     few tiles and a large depth is split along the depth.
+
+    Args:
+        issued: instructions that a unit can issue for each multiply-add that it can do.
+        overhead: other instructions for each multiply-add of the largest tile. What a tile loads grows with its sides, what it
+            computes with its area.
     """
     rows, columns = _TILE_SIZES  # one row of the arrays below for each tile
     areas = rows * columns
@@ -158,7 +176,8 @@ def shape_efficiency(m: Array, n: Array, k: Array, batch: Array, units: float, d
     waves = np.where(work > 4 * units, work / units, np.ceil(work / units))
     filled = true * parts / np.maximum(waves * units * areas, 1.0)
     deep = k / parts
-    best = (small ** np.log2(areas[0] / areas) * filled * deep / np.maximum(deep + depth, 1e-30)).max(axis=0)
+    fed = np.minimum(issued / (1 + overhead * np.sqrt(areas[0] / areas)), 1.0)
+    best = (fed * small ** np.log2(areas[0] / areas) * filled * deep / np.maximum(deep + depth, 1e-30)).max(axis=0)
     return np.where(true > 0, np.minimum(best, 1.0), 1.0)
 
 
@@ -248,7 +267,8 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     # fused attention keeps its tile of scores and loops over the keys: heads of 64 and of 128 run at one rate
     fill = e.matrix_depth * hunger(device, precision) * (2 / recipe.width if recipe else 1) if matrix else e.depth
     depth = np.where(table.kind == ATTENTION, 0.0, fill)
-    shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile)
+    issued = device.issued.value / device.lanes.value if device.issued and device.lanes and not matrix else math.inf
+    shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile, issued, e.issue_overhead)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
     fed = hunger(device, precision) ** -e.feeding
     attention = e.attention_share * fed * attention_factor(device.architecture, e.attention_kernel)
@@ -267,6 +287,9 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     moved = (table.bytes * micro_batch_size + table.fixed_bytes) * scale
     moved = moved * np.where(table.kind == MEMORY, e.kept_share, 1.0)
     flops, streamed = work / busy, moved / memory_rate(device, e)
+    if device.cycles is not None:
+        accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / BYTES_PER_ELEMENT["fp32"] * e.kept_share
+        streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
     bound = np.maximum(flops, streamed)
     launch = np.maximum(table.calls * e.launch_s[device.kind] - bound, 0.0)
     computing = flops >= streamed

@@ -189,6 +189,7 @@ def plan_key(strategy: Strategy) -> Hashable:
         s.bucket_bytes,
         s.parallelism.sharding,
         s.parallelism.gather_bits,
+        s.parallelism.gradient_bits,
         s.precision if zero or s.parallelism.gather_bits else "",
         s.parallelism.micro_batches if zero else 1,
     )

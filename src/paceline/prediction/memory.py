@@ -59,7 +59,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
     holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
-    they are sharded if the trained weights are.
+    they are sharded if the trained weights are. ``gradient_bits`` are those of the gradients too, which then need no buckets.
     """
     level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
     width = BYTES_PER_ELEMENT[strategy.precision]
@@ -73,12 +73,12 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
         gathered = sum(units[:GATHERED]) + held * (1 + copies / width)
-    ddp = plan.count > 0 and not level.weights
+    ddp = plan.count > 0 and not level.weights and not strategy.parallelism.gradient_bits  # else they are the gradients
     return {
         "weights": weights,
         "frozen weights": width * workload.frozen / (workers if level.weights else 1),
         "gathered": gathered,
-        "gradients": whole / workers if level.gradients else whole,
+        "gradients": (whole / workers if level.gradients else whole) * (strategy.parallelism.gradient_bits or 32) / 32,
         "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
         "buckets": whole if ddp else 0.0,
         "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,

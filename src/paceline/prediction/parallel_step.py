@@ -16,20 +16,20 @@ from typing import Literal
 
 import numpy as np
 
-from paceline.array_types import Array, Bools
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster, Level
-from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
+from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds
 from paceline.prediction.context_parallel import token_share
 from paceline.prediction.costs import Resource
+from paceline.prediction.group_collectives import group_seconds, group_work, with_collectives
 from paceline.prediction.group_view import divided, group_view, pairs_between
 from paceline.prediction.memory import numbers_of, sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stages import Stage, boundary_bytes, stages
-from paceline.prediction.step_model import PassTimes, Step, StepModel
+from paceline.prediction.step_model import Step, StepModel
 from paceline.prediction.tensor_parallel import Collective, share
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
@@ -44,6 +44,8 @@ class ParallelStep:
         steps: of each stage, its micro batches one after the other, with the exchange among its replicas.
         pipeline: when they really run.
         send_s, send_far: seconds from each part to the next, and whether over the network.
+        hidden_s: of each stage, seconds of the exchange of its gradients beside passes of other micro batches, and of the
+            all-gathers of its weights beside the forward passes of the next step.
         group_s, group_bytes: of each stage, seconds and bytes of a device's collectives within the passes, hidden ones too.
         tie_s: seconds in which the ends of the pipeline add up the gradients of a table that both have.
         bubble_free: whether stages wait for none.
@@ -58,6 +60,7 @@ class ParallelStep:
     send_far: tuple[bool, ...]
     tie_s: float
     bubble_free: bool
+    hidden_s: tuple[tuple[float, float], ...]
     group_s: tuple[float, ...]
     group_bytes: tuple[float, ...]
 
@@ -73,12 +76,18 @@ class ParallelStep:
         if self.bubble_free:
             ends = tuple(float(step.schedule.backward_end) for step in self.steps)
         tied = [self.tie_s if stage.tied else 0.0 for stage in self.stages]
-        after = [float(step.schedule.update_start - step.schedule.backward_end) for step in self.steps]
+        after = [
+            float(step.schedule.update_start - step.schedule.backward_end) - hidden[0]
+            for step, hidden in zip(self.steps, self.hidden_s, strict=True)
+        ]
         return tuple(end + own + tie for end, own, tie in zip(ends, after, tied, strict=True))
 
     @property
     def _update(self) -> float:
-        return max(float(step.schedule.step - step.schedule.update_start) for step in self.steps)
+        return max(
+            float(step.schedule.step - step.schedule.update_start) - hidden[1]
+            for step, hidden in zip(self.steps, self.hidden_s, strict=True)
+        )
 
     @property
     def _critical(self) -> int:
@@ -90,6 +99,11 @@ class ParallelStep:
         """Seconds by the resource that the critical stage waits for; they sum to the step."""
         spent = dict(self.steps[self._critical].exposed)
         tie = self.tie_s if self.stages[self._critical].tied else 0.0
+        hidden = sum(self.hidden_s[self._critical])
+        waits: tuple[Resource, ...] = ("network", "intra-node link", "codec")
+        for name in waits:  # where replicas lie in several nodes, the network has most of what they exchange
+            less = min(hidden, spent[name])
+            spent[name], hidden = spent[name] - less, hidden - less
         spent["network" if self.tie_far else "intra-node link"] += tie
         spent["pipeline bubble"] = max(0.0, self.seconds - sum(spent.values()))
         return spent
@@ -174,7 +188,11 @@ class ParallelStep:
         ]
         later = own[-1].end_s - float(step.schedule.backward_end)
         moved = [e for e in step.events() if e.lane in ("network", "codec")]
-        bars += [replace(e, start_s=max(0.0, e.start_s + later)) for e in moved]
+        fetched = self.hidden_s[number][1] > 0  # beside the first forward passes, the optimizer having run in the step before
+        begin = float(step.schedule.gather_start)
+        for e in moved:
+            early = fetched and e.name.startswith("gather_update")
+            bars.append(replace(e, start_s=e.start_s - begin if early else max(0.0, e.start_s + later)))
         start = max(self._exchanged)
         return (*bars, Event(name="optimizer", lane="compute", start_s=start, duration_s=self._update))
 
@@ -202,8 +220,8 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         stages(whole, mesh.pipeline, mesh.virtual_stages) if mesh.pipeline > 1 else (Stage(whole, (range(len(whole.layers)),)),)
     )
     passes = replace(model, workload=whole).passes(cluster.device, strategy)
-    waits = _collective_seconds(collectives, cluster, strategy, model.constants)
-    forward, backward = _with_collectives(model, passes, collectives, waits, strategy)
+    waits = group_seconds(collectives, cluster, strategy, model.constants)
+    forward, backward = with_collectives(model, passes, collectives, waits, strategy)
     replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor)
     # Each stage's replicas are a job of data parallelism; parts of a sequence count as samples of their own.
     inner = replace(strategy, global_batch_size=strategy.global_batch_size * mesh.context, parallelism=mesh.replicas)
@@ -219,7 +237,7 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
             known[key] = replace(model, workload=stage.workload, workers=strategy.world_size).step(replicas, inner, passes)
         steps.append(known[key])
     send, far, sent_bytes = _sends(parts, cluster, strategy, model.constants)
-    work = _group_work(collectives, waits[0], strategy)
+    work = group_work(collectives, waits[0], strategy)
     own = [[work[layer] for layer in layers if layer in work] for layers in own_layers]
     return ParallelStep(
         strategy=strategy,
@@ -231,9 +249,31 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         send_far=tuple(far),
         tie_s=_tie_s(parts, cluster, strategy, model.constants),
         bubble_free="pipeline bubble" in model.free,
+        hidden_s=tuple(_hidden(step, strategy, model) for step in steps),
         group_s=tuple(sum(seconds for seconds, _ in stage) for stage in own),
         group_bytes=tuple(sum(moved for _, moved in stage) + sent_bytes for stage in own),
     )
+
+
+def _hidden(step: Step, strategy: Strategy, model: StepModel) -> tuple[float, float]:
+    """Seconds of a stage's exchange, and of the all-gathers of its weights, beside passes that ``Step`` does not know.
+
+    A stage of several parts finishes the gradients of one part after the other: micro batches pass each part in groups of as
+    many as there are stages, so that all but the last part's have the backward passes of the last group (Narayanan et al. 2021,
+    section 2.2; Megatron-Core, ``overlap_grad_reduce``). Tuned software gathers the weights of the optimizer's parts beside the
+    first forward passes of the next step in the same way (``overlap_param_gather``).
+    """
+    mesh, p = strategy.parallelism, step.pieces
+    if not model.overlap:
+        return 0.0, 0.0
+    turns = mesh.virtual_stages
+    group = min(mesh.micro_batches, mesh.pipeline) if turns > 1 else 1
+    early = (group - 1) * float(p.backward) * (turns - 1) / turns
+    parts = turns if turns > 1 else max(step.plan.count, 1)
+    next_step = group * float(p.forward) * (parts - 1) / parts if model.constants.level == "tuned" else 0.0
+    kept = 1 - model.constants.overlap_penalty
+    after = float(step.schedule.update_start - step.schedule.backward_end)
+    return min(after, early) * kept, min(float(p.after), next_step) * kept
 
 
 def _own_layers(parts: Sequence[Stage]) -> list[list[int]]:
@@ -246,61 +286,6 @@ def _own_layers(parts: Sequence[Stage]) -> list[list[int]]:
         own[part % count] += range(begin, begin + size)
         begin += size
     return own
-
-
-def _with_collectives(
-    model: StepModel, passes: PassTimes, collectives: Sequence[Collective], waits: tuple[Array, Bools], strategy: Strategy
-) -> PassTimes:
-    """The passes with what their layers wait for the groups' collectives, which take ``waits`` (``_collective_seconds``)."""
-    if not collectives:
-        return passes
-    seconds, far = waits
-    # Tuned software cuts a product into pieces that are exchanged while the next one is computed (NVIDIA, Transformer Engine,
-    # user buffers; Megatron-Core's tp_comm_overlap, which needs sequence parallelism; torch's async tensor parallelism).
-    pipelined = model.constants.level == "tuned" and strategy.parallelism.sequence
-    added = []
-    for backward, part in enumerate(passes):
-        near_s, far_s = np.zeros_like(part.flops), np.zeros_like(part.flops)
-        taken = np.zeros_like(part.flops)  # of each layer's kernels, seconds beside which something is exchanged already
-        for index, c in enumerate(collectives):
-            if c.backward != bool(backward):
-                continue
-            wait = float(seconds[index])
-            beside = 1.0 if pipelined and c.group == "tensor" and not c.wide else c.beside
-            if beside and model.overlap:
-                over = min(wait, max(0.0, float(part.kernels[c.layer]) * beside - float(taken[c.layer])))
-                taken[c.layer] += over
-                wait -= over * (1 - model.constants.overlap_penalty)
-            (far_s if far[index] else near_s)[c.layer] += wait
-        near_s = near_s * ("intra-node link" not in model.free)
-        far_s = far_s * ("network" not in model.free)
-        added.append(replace(part, near=near_s, far=far_s))
-    return added[0], added[1]
-
-
-def _collective_seconds(
-    collectives: Sequence[Collective], cluster: Cluster, strategy: Strategy, e: Efficiency
-) -> tuple[Array, Bools]:
-    """Seconds of each for one micro batch, and whether the network sets them."""
-    mesh = strategy.parallelism
-    groups = {"tensor": (mesh.tensor, 1), "context": (mesh.context, mesh.tensor)}
-    sizes = np.array([c.bytes * strategy.micro_batch_size * _width(c, strategy) for c in collectives])
-    seconds, far = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
-    for group, (members, stride) in groups.items():
-        view = group_view(cluster, members, stride)
-        for halves in (False, True):
-            own = np.array([c.group == group and (c.kind != "allreduce") == halves for c in collectives])
-            if own.any():
-                seconds[own], far[own] = collective_seconds(sizes[own], view, e, halves=halves)
-    return seconds, far
-
-
-def _width(c: Collective, strategy: Strategy) -> float:
-    """Bytes of its elements, of fp32's four. Sums are never quantised (Transformer Engine, quantized all-gather)."""
-    if c.wide:
-        return 1.0
-    recipe = RECIPES.get(strategy.precision)
-    return (recipe.operand if recipe and c.operand else BYTES_PER_ELEMENT[strategy.precision]) / 4
 
 
 def _pipeline(
@@ -361,16 +346,3 @@ def _tie_s(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Effi
     shared = divided(link, users)
     ends = replace(cluster, levels=(Level("node", 1, cluster.intra_link), Level("pod", 2, shared)))
     return float(collective_seconds(np.array([4.0 * parts[0].tied]), ends, e)[0][0])
-
-
-def _group_work(collectives: Sequence[Collective], each_s: Array, strategy: Strategy) -> dict[int, tuple[float, float]]:
-    """Seconds of the groups' collectives of each layer in a step, and bytes that a device sends for them."""
-    mesh = strategy.parallelism
-    members = {"tensor": mesh.tensor, "context": mesh.context}
-    work: dict[int, tuple[float, float]] = {}
-    for c, seconds in zip(collectives, each_s.tolist(), strict=True):
-        size = c.bytes * _width(c, strategy) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
-        before = work.get(c.layer, (0.0, 0.0))
-        sent = size * strategy.micro_batch_size * mesh.micro_batches
-        work[c.layer] = before[0] + seconds * mesh.micro_batches, before[1] + sent
-    return work

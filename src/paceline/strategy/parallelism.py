@@ -17,6 +17,7 @@ _NOT_YET = ("expert",)
 CONTEXT_EXCHANGES = ("ring", "all_to_all")
 """How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
 GATHER_BITS = (0, 8, 16, 32)
+GRADIENT_BITS = (0, 16, 32)
 SCHEDULES = ("1f1b", "gpipe")
 """Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
 arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
@@ -36,6 +37,9 @@ class Parallelism:
         virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
         gather_bits: of a weight that is gathered: 8 under a recipe that quantises weights before they travel
             (``fp8_param_gather``), else 16 or 32; 0: fp32 with ``zero1``, as PyTorch does, else the width of the precision.
+        gradient_bits: of a gradient that is added up at the owner of its part alone: with ``zero1``, 16 or 32 (Megatron-Core,
+            distributed optimizer); with ``zero2`` and ``zero3`` 0 is the width of the precision. 0 with ``zero1``: all
+            owners add all gradients up in fp32, as PyTorch does.
         context_exchange: of context parallelism, a name of ``CONTEXT_EXCHANGES``.
         schedule: of a pipeline, a name of ``SCHEDULES``.
         sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2`` or ``zero3``, also called
@@ -62,6 +66,7 @@ class Parallelism:
     schedule: str = "1f1b"
     context_exchange: str = "ring"
     gather_bits: int = 0
+    gradient_bits: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.sharding, str):
@@ -75,8 +80,12 @@ class Parallelism:
                     f"{name} parallelism of {getattr(self, name)} is neither predicted nor trained yet",
                     f"give {name}=1 and divide by data",
                 )
-        if self.gather_bits not in GATHER_BITS or type(self.gather_bits) is not int:
-            raise UserError(f"gather_bits={shown(self.gather_bits)}", f"give one of {', '.join(map(str, GATHER_BITS))}")
+        for name, legal in (("gather_bits", GATHER_BITS), ("gradient_bits", GRADIENT_BITS)):
+            bits = getattr(self, name)
+            if type(bits) is not int or bits not in legal:
+                raise UserError(f"{name}={shown(bits)}", f"give one of {', '.join(map(str, legal))}")
+        if self.gradient_bits and not self.shares.optimizer:
+            raise UserError(f"gradient_bits={self.gradient_bits} with sharding {self.sharding}", "give zero1, zero2 or zero3")
         check_flag(self.recompute, "recompute")
         check_flag(self.sequence, "sequence")
         check_name("pipeline schedule", self.schedule, SCHEDULES)
@@ -134,6 +143,7 @@ class Parallelism:
             micro_batches=self.micro_batches,
             recompute=self.recompute,
             gather_bits=self.gather_bits,
+            gradient_bits=self.gradient_bits,
         )
 
     @property

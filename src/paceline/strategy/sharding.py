@@ -77,9 +77,9 @@ def block(name: str) -> str:
     return "" if number is None else ".".join(parts[: number + 1])
 
 
-def scatter(elements: int, precision: str, world_size: int) -> Traffic:
-    """The reduce-scatter of a unit's gradients, at the width of the precision (FSDP's mixed precision)."""
-    size = BYTES_PER_ELEMENT[precision] * elements
+def scatter(elements: int, precision: str, world_size: int, bits: int = 0) -> Traffic:
+    """The reduce-scatter of a unit's gradients in so many ``bits``; 0: the width of the precision (FSDP's mixed precision)."""
+    size = (bits // 8 or BYTES_PER_ELEMENT[precision]) * elements
     phases = (Phase("reduce_scatter", (size,), world_size, "scatter"),)
     return Traffic((), phases, (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
 

@@ -226,8 +226,9 @@ class Strategy:
 
     def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
-        if self.parallelism.shares.weights:
-            return scatter(plan.elements, self.precision, self.world_size)
+        mesh = self.parallelism
+        if mesh.shares.weights or mesh.gradient_bits:
+            return scatter(plan.elements, self.precision, self.world_size, mesh.gradient_bits)
         x = self.gradient_exchange
         compression = x.description if level == "expected" else replace(x.description, level=level)
         return describe(plan, compression, x.exchange, self.world_size, x.ranks_per_node, x.compress_pull, x.servers)

@@ -95,7 +95,8 @@ def divided(
         batch: samples of a step over all devices; ``micro_batch``: that one replica works on at once.
         mesh: ``tensor``, ``pipeline`` and other choices of ``Strategy.of``. Sequences are divided wherever layers are. Weights
             travel in 16 bits, or quantised where the recipe can (Megatron-Bridge, ``fp8_param_gather``; torchtitan,
-            ``enable_fsdp_float8_all_gather``).
+            ``enable_fsdp_float8_all_gather``), gradients in 16 to the owners of their parts (Megatron-Core, distributed
+            optimizer; ``grad_reduce_in_fp32`` is off in recipes for speed).
 
     Raises:
         UserError: the mesh, the batch or the layers do not divide, or the division is not predicted.
@@ -109,7 +110,13 @@ def divided(
     if rest or not micro_batches:
         raise UserError(NO_BATCH)
     bits = 0 if precision in ("fp32", "tf32") else 8 if precision in RECIPES else 16
-    choices: dict[str, Any] = {"sequence": tensor > 1, "gather_bits": bits, **mesh}
+    shared = mesh.get("sharding", "ddp") != "ddp"
+    choices: dict[str, Any] = {
+        "sequence": tensor > 1,
+        "gather_bits": bits,
+        "gradient_bits": 16 if shared and bits else 0,
+        **mesh,
+    }
     strategy = Strategy.of(
         world_size=n, global_batch_size=batch, micro_batches=micro_batches, precision=precision, optimizer=optimizer, **choices
     )

@@ -68,6 +68,7 @@ def case(row: Row) -> Case | Skip:
     parts = mesh["pipeline"] * virtual if mesh["pipeline"] > 1 else 1
     choices: dict[str, Any] = {name: size for name, size in mesh.items() if name != "expert"}
     settings: list[Setting] = []
+    ddp = re.search(r"\bddp\b", row.text("parallelism"), re.IGNORECASE) is not None
     try:
         for again, weight in recomputation(row.text("activation_ckpt")):
             settings.append(
@@ -78,9 +79,10 @@ def case(row: Row) -> Case | Skip:
                     max(1, local // parts),
                     precision,
                     weight=weight,
-                    sharding="ddp" if re.search(r"\bddp\b", row.text("parallelism"), re.IGNORECASE) else "zero3",
+                    sharding="ddp" if ddp else "zero3",
                     recompute=again,
                     virtual_stages=virtual,
+                    gradient_bits=0 if ddp else 32,  # torchtitan, ``mixed_precision_reduce``
                     **choices,
                 )
             )

@@ -242,6 +242,13 @@ def test_fp8_needs_a_device_that_has_it():
         forward(one(), hardware.device("A100"), TYPICAL, "fp8")
 
 
+def test_tuned_software_launches_one_update_for_many_tensors() -> None:
+    device = hardware.device("A100")
+    each, fused = (optimizer_seconds(OPTIMIZERS["adam"], 10**6, 360, device, efficiency(level))[1] for level in LEVELS)
+    launch_s = [efficiency(level).launch_s["gpu"] for level in LEVELS]
+    assert each / launch_s[0] == pytest.approx(36 * fused / launch_s[1])
+
+
 def test_optimizer_moves_words(ideal):
     memory, launch = optimizer_seconds(OPTIMIZERS["adam"], 10**6, 4, make_cluster(1, 1).device, ideal)
     assert (memory, launch) == (pytest.approx(7 * 4e6 / 5e11), 0.0)

@@ -30,6 +30,8 @@ TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
 _TILE_SIZES = np.array(TILES, dtype=np.float64).T[:, :, None]
 STARVING: float = assumed("starving_ratio")
 """Matrix units that are at least this many times as fast as ordinary cores (V100) get the full shares of ``Efficiency``."""
+FUSED: int = assumed("fused_tensors")
+"""Tensors that a kernel of a fused optimizer updates."""
 SPLIT: float = assumed("split_depth")
 """Least depth of a part when a product of few tiles is split along its depth (split-k)."""
 
@@ -299,7 +301,8 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
 def optimizer_seconds(
     optimizer: Optimizer, num_parameters: int, num_tensors: int, device: Device, efficiency: Efficiency
 ) -> tuple[float, float]:
-    """Seconds of one update: memory traffic (fp32 words), and kernel launches (unfused, per tensor)."""
+    """Seconds of one update: memory traffic (fp32 words), and kernel launches, for each tensor; tuned software fuses them."""
     memory = 4 * optimizer.moved_words * num_parameters / memory_rate(device, efficiency)
-    launch = optimizer.ops * num_tensors * efficiency.launch_s[device.kind]
+    launches = math.ceil(num_tensors / FUSED) if efficiency.level == "tuned" else num_tensors
+    launch = optimizer.ops * launches * efficiency.launch_s[device.kind]
     return memory * efficiency.time_factor, launch * efficiency.time_factor

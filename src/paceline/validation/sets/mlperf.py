@@ -76,6 +76,9 @@ FP8_SAMPLES = 32
 VIRTUAL_STAGES = {"gpt3": 12}
 """Parts of each pipeline stage: ``virtual_pipeline_model_parallel_size`` of NVIDIA's implementation, round v3.1."""
 OPTIMIZERS = dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b"), "adam")
+NARROW: Mapping[str, Any] = {"compression": "bf16"}
+"""BERT on NVIDIA's devices: gradients travel in 16 bits (training_results_v2.1, NVIDIA, bert, run_and_time.sh: ``--fp16
+--distributed_lamb --allreduce_post_accumulation_fp16``)."""
 NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))
 """Between nodes where the row does not say it: what NVIDIA's reference systems of that generation have."""
 
@@ -124,7 +127,8 @@ def case(row: Row) -> Case | Skip:
     else:
         micro = max(1, round(samples / devices / accumulation))
         precision = _precision(row, device, micro)
-        setting = case_builders.setting(machines, micro, precision, optimizer, grad_accum_steps=accumulation)
+        narrow = NARROW if benchmark == "bert" and device.kind == "gpu" else {}
+        setting = case_builders.setting(machines, micro, precision, optimizer, grad_accum_steps=accumulation, **narrow)
     return Case(
         keys=keys,
         workload=workload,

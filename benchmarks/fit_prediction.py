@@ -81,6 +81,7 @@ def constants() -> Iterator[Constant]:
     yield Constant("tuned", "kept_share", 0.75, 1.15, 0.4, 1.0)
     yield Constant("tuned", "yearly_gain", 1.03, 1.03, 1.0, 1.15)
     yield Constant("tuned", "straggler_spread", 0.01, 1.5, 0.002, 0.05)
+    yield Constant("ordinary", "element_rate", 3.6, 1.3, 1.5, 15.0)
 
 
 FITTED = tuple(constants())

@@ -30,17 +30,9 @@ from paceline.calibration.constants import (
 from paceline.csv_rows import read
 from paceline.hardware import Device
 from paceline.prediction import Predictor
-from paceline.prediction.compute import (
-    CONV,
-    MATMUL,
-    MEMORY,
-    OperationTable,
-    layer_seconds,
-    operation_seconds,
-    operation_table,
-    optimizer_seconds,
-)
+from paceline.prediction.compute import layer_seconds, operation_seconds, optimizer_seconds
 from paceline.prediction.costs import slowest
+from paceline.prediction.operation_table import CONV, MATMUL, MEMORY, OperationTable, operation_table
 from paceline.prediction.parallel_step import ParallelStep, parallel_step
 from paceline.prediction.step_model import Step
 from paceline.strategy.optimizer import OPTIMIZERS
@@ -181,6 +173,7 @@ def _kernel_table(kind: str, rows: Sequence[Mapping[str, str]]) -> OperationTabl
         grows=np.zeros((count, 4)),
         window=window,
         causal=0 * ones,
+        narrow=np.zeros(count, dtype=np.bool_),
         row=np.arange(count),
         layer=np.arange(count),
         backward=np.zeros(count, dtype=np.bool_),
@@ -293,6 +286,7 @@ def _together(cases: Sequence[Case]) -> OperationTable:
         grows=np.zeros((len(each), 4)),
         window=column("window"),
         causal=column("causal"),
+        narrow=column("narrow"),
         row=owner,
         layer=owner,
         backward=np.zeros(len(each), dtype=np.bool_),

@@ -34,10 +34,22 @@ meshes = st.sampled_from(
 
 
 @settings(max_examples=25, deadline=None)
-@given(meshes, st.sampled_from([8, 16]), st.booleans(), st.sampled_from(["ddp", "zero1", "zero3"]))
-def test_what_is_waited_for_sums_to_the_step(mesh: tuple[int, int, int], micro: int, sequence: bool, sharding: str) -> None:
+@given(
+    meshes,
+    st.sampled_from([8, 16]),
+    st.booleans(),
+    st.sampled_from(["ddp", "zero1", "zero3"]),
+    st.sampled_from([0, 16, 32]),
+    st.sampled_from(["ordinary", "tuned"]),
+)
+def test_what_is_waited_for_sums_to_the_step(
+    mesh: tuple[int, int, int], micro: int, sequence: bool, sharding: str, bits: int, software: str
+) -> None:
     tensor, pipeline, virtual = mesh
     p = step(
+        predictor=Predictor(software=software),
+        gradient_bits=bits if sharding != "ddp" else 0,
+        gather_bits=bits if sharding != "ddp" else 0,
         tensor=tensor,
         pipeline=pipeline,
         virtual_stages=virtual,
@@ -150,6 +162,21 @@ def test_data_parallel_replicas_of_a_divided_network_exchange_their_share() -> N
     alone = step(A100, tensor=8, global_batch_size=8)
     own = p.wire_bytes_per_device - alone.wire_bytes_per_device
     assert own == 4 * share(GPT, 8, sequence=False).workload.num_parameters
+
+
+def test_parts_of_a_stage_exchange_their_gradients_beside_the_passes_of_other_parts() -> None:
+    """Of 8 micro batches on 4 stages, a group of 4 passes each part; the stages' own gradients take 16 bits."""
+    deep = Workload.from_shape(TransformerShape(layers=32, hidden=4096, heads=32, vocabulary=256), 256)
+    many = Cluster.named("8x8 A100", network="InfiniBand HDR")
+    choices = {"tensor": 2, "pipeline": 4, "grad_accum_steps": 8, "global_batch_size": 64, "sharding": "zero1"}
+    wide, narrow = (step(many, deep, **choices, gradient_bits=bits, gather_bits=bits) for bits in (32, 16))
+    whole, parts = narrow, step(many, deep, **choices, gradient_bits=16, gather_bits=16, virtual_stages=4)
+    assert wide.exposed["network"] > 1.7 * narrow.exposed["network"]
+    passes = sum(whole.exposed[name] for name in ("compute", "memory bandwidth", "launch overhead", "stragglers"))
+    window = 2 / 3 * passes * (3 / 8) * (3 / 4)  # backward passes of three more micro batches, without the last part
+    assert whole.exposed["network"] - parts.exposed["network"] == pytest.approx(0.7 * window, rel=0.1)
+    tuned = step(many, deep, Predictor(software="tuned"), **choices, gradient_bits=16, gather_bits=16, virtual_stages=4)
+    assert tuned.exposed["network"] < parts.exposed["network"]
 
 
 def test_the_virtual_stages_need_whole_rounds_of_micro_batches() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.errors import UserError
+from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.strategy import Strategy
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS, block, gathers, scatter, units
@@ -74,6 +75,41 @@ def test_what_is_scattered_and_gathered_is_one_share_short_of_the_buffer(shardin
     for gather in gathers(BucketPlan(elements, 1, 0), sharding, precision, workers):
         size = (wide if SHARDINGS[sharding].scatters else 4) * elements
         assert (gather.pattern, gather.sizes, gather.world_size) == ("gather", (size,), workers)
+
+
+@pytest.mark.parametrize(
+    ("precision", "bits", "width"),
+    [
+        ("bf16", 16, 2.0),
+        ("bf16", 8, 2.0),
+        ("fp32", 16, 4.0),
+        ("fp8", 8, 1.0),
+        ("fp8", 16, 2.0),
+        ("fp8-block", 8, 2.0),
+        ("mxfp8", 8, 2.0),
+        ("nvfp4", 8, 2.0),
+    ],
+)
+@pytest.mark.parametrize("sharding", ["zero1", "zero3"])
+def test_weights_travel_in_as_many_bits_as_their_recipe_lets_them(
+    sharding: str, precision: str, bits: int, width: float
+) -> None:
+    for gather in gathers(BucketPlan(1000, 1, 0), sharding, precision, 4, bits):
+        assert gather.sizes == (width * 1000,)
+
+
+def test_gradients_of_zero1_are_scattered_where_bits_say_so() -> None:
+    whole, shared = (
+        Strategy.of(world_size=4, global_batch_size=4, sharding="zero1", precision="bf16", gradient_bits=bits)
+        for bits in (0, 16)
+    )
+    patterns = [[p.pattern for p in s.traffic(BucketPlan(1000, 1, 0)).phases] for s in (whole, shared)]
+    assert patterns == [["allreduce"], ["scatter"]]
+    assert shared.traffic(BucketPlan(1000, 1, 0)).phases[0].sizes == (2000,)
+    with pytest.raises(UserError, match="gradient_bits=16 with sharding ddp; give zero1"):
+        Strategy.of(world_size=4, global_batch_size=4, gradient_bits=16)
+    with pytest.raises(UserError, match="gather_bits=12; give one of 0, 8, 16, 32"):
+        Strategy.of(world_size=4, global_batch_size=4, sharding="zero1", gather_bits=12)
 
 
 def test_each_level_shares_out_what_the_one_before_does():

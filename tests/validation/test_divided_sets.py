@@ -21,7 +21,12 @@ def test_megatron_bridge() -> None:
     assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 5, 2, 64)
     assert mesh.sequence and mesh.sharding == "distributed_optimizer" and mesh.recompute == "none"
     assert row.step_s == pytest.approx(8.0)  # 128 x 8192 tokens, 2048 a second on each of 64
-    assert (row.precision, row.software, row.workload.name, row.keys.release) == ("fp8", "tuned", "llama-3-70b", "25.11")
+    assert (row.precision, row.software, row.workload.name, row.keys.release) == (
+        "fp8-current",
+        "tuned",
+        "llama-3-70b",
+        "25.11",
+    )
     assert setting.cluster.num_nodes == 8 and setting.cluster.network.bandwidth.value == 8 * 50e9
 
 
@@ -38,7 +43,7 @@ def test_megatron_bridge_shares_weights_and_trains_adapters() -> None:
         ({"model": "Qwen3_30B_a3B"}, case_builders.EXPERTS, True),
         ({"precision": ""}, case_builders.PRECISION, False),
         ({"precision": "FP6"}, "precision FP6", True),
-        ({"system": "DGX-A100"}, "fp8 on a device without it", True),
+        ({"system": "DGX-A100"}, "fp8-current on a device without it", True),
         ({"tp": "7"}, case_builders.MESH, False),
         ({"num_gpus": "12"}, case_builders.MESH, False),
         ({"global_batch": "127"}, case_builders.NO_BATCH, False),
@@ -175,7 +180,10 @@ def test_mlperf_predicts_what_states_its_division() -> None:
     row = case("mlperf", **gpt3)
     mesh = row.settings[0].strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 12, 16, 128)
-    assert (row.precision, row.step_s) == ("fp8", 16.0)
+    assert (row.precision, row.precision_from, row.step_s) == ("fp8", "submission", 16.0)
+    assert (row.settings[0].strategy.parallelism.gather_bits, row.settings[0].strategy.parallelism.gradient_bits) == (16, 16)
+    gaudi = gpt3 | {"accelerator": "Gaudi2", "submitter": "Intel-HabanaLabs", "tp": "8"}
+    assert [case("mlperf", **gaudi | {"round": r}).precision for r in ("v3.0", "v3.1")] == ["bf16", "fp8"]
     assert case("mlperf", **gpt3 | {"cp": "2"}).settings[0].strategy.parallelism.context == 2
     assert skip("mlperf", **gpt3 | {"tp": "5"}).reason == case_builders.MESH
     small = case("mlperf", **gpt3 | {"global_batch": "256", "grad_accum": "16"})
@@ -228,10 +236,24 @@ def test_mixtures_of_experts_are_known_by_name() -> None:
 
 @pytest.mark.parametrize(
     ("text", "precision"),
-    [("FP8-CS", "fp8"), ("FP8 (page states FP8)", "fp8"), ("MXFP8", "fp8"), ("BF16", "bf16"), ("fp16", "fp16"), ("", "")],
+    [
+        ("FP8-CS", "fp8-current"),
+        ("FP8-DS", "fp8"),
+        ("FP8-SC", "fp8-block"),
+        ("fp8 blockwise", "fp8-block"),
+        ("FP8 (page states FP8)", "fp8"),
+        ("FP8-MX", "mxfp8"),
+        ("MXFP8", "mxfp8"),
+        ("NVFP4", "nvfp4"),
+        ("FP4", "nvfp4"),
+        ("MXFP4", ""),
+        ("BF16", "bf16"),
+        ("fp16", "fp16"),
+        ("", ""),
+    ],
 )
 def test_precisions_as_tables_spell_them(text: str, precision: str) -> None:
-    assert case_builders.low_precision(text) in (precision, "mxfp8")
+    assert case_builders.low_precision(text) == precision
 
 
 def test_a_domain_of_nvlink_joins_nodes() -> None:

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
-from paceline.hardware import PRECISIONS, Cluster
+from paceline.hardware import PRECISIONS, RECIPES, Cluster
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.batch import Candidate
 from paceline.prediction.convergence import accuracies
@@ -276,12 +276,12 @@ def _batch(batch: int, times: int, workers: int, work: TrainingTarget) -> str:
 
 def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
     """Why not on this cluster; a single worker exchanges nothing, so that only a plain all-reduce makes sense there."""
-    if template.precision not in cluster.device.peak_flops:
+    if template.precision not in cluster.device.precisions:
         return f"{cluster.device.name} has no {template.precision}"
     if choose and template.precision == "fp16" and "bf16" in cluster.device.peak_flops:
         return "fp16 where bf16 is as fast (naming fp16 tries it)"
-    if choose and template.precision == "fp8":
-        return "the effect of fp8 on accuracy is unknown (naming fp8 tries it)"
+    if choose and template.precision in RECIPES:
+        return f"the effect of {template.precision} on accuracy is unknown (naming {template.precision} tries it)"
     divided = template.parallelism
     if cluster.world_size % divided.model_devices:
         return "the devices are no whole replicas of the divided network"

@@ -194,7 +194,9 @@ def plan_key(strategy: Strategy) -> Hashable:
         s.bucket_bytes,
         s.parallelism.sharding,
         s.parallelism.shard_devices,
-        s.precision if s.parallelism.shares.scatters else "",
+        s.parallelism.gather_bits,
+        s.parallelism.gradient_bits,
+        s.precision if s.parallelism.shares.scatters or s.parallelism.gather_bits else "",
         s.parallelism.micro_batches if zero else 1,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from paceline.array_types import Array, Bools
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
 from paceline.prediction.group_view import group_view
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.step_model import PassTimes, StepModel
@@ -55,9 +55,9 @@ def collective_waits(
     collectives: Sequence[Collective], cluster: Cluster, strategy: Strategy, e: Efficiency
 ) -> tuple[Array, Bools]:
     """Seconds of each for one micro batch, and whether the network sets them."""
-    mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision]
+    mesh = strategy.parallelism
     groups = {"tensor": (mesh.tensor, 1), "context": (mesh.context, mesh.tensor)}
-    sizes = np.array([c.bytes * strategy.micro_batch_size * (1.0 if c.wide else width / 4) for c in collectives])
+    sizes = np.array([c.bytes * strategy.micro_batch_size * _width(c, strategy) for c in collectives])
     seconds, far = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
     for group, (members, stride) in groups.items():
         view = group_view(cluster, members, stride)
@@ -68,13 +68,21 @@ def collective_waits(
     return seconds, far
 
 
+def _width(c: Collective, strategy: Strategy) -> float:
+    """Bytes of its elements, of fp32's four. Sums are never quantised (Transformer Engine, quantized all-gather)."""
+    if c.wide:
+        return 1.0
+    recipe = RECIPES.get(strategy.precision)
+    return (recipe.operand if recipe and c.operand else BYTES_PER_ELEMENT[strategy.precision]) / 4
+
+
 def group_work(collectives: Sequence[Collective], each_s: Array, strategy: Strategy) -> dict[int, tuple[float, float]]:
     """Seconds of the groups' collectives of each layer in a step, and bytes that a device sends for them."""
-    mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision] / 4
+    mesh = strategy.parallelism
     members = {"tensor": mesh.tensor, "context": mesh.context}
     work: dict[int, tuple[float, float]] = {}
     for c, seconds in zip(collectives, each_s.tolist(), strict=True):
-        size = c.bytes * (1.0 if c.wide else width) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
+        size = c.bytes * _width(c, strategy) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
         before = work.get(c.layer, (0.0, 0.0))
         sent = size * strategy.micro_batch_size * mesh.micro_batches
         work[c.layer] = before[0] + seconds * mesh.micro_batches, before[1] + sent

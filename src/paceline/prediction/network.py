@@ -192,7 +192,8 @@ def _algorithm_costs(
     carries the traffic of one rank in each direction, and there are 2 (N-1) sequential messages, 2 (M-1) of them between nodes.
     Two trees: at most 2 n, 2 (R-1) messages in a node and 2 log2 M between nodes. Switch: to reduce, each device sends n
     and receives its part of the sum, n / R; to broadcast, the reverse. Trees join the nodes, or a switch of their own, which
-    receives n and sends n. Hierarchical: 2 (R-1)/R n inside, then 2 (M-1)/M n between nodes over all devices of a node.
+    receives n and sends n; where links inside a node do not reduce, its devices scatter and gather their sums as a ring does
+    (NCCL's CollNet). Hierarchical: 2 (R-1)/R n inside, then 2 (M-1)/M n between nodes over all devices of a node.
 
     Args:
         turns: passes around the ring: 2 for an all-reduce, 1 for an all-gather or a reduce-scatter.
@@ -229,6 +230,9 @@ def _algorithm_costs(
             up = (1.0, 2 * alpha[1]) if far.reduces else (2.0, depth * tree[1])
             start = p.switch_s * efficiency.latency_factor + 2 * alpha[0]
             yield AlgorithmCost(start, up[1] * (nodes > 1), (local + 1) / local * inside / p.switch_share, up[0] * between)
+        elif "switch" in among and p.switch_share and nodes > 1 and far.reduces:
+            up_s = p.switch_s * efficiency.latency_factor + 2 * (local - 1) * alpha[0]
+            yield AlgorithmCost(up_s, 2 * alpha[1], 2 * (local - 1) / local * inside, between)
 
 
 def phase_load(phase: Phase, devices_per_node: int) -> Load:

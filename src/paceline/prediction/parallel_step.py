@@ -20,7 +20,7 @@ from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster, Level
-from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds
 from paceline.prediction.context_parallel import token_share
 from paceline.prediction.costs import ExchangeSeconds, Resource

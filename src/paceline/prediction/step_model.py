@@ -212,8 +212,12 @@ class StepModel:
         return first, second
 
     def passes(self, device: Device, strategy: Strategy) -> PassTimes:
-        """The layers by roofline. Raises UserError for a precision that the device lacks."""
-        return layer_seconds(self.workload, strategy.micro_batch_size, strategy.precision, device, self.constants)
+        """The layers by roofline. Raises UserError for a precision that the device lacks.
+
+        Tuned software casts weights in the first micro batch of a step alone (Megatron-Core, ``is_first_microbatch``).
+        """
+        casts = 1 / strategy.parallelism.micro_batches if self.constants.level == "tuned" else 1.0
+        return layer_seconds(self.workload, strategy.micro_batch_size, strategy.precision, device, self.constants, casts)
 
     def plan(self, cluster: Cluster, strategy: Strategy, measured: bool = False) -> ExchangePlan:
         """What is exchanged; ``measured``: as a calibration prices it."""

@@ -32,7 +32,6 @@ _NAMES: tuple[tuple[str, Style], ...] = (
     (r"tokens|target_tokens|embed_tokens|wte|word_embeddings", "entries"),
 )
 _STYLES = tuple((re.compile(rf"(^|\.)({pattern})$"), style) for pattern, style in _NAMES)
-_LOGITS = re.compile(r"(^|\.)(head\.logits|head\.decoder|lm_head|head)$")
 _FP32 = 4.0
 WGRAD_SHARE = 0.5
 """Of a product's backward pass, what computes the gradient of its weight: collectives may run beside it."""
@@ -49,7 +48,7 @@ class Collective:
         layer: index of the layer that waits for it. ``backward``: whether in its backward pass.
         bytes: of the whole buffer, at fp32, for one sample.
         beside: share of the layer's kernels in that pass that may run beside it.
-        wide: in fp32 whatever the precision.
+        wide: in fp32 whatever the precision. ``operand``: what a product reads, which a recipe quantises before it travels.
         group: which of the mesh's groups exchanges.
     """
 
@@ -59,6 +58,7 @@ class Collective:
     bytes: float
     beside: float = 0.0
     wide: bool = False
+    operand: bool = False
     group: Literal["tensor", "context"] = "tensor"
 
 
@@ -110,11 +110,6 @@ def _parameters_by_layer(workload: Workload) -> list[list[Parameter]]:
     for parameter in workload.parameters:
         own[parameter.layer].append(parameter)
     return own
-
-
-def is_logits(layer: Layer) -> bool:
-    """Whether it is the product with the vocabulary."""
-    return _LOGITS.search(layer.name) is not None
 
 
 def forward_product(layer: Layer) -> Operation | None:
@@ -200,14 +195,15 @@ def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: boo
             if not inside:
                 size = _FP32 * product.m * product.k
                 if sequence:
-                    yield Collective(index, False, "gather", size)
-                    yield Collective(index, True, "gather", size, beside=WGRAD_SHARE)  # the input once more
+                    narrow = not layer.is_logits
+                    yield Collective(index, False, "gather", size, operand=narrow)
+                    yield Collective(index, True, "gather", size, beside=WGRAD_SHARE, operand=narrow)  # the input once more
                     yield Collective(index, True, "scatter", size, beside=WGRAD_SHARE)
                 else:
                     yield Collective(index, True, "allreduce", size, beside=WGRAD_SHARE)
-            inside = not is_logits(layer)
+            inside = not layer.is_logits
         elif how == "rows" and product is not None:
-            yield from _whole(index, _FP32 * product.m * product.n, sequence)
+            yield from _whole(index, _FP32 * product.m * product.n, sequence, operand=True)
             inside = False
         elif how == "entries":
             # Rows are read and written; the numbers of the tokens, which are kept, are read beside them.
@@ -217,16 +213,16 @@ def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: boo
             yield from _loss(index, layers, styles)
 
 
-def _whole(index: int, size: float, sequence: bool) -> Iterator[Collective]:
-    """What makes the sum over the group whole behind a layer."""
+def _whole(index: int, size: float, sequence: bool, *, operand: bool = False) -> Iterator[Collective]:
+    """What makes the sum over the group whole behind a layer. ``operand``: products of the layer read its gradient."""
     yield Collective(index, False, "scatter" if sequence else "allreduce", size)
     if sequence:
-        yield Collective(index, True, "gather", size)
+        yield Collective(index, True, "gather", size, operand=operand)
 
 
 def _loss(index: int, layers: Sequence[Layer], styles: Sequence[Style]) -> Iterator[Collective]:
     """The loss behind logits of a divided vocabulary."""
-    logits = next((i for i in reversed(range(index)) if is_logits(layers[i])), None)
+    logits = next((i for i in reversed(range(index)) if layers[i].is_logits), None)
     if logits is None or styles[logits] != "columns":
         return
     product = forward_product(layers[logits])

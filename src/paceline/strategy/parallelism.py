@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from paceline.errors import UserError, check_count, check_flag, check_name
+from paceline.errors import UserError, check_count, check_flag, check_name, shown
 from paceline.strategy.recompute import Recomputation, recompute_choice
 from paceline.strategy.sharding import DISTRIBUTED, SHARDINGS, Sharding
 
@@ -17,6 +17,8 @@ MODEL = ("pipeline", "context", "tensor")
 _NOT_YET = ("expert",)
 CONTEXT_EXCHANGES = ("ring", "all_to_all")
 """How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
+GATHER_BITS = (0, 8, 16, 32)
+GRADIENT_BITS = (0, 16, 32)
 SCHEDULES = ("1f1b", "gpipe", "zero_bubble")
 """Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
 arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2).
@@ -35,6 +37,11 @@ class Parallelism:
         sequence: whether the devices of ``tensor`` also share what lies between the divided products: norms, dropout and sums,
             by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
+        gather_bits: of a weight that is gathered: 8 under a recipe that quantises weights before they travel
+            (``fp8_param_gather``), else 16 or 32; 0: fp32 with ``zero1``, as PyTorch does, else the width of the precision.
+        gradient_bits: of a gradient that is added up at the owner of its part alone: with ``zero1``, 16 or 32 (Megatron-Core,
+            distributed optimizer); with ``zero2`` and ``zero3`` 0 is the width of the precision. 0 with ``zero1``: all
+            owners add all gradients up in fp32, as PyTorch does.
         context_exchange: of context parallelism, a name of ``CONTEXT_EXCHANGES``.
         first_stage_layers, last_stage_layers: blocks of these stages, which have the embedding and the logits too; 0: as many
             as the others (Megatron-Core, ``--decoder-first-pipeline-num-layers``).
@@ -71,6 +78,8 @@ class Parallelism:
     last_stage_layers: int = 0
     schedule: str = "1f1b"
     context_exchange: str = "ring"
+    gather_bits: int = 0
+    gradient_bits: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.sharding, str):
@@ -89,6 +98,12 @@ class Parallelism:
         object.__setattr__(self, "recompute_layers", check_count(self.recompute_layers, "layers to recompute", least=0))
         if self.recompute_layers and self.recompute == "none":
             raise UserError(f"{self.recompute_layers} layers to recompute without recomputation", "give recompute='full' too")
+        for name, legal in (("gather_bits", GATHER_BITS), ("gradient_bits", GRADIENT_BITS)):
+            bits = getattr(self, name)
+            if type(bits) is not int or bits not in legal:
+                raise UserError(f"{name}={shown(bits)}", f"give one of {', '.join(map(str, legal))}")
+        if self.gradient_bits and not self.shares.optimizer:
+            raise UserError(f"gradient_bits={self.gradient_bits} with sharding {self.sharding}", "give zero1, zero2 or zero3")
         check_flag(self.sequence, "sequence")
         check_name("pipeline schedule", self.schedule, SCHEDULES)
         check_name("context exchange", self.context_exchange, CONTEXT_EXCHANGES)
@@ -159,6 +174,8 @@ class Parallelism:
             micro_batches=self.micro_batches,
             recompute=self.recompute,
             recompute_layers=self.recompute_layers * self.virtual_stages,
+            gather_bits=self.gather_bits,
+            gradient_bits=self.gradient_bits,
         )
 
     @cached_property

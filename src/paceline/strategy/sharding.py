@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 
-from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.hardware.precision import BYTES_PER_ELEMENT, gathered_bytes
 from paceline.strategy.buckets import BucketPlan, T
 from paceline.strategy.exchange import CodecWork, Traffic
 from paceline.strategy.formats import FP32
@@ -110,14 +110,14 @@ def block(name: str) -> str:
     return "" if number is None else ".".join(parts[: number + 1])
 
 
-def scatter(elements: int, precision: str, world_size: int, members: int = 0) -> Traffic:
-    """The reduce-scatter of a unit's gradients, at the width of the precision (FSDP's mixed precision).
+def scatter(elements: int, precision: str, world_size: int, members: int = 0, bits: int = 0) -> Traffic:
+    """The reduce-scatter of a unit's gradients in so many ``bits``; 0: the width of the precision (FSDP's mixed precision).
 
     Args:
         members: workers that share out one copy, neighbours; an all-reduce adds up their shares with those of the other groups
             (PyTorch FSDP, ``HYBRID_SHARD``). 0: all.
     """
-    size = BYTES_PER_ELEMENT[precision] * elements
+    size = (bits // 8 or BYTES_PER_ELEMENT[precision]) * elements
     phases: tuple[Phase, ...] = (Phase("reduce_scatter", (size,), world_size, "scatter", members),)
     if 0 < members < world_size:
         share = -(-size // members)
@@ -126,11 +126,18 @@ def scatter(elements: int, precision: str, world_size: int, members: int = 0) ->
 
 
 def gathers(
-    plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0, members: int = 0
+    plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0, members: int = 0, bits: int = 0
 ) -> tuple[Phase, ...]:
     """The all-gathers of one unit's weights in a micro step, with ``frozen`` elements beside those of ``plan``, among groups of
-    ``members`` neighbours (0: all). ``zero1`` gathers the fp32 master weights once a step."""
+    ``members`` neighbours (0: all).
+
+    ``bits`` of a weight: 0 is what PyTorch does. ``zero1`` gathers the fp32 master weights once a step, the others gather
+    weights of the precision.
+    """
     level = SHARDINGS[sharding]
     elements = plan.elements + frozen * level.frozen
-    size = BYTES_PER_ELEMENT[precision] * elements if level.scatters else FP32.push_bytes(elements)
+    if bits:
+        size = ceil(gathered_bytes(precision, bits) * elements)
+    else:
+        size = BYTES_PER_ELEMENT[precision] * elements if level.scatters else FP32.push_bytes(elements)
     return tuple(Phase(name, (size,), world_size, "gather", members) for name in level.gathers)

@@ -14,6 +14,7 @@ from paceline.workload.table import Workload
 
 HoldOut = Literal["device", "model", "scale"]
 Software = Literal["tuned", "eager", "ordinary"]
+PrecisionSource = Literal["row", "submission", "usual"]
 HOLD_OUTS: tuple[HoldOut, ...] = ("device", "model", "scale")
 
 
@@ -77,6 +78,8 @@ class Case:
         year: of the software, where the set says it; 0: the newest.
         attention: the kernel of fused attention where it is not the software's usual one.
         memory_bytes: measured peak of a device's memory, where the file says it.
+        precision_from: what says the precision: the ``row``, the ``submission`` or script that it is of, or ``usual``, what
+            its software takes by default.
     """
 
     keys: Keys
@@ -89,6 +92,7 @@ class Case:
     memory_bytes: float | None = None
     year: float = 0.0
     attention: str = ""
+    precision_from: PrecisionSource = "row"
 
     @property
     def samples(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -15,6 +16,8 @@ Grows = Literal["m", "k", "batch", ""]
 Numbers = Literal["fp32", "autocast", "narrow"]
 """``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
 has 16 bits too: normalisations and softmax save 16 bits, and products no copies. The loss is fp32 in all of them."""
+
+_LOGITS = re.compile(r"(^|\.)(head\.logits|head\.decoder|lm_head|head)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +145,11 @@ class Layer:
         half = None if self.activation_bytes_half is None else self.activation_bytes_half / parts
         kept = self.activation_bytes / parts
         return replace(self, operations=operations, activation_bytes=kept, activation_bytes_half=half)
+
+    @property
+    def is_logits(self) -> bool:
+        """Whether it is the product with the vocabulary, by its name."""
+        return _LOGITS.search(self.name) is not None
 
     @property
     def flops_forward(self) -> float:

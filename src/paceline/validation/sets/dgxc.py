@@ -47,7 +47,7 @@ def case(row: Row) -> Case | Skip:
     precision = case_builders.low_precision(row.text("precision"))
     if not precision:
         return Skip(keys, case_builders.PRECISION, good=False)
-    if precision not in device.peak_flops:
+    if precision not in device.precisions:
         return Skip(keys, f"{precision} on a device without it")
     workload = language_model(model, length, layers=row.whole("layers") or 0, lora="lora" in model.casefold())
     if workload is None:

@@ -41,7 +41,7 @@ def case(row: Row) -> Case | Skip:
     precision, sharding = "fp8" if is_fp8 else _precision(row.text("precision")), SHARDINGS.get(row.text("sharding").upper())
     if precision is None or sharding is None:
         return Skip(keys, f"precision {row.text('precision')}" if precision is None else f"sharding {row.text('sharding')}")
-    if precision not in device.peak_flops:
+    if precision not in device.precisions:
         return Skip(keys, f"{precision} on a device without it")
     workload = case_builders.named(model.casefold(), seq_len=length)
     if workload is None:

@@ -2,7 +2,8 @@
 
 Tensor parallel runs are sequence parallel, and optimizer states are shared out among the replicas (Megatron-Bridge,
 performance guide); where the table says FSDP, weights are too. Nothing is computed twice unless a row says it. LoRA trains
-adapters alone.
+adapters alone. Releases of Megatron-Bridge run ``FP8`` with current scaling; older pages of NeMo do not say the recipe, and are
+predicted with delayed scaling.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.csv_rows import Row
-from paceline.validation.case import Case, Keys, Skip
+from paceline.validation.case import Case, Keys, PrecisionSource, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
 from paceline.validation.sets.language_models import has_experts, language_model
 
@@ -28,6 +29,10 @@ NUMBERS = (
     "fsdp",
     "tokens_per_s_per_gpu",
 )
+
+
+FP8 = "fp8-current"
+"""What ``FP8`` means in releases of Megatron-Bridge: its recipes' names for Hopper end on ``fp8cs`` (``perf_recipes``)."""
 
 
 def case(row: Row) -> Case | Skip:
@@ -52,7 +57,10 @@ def case(row: Row) -> Case | Skip:
     if not precision:
         stated = row.text("precision")
         return Skip(keys, f"precision {stated}" if stated else case_builders.PRECISION, good=bool(stated))
-    if precision not in device.peak_flops:
+    stated = precision
+    if precision == "fp8" and release:
+        precision = FP8
+    if precision not in device.precisions:
         return Skip(keys, f"{precision} on a device without it")
     lora = "lora" in row.text("task").casefold()
     workload = language_model(model, length, lora=lora)
@@ -66,4 +74,5 @@ def case(row: Row) -> Case | Skip:
         "sharding": "zero3" if row.whole("fsdp") else "distributed_optimizer",
     }
     step_s = batch * length / (rate * devices)
-    return case_builders.divided_case(keys, step_s, machines, workload, batch, micro, precision, **mesh)
+    origin: PrecisionSource = "row" if precision == stated else "submission"
+    return case_builders.divided_case(keys, step_s, machines, workload, batch, micro, precision, precision_from=origin, **mesh)

@@ -53,7 +53,7 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, case_builders.EXPERTS)
     technique = row.text("technique").casefold()
     precision = case_builders.low_precision(technique) or "bf16"
-    if precision not in device.peak_flops:
+    if precision not in device.precisions:
         return Skip(keys, f"{precision} on a device without it")
     workload = language_model(model, length)
     if workload is None:
@@ -62,6 +62,7 @@ def case(row: Row) -> Case | Skip:
     batch = batch or local * replicas
     parts = mesh["pipeline"] * virtual if mesh["pipeline"] > 1 else 1
     choices: dict[str, Any] = {name: size for name, size in mesh.items() if name != "expert"}
+    ddp = re.search(r"\bddp\b", row.text("parallelism"), re.IGNORECASE) is not None
     try:
         setting = case_builders.divided(
             machines,
@@ -69,8 +70,9 @@ def case(row: Row) -> Case | Skip:
             batch,
             max(1, local // parts),
             precision,
-            sharding="ddp" if re.search(r"\bddp\b", row.text("parallelism"), re.IGNORECASE) else "zero3",
+            sharding="ddp" if ddp else "zero3",
             virtual_stages=virtual,
+            gradient_bits=0 if ddp else 32,  # torchtitan, ``mixed_precision_reduce``
             **recomputation(row.text("activation_ckpt"), len(block_names(workload)) // parts),
             **choices,
         )
@@ -83,6 +85,7 @@ def case(row: Row) -> Case | Skip:
         software="tuned" if "compile" in technique else "eager",
         step_s=batch * length / (rate * devices),
         memory_bytes=peak * 2.0**30 if peak else None,
+        precision_from="row" if case_builders.low_precision(technique) else "usual",
     )
 
 

@@ -58,6 +58,12 @@ def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:
     virtual = "parts of the network on each stage: more than 1 is the interleaved schedule (default 1)"
     parser.add_argument("--virtual-stages", metavar="V", type=int, default=1, help=virtual)
     parser.add_argument("--schedule", metavar="S", default="1f1b", help=f"of a pipeline: {', '.join(SCHEDULES)} (default 1f1b)")
+    expert = "devices of a stage that share the experts of a mixture (default 1)"
+    parser.add_argument("--expert", metavar="E", type=int, default=1, help=expert)
+    width = "devices that share each expert, by its width (default 1)"
+    parser.add_argument("--expert-tensor", metavar="T", type=int, default=1, help=width)
+    uneven = "tokens of the device whose experts get most, over the mean (default 1: balanced)"
+    parser.add_argument("--expert-imbalance", metavar="F", type=float, default=1.0, help=uneven)
 
 
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:

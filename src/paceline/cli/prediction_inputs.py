@@ -19,7 +19,19 @@ from paceline.verbs import largest_batch
 from paceline.workload import Workload
 
 WIDTH = 80
-DIVISIONS = ("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule", "recompute")
+DIVISIONS = (
+    "tensor",
+    "sequence",
+    "context",
+    "context_exchange",
+    "pipeline",
+    "virtual_stages",
+    "schedule",
+    "expert",
+    "expert_tensor",
+    "expert_imbalance",
+    "recompute",
+)
 Inputs = tuple[Workload, Cluster, Strategy]
 
 

@@ -131,6 +131,10 @@ def describe(cluster: Cluster, s: Strategy) -> str:
         parts.append(f"tensor {mesh.tensor}{' with sequence' if mesh.sequence else ''}")
     if mesh.context > 1:
         parts.append(f"context {mesh.context}")
+    if mesh.expert_devices > 1:
+        wide = f" x {mesh.expert_tensor}" if mesh.expert_tensor > 1 else ""
+        uneven = f" at {mesh.expert_imbalance:g} times the mean" if mesh.expert_imbalance > 1 else ""
+        parts.append(f"expert {mesh.expert}{wide}{uneven}")
     if mesh.pipeline > 1:
         parts.append(f"pipeline {mesh.pipeline}{f' of {mesh.virtual_stages} parts each' if mesh.virtual_stages > 1 else ''}")
     if s.parallelism.micro_batches > 1:

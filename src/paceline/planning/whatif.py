@@ -38,9 +38,10 @@ OF_STRATEGY = {
     "tensor": "tensor",
     "pipeline": "pipeline",
     "context": "context",
+    "expert": "expert",
     "virtual-stages": "virtual_stages",
 }
-NUMBERS = ("global-batch", "accumulation", "servers", "tensor", "pipeline", "context", "virtual-stages")
+NUMBERS = ("global-batch", "accumulation", "servers", "tensor", "pipeline", "context", "expert", "virtual-stages")
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 SHARED = {"same": 0.6, "other": 0.25}
 """Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones. The model

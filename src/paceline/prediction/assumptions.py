@@ -11,6 +11,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
+from paceline.prediction.division_assumptions import division_assumptions
 from paceline.prediction.exchange_plan import blocks
 from paceline.prediction.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.result import Assumption
@@ -64,7 +65,7 @@ def assumptions(
         *_attention(workload, cluster, efficiency),
         *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
-        *_micro_steps(workload, strategy),
+        *_micro_steps(workload, strategy, efficiency),
         *(_stragglers(strategy, efficiency) if calibration is None else ()),
         *_input_pipeline(loader_samples_per_s),
         *_unused(cluster),
@@ -95,10 +96,10 @@ def _reserve(cluster: Cluster) -> Iterator[Assumption]:
         yield Assumption("memory", "The framework's own memory and workspaces are not counted.")
 
 
-def _micro_steps(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
+def _micro_steps(workload: Workload, strategy: Strategy, efficiency: Efficiency) -> Iterator[Assumption]:
     """Micro steps, sharding, the optimizer and recomputation."""
     mesh, level = strategy.parallelism, strategy.parallelism.shares
-    yield from _divided(strategy)
+    yield from division_assumptions(strategy, efficiency)
     if mesh.micro_batches > 1:
         when = "after each one, so that they stay sharded" if level.gradients else "after the last one"
         yield Assumption(
@@ -134,42 +135,6 @@ def _micro_steps(workload: Workload, strategy: Strategy) -> Iterator[Assumption]
             if names
             else "Recomputation changes nothing: no layer's name marks it as part of a block.",
         )
-
-
-def _divided(strategy: Strategy) -> Iterator[Assumption]:
-    """How several devices hold a replica."""
-    mesh = strategy.parallelism
-    if mesh.tensor > 1:
-        between = "divided by tokens" if mesh.sequence else "repeated on each device"
-        yield Assumption(
-            "parallelism",
-            f"Tensor parallelism of {mesh.tensor} as in Megatron: neighbours of a node divide attention by heads, the "
-            f"feed-forward network by its width and the vocabulary. Norms, dropout and sums are {between}. Collectives of the "
-            "backward pass run beside the weights' gradients; tuned software with sequence parallelism runs all of them beside "
-            "their products.",
-            "Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198",
-        )
-    if mesh.context > 1:
-        how = "pass around a ring beside attention" if mesh.context_exchange == "ring" else "are swapped for heads (all-to-all)"
-        yield Assumption(
-            "parallelism",
-            f"Context parallelism of {mesh.context}: each device has a part of every sequence. Keys and values {how}. "
-            "Parts take equally long.",
-            "Liu et al. 2023, arXiv:2310.01889; Jacobs et al. 2023, arXiv:2309.14509",
-        )
-    if mesh.pipeline > 1:
-        parts = f", {mesh.virtual_stages} parts on each" if mesh.virtual_stages > 1 else ""
-        yield Assumption(
-            "parallelism",
-            f"A pipeline of {mesh.pipeline} stages{parts}, schedule {mesh.schedule}, {mesh.micro_batches} micro batches. "
-            "Stages have blocks in numbers as equal as can be. The update waits for the norm of all gradients.",
-            "Narayanan et al. 2021, arXiv:2104.04473",
-        )
-        if mesh.micro_batches < 4 * mesh.pipeline:
-            yield Assumption(
-                "parallelism",
-                f"{mesh.micro_batches} micro batches are few for {mesh.pipeline} stages. More of them shrink the bubble.",
-            )
 
 
 def _stragglers(strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:

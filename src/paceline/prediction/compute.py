@@ -257,9 +257,10 @@ def operation_seconds(
     if precision == "fp8":
         device.peak(precision)
         wide, narrow = (_uniform(table, micro_batch_size, p, device, efficiency) for p in ("bf16", precision))
-        product = (table.kind == MATMUL) & (table.sizes[:, 3] == 1) & (table.grows[:, 3] == 0)
-        m, n, k, _ = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
-        cast = CAST_BYTES / 2 * (m * k + k * n) / memory_rate(device, efficiency)
+        grouped = (table.fixed_bytes > 0) & (table.grows[:, [0, 2]] > 0).any(axis=1)  # of experts: each has its weight
+        product = (table.kind == MATMUL) & ((table.sizes[:, 3] == 1) | grouped) & (table.grows[:, 3] == 0)
+        m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
+        cast = CAST_BYTES / 2 * batch * (m * k + k * n) / memory_rate(device, efficiency)
         casts = table.calls * np.maximum(cast, efficiency.launch_s[device.kind])
         return Seconds(
             np.where(product, narrow.flops, wide.flops),

@@ -39,6 +39,7 @@ Resource = Literal[
     "stragglers",
     "input pipeline",
     "pipeline bubble",
+    "expert imbalance",
 ]
 RESOURCES: tuple[Resource, ...] = get_args(Resource)
 

@@ -89,7 +89,7 @@ def numbers_of(strategy: Strategy) -> Numbers:
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
-    return "narrow" if mesh.shares.weights or mesh.model_devices > 1 else "autocast"
+    return "narrow" if mesh.shares.weights or not mesh.whole else "autocast"
 
 
 def sample_bytes(workload: Workload, numbers: Numbers, recompute: bool, in_flight: float = 1.0) -> dict[str, float]:

@@ -9,14 +9,14 @@ The mesh lies on the cluster as ``strategy.parallelism.MESH`` says: tensor-paral
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from paceline.array_types import Array, Bools
+from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster, Level
@@ -24,12 +24,15 @@ from paceline.hardware.device import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds
 from paceline.prediction.context_parallel import token_share
 from paceline.prediction.costs import Resource
+from paceline.prediction.expert_exchange import expert_replicas
+from paceline.prediction.expert_parallel import expert_share
+from paceline.prediction.group_collectives import group_seconds, group_work, with_collectives
 from paceline.prediction.group_view import divided, group_view, pairs_between
 from paceline.prediction.memory import numbers_of, sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stages import Stage, boundary_bytes, stages
-from paceline.prediction.step_model import PassTimes, Step, StepModel
+from paceline.prediction.step_model import Step, StepModel
 from paceline.prediction.tensor_parallel import Collective, share
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
@@ -47,6 +50,7 @@ class ParallelStep:
         group_s, group_bytes: of each stage, seconds and bytes of a device's collectives within the passes, hidden ones too.
         tie_s: seconds in which the ends of the pipeline add up the gradients of a table that both have.
         bubble_free: whether stages wait for none.
+        uneven: of each stage, the layers that take ``imbalance`` times as long on the device whose experts get most tokens.
     """
 
     strategy: Strategy
@@ -60,6 +64,8 @@ class ParallelStep:
     bubble_free: bool
     group_s: tuple[float, ...]
     group_bytes: tuple[float, ...]
+    uneven: tuple[tuple[int, ...], ...] = ()
+    imbalance: float = 1.0
 
     @property
     def seconds(self) -> float:
@@ -91,8 +97,27 @@ class ParallelStep:
         spent = dict(self.steps[self._critical].exposed)
         tie = self.tie_s if self.stages[self._critical].tied else 0.0
         spent["network" if self.tie_far else "intra-node link"] += tie
+        if self.imbalance > 1:
+            self._set_apart_imbalance(spent)
         spent["pipeline bubble"] = max(0.0, self.seconds - sum(spent.values()))
         return spent
+
+    def _set_apart_imbalance(self, spent: dict[Resource, float]) -> None:
+        """Moves what the fullest experts take beyond the mean from the other resources to ``expert imbalance``."""
+        step, layers = self.steps[self._critical], list(self.uneven[self._critical])
+        more = (1 - 1 / self.imbalance) * self.strategy.parallelism.micro_batches
+        kinds: tuple[tuple[Resource, Callable[[Seconds], Array | float]], ...] = (
+            ("compute", lambda part: part.flops),
+            ("memory bandwidth", lambda part: part.bytes),
+            ("launch overhead", lambda part: part.launch),
+            ("intra-node link", lambda part: part.near),
+            ("network", lambda part: part.far),
+        )
+        for name, of in kinds:
+            own = sum(float(np.broadcast_to(of(part), part.flops.shape)[layers].sum()) for part in step.kernels)
+            moved = min(spent[name], more * own)
+            spent[name] -= moved
+            spent["expert imbalance"] += moved
 
     @property
     def waited_s(self) -> float:
@@ -198,12 +223,18 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
     if mesh.tensor > 1:
         own_part = share(whole, mesh.tensor, mesh.sequence)
         whole, collectives = own_part.workload, (*collectives, *own_part.collectives)
+    uneven: frozenset[int] = frozenset()
+    if mesh.expert_devices > 1:
+        if "expert imbalance" in model.free:
+            mesh = replace(mesh, expert_imbalance=1.0)
+        experts = expert_share(whole, mesh)
+        whole, collectives, uneven = experts.workload, (*collectives, *experts.collectives), experts.uneven
     parts = (
         stages(whole, mesh.pipeline, mesh.virtual_stages) if mesh.pipeline > 1 else (Stage(whole, (range(len(whole.layers)),)),)
     )
     passes = replace(model, workload=whole).passes(cluster.device, strategy)
-    waits = _collective_seconds(collectives, cluster, strategy, model.constants)
-    forward, backward = _with_collectives(model, passes, collectives, waits, strategy)
+    waits = group_seconds(collectives, cluster, strategy, model.constants)
+    forward, backward = with_collectives(model, passes, collectives, waits, strategy)
     replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor)
     # Each stage's replicas are a job of data parallelism; parts of a sequence count as samples of their own.
     inner = replace(strategy, global_batch_size=strategy.global_batch_size * mesh.context, parallelism=mesh.replicas)
@@ -216,10 +247,12 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         if key not in known:
             layers = own_layers[number]
             passes = forward.of(layers), backward.of(layers)
-            known[key] = replace(model, workload=stage.workload, workers=strategy.world_size).step(replicas, inner, passes)
+            rest, experts_apart = expert_replicas(stage.workload, cluster, strategy)
+            own_model = replace(model, workload=rest, workers=strategy.world_size, experts=experts_apart)
+            known[key] = own_model.step(replicas, inner, passes)
         steps.append(known[key])
     send, far, sent_bytes = _sends(parts, cluster, strategy, model.constants)
-    work = _group_work(collectives, waits[0], strategy)
+    work = group_work(collectives, waits[0], strategy)
     own = [[work[layer] for layer in layers if layer in work] for layers in own_layers]
     return ParallelStep(
         strategy=strategy,
@@ -233,6 +266,8 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         bubble_free="pipeline bubble" in model.free,
         group_s=tuple(sum(seconds for seconds, _ in stage) for stage in own),
         group_bytes=tuple(sum(moved for _, moved in stage) + sent_bytes for stage in own),
+        uneven=tuple(tuple(i for i, layer in enumerate(layers) if layer in uneven) for layers in own_layers),
+        imbalance=mesh.expert_imbalance,
     )
 
 
@@ -246,53 +281,6 @@ def _own_layers(parts: Sequence[Stage]) -> list[list[int]]:
         own[part % count] += range(begin, begin + size)
         begin += size
     return own
-
-
-def _with_collectives(
-    model: StepModel, passes: PassTimes, collectives: Sequence[Collective], waits: tuple[Array, Bools], strategy: Strategy
-) -> PassTimes:
-    """The passes with what their layers wait for the groups' collectives, which take ``waits`` (``_collective_seconds``)."""
-    if not collectives:
-        return passes
-    seconds, far = waits
-    # Tuned software cuts a product into pieces that are exchanged while the next one is computed (NVIDIA, Transformer Engine,
-    # user buffers; Megatron-Core's tp_comm_overlap, which needs sequence parallelism; torch's async tensor parallelism).
-    pipelined = model.constants.level == "tuned" and strategy.parallelism.sequence
-    added = []
-    for backward, part in enumerate(passes):
-        near_s, far_s = np.zeros_like(part.flops), np.zeros_like(part.flops)
-        taken = np.zeros_like(part.flops)  # of each layer's kernels, seconds beside which something is exchanged already
-        for index, c in enumerate(collectives):
-            if c.backward != bool(backward):
-                continue
-            wait = float(seconds[index])
-            beside = 1.0 if pipelined and c.group == "tensor" and not c.wide else c.beside
-            if beside and model.overlap:
-                over = min(wait, max(0.0, float(part.kernels[c.layer]) * beside - float(taken[c.layer])))
-                taken[c.layer] += over
-                wait -= over * (1 - model.constants.overlap_penalty)
-            (far_s if far[index] else near_s)[c.layer] += wait
-        near_s = near_s * ("intra-node link" not in model.free)
-        far_s = far_s * ("network" not in model.free)
-        added.append(replace(part, near=near_s, far=far_s))
-    return added[0], added[1]
-
-
-def _collective_seconds(
-    collectives: Sequence[Collective], cluster: Cluster, strategy: Strategy, e: Efficiency
-) -> tuple[Array, Bools]:
-    """Seconds of each for one micro batch, and whether the network sets them."""
-    mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision]
-    groups = {"tensor": (mesh.tensor, 1), "context": (mesh.context, mesh.tensor)}
-    sizes = np.array([c.bytes * strategy.micro_batch_size * (1.0 if c.wide else width / 4) for c in collectives])
-    seconds, far = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
-    for group, (members, stride) in groups.items():
-        view = group_view(cluster, members, stride)
-        for halves in (False, True):
-            own = np.array([c.group == group and (c.kind != "allreduce") == halves for c in collectives])
-            if own.any():
-                seconds[own], far[own] = collective_seconds(sizes[own], view, e, halves=halves)
-    return seconds, far
 
 
 def _pipeline(
@@ -353,16 +341,3 @@ def _tie_s(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Effi
     shared = divided(link, users)
     ends = replace(cluster, levels=(Level("node", 1, cluster.intra_link), Level("pod", 2, shared)))
     return float(collective_seconds(np.array([4.0 * parts[0].tied]), ends, e)[0][0])
-
-
-def _group_work(collectives: Sequence[Collective], each_s: Array, strategy: Strategy) -> dict[int, tuple[float, float]]:
-    """Seconds of the groups' collectives of each layer in a step, and bytes that a device sends for them."""
-    mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision] / 4
-    members = {"tensor": mesh.tensor, "context": mesh.context}
-    work: dict[int, tuple[float, float]] = {}
-    for c, seconds in zip(collectives, each_s.tolist(), strict=True):
-        size = c.bytes * (1.0 if c.wide else width) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
-        before = work.get(c.layer, (0.0, 0.0))
-        sent = size * strategy.micro_batch_size * mesh.micro_batches
-        work[c.layer] = before[0] + seconds * mesh.micro_batches, before[1] + sent
-    return work

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
-from paceline.errors import UserError, check_count, check_flag, check_name
+from paceline.errors import UserError, check_count, check_flag, check_name, shown
 from paceline.strategy.sharding import SHARDINGS, Sharding
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
-``DeviceMesh`` dimensions). Experts lie within ``data``."""
+``DeviceMesh`` dimensions). Groups of experts lie within a pipeline stage, across its other dimensions (Megatron-Core)."""
 MODEL = ("pipeline", "context", "tensor")
 """Dimensions that hold one replica together."""
-_NOT_YET = ("expert",)
 CONTEXT_EXCHANGES = ("ring", "all_to_all")
 """How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
 SCHEDULES = ("1f1b", "gpipe")
@@ -29,7 +29,11 @@ class Parallelism:
 
     Attributes:
         data: replicas that work on different samples.
-        tensor, pipeline, context, expert: devices that share a layer, the layers, a sequence, the experts; 1 divides nothing.
+        tensor, pipeline, context: devices that share a layer, the layers, a sequence; 1 divides nothing.
+        expert: devices of a pipeline stage, neighbours in it, that share the experts of a mixture.
+        expert_tensor: devices that share each expert, by its inner width.
+        expert_imbalance: tokens of the device whose experts get most, over the mean of the group; 1 if all get the same, as
+            with a capacity factor of 1, or nearly the same, as with a loss or a bias that balances them.
         sequence: whether the devices of ``tensor`` also share what lies between the divided products: norms, dropout and sums,
             by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
@@ -41,9 +45,10 @@ class Parallelism:
         recompute: whether the backward pass runs each block's forward pass again and keeps only the blocks' inputs.
 
     Raises:
-        UserError: a size that is no whole number from 1 up, a sharding or schedule that does not exist, a dimension that is not
-            served yet; sequence parallelism without tensor parallelism; virtual stages or a schedule without a pipeline;
-            virtual stages with gpipe, or with micro batches that are no multiple of the stages.
+        UserError: a size that is no whole number from 1 up, a sharding or schedule that does not exist; sequence parallelism
+            without tensor parallelism; virtual stages or a schedule without a pipeline; virtual stages with gpipe, or with
+            micro batches that are no multiple of the stages; groups of experts that do not divide a stage's devices, an
+            imbalance below 1 or without such groups.
     """
 
     data: int = 1
@@ -51,6 +56,8 @@ class Parallelism:
     pipeline: int = 1
     context: int = 1
     expert: int = 1
+    expert_tensor: int = 1
+    expert_imbalance: float = 1.0
     sharding: str = "ddp"
     micro_batches: int = 1
     recompute: bool = False
@@ -65,12 +72,6 @@ class Parallelism:
         check_name("sharding", self.sharding, (*SHARDINGS, "fsdp"))
         for name, what in _COUNTS.items():
             object.__setattr__(self, name, check_count(getattr(self, name), what))
-        for name in _NOT_YET:
-            if getattr(self, name) > 1:
-                raise UserError(
-                    f"{name} parallelism of {getattr(self, name)} is neither predicted nor trained yet",
-                    f"give {name}=1 and divide by data",
-                )
         check_flag(self.recompute, "recompute")
         check_flag(self.sequence, "sequence")
         check_name("pipeline schedule", self.schedule, SCHEDULES)
@@ -85,6 +86,22 @@ class Parallelism:
             raise UserError(f"schedule {self.schedule} of a pipeline of one stage", "give pipeline, or leave schedule out")
         if self.virtual_stages > 1:
             self._check_interleaved()
+        if self.expert_devices > 1 or self.expert_imbalance != 1.0:
+            self._check_experts()
+
+    def _check_experts(self) -> None:
+        group, stage = self.expert_devices, self.stage_devices
+        if stage % group:
+            raise UserError(
+                f"{group} devices that share the experts do not divide the {stage} of a pipeline stage "
+                "(data x context x tensor)",
+                f"give a divisor of {stage}",
+            )
+        size = self.expert_imbalance
+        if isinstance(size, bool) or not isinstance(size, int | float) or not 1 <= size < inf:
+            raise UserError(f"expert_imbalance={shown(size)}", "give 1, or how much more the fullest device gets: 1.2")
+        if self.expert == 1 and size != 1:
+            raise UserError("an imbalance of experts that all devices have", "give expert, or leave expert_imbalance out")
 
     def _check_interleaved(self) -> None:
         given = f"{self.virtual_stages} virtual stages"
@@ -114,6 +131,16 @@ class Parallelism:
         return self.pipeline * self.context * self.tensor
 
     @property
+    def expert_devices(self) -> int:
+        """Devices that share the experts of a block."""
+        return self.expert * self.expert_tensor
+
+    @property
+    def whole(self) -> bool:
+        """Whether each device holds the whole network."""
+        return self.model_devices == 1 and self.expert_devices == 1
+
+    @property
     def stage_devices(self) -> int:
         """Devices of one pipeline stage."""
         return self.data * self.context * self.tensor
@@ -124,6 +151,16 @@ class Parallelism:
         context group are replicas too, of other tokens."""
         return Parallelism(
             data=self.data * self.context, sharding=self.sharding, micro_batches=self.micro_batches, recompute=self.recompute
+        )
+
+    @property
+    def expert_replicas(self) -> Parallelism:
+        """The same for the experts that a device has: so many devices of the stage have the same ones."""
+        return Parallelism(
+            data=self.stage_devices // self.expert_devices,
+            sharding=self.sharding,
+            micro_batches=self.micro_batches,
+            recompute=self.recompute,
         )
 
     @property
@@ -141,7 +178,7 @@ class Parallelism:
 
 _COUNTS = {
     "data": "workers",
-    **{name: name for name in ("tensor", "pipeline", "context", "expert")},
+    **{name: name for name in ("tensor", "pipeline", "context", "expert", "expert_tensor")},
     "micro_batches": "micro steps",
     "virtual_stages": "virtual stages",
 }

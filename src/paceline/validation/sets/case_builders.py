@@ -7,6 +7,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import PRECISIONS, Device, Link
+from paceline.prediction.expert_parallel import expert_share
 from paceline.prediction.stages import stages
 from paceline.prediction.tensor_parallel import share
 from paceline.strategy.parallelism import Parallelism
@@ -22,7 +23,7 @@ LONG_WAIT = "synchronisation longer than its step"
 NO_BATCH = "batch not given, or smaller than the devices"
 PARALLEL = "divided among devices, and the row leaves out how"
 MESH = "tensor x pipeline x context parallel does not divide the devices"
-EXPERTS = "mixture of experts"
+EXPERTS = "mixture of experts, and the row leaves out how they are divided"
 PRECISION = "precision not stated"
 
 
@@ -127,6 +128,8 @@ def divided_case(
 def _check_divides(workload: Workload, mesh: Parallelism) -> None:
     """Raises UserError where layers or heads do not divide: a row that is shown to the predictor must not fail there."""
     own = share(workload, mesh.tensor, mesh.sequence).workload if mesh.tensor > 1 else workload
+    if mesh.expert_devices > 1:
+        own = expert_share(own, mesh).workload
     if mesh.pipeline > 1:
         stages(own, mesh.pipeline, mesh.virtual_stages)
 

@@ -33,7 +33,7 @@ PLAN = (
     " --records --seq-len --tensor --pipeline --grad-accum --micro-batches"
 )
 MESH = "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --expert"
-MESH += " --expert-tensor --expert-imbalance"
+MESH += " --expert-tensor --expert-imbalance --expert-exchange --expert-overlap"
 COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --json --help",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from expert_toys import A100, EXPERTS, SHAPE, TOKENS, TWO_NODES, parts, step, strategy
-from paceline import Cluster, Workload
+from expert_toys import A100, SHAPE, TWO_NODES, parts, strategy
+from paceline import Cluster
 from paceline.calibration.constants import efficiency
-from paceline.prediction import Predictor
 from paceline.prediction.group_collectives import group_seconds, group_work
 from paceline.prediction.network import alltoall_seconds
 from paceline.prediction.tensor_parallel import Collective
@@ -22,18 +19,28 @@ def test_bytes_of_the_all_to_alls_are_their_closed_form() -> None:
     assert own.group_bytes[0] == pytest.approx(4 * SHAPE.layers * 7 / 8 * 2 * 512 * 4 * 1024 * 2)
 
 
-def test_tuned_software_sends_a_token_once_to_a_node() -> None:
+def test_a_token_that_is_sent_once_to_a_node_waits_less_for_the_network() -> None:
     slow = Cluster.named("4x2 A100", network="25Gb/s")
-    waits = [
-        step(
-            slow,
-            Workload.from_shape(replace(SHAPE, experts=replace(EXPERTS, active=8)), TOKENS),
-            Predictor(software=s),
-            expert=8,
-        )
-        for s in ("ordinary", "tuned")
-    ]
-    assert waits[1].exposed["network"] < 0.7 * waits[0].exposed["network"]
+    asked = [Collective(0, False, "alltoall", 4e8, group="expert", copies=8.0)]
+    flat, once = (
+        group_seconds(asked, slow, strategy(expert=8, expert_exchange=how), efficiency("ordinary"))[0][0]
+        for how in ("all_to_all", "once_per_node")
+    )
+    # Eight copies at random reach 3.6 of 4 nodes, of which each copy would have crossed for itself
+    assert once == pytest.approx(4 * (1 - 0.75**8) / 8 * flat, rel=0.01)
+
+
+def test_exchanges_beside_another_micro_batch_are_hidden_as_far_as_it_computes() -> None:
+    choices = {"expert": 8, "grad_accum_steps": 8, "global_batch_size": 64}
+    bare, hidden = (parts(expert_overlap=on, **choices) for on in (False, True))
+    # 30 % of what both take together is lost, and one of eight micro batches has no other beside it
+    waited, left = (sum(float(np.sum(part.near)) for part in p.steps[0].kernels) for p in (bare, hidden))
+    assert waited == pytest.approx(bare.group_s[0] / 8) and hidden.group_s == bare.group_s
+    assert left == pytest.approx(waited * (1 - 0.7 * 7 / 8)) and hidden.seconds < bare.seconds
+    slow = Cluster.named("8x1 A100", network="1Gb/s")
+    bare, hidden = (parts(slow, expert_overlap=on, **choices) for on in (False, True))
+    worked = sum(float(part.kernels.sum()) for part in bare.steps[0].kernels) * 8
+    assert 0 < bare.seconds - hidden.seconds < 0.7 * worked
 
 
 def test_slower_links_make_a_longer_step() -> None:

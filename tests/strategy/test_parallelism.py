@@ -63,7 +63,15 @@ def test_devices_are_the_product_of_the_dimensions(data: int, tensor: int, pipel
         ({"data": 2, "expert": 2, "expert_imbalance": 0.5}, "expert_imbalance=0.5; give 1, or how much more"),
         ({"data": 2, "expert": 2, "expert_imbalance": float("nan")}, "expert_imbalance=nan; give 1, or"),
         ({"data": 2, "expert": 2, "expert_imbalance": "2"}, "expert_imbalance='2'; give 1, or"),
-        ({"expert_imbalance": 2}, "an imbalance of experts that all devices have; give expert"),
+        ({"expert_imbalance": 2}, "expert imbalance without expert parallelism; give expert"),
+        ({"expert_exchange": "once_per_node"}, "expert exchange without expert parallelism; give expert"),
+        ({"expert_overlap": True}, "expert overlap without expert parallelism; give expert"),
+        ({"data": 2, "expert": 2, "expert_overlap": True}, "an overlap of experts with one micro batch.*; give micro_batches"),
+        ({"data": 2, "expert": 2, "expert_overlap": 1}, "expert_overlap=1; give True or False"),
+        (
+            {"data": 2, "expert": 2, "expert_exchange": "deepep"},
+            "unknown expert exchange 'deepep'; legal: all_to_all, once_per",
+        ),
         ({"schedule": "1f2b"}, "unknown pipeline schedule '1f2b'; legal: 1f1b, gpipe"),
     ],
 )

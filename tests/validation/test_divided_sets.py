@@ -105,6 +105,9 @@ def test_megatron_bridge_divides_experts_across_the_other_dimensions() -> None:
     mesh = row.settings[0].strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.expert, mesh.expert_tensor, mesh.data) == (2, 8, 32, 1, 16)
     assert row.workload.name == "qwen-3-235b-a22b" and mesh.expert_replicas.data == 1
+    assert mesh.expert_overlap and mesh.expert_exchange == "all_to_all"
+    alone = mesh_of("megatron_bridge", model="Qwen3_30B_a3B", seq_len="4096", tp="1", pp="1", vp="", ep="1")
+    assert not alone.expert_overlap and alone.expert_exchange == "all_to_all"
 
 
 @pytest.mark.parametrize(("devices", "experts"), [("8", 2), ("16", 4), ("32", 8), ("64", 8)])

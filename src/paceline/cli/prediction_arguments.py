@@ -8,7 +8,7 @@ from paceline.calibration.constants import ATTENTION_KERNELS, USUAL_ATTENTION
 from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
-from paceline.strategy.parallelism import CONTEXT_EXCHANGES, SCHEDULES
+from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, SCHEDULES
 
 SERVERS = "workers that hold the parameters, for exchange parameter_server"
 _BUCKET = f"{BUCKET_BYTES >> 20}MiB"
@@ -64,6 +64,10 @@ def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expert-tensor", metavar="T", type=int, default=1, help=width)
     uneven = "tokens of the device whose experts get most, over the mean (default 1: balanced)"
     parser.add_argument("--expert-imbalance", metavar="F", type=float, default=1.0, help=uneven)
+    sent = f"how tokens get to their experts: {', '.join(EXPERT_EXCHANGES)} (default all_to_all)"
+    parser.add_argument("--expert-exchange", metavar="E", default="all_to_all", help=sent)
+    beside = "exchanges of experts run beside the computing of another micro batch"
+    parser.add_argument("--expert-overlap", action="store_true", help=beside)
 
 
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:

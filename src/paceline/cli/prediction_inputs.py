@@ -30,6 +30,8 @@ DIVISIONS = (
     "expert",
     "expert_tensor",
     "expert_imbalance",
+    "expert_exchange",
+    "expert_overlap",
     "recompute",
 )
 Inputs = tuple[Workload, Cluster, Strategy]

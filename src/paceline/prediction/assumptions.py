@@ -65,7 +65,7 @@ def assumptions(
         *_attention(workload, cluster, efficiency),
         *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
-        *_micro_steps(workload, strategy, efficiency),
+        *_micro_steps(workload, strategy),
         *(_stragglers(strategy, efficiency) if calibration is None else ()),
         *_input_pipeline(loader_samples_per_s),
         *_unused(cluster),
@@ -96,10 +96,10 @@ def _reserve(cluster: Cluster) -> Iterator[Assumption]:
         yield Assumption("memory", "The framework's own memory and workspaces are not counted.")
 
 
-def _micro_steps(workload: Workload, strategy: Strategy, efficiency: Efficiency) -> Iterator[Assumption]:
+def _micro_steps(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
     """Micro steps, sharding, the optimizer and recomputation."""
     mesh, level = strategy.parallelism, strategy.parallelism.shares
-    yield from division_assumptions(strategy, efficiency)
+    yield from division_assumptions(strategy)
     if mesh.micro_batches > 1:
         when = "after each one, so that they stay sharded" if level.gradients else "after the last one"
         yield Assumption(

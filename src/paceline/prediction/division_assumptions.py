@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.calibration.constants import Efficiency
 from paceline.prediction.result import Assumption
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
 
 
-def division_assumptions(strategy: Strategy, efficiency: Efficiency) -> Iterator[Assumption]:
+def division_assumptions(strategy: Strategy) -> Iterator[Assumption]:
     """How several devices hold a replica."""
     mesh = strategy.parallelism
     if mesh.tensor > 1:
@@ -32,7 +31,7 @@ def division_assumptions(strategy: Strategy, efficiency: Efficiency) -> Iterator
             "Liu et al. 2023, arXiv:2310.01889; Jacobs et al. 2023, arXiv:2309.14509",
         )
     if mesh.expert_devices > 1:
-        yield from _experts(mesh, efficiency)
+        yield from _experts(mesh)
     if mesh.pipeline > 1:
         parts = f", {mesh.virtual_stages} parts on each" if mesh.virtual_stages > 1 else ""
         yield Assumption(
@@ -48,15 +47,17 @@ def division_assumptions(strategy: Strategy, efficiency: Efficiency) -> Iterator
             )
 
 
-def _experts(mesh: Parallelism, efficiency: Efficiency) -> Iterator[Assumption]:
+def _experts(mesh: Parallelism) -> Iterator[Assumption]:
     """How devices share the experts, and how evenly tokens go to them."""
     width = f", and {mesh.expert_tensor} devices divide each by its width" if mesh.expert_tensor > 1 else ""
-    once = "once to each node" if efficiency.level == "tuned" else "once for each expert"
+    once = "once to each node" if mesh.expert_exchange == "once_per_node" else "once for each expert"
+    hides = "Another micro batch's kernels hide" if mesh.expert_overlap else "Nothing hides"
+    alike = mesh.expert_replicas.data
+    summed = f"Gradients of experts are exchanged among the {alike} devices that have the same ones." if alike > 1 else ""
     yield Assumption(
         "parallelism",
-        f"Expert parallelism of {mesh.expert}: neighbours in a stage share the experts{width}. Nothing hides the two "
-        f"all-to-alls of a block in each pass. A token crosses the network {once}. Gradients of experts are exchanged "
-        f"among the {mesh.expert_replicas.data} devices that have the same ones.",
+        f"Expert parallelism of {mesh.expert}: neighbours in a stage share the experts{width}. {hides} the two "
+        f"all-to-alls of a block in each pass. A token crosses the network {once}. {summed}".rstrip(),
         "Lepikhin et al. 2020, arXiv:2006.16668; Liu et al. 2025, arXiv:2504.14960; DeepSeek-AI 2024, arXiv:2412.19437, 3.2.2",
     )
     if mesh.expert_imbalance > 1:

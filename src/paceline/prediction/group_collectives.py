@@ -18,6 +18,7 @@ from paceline.prediction.group_view import group_view
 from paceline.prediction.network import alltoall_seconds, collective_seconds
 from paceline.prediction.step_model import PassTimes, StepModel
 from paceline.prediction.tensor_parallel import Collective
+from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
 
 
@@ -31,6 +32,7 @@ def with_collectives(
     # Tuned software cuts a product into pieces that are exchanged while the next one is computed (NVIDIA, Transformer Engine,
     # user buffers; Megatron-Core's tp_comm_overlap, which needs sequence parallelism; torch's async tensor parallelism).
     pipelined = model.constants.level == "tuned" and strategy.parallelism.sequence
+    covered = _beside_other_batches(model, passes, collectives, seconds, strategy)
     added = []
     for backward, part in enumerate(passes):
         near_s, far_s = np.zeros_like(part.flops), np.zeros_like(part.flops)
@@ -38,7 +40,7 @@ def with_collectives(
         for index, c in enumerate(collectives):
             if c.backward != bool(backward):
                 continue
-            wait = float(seconds[index])
+            wait = float(seconds[index]) - covered.get(index, 0.0) * (1 - model.constants.overlap_penalty)
             beside = 1.0 if pipelined and c.group == "tensor" and not c.wide else c.beside
             if beside and model.overlap:
                 over = min(wait, max(0.0, float(part.kernels[c.layer]) * beside - float(taken[c.layer])))
@@ -49,6 +51,30 @@ def with_collectives(
         far_s = far_s * ("network" not in model.free)
         added.append(replace(part, near=near_s, far=far_s))
     return added[0], added[1]
+
+
+def _beside_other_batches(
+    model: StepModel, passes: PassTimes, collectives: Sequence[Collective], seconds: Array, strategy: Strategy
+) -> dict[int, float]:
+    """Of each exchange of experts, seconds beside which another micro batch computes.
+
+    The forward pass of one micro batch and the backward pass of another take turns block by block. The exchanges of
+    each run beside the kernels of the other. The first forward pass and the last backward pass have no other.
+    """
+    mesh = strategy.parallelism
+    if not mesh.expert_overlap or not model.overlap:
+        return {}
+    names = [block(f"{layer.name}.") for layer in model.workload.layers]
+    kernels = sum((part.kernels for part in passes), start=np.zeros(len(names)))
+    room: dict[str, float] = {}
+    for name, own in zip(names, kernels.tolist(), strict=True):
+        room[name] = room.get(name, 0.0) + own
+    asked = [(i, names[c.layer]) for i, c in enumerate(collectives) if c.group == "expert"]
+    whole: dict[str, float] = {}
+    for i, name in asked:
+        whole[name] = whole.get(name, 0.0) + float(seconds[i])
+    steady = 1 - 1 / mesh.micro_batches
+    return {i: steady * float(seconds[i]) * min(1.0, room[name] / whole[name]) for i, name in asked if whole[name]}
 
 
 def group_seconds(
@@ -70,8 +96,8 @@ def group_seconds(
             own = np.array([c.group == group and (c.kind != "allreduce") == halves for c in collectives])
             if own.any() and group == "expert":
                 copies = next(c.copies for c in collectives if c.group == group)
-                # DeepEP, and Megatron-Core's flexible dispatcher, send a token once to each node; a plain all-to-all does not.
-                seconds[own], far[own] = alltoall_seconds(sizes[own], view, e, copies=copies, once_per_node=e.level == "tuned")
+                once = mesh.expert_exchange == "once_per_node"
+                seconds[own], far[own] = alltoall_seconds(sizes[own], view, e, copies=copies, once_per_node=once)
             elif own.any():
                 seconds[own], far[own] = collective_seconds(sizes[own], view, e, halves=halves)
     return seconds, far

@@ -117,6 +117,8 @@ _USUAL: Mapping[str, object] = {
     "schedule": "1f1b",
     "context_exchange": "ring",
     "expert_imbalance": 1.0,
+    "expert_exchange": "all_to_all",
+    "expert_overlap": False,
 }
 """Choices of a strategy that are not shown where they have this value."""
 

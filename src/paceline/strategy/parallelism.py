@@ -16,6 +16,9 @@ MODEL = ("pipeline", "context", "tensor")
 """Dimensions that hold one replica together."""
 CONTEXT_EXCHANGES = ("ring", "all_to_all")
 """How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
+EXPERT_EXCHANGES = ("all_to_all", "once_per_node")
+"""How tokens get to their experts: a copy for each expert, or one to each node that has some of them, which copies it there
+(DeepSeek-AI, DeepEP, and Megatron-Core's flexible dispatcher; arXiv:2412.19437, section 3.2.2)."""
 SCHEDULES = ("1f1b", "gpipe")
 """Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
 arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
@@ -34,6 +37,9 @@ class Parallelism:
         expert_tensor: devices that share each expert, by its inner width.
         expert_imbalance: tokens of the device whose experts get most, over the mean of the group; 1 if all get the same, as
             with a capacity factor of 1, or nearly the same, as with a loss or a bias that balances them.
+        expert_exchange: of expert parallelism, a name of ``EXPERT_EXCHANGES``.
+        expert_overlap: whether those exchanges run beside the computing of another micro batch, block by block (DualPipe:
+            arXiv:2412.19437, section 3.2.1; Megatron-Core, ``overlap_moe_expert_parallel_comm``).
         sequence: whether the devices of ``tensor`` also share what lies between the divided products: norms, dropout and sums,
             by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
@@ -48,7 +54,7 @@ class Parallelism:
         UserError: a size that is no whole number from 1 up, a sharding or schedule that does not exist; sequence parallelism
             without tensor parallelism; virtual stages or a schedule without a pipeline; virtual stages with gpipe, or with
             micro batches that are no multiple of the stages; groups of experts that do not divide a stage's devices, an
-            imbalance below 1 or without such groups.
+            imbalance below 1; what concerns such groups without them, an overlap without a second micro batch.
     """
 
     data: int = 1
@@ -58,6 +64,8 @@ class Parallelism:
     expert: int = 1
     expert_tensor: int = 1
     expert_imbalance: float = 1.0
+    expert_exchange: str = "all_to_all"
+    expert_overlap: bool = False
     sharding: str = "ddp"
     micro_batches: int = 1
     recompute: bool = False
@@ -74,6 +82,8 @@ class Parallelism:
             object.__setattr__(self, name, check_count(getattr(self, name), what))
         check_flag(self.recompute, "recompute")
         check_flag(self.sequence, "sequence")
+        check_flag(self.expert_overlap, "expert_overlap")
+        check_name("expert exchange", self.expert_exchange, EXPERT_EXCHANGES)
         check_name("pipeline schedule", self.schedule, SCHEDULES)
         check_name("context exchange", self.context_exchange, CONTEXT_EXCHANGES)
         if self.context_exchange != "ring" and self.context == 1:
@@ -86,8 +96,14 @@ class Parallelism:
             raise UserError(f"schedule {self.schedule} of a pipeline of one stage", "give pipeline, or leave schedule out")
         if self.virtual_stages > 1:
             self._check_interleaved()
-        if self.expert_devices > 1 or self.expert_imbalance != 1.0:
+        if self.expert_devices > 1:
             self._check_experts()
+        if self.expert == 1:
+            for name, usual in _OF_EXPERTS.items():
+                if getattr(self, name) != usual:
+                    raise UserError(f"{name.replace('_', ' ')} without expert parallelism", f"give expert, or leave {name} out")
+        elif self.expert_overlap and self.micro_batches == 1:
+            raise UserError("an overlap of experts with one micro batch: there is no other to compute", "give micro_batches")
 
     def _check_experts(self) -> None:
         group, stage = self.expert_devices, self.stage_devices
@@ -100,8 +116,6 @@ class Parallelism:
         size = self.expert_imbalance
         if isinstance(size, bool) or not isinstance(size, int | float) or not 1 <= size < inf:
             raise UserError(f"expert_imbalance={shown(size)}", "give 1, or how much more the fullest device gets: 1.2")
-        if self.expert == 1 and size != 1:
-            raise UserError("an imbalance of experts that all devices have", "give expert, or leave expert_imbalance out")
 
     def _check_interleaved(self) -> None:
         given = f"{self.virtual_stages} virtual stages"
@@ -176,6 +190,8 @@ class Parallelism:
             )
 
 
+_OF_EXPERTS = {"expert_imbalance": 1.0, "expert_exchange": "all_to_all", "expert_overlap": False}
+"""Fields that say something of groups of experts, and their values without any."""
 _COUNTS = {
     "data": "workers",
     **{name: name for name in ("tensor", "pipeline", "context", "expert", "expert_tensor")},

@@ -8,12 +8,13 @@ tensor parallelism of 1, tokens dropped beyond a capacity factor of 1; deepseek:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from paceline.csv_rows import Row
 from paceline.validation.case import Case, Keys, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
-from paceline.validation.sets.language_models import language_model
+from paceline.validation.sets.language_models import language_model, model_name
 
 TEXTS = ("model", "task", "system", "container", "precision")
 NUMBERS = (
@@ -29,6 +30,13 @@ NUMBERS = (
     "fsdp",
     "tokens_per_s_per_gpu",
 )
+EXPERT_EXCHANGES: Mapping[str, Mapping[str, Any]] = {
+    "deepseek-v3": {"expert_exchange": "once_per_node", "expert_overlap": True},
+    "qwen-3-30b-a3b": {"expert_exchange": "once_per_node"},
+    "qwen-3-235b-a22b": {"expert_overlap": True},
+}
+"""How NVIDIA's scripts for H100 send tokens to experts: DeepEP or HybridEP against a plain all-to-all, and ``moe_a2a_overlap``
+(scripts/performance/configs: deepseek_v3_llm_pretrain.py, qwen3_workload_base_configs.py)."""
 
 
 def case(row: Row) -> Case | Skip:
@@ -57,12 +65,14 @@ def case(row: Row) -> Case | Skip:
     workload = language_model(model, length, lora=lora)
     if workload is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
+    experts = row.whole("ep") or 1
     mesh: dict[str, Any] = {
         "tensor": row.whole("tp") or 1,
         "pipeline": row.whole("pp") or 1,
         "context": row.whole("cp") or 1,
         "virtual_stages": row.whole("vp") or 1,
-        "expert": row.whole("ep") or 1,
+        "expert": experts,
+        **(EXPERT_EXCHANGES.get(model_name(model), {}) if experts > 1 else {}),
         "sharding": "zero3" if row.whole("fsdp") else "zero1",
     }
     step_s = batch * length / (rate * devices)

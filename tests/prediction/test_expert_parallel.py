@@ -154,3 +154,13 @@ def test_what_does_not_divide_is_refused_by_name(workload: Workload, choices: di
 
 def test_has_experts() -> None:
     assert has_experts(MIXED) and not has_experts(DENSE)
+
+
+def test_several_experts_of_a_device_sort_what_arrives() -> None:
+    def moved(**choices: object) -> float:
+        own = expert_share(MIXED, Parallelism(data=16, **choices)).workload  # type: ignore[arg-type]
+        return sum(o.bytes for x in own.layers if x.name.endswith(("dispatch", "combine")) for o in x.operations)
+
+    copies = 4 * TOKENS * EXPERTS.active * SHAPE.hidden
+    assert moved(expert=8) - moved(expert=16) == 2 * 4 * SHAPE.layers * copies
+    assert moved(expert=8, expert_exchange="once_per_node") == moved(expert=16)

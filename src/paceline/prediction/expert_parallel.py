@@ -17,6 +17,7 @@ from paceline.errors import UserError
 from paceline.prediction.exchange_plan import kept
 from paceline.prediction.tensor_parallel import (
     Collective,
+    CollectiveKind,
     Share,
     divided_parameter,
     divided_product,
@@ -41,6 +42,25 @@ class ExpertShare(Share):
     uneven: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """``experts`` devices, each of ``parts``; ``sorts``: whether tokens arrive by their senders, not by their experts."""
+
+    experts: int
+    parts: int
+    imbalance: float
+    sorts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """What one sample's tokens send in a block: ``each`` copies of a token, ``bytes`` at fp32, to ``experts``."""
+
+    each: float
+    bytes: float
+    experts: float
+
+
 def expert_share(workload: Workload, mesh: Parallelism) -> ExpertShare:
     """One device's share of the experts of ``workload``, which has its own tokens already; the same object for the same
     arguments, as long as the workload lives.
@@ -50,8 +70,8 @@ def expert_share(workload: Workload, mesh: Parallelism) -> ExpertShare:
     Raises:
         UserError: a network without experts, or with a number or a width that does not divide among the group.
     """
-    key = "experts", mesh.expert, mesh.expert_tensor, mesh.expert_imbalance
-    return kept(workload, key, lambda: _expert_share(workload, mesh.expert, mesh.expert_tensor, mesh.expert_imbalance))
+    group = _Group(mesh.expert, mesh.expert_tensor, mesh.expert_imbalance, mesh.expert_exchange == "all_to_all")
+    return kept(workload, ("experts", group), lambda: _expert_share(workload, group))
 
 
 def has_experts(workload: Workload) -> bool:
@@ -63,22 +83,36 @@ def _role(layer: Layer) -> str:
     return layer.name.rpartition(".")[2]
 
 
-def _expert_share(workload: Workload, experts: int, parts: int, imbalance: float) -> ExpertShare:
+def _expert_share(workload: Workload, group: _Group) -> ExpertShare:
     if not has_experts(workload):
-        raise UserError(f"expert parallelism of {max(experts, parts)}: {workload.name} has no experts", "give expert=1")
+        size = group.experts * group.parts
+        raise UserError(f"expert parallelism of {size}: {workload.name} has no experts", "give expert=1")
+    copies = _copies(workload)
     uneven = frozenset(i for i, layer in enumerate(workload.layers) if is_expert(layer.name) or _role(layer) in _MOVED)
     layers = list(workload.layers)
     for index in uneven:
-        layers[index] = _of_group(layers[index], experts, parts, imbalance)
-    parameters = tuple(_own_parameter(p, workload.layers[p.layer], experts, parts) for p in workload.parameters)
+        layers[index] = _of_group(layers[index], group, copies)
+    parameters = tuple(_own_parameter(p, workload.layers[p.layer], group.experts, group.parts) for p in workload.parameters)
     own = replace(workload, layers=tuple(layers), parameters=parameters)
-    return ExpertShare(own, tuple(_collectives(workload.layers, experts, parts, imbalance)), uneven)
+    return ExpertShare(own, tuple(_collectives(workload.layers, group, copies)), uneven)
 
 
-def _of_group(layer: Layer, experts: int, parts: int, imbalance: float) -> Layer:
-    """A device's experts with the tokens of the whole group for them."""
+def _copies(workload: Workload) -> _Copies:
+    """Blocks with experts are alike."""
+    products = {_role(layer): o for layer in reversed(workload.layers) if (o := forward_product(layer)) is not None}
+    first = next(o for x in workload.layers if is_expert(x.name) and (o := forward_product(x)) is not None)
+    router, rows = products[_ROUTER], first.m * first.batch
+    return _Copies(rows / router.m, _FP32 * rows * router.k, first.batch)
+
+
+def _of_group(layer: Layer, group: _Group, copies: _Copies) -> Layer:
+    """A device's experts with the tokens of the whole group for them, or what moves these."""
     forward = forward_product(layer)
+    experts, parts, imbalance = group.experts, group.parts, group.imbalance
     operations, held = layer.operations, imbalance
+    if _role(layer) in _MOVED and group.sorts and 1 < experts < copies.experts:
+        # Several experts of a device: a further kernel sorts what arrives, and what leaves (Megatron-Core, token dispatcher).
+        operations = tuple(replace(o, calls=o.calls + 1, bytes=o.bytes + 2 * copies.bytes) for o in operations)
     if forward is not None and is_expert(layer.name):
         if forward.batch % experts:
             raise UserError(
@@ -121,21 +155,14 @@ def _own_parameter(p: Parameter, layer: Layer, experts: int, parts: int) -> Para
     return replace(p, shape=(ceil(count / experts), *divided.shape))
 
 
-def _collectives(layers: Sequence[Layer], experts: int, parts: int, imbalance: float) -> Iterator[Collective]:
+def _collectives(layers: Sequence[Layer], group: _Group, copies: _Copies) -> Iterator[Collective]:
     """Of each block with experts: what goes to them and what comes back. Bytes are those of the fullest device."""
-    tokens = copies = 0.0
+    size = copies.bytes * group.imbalance
     for index, layer in enumerate(layers):
         role = _role(layer)
-        product = forward_product(layer)
-        if role == _ROUTER and product is not None:
-            tokens, width = product.m, product.k
-            copies = next((p.m * p.batch for x in layers[index:] if is_expert(x.name) and (p := forward_product(x))), 0.0)
-        if role not in _MOVED or not copies:
-            continue
-        size = _FP32 * copies * width * imbalance
-        for backward in (False, True):
-            if experts > 1:
-                yield Collective(index, backward, "alltoall", size, group="expert", copies=copies / tokens)
-            if parts > 1:
-                gathers = (role == _DISPATCH) != backward
-                yield Collective(index, backward, "gather" if gathers else "scatter", size * parts, group="expert_tensor")
+        for backward in (False, True) if role in _MOVED else ():
+            if group.experts > 1:
+                yield Collective(index, backward, "alltoall", size, group="expert", copies=copies.each)
+            if group.parts > 1:
+                kind: CollectiveKind = "gather" if (role == _DISPATCH) != backward else "scatter"
+                yield Collective(index, backward, kind, size * group.parts, group="expert_tensor")

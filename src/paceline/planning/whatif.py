@@ -39,9 +39,23 @@ OF_STRATEGY = {
     "pipeline": "pipeline",
     "context": "context",
     "expert": "expert",
+    "expert-tensor": "expert_tensor",
+    "expert-imbalance": "expert_imbalance",
+    "expert-exchange": "expert_exchange",
+    "expert-overlap": "expert_overlap",
     "virtual-stages": "virtual_stages",
 }
-NUMBERS = ("global-batch", "accumulation", "servers", "tensor", "pipeline", "context", "expert", "virtual-stages")
+NUMBERS = (
+    "global-batch",
+    "accumulation",
+    "servers",
+    "tensor",
+    "pipeline",
+    "context",
+    "expert",
+    "expert-tensor",
+    "virtual-stages",
+)
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 SHARED = {"same": 0.6, "other": 0.25}
 """Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones. The model
@@ -215,6 +229,13 @@ def _number(change: Change, before: int) -> int:
     return after
 
 
+def _factor(change: Change) -> float:
+    try:
+        return float(change.value)
+    except ValueError:
+        raise UserError(f"{change.value!r} in {change} is not a number", f"write it as {change.name}=1.2") from None
+
+
 def _cluster(change: Change, cluster: Cluster) -> Cluster:
     if change.name == "nodes":
         many = _number(change, cluster.num_nodes)
@@ -237,8 +258,10 @@ def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
         return {**given, "exchange": "parameter_server"} if change.name == "servers" else given
     if change.name == "bucket":
         return {field: int(parse_bytes(value))}
-    if change.name == "recompute":
-        return {field: yes_or_no("recompute", value)}
+    if change.name in ("recompute", "expert-overlap"):
+        return {field: yes_or_no(change.name, value)}
+    if change.name == "expert-imbalance":
+        return {field: _factor(change)}
     alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
     return {field: value, **alone}
 

@@ -29,6 +29,7 @@ FIELDS = {
     "workers": "world_size",
     "tensor": "tensor",
     "pipeline": "pipeline",
+    "expert": "expert",
 }
 NAMES = (*FIELDS, "device", "nodes")
 ALIASES = {"grad-accum": "accumulation"}
@@ -52,6 +53,7 @@ EXAMPLES = {
     "recompute": "yes",
     "tensor": "4",
     "pipeline": "4",
+    "expert": "8",
     "device": "A100",
     **{name: next(iter(legal)) for name, legal in LEGAL.items()},
 }
@@ -73,7 +75,7 @@ def parse_wanted(text: str) -> dict[str, object]:
 
 def choice_value(name: str, text: str) -> object:
     """The value of one choice. Raises UserError for an illegal one."""
-    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "pipeline"):
+    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "pipeline", "expert"):
         try:
             number = int(text)
         except ValueError:

@@ -221,11 +221,11 @@ def divided_parameter(p: Parameter, how: Style, t: int) -> Parameter:
 
 
 def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: bool) -> Iterator[Collective]:
-    inside = False  # behind the first product of a region, before its last
+    entered = 0.0  # width that entered the region of a product, behind its first product and before its last
     for index, (layer, how) in enumerate(zip(layers, styles, strict=True)):
         product = forward_product(layer)
         if how == "columns" and product is not None:
-            if not inside:
+            if product.k != entered:  # latent attention enters with two vectors
                 size = _FP32 * product.m * product.k
                 if sequence:
                     yield Collective(index, False, "gather", size)
@@ -233,10 +233,10 @@ def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: boo
                     yield Collective(index, True, "scatter", size, beside=WGRAD_SHARE)
                 else:
                     yield Collective(index, True, "allreduce", size, beside=WGRAD_SHARE)
-            inside = not is_logits(layer)
+            entered = 0.0 if is_logits(layer) else product.k
         elif how == "rows" and product is not None:
             yield from _whole(index, _FP32 * product.m * product.n, sequence)
-            inside = False
+            entered = 0.0
         elif how == "entries":
             # Rows are read and written; the numbers of the tokens, which are kept, are read beside them.
             moved = sum(o.bytes for o in layer.operations if not o.backward) - layer.activation_bytes

@@ -164,3 +164,22 @@ def test_several_experts_of_a_device_sort_what_arrives() -> None:
     copies = 4 * TOKENS * EXPERTS.active * SHAPE.hidden
     assert moved(expert=8) - moved(expert=16) == 2 * 4 * SHAPE.layers * copies
     assert moved(expert=8, expert_exchange="once_per_node") == moved(expert=16)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from([2, 4, 8]), st.floats(1.0, 3.0), st.floats(1.0, 2.0), st.sampled_from(["ddp", "zero1", "zero3"]))
+def test_a_fuller_device_never_makes_a_step_shorter(expert: int, imbalance: float, more: float, sharding: str) -> None:
+    least, most = (step(expert=expert, expert_imbalance=size, sharding=sharding) for size in (imbalance, imbalance * more))
+    assert least.step_time_s <= most.step_time_s * (1 + 1e-9)
+    assert least.memory["activations"] <= most.memory["activations"] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("expert", [1, 2, 4, 8, 16])
+def test_devices_compute_the_same_work_however_experts_are_shared(expert: int) -> None:
+    """Up to an expert for each device: FLOPs stay, and so do the rows of all experts of a device together."""
+    mesh = Parallelism(data=16, expert=expert)
+    own = expert_share(MIXED, mesh).workload if expert > 1 else MIXED
+    assert own.flops_per_sample == pytest.approx(MIXED.flops_per_sample)
+    grouped = [o for x in own.layers for o in x.operations if ".experts." in x.name and o.grows == "m"]
+    assert {round(o.m * o.batch, 6) for o in grouped} == {TOKENS * EXPERTS.active}
+    assert {o.batch for o in grouped} == {EXPERTS.count / expert}

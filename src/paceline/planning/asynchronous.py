@@ -211,6 +211,7 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
         ),
         (f"sharding {mesh.sharding}", mesh.sharding != "ddp"),
         (f"{mesh.micro_batches} micro steps", mesh.micro_batches > 1),
+        ("a network that several devices hold together", not mesh.whole),
     ):
         if is_on:
             raise UserError(

@@ -249,9 +249,9 @@ def cast_seconds(
 
     What is multiplied by a weight grows along ``m``; the gradient of a weight is summed along ``k`` and has none.
     """
-    m, n, k, _ = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
+    m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
     weighs = (table.grows[:, 0] > 0) | ~table.grows.any(axis=1)
-    elements = m * k + np.where(weighs, 0.0, k * n), np.where(weighs, weight_casts * k * n, 0.0)
+    elements = batch * (m * k + np.where(weighs, 0.0, k * n)), np.where(weighs, weight_casts * batch * k * n, 0.0)
     launched = np.where(weighs, 1.0, 2.0), np.where(weighs, weight_casts, 0.0)
     seconds = np.zeros(len(table.calls))
     for count, kernels, weight in zip(elements, launched, (False, True), strict=True):

@@ -33,7 +33,15 @@ from paceline.workload.table import Workload
 
 MOST = 320
 """Observations used at once; of more, those nearest to the workload and the device that are asked for, evenly thinned."""
-WORKING = ("compute", "memory bandwidth", "launch overhead", "stragglers", "input pipeline", "pipeline bubble")
+WORKING = (
+    "compute",
+    "memory bandwidth",
+    "launch overhead",
+    "stragglers",
+    "input pipeline",
+    "pipeline bubble",
+    "expert imbalance",
+)
 """Resources of ``Prediction.exposed`` that the device itself works with; the others are waited for."""
 WHOLE: float = assumed("whole_distance")
 """Distance from an observed step, in units of the coordinates, at which most of what it says of the whole is lost."""

@@ -41,6 +41,7 @@ Resource = Literal[
     "stragglers",
     "input pipeline",
     "pipeline bubble",
+    "expert imbalance",
 ]
 RESOURCES: tuple[Resource, ...] = get_args(Resource)
 

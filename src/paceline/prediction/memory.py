@@ -109,7 +109,7 @@ def numbers_of(strategy: Strategy) -> Numbers:
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
-    return "narrow" if mesh.shares.scatters or mesh.model_devices > 1 else "autocast"
+    return "narrow" if mesh.shares.scatters or not mesh.whole else "autocast"
 
 
 def sample_bytes(

@@ -183,6 +183,39 @@ def collective_seconds(
     return total[rows, best], level
 
 
+def alltoall_seconds(
+    sizes: Array, cluster: Cluster, efficiency: Efficiency, *, copies: float = 1.0, once_per_node: bool = False
+) -> tuple[Array, Bools]:
+    """Seconds of an all-to-all of ``sizes`` bytes on each device, and whether the network between nodes sets them.
+
+    Each device keeps 1/N of its bytes and sends the rest, an equal part to each other device. A node of R devices sends
+    ``R (N-R)/N`` of them; inside the node each sends ``(R-1)/N``. Both levels work at once, and a rank has several messages in
+    flight (``phase_seconds``).
+
+    Args:
+        copies: how many devices each number goes to.
+        once_per_node: numbers cross the network once for each node that they go to, and are copied there: copies to M nodes at
+            random reach ``M (1 - (1 - 1/M)^copies)`` of them. Inside the node ``(R-1)/R`` of all bytes move then (DeepSeek-AI,
+            DeepEP; arXiv:2412.19437, section 3.2.2).
+    """
+    n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
+    volume = np.asarray(sizes, dtype=np.float64)
+    if n == 1:
+        return np.zeros_like(volume), np.zeros(len(volume), dtype=np.bool_)
+    alpha = [link.latency.value * efficiency.latency_factor for link in (cluster.intra_link, cluster.network)]
+    beta = [1 / efficiency.bandwidth(link) for link in (cluster.intra_link, cluster.network)]
+    inside, crossing = (local - 1) / n, 1.0
+    messages = local - 1, n - local
+    if once_per_node and nodes > 1:
+        inside, messages = (local - 1) / local, (local - 1, nodes - 1)
+        crossing = nodes * (1 - (1 - 1 / nodes) ** copies) / copies
+    rounds = [-(-count // efficiency.concurrent_messages) for count in messages]
+    start = 0.0 if cluster.device.kind == "cpu" else efficiency.protocols[-1].ring_s * efficiency.latency_factor
+    near = volume * inside * beta[0] + rounds[0] * alpha[0]
+    far = volume * crossing * local * (n - local) / n * beta[1] + rounds[1] * alpha[1]
+    return start + np.maximum(near, far), far > near
+
+
 def _algorithm_costs(
     cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2
 ) -> Iterator[AlgorithmCost]:

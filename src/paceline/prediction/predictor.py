@@ -190,7 +190,7 @@ class Predictor:
             check_inputs(workload, *candidate)
         if self.calibration is not None or self.free:
             return steps_one_by_one(self, workload, candidates)
-        whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.model_devices == 1]
+        whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole]
         if len(whole) == len(candidates):
             return self._many_whole(workload, candidates)
         apart = set(whole)
@@ -210,7 +210,7 @@ class Predictor:
     def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[AnyStep, AnyStep, AnyStep]:
         """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
         model = self.model(workload, cluster.device)
-        divided = strategy.parallelism.model_devices > 1
+        divided = not strategy.parallelism.whole
         passes = None if divided else model.passes(cluster.device, strategy)
         middle = parallel_step(model, cluster, strategy) if divided else model.step(cluster, strategy, passes)
         if not isinstance(self.constants, tuple) and self.calibration is None and strategy.description.format.spread is None:
@@ -327,7 +327,7 @@ class Predictor:
         if self.calibration is not None:
             return None
         known = self.correction is not None and self.correction.knows(workload, cluster)
-        return held_out(self.typical.level, cluster.num_nodes, known, strategy.parallelism.model_devices > 1)
+        return held_out(self.typical.level, cluster.num_nodes, known, not strategy.parallelism.whole)
 
     def _corrected(self, prediction: Prediction, workload: Workload, asked: Cluster, strategy: Strategy) -> Prediction:
         """The prediction by what observed steps taught. With a free resource, the correction is that of the whole step."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 from paceline.errors import UserError
 from paceline.prediction.exchange_plan import kept
 from paceline.prediction.frozen import frozen_of_layers
-from paceline.prediction.tensor_parallel import forward_product, style
+from paceline.prediction.tensor_parallel import forward_product, is_expert, style
 from paceline.strategy.sharding import block
 from paceline.workload.layers import Layer, Parameter
 from paceline.workload.table import Workload
@@ -137,9 +137,10 @@ def _tied(workload: Workload) -> int:
 
 
 def boundary_bytes(layers: Sequence[Layer]) -> float:
-    """fp32 bytes of one sample that leave those layers: what their last product writes."""
+    """fp32 bytes of one sample that leave those layers: what their last product writes. Experts write a row for each copy of a
+    token, and a router its scores."""
     for layer in reversed(layers):
         product = forward_product(layer)
-        if product is not None:
+        if product is not None and not is_expert(layer.name) and not layer.name.endswith(".router"):
             return 4.0 * product.m * product.n * max(1.0, product.batch)
     return 0.0

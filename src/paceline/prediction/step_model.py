@@ -28,6 +28,7 @@ from paceline.prediction.costs import (
     update_seconds,
 )
 from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
+from paceline.prediction.expert_exchange import ExpertReplicas, together
 from paceline.prediction.exposed import exposed_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.recompute import recomputed
@@ -63,6 +64,7 @@ class Step:
     schedule: Schedule
     overlap: bool
     shared: bool
+    experts: ExpertReplicas | None = None
 
     @property
     def plan(self) -> ExchangePlan:
@@ -109,11 +111,21 @@ class Step:
         """The same without compression."""
         if self.strategy.gradient_exchange.compression == "dense":
             return self.wire_bytes
-        return exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+        own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+        if self.experts is None:
+            return own
+        return own + replace(self.experts, strategy=self.experts.strategy.uncompressed()).plan().wire_bytes
 
     def memory(self) -> dict[str, float]:
         """Bytes by purpose on one device."""
-        return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device)
+        if self.experts is None:
+            return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device)
+        plan = exchange_plan(self.workload, self.strategy, self.cluster.devices_per_node)
+        sizes, of_experts = (
+            memory_breakdown(self.workload, self.strategy, plan, self.cluster.device),
+            self.experts.fixed_bytes(),
+        )
+        return {name: size + of_experts.get(name, 0.0) for name, size in sizes.items()}
 
     def seconds_with_links(self, between: float, inside: float) -> float:
         """How long it takes where the network between nodes, and the link inside them, take so many times as long."""
@@ -139,6 +151,7 @@ class StepModel:
         free: resources that cost no time.
         level: of payloads whose length depends on their values.
         workers: that compute at once and wait for the slowest; 0: those of the strategy.
+        experts: parameters of the layers that ``workload`` leaves out, with other replicas.
     """
 
     workload: Workload
@@ -149,6 +162,7 @@ class StepModel:
     free: frozenset[Resource] = frozenset()
     level: PayloadBound = "expected"
     workers: int = 0
+    experts: ExpertReplicas | None = None
 
     def step(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> Step:
         """The step of a strategy.
@@ -173,7 +187,7 @@ class StepModel:
             costs.overlap_penalty,
         )
         schedule = schedule_step(durations, self.overlap, shared)
-        return Step(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared)
+        return Step(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared, self.experts)
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
@@ -187,7 +201,7 @@ class StepModel:
             again,
             again_share,
             slowest(self.workers or strategy.world_size, self.constants),
-            update_seconds(self.workload, strategy, exchange.plan, cluster.device, self.constants),
+            self._update_seconds(cluster.device, strategy, exchange.plan),
             exchange,
             self.constants.overlap_penalty,
         )
@@ -226,7 +240,17 @@ class StepModel:
 
     def exchange(self, cluster: Cluster, strategy: Strategy) -> ExchangeSeconds:
         """The exchange with the catalogue's prices."""
-        return exchange_seconds(self.plan(cluster, strategy), cluster, self.constants)
+        own = exchange_seconds(self.plan(cluster, strategy), cluster, self.constants)
+        if self.experts is None:
+            return own
+        return together(own, exchange_seconds(self.experts.plan(self.level), self.experts.cluster, self.constants))
+
+    def _update_seconds(self, device: Device, strategy: Strategy, plan: ExchangePlan) -> tuple[float, float]:
+        memory, launch = update_seconds(self.workload, strategy, plan, device, self.constants)
+        if self.experts is None:
+            return memory, launch
+        more = update_seconds(self.experts.workload, self.experts.strategy, plan, device, self.constants)
+        return memory + more[0], launch + more[1]
 
     def feed_s(self, strategy: Strategy) -> float:
         """Seconds in which the input pipeline delivers the samples of a step."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -46,3 +48,19 @@ def test_latency_of_an_all_to_all_grows_with_its_messages() -> None:
         for nodes in (2, 4, 16)
     ]
     assert seconds == sorted(seconds) and seconds[2] > 4 * seconds[0]
+
+
+@pytest.mark.parametrize(("nodes", "rate"), [(2, 43e9), (4, 58e9)])
+def test_a_token_once_to_each_node_takes_what_deepep_measured(nodes: int, rate: float) -> None:
+    """DeepEP, docs/legacy.md: H800 with 400 Gb/s each, 4,096 tokens of 7,168 numbers in fp8 with their scales, 8 experts each.
+
+    Its rate counts the nodes that a token reaches, its own too (tests/test_internode.py). Two nodes are held up by NVLink.
+    """
+    h800 = Cluster.named(f"{nodes}x8 H100", network="8x InfiniBand NDR")
+    nvlink = replace(h800.intra_link, bandwidth=replace(h800.intra_link.bandwidth, value=200e9))
+    h800 = h800.changed(intra_link=nvlink)
+    token = 7168 * (1 + 4 / 128)
+    measured = 4096 * nodes * (1 - (1 - 1 / nodes) ** 8) * token / rate
+    sizes = np.array([4096 * 8 * token])
+    (seconds,), (far,) = alltoall_seconds(sizes, h800, efficiency("tuned"), copies=8, once_per_node=True)
+    assert seconds == pytest.approx(measured, rel=0.1) and far == (nodes == 4)

@@ -107,30 +107,30 @@ def _joined(both: tuple[ExchangePlan, ExchangePlan], order: Ints, bucket: Ints, 
         order: of the buckets of both, one plan after the other, (buckets,). ``pieces``: the same of the pieces.
         bucket: of each piece in the new order.
     """
-    one, two = both
-    parts = one.partition, two.partition
+    rest, experts = both
+    parts = rest.partition, experts.partition
     layers = (*parts[0].layers, *parts[1].layers)
     partition = Partition(
         tuple(layers[i] for i in order.tolist()),
         (*parts[0].unlike, *parts[1].unlike),
         (*parts[0].frozen, *parts[1].frozen),
         np.concatenate([parts[0].index, parts[1].index + len(parts[0].unlike)])[order],
-        np.concatenate([one.first, two.first])[order],
+        np.concatenate([rest.first, experts.first])[order],
     )
-    codec = np.concatenate([one.codec, two.codec])
+    codec = np.concatenate([rest.codec, experts.codec])
     rank = np.cumsum(codec) - 1  # of each codec pass among them
     return replace(
-        one,
+        rest,
         partition=partition,
-        traffic=(*one.traffic, *two.traffic),
-        gathering=(*one.gathering, *two.gathering),
-        unlike_pieces=(*one.unlike_pieces, *two.unlike_pieces),
-        order=np.concatenate([one.order, two.order + len(one.unlike_pieces)])[pieces],
+        traffic=(*rest.traffic, *experts.traffic),
+        gathering=(*rest.gathering, *experts.gathering),
+        unlike_pieces=(*rest.unlike_pieces, *experts.unlike_pieces),
+        order=np.concatenate([rest.order, experts.order + len(rest.unlike_pieces)])[pieces],
         bucket=bucket,
         codec=codec[pieces],
-        chunked=np.concatenate([one.chunked, two.chunked])[pieces],
+        chunked=np.concatenate([rest.chunked, experts.chunked])[pieces],
         begin=np.searchsorted(bucket, np.arange(len(order))),
-        largest=np.concatenate([one.largest, two.largest])[order],
-        codec_passes=np.concatenate([one.codec_passes, two.codec_passes])[rank[pieces][codec[pieces]]],
+        largest=np.concatenate([rest.largest, experts.largest])[order],
+        codec_passes=np.concatenate([rest.codec_passes, experts.codec_passes])[rank[pieces][codec[pieces]]],
         prices={},
     )

@@ -149,9 +149,9 @@ def _own_parameter(p: Parameter, layer: Layer, experts: int, parts: int) -> Para
     if not is_expert(layer.name):
         return p
     count, *shape = p.shape
-    one = replace(p, shape=tuple(shape))
+    expert = replace(p, shape=tuple(shape))
     how = style(replace(layer, name=_role(layer)))
-    divided = divided_parameter(one, how, parts) if parts > 1 else one
+    divided = divided_parameter(expert, how, parts) if parts > 1 else expert
     return replace(p, shape=(ceil(count / experts), *divided.shape))
 
 

@@ -39,8 +39,8 @@ class Parallelism:
         tensor, pipeline, context: devices that share a layer, the layers, a sequence; 1 divides nothing.
         expert: devices of a pipeline stage, neighbours in it, that share the experts of a mixture.
         expert_tensor: devices that share each expert, by its inner width.
-        expert_imbalance: tokens of the device whose experts get most, over the mean of the group; 1 if all get the same, as
-            with a capacity factor of 1, or nearly the same, as with a loss or a bias that balances them.
+        expert_imbalance: tokens of the device whose experts get most, over the mean of the group; 1 if all get the same, or
+            nearly so, as with a loss or a bias that balances them. Experts that are padded to a capacity factor have that many.
         expert_exchange: of expert parallelism, a name of ``EXPERT_EXCHANGES``.
         expert_overlap: whether those exchanges run beside the computing of another micro batch, block by block (DualPipe:
             arXiv:2412.19437, section 3.2.1; Megatron-Core, ``overlap_moe_expert_parallel_comm``).

@@ -147,7 +147,7 @@ def grouped(
     name: str, count: float, rows: float, inputs: int, outputs: int, *, bias: bool = True, kept: bool = True, sums: int = 0
 ) -> LayerSpec:
     """``count`` linear layers of one size over ``rows`` tokens each, as one grouped product. Other arguments as ``linear``."""
-    one = linear("", rows, inputs, outputs, bias=bias, kept=kept, kept_half=True, sums=sums)
+    single = linear("", rows, inputs, outputs, bias=bias, kept=kept, kept_half=True, sums=sums)
     operations = tuple(
         replace(
             o,
@@ -156,10 +156,10 @@ def grouped(
             fixed_bytes=o.fixed_bytes * count,
             batch=float(count) if o.kind == "matmul" else o.batch,
         )
-        for o in one.operations
+        for o in single.operations
     )
-    weights = tuple((weight, (int(count), *shape)) for weight, shape in one.weights)
-    return LayerSpec(name, one.kind, operations, one.kept * count, weights, one.kept_half * count)
+    weights = tuple((weight, (int(count), *shape)) for weight, shape in single.weights)
+    return LayerSpec(name, single.kind, operations, single.kept * count, weights, single.kept_half * count)
 
 
 def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept: bool = True, sums: int = 0) -> LayerSpec:

@@ -8,6 +8,7 @@ from paceline import Cluster, Strategy, Workload
 from paceline.prediction import Prediction, Predictor
 from paceline.prediction.parallel_step import ParallelStep, parallel_step
 from paceline.workload import Experts, TransformerShape
+from prediction_toys import FAST_HOST
 
 EXPERTS = Experts(count=16, active=2, ffn=512)
 SHAPE = TransformerShape(
@@ -38,8 +39,8 @@ def strategy(cluster: Cluster = A100, **choices: object) -> Strategy:
 def step(
     cluster: Cluster = A100, workload: Workload = MIXED, predictor: Predictor | None = None, **choices: object
 ) -> Prediction:
-    return (predictor or Predictor()).step(workload, cluster, strategy(cluster, **choices))
+    return (predictor or FAST_HOST).step(workload, cluster, strategy(cluster, **choices))
 
 
 def parts(cluster: Cluster = A100, **choices: object) -> ParallelStep:
-    return parallel_step(Predictor().model(MIXED), cluster, strategy(cluster, **choices))
+    return parallel_step(FAST_HOST.model(MIXED), cluster, strategy(cluster, **choices))

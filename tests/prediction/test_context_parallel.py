@@ -6,9 +6,10 @@ import pytest
 
 from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
-from paceline.prediction import Prediction, Predictor
+from paceline.prediction import Prediction
 from paceline.prediction.context_parallel import token_share
 from paceline.workload import TransformerShape
+from prediction_toys import FAST_HOST
 
 S, H, KV, LAYERS = 4096, 1024, 256, 4
 LLAMA = Workload.from_shape(
@@ -29,7 +30,7 @@ LLAMA = Workload.from_shape(
 
 def step(cluster: Cluster, workload: Workload = LLAMA, **choices: object) -> Prediction:
     whole = {"world_size": cluster.world_size, "precision": "bf16", "optimizer": "adam", **choices}
-    return Predictor().step(workload, cluster, Strategy.of(**whole))
+    return FAST_HOST.step(workload, cluster, Strategy.of(**whole))
 
 
 @pytest.mark.parametrize("context", [2, 4, 8])

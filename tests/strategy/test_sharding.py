@@ -94,7 +94,7 @@ def test_what_is_scattered_and_gathered_is_one_share_short_of_the_buffer(shardin
 def test_weights_travel_in_as_many_bits_as_their_recipe_lets_them(
     sharding: str, precision: str, bits: int, width: float
 ) -> None:
-    for gather in gathers(BucketPlan(1000, 1, 0), sharding, precision, 4, bits):
+    for gather in gathers(BucketPlan(1000, 1, 0), sharding, precision, 4, bits=bits):
         assert gather.sizes == (width * 1000,)
 
 

@@ -41,7 +41,7 @@ class ExpertReplicas:
 
     def fixed_bytes(self) -> dict[str, float]:
         """Bytes by purpose on one device that do not grow with the batch; what is frozen counts with the rest."""
-        return fixed_bytes(self.workload, self.strategy, self.plan())
+        return fixed_bytes(self.workload, self.strategy, self.plan(), divided=True)
 
 
 def expert_replicas(workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Workload, ExpertReplicas | None]:

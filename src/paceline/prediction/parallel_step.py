@@ -30,7 +30,7 @@ from paceline.prediction.expert_parallel import expert_share
 from paceline.prediction.exposed import exposed_without_exchange, share_wait
 from paceline.prediction.group_collectives import group_seconds, group_work, with_collectives
 from paceline.prediction.group_view import divided, group_view, pairs_between
-from paceline.prediction.memory import memory_breakdown, numbers_of, sample_bytes
+from paceline.prediction.memory import numbers_of, sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stages import Stage, boundary_bytes, stages
@@ -192,7 +192,7 @@ class ParallelStep:
         """Bytes by purpose on a device of one stage, with the activations of all micro batches that it holds at once."""
         step, stage = self.steps[number], self.stages[number]
         held = self.pipeline.in_flight[number] / len(stage.parts)
-        sizes = memory_breakdown(step.workload, step.strategy, step.plan, self.cluster.device, divided=True)
+        sizes = step.memory(divided=True)
         micro = step.strategy.micro_batch_size
         numbers = numbers_of(self.strategy)
         of_sample = sample_bytes(step.workload, numbers, step.strategy.parallelism.recomputation, held)

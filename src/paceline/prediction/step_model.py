@@ -116,13 +116,13 @@ class Step:
             return own
         return own + replace(self.experts, strategy=self.experts.strategy.uncompressed()).plan().wire_bytes
 
-    def memory(self) -> dict[str, float]:
-        """Bytes by purpose on one device."""
+    def memory(self, divided: bool = False) -> dict[str, float]:
+        """Bytes by purpose on one device; ``divided``: of a network that several devices hold."""
         if self.experts is None:
-            return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device)
+            return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device, divided)
         plan = exchange_plan(self.workload, self.strategy, self.cluster.devices_per_node)
         sizes, of_experts = (
-            memory_breakdown(self.workload, self.strategy, plan, self.cluster.device),
+            memory_breakdown(self.workload, self.strategy, plan, self.cluster.device, divided=True),
             self.experts.fixed_bytes(),
         )
         return {name: size + of_experts.get(name, 0.0) for name, size in sizes.items()}

@@ -17,6 +17,7 @@ from paceline.prediction.compute import layer_seconds
 from paceline.prediction.expert_parallel import expert_share, has_experts
 from paceline.prediction.parallel_step import parallel_step
 from paceline.prediction.tensor_parallel import Collective, share
+from prediction_toys import FAST_HOST
 
 
 @settings(max_examples=25, deadline=None)

@@ -34,7 +34,7 @@ PLAN = (
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
-    " --first-stage-layers --last-stage-layers --shard-devices"
+    " --first-stage-layers --last-stage-layers --shard-devices --offload"
 )
 COMMANDS = {
     "": "--version --help",

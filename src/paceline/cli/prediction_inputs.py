@@ -21,7 +21,7 @@ from paceline.workload import Workload
 WIDTH = 80
 DIVISIONS = (
     *("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule"),
-    *("shard_devices", "recompute", "recompute_layers", "first_stage_layers", "last_stage_layers"),
+    *("shard_devices", "offload", "recompute", "recompute_layers", "first_stage_layers", "last_stage_layers"),
 )
 Inputs = tuple[Workload, Cluster, Strategy]
 

@@ -36,6 +36,8 @@ class Device:
         link: name of the link to the other devices of its node (see ``paceline hardware list``).
         units: multiprocessors, compute units or cores, where they are known.
         power: the board's limit in watts, where it is known.
+        host_link: name of the link to the host's memory, where it is known.
+        host_bandwidth: bytes/s of that memory for each device, in the vendor's own system, where they are known.
         architecture: the vendor's name for the design, such as ``Turing``; devices of one share how they throttle.
     """
 
@@ -48,6 +50,8 @@ class Device:
     matmul_flops: Mapping[str, Fact] = field(default_factory=dict)
     units: Fact | None = None
     power: Fact | None = None
+    host_link: str = ""
+    host_bandwidth: Fact | None = None
     architecture: str = ""
     aliases: tuple[str, ...] = ()
     note: str = ""

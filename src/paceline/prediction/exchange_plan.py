@@ -194,6 +194,7 @@ def plan_key(strategy: Strategy) -> Hashable:
         s.bucket_bytes,
         s.parallelism.sharding,
         s.parallelism.shard_devices,
+        s.parallelism.offload,
         s.precision if s.parallelism.shares.scatters else "",
         s.parallelism.micro_batches if zero else 1,
     )

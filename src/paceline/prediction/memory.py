@@ -68,6 +68,9 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With a distributed optimizer each of d
     replicas has its part of the last two: 6 + 12 / d (Megatron-Core, user guide, distributed optimizer).
 
+    What is offloaded lies in the host's memory: optimizer state and master weights, gradients that are shared out, and with the
+    weights their shares.
+
     Args:
         divided: whether the workload is one device's part of a network that several devices hold.
     """
@@ -84,14 +87,18 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
         gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
+    left = 0.0 if mesh.offload != "none" else 1.0  # of what an update reads and writes
+    if not left:
+        on_device = 0.0 if mesh.offload == "weights+optimizer" else width * workload.num_parameters
+        weights = on_device / (workers if level.weights else 1) + (copies * workload.num_parameters if not level.weights else 0)
     ddp = plan.count > 0 and not level.weights
     copied = ddp and not (divided and strategy.gradient_exchange.compression == "dense")
     return {
         "weights": weights,
         "frozen weights": width * workload.frozen / (workers if level.frozen else 1),
         "gathered": gathered,
-        "gradients": whole / workers if level.gradients else whole,
-        "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
+        "gradients": left * whole / workers if level.gradients else whole,
+        "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
         "buckets": whole if copied else 0.0,
         "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
         "codec buffers": float(plan.codec_bytes),
@@ -104,7 +111,7 @@ def numbers_of(strategy: Strategy) -> Numbers:
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
-    return "narrow" if mesh.shares.weights or mesh.model_devices > 1 else "autocast"
+    return "narrow" if mesh.shares.weights or mesh.model_devices > 1 or mesh.offload != "none" else "autocast"
 
 
 def sample_bytes(

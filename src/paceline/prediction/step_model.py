@@ -30,6 +30,7 @@ from paceline.prediction.costs import (
 from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
 from paceline.prediction.exposed import exposed_seconds
 from paceline.prediction.memory import memory_breakdown
+from paceline.prediction.offload import check_offload
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.timeline import (
     Schedule,
@@ -179,15 +180,18 @@ class StepModel:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
         forward, backward = self._launched(*(passes or self.passes(cluster.device, strategy)))
         recomputation = strategy.parallelism.recomputation
+        check_offload(strategy.parallelism.offload, cluster.device)
         again, again_share = run_again(self.workload, recomputation, forward.total)
         exchange = self.exchange(cluster, strategy)
+        slow = slowest(self.workers or strategy.world_size, self.constants)
+        beside = float((backward.total + again).sum())
         costs = StepCosts(
             forward,
             backward,
             again,
             again_share,
-            slowest(self.workers or strategy.world_size, self.constants),
-            update_seconds(self.workload, strategy, exchange.plan, cluster.device, self.constants),
+            slow,
+            update_seconds(self.workload, strategy, exchange.plan, cluster.device, self.constants, beside * slow),
             exchange,
             self.constants.overlap_penalty,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from paceline.errors import UserError, check_count, check_flag, check_name
+from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.recompute import Recomputation, recompute_choice
 from paceline.strategy.sharding import DISTRIBUTED, LEVELS, SHARDINGS, Sharding
 
@@ -43,6 +44,7 @@ class Parallelism:
             ``fsdp`` (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed``.
         shard_devices: replicas, neighbours, that share out one copy of what ``sharding`` names; other groups of as many hold
             copies of it, whose gradients an all-reduce adds up (PyTorch, HSDP). 0: all replicas share one.
+        offload: what lies in the host's memory: ``none``, ``optimizer`` or ``weights+optimizer`` (``strategy/offload.py``).
         micro_batches: of one step on one replica, one after the other.
         recompute: what the backward pass computes again: ``none``, ``selective`` or ``full``, or parts by name
             (``strategy/recompute.py``); True is ``full``.
@@ -62,6 +64,7 @@ class Parallelism:
     expert: int = 1
     sharding: str = "ddp"
     shard_devices: int = 0
+    offload: str = "none"
     micro_batches: int = 1
     recompute: str = "none"
     recompute_layers: int = 0
@@ -80,6 +83,9 @@ class Parallelism:
         for name, what in _COUNTS.items():
             object.__setattr__(self, name, check_count(getattr(self, name), what))
         self._check_groups()
+        check_name("offload", self.offload, OFFLOADS)
+        if self.offload == "weights+optimizer" and not self.shares.weights:
+            raise UserError(f"offload of weights with sharding {self.sharding}, which holds them whole", "give sharding zero3")
         for name in _NOT_YET:
             if getattr(self, name) > 1:
                 raise UserError(
@@ -157,6 +163,7 @@ class Parallelism:
             data=self.data * self.context,
             sharding=DISTRIBUTED.name if self.sharding == "zero1" and self.model_devices > 1 else self.sharding,
             shard_devices=self.shard_devices,
+            offload=self.offload,
             micro_batches=self.micro_batches,
             recompute=self.recompute,
             recompute_layers=self.recompute_layers * self.virtual_stages,

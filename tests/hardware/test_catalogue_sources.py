@@ -78,7 +78,8 @@ def test_no_unknown_keys(name: str) -> None:
     common = {"name", "kind", "aliases", "note"}
     legal = {
         "devices.toml": common
-        | {"link", "units", "power", "architecture", "peak_flops", "matmul_flops", "memory", "memory_bandwidth"},
+        | {"link", "units", "power", "architecture", "peak_flops", "matmul_flops", "memory", "memory_bandwidth"}
+        | {"host_link", "host_bandwidth"},
         "links.toml": common | {"bandwidth", "latency", "reduces", "carried"},
     }[name]
     for entry in data["device"] if "device" in data else data["link"]:

@@ -91,11 +91,13 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     if not left:
         on_device = 0.0 if mesh.offload == "weights+optimizer" else width * workload.num_parameters
         weights = on_device / (workers if level.weights else 1) + (copies * workload.num_parameters if not level.weights else 0)
+    in_host = mesh.offload == "weights+optimizer" and level.frozen
+    frozen = 0.0 if in_host else width * workload.frozen
     ddp = plan.count > 0 and not level.weights
     copied = ddp and not (divided and strategy.gradient_exchange.compression == "dense")
     return {
         "weights": weights,
-        "frozen weights": width * workload.frozen / (workers if level.frozen else 1),
+        "frozen weights": frozen / (workers if level.frozen else 1),
         "gathered": gathered,
         "gradients": left * whole / workers if level.gradients else whole,
         "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),

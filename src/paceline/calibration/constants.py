@@ -52,7 +52,8 @@ class Efficiency:
         small_tile: factor on the rate for every halving of the tile.
         units: number of units of a device that does not state it.
         memory_share: share of the datasheet's bandwidth that a streaming kernel reaches.
-        kept_share: share of the bytes of memory-bound kernels that still move; fusion removes the rest.
+        kept_share, kept_calls: share of the bytes and of the launches of memory-bound kernels that is left; fusion removes the
+            rest.
         launch_s: least seconds from one kernel to the next, by kind of device.
         host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel;
             0 unless measured steps show it (``calibration/host_fit.py``).
@@ -92,6 +93,7 @@ class Efficiency:
     concurrent_messages: int
     latency_factor: float
     attention_kernel: str = "fa2"
+    kept_calls: float = 1.0
     host_s: float = 0.0
     time_factor: float = 1.0
     codec_cores: float = 1
@@ -122,6 +124,15 @@ class Efficiency:
     def seconds_of(self, other: Efficiency) -> float:
         """Factor on the seconds of every layer against those under ``other``; 0 if it differs between layers."""
         return self.time_factor / other.time_factor if all(getattr(self, n) == getattr(other, n) for n in _KERNELS) else 0.0
+
+    def compiled(self) -> Efficiency:
+        """These efficiencies where a compiler fuses chains of element-wise kernels (``torch.compile``: Ansel et al. 2024,
+        PyTorch 2, ASPLOS). What is left is taken to be what tuned software leaves, of launches as of bytes; it has none to
+        gain."""
+        if self.level == "tuned":
+            return self
+        kept = efficiency("tuned").kept_share
+        return replace(self, kept_share=min(self.kept_share, kept), kept_calls=kept)
 
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
@@ -156,6 +167,7 @@ _KERNELS = (
     "units",
     "memory_share",
     "kept_share",
+    "kept_calls",
     "launch_s",
     "host_s",
 )

@@ -93,6 +93,8 @@ def add_software_argument(parser: argparse.ArgumentParser) -> None:
     """How much of the devices and links the software gets."""
     levels = "ordinary framework code, or tuned as for a benchmark: fused kernels, graphs, layouts (default ordinary)"
     parser.add_argument("--software", metavar="S", default="ordinary", help=levels)
+    fused = "chains of element-wise kernels are fused, as by torch.compile; tuned software has them fused"
+    parser.add_argument("--compile", action="store_true", help=fused)
     usual = ", ".join(f"{kernel} for {level} software" for level, kernel in USUAL_ATTENTION.items())
     kernels = f"kernel of fused attention: {', '.join(ATTENTION_KERNELS)} (default {usual})"
     parser.add_argument("--attention", metavar="K", default="", help=kernels)

@@ -298,7 +298,8 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     moved = moved * np.where(table.kind == MEMORY, e.kept_share, 1.0)
     flops, streamed = work / busy, moved / memory_rate(device, e)
     bound = np.maximum(flops, streamed)
-    launch = np.maximum(table.calls * e.launch_s[device.kind] - bound, 0.0)
+    calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
+    launch = np.maximum(calls * e.launch_s[device.kind] - bound, 0.0)
     computing = flops >= streamed
     return Seconds(np.where(computing, flops, 0.0), np.where(computing, 0.0, streamed), launch)
 

@@ -25,16 +25,17 @@ TRAIN = (
 PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --global-batch --precision --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
-    + EXCHANGE
+    " --compile" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
+    " --compile"
     " --records --seq-len --tensor --pipeline --expert --grad-accum --micro-batches"
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
-    " --first-stage-layers --last-stage-layers --shard-devices --expert --expert-tensor"
+    " --first-stage-layers --last-stage-layers --shard-devices --offload --expert --expert-tensor"
     " --expert-imbalance --expert-exchange --expert-overlap"
 )
 COMMANDS = {

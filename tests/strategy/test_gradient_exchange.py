@@ -78,6 +78,7 @@ def test_what_earlier_versions_wrote_without_clip_and_rule_is_read() -> None:
         "recompute": "none",
         "recompute_layers": 0,
         "shard_devices": 0,
+        "offload": "none",
         "first_stage_layers": 0,
         "last_stage_layers": 0,
     }

@@ -51,7 +51,8 @@ class Efficiency:
         small_tile: factor on the rate for every halving of the tile.
         units: number of units of a device that does not state it.
         memory_share: share of the datasheet's bandwidth that a streaming kernel reaches.
-        kept_share: share of the bytes of memory-bound kernels that still move; fusion removes the rest.
+        kept_share, kept_calls: share of the bytes and of the launches of memory-bound kernels that is left; fusion removes the
+            rest.
         element_rate: elements that kernels without products read or write in a cycle of a unit. 2,048 threads with a load each
             on the way, which takes about 570 cycles on an A100, make 3.6; loads of 16 bytes make several times that.
         issue_overhead: instructions for each multiply-add of a large product on ordinary cores beside it. Units that issue no
@@ -100,6 +101,7 @@ class Efficiency:
     concurrent_messages: int
     latency_factor: float
     attention_kernel: str = "fa2"
+    kept_calls: float = 1.0
     host_s: float = 0.0
     time_factor: float = 1.0
     yearly_gain: float = 1.0
@@ -142,6 +144,15 @@ class Efficiency:
         years = max(0.0, NEWEST_YEAR - year) if year else 0.0
         return math.exp(years * math.log(self.yearly_gain))
 
+    def compiled(self) -> Efficiency:
+        """These efficiencies where a compiler fuses chains of element-wise kernels (``torch.compile``: Ansel et al. 2024,
+        PyTorch 2, ASPLOS). What is left is taken to be what tuned software leaves, of launches as of bytes; it has none to
+        gain."""
+        if self.level == "tuned":
+            return self
+        kept = efficiency("tuned").kept_share
+        return replace(self, kept_share=min(self.kept_share, kept), kept_calls=kept)
+
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
         return replace(self, time_factor=self.time_factor * factor)
@@ -177,6 +188,7 @@ _KERNELS = (
     "kept_share",
     "element_rate",
     "issue_overhead",
+    "kept_calls",
     "launch_s",
     "host_s",
 )

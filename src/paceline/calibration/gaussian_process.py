@@ -49,6 +49,7 @@ class Position:
             x.exchange,
             mesh.sharding,
             mesh.shard_devices,
+            mesh.offload,
             mesh.recompute,
             mesh.recompute_layers,
         )

@@ -8,6 +8,7 @@ from paceline.calibration.constants import ATTENTION_KERNELS, USUAL_ATTENTION
 from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
+from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, SCHEDULES
 from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
 
@@ -38,6 +39,8 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
     groups = "devices that share one copy, neighbours; other groups hold copies (HSDP; default 0: all)"
     parser.add_argument("--shard-devices", metavar="N", type=int, default=0, help=groups)
+    offload = f"what lies in the host's memory: {', '.join(OFFLOADS)} (default none)"
+    parser.add_argument("--offload", metavar="O", default="none", help=offload)
     add_parallelism_arguments(parser)
     add_recompute_arguments(parser)
     add_optimizer_argument(parser)
@@ -100,6 +103,8 @@ def add_software_argument(parser: argparse.ArgumentParser) -> None:
     """How much of the devices and links the software gets."""
     levels = "ordinary framework code, or tuned as for a benchmark: fused kernels, graphs, layouts (default ordinary)"
     parser.add_argument("--software", metavar="S", default="ordinary", help=levels)
+    fused = "chains of element-wise kernels are fused, as by torch.compile; tuned software has them fused"
+    parser.add_argument("--compile", action="store_true", help=fused)
     usual = ", ".join(f"{kernel} for {level} software" for level, kernel in USUAL_ATTENTION.items())
     kernels = f"kernel of fused attention: {', '.join(ATTENTION_KERNELS)} (default {usual})"
     parser.add_argument("--attention", metavar="K", default="", help=kernels)

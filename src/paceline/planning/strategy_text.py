@@ -131,6 +131,8 @@ def describe(cluster: Cluster, s: Strategy) -> str:
         served = f"{x} of {x.servers}" if x.servers > 1 else str(x)
         parts.append(s.parallelism.sharding if s.parallelism.sharding != "ddp" else served)
     mesh = s.parallelism
+    if mesh.offload != "none":
+        parts.append(f"{mesh.offload} in host memory")
     if mesh.shard_devices:
         parts.append(f"shared by groups of {mesh.shard_devices}")
     if mesh.tensor > 1:

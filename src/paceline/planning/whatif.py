@@ -32,6 +32,7 @@ OF_STRATEGY = {
     "servers": "servers",
     "sharding": "sharding",
     "shard-devices": "shard_devices",
+    "offload": "offload",
     "global-batch": "global_batch_size",
     "accumulation": "grad_accum_steps",
     "bucket": "bucket_bytes",

@@ -20,6 +20,7 @@ from paceline.hardware.precision import RECIPES
 from paceline.prediction.costs import ExchangeSeconds, run_again, slowest, update_seconds
 from paceline.prediction.exchange_plan import plan_key
 from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
+from paceline.prediction.offload import check_offload
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import StepModel
 from paceline.prediction.timeline import columns, pieces, schedule_step, sums
@@ -97,7 +98,16 @@ def corrected_steps(
     for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
         cluster, s = candidates[index]
         x, mesh = s.gradient_exchange, s.parallelism
-        division = (s.precision, x.compression, x.exchange, x.servers, mesh.sharding, mesh.shard_devices, mesh.recomputation)
+        division = (
+            s.precision,
+            x.compression,
+            x.exchange,
+            x.servers,
+            mesh.sharding,
+            mesh.shard_devices,
+            mesh.offload,
+            mesh.recomputation,
+        )
         where = (cluster.device.name, cluster.devices_per_node, cluster.num_nodes, s.micro_batch_size, *division)
         alike.setdefault(where, []).append(index)
     step_s = steps.step_s.copy()
@@ -148,6 +158,7 @@ def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) ->
     """The group of ``groups`` that a candidate belongs to; the reason where it cannot be predicted."""
     try:
         strategy.parallelism.check_covers(c.world_size)
+        check_offload(strategy.parallelism.offload, c.device)
     except UserError as error:
         return error
     where = id(c.device), id(c.intra_link), id(c.network), c.devices_per_node, c.num_nodes
@@ -230,10 +241,13 @@ class _SameExchange:
         forward, backward = (
             np.array([rows[row][at] for row in self.rows]) * slow for rows in (passes.forward, passes.backward)
         )
-        updates: dict[str, float] = {}
-        for s in self.strategies:
-            if s.optimizer not in updates:
-                updates[s.optimizer] = sum(update_seconds(workload, s, plan, self.cluster.device, constants))
+        updates: dict[Hashable, float] = {}
+        of: list[tuple[str, float]] = []  # what an update's seconds depend on
+        for s, beside in zip(self.strategies, backward[:, -1].tolist(), strict=True):
+            of.append((s.optimizer, beside if s.parallelism.offload != "none" else 0.0))
+        for s, key in zip(self.strategies, of, strict=True):
+            if key not in updates:
+                updates[key] = sum(update_seconds(workload, s, plan, self.cluster.device, constants, key[1]))
         times = np.array([s.parallelism.micro_batches for s in self.strategies], dtype=np.int64)
         durations = pieces(
             forward,
@@ -241,7 +255,7 @@ class _SameExchange:
             self.exchange,
             shared,
             times,
-            np.array([updates[s.optimizer] for s in self.strategies]),
+            np.array([updates[key] for key in of]),
             self.micro * times * first.world_size / model.loader if model.loader else 0.0,
             constants.overlap_penalty,
         )

@@ -295,7 +295,8 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
         accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / BYTES_PER_ELEMENT["fp32"] * e.kept_share
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
     bound = np.maximum(flops, streamed)
-    launch = np.maximum(table.calls * e.launch_s[device.kind] - bound, 0.0)
+    calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
+    launch = np.maximum(calls * e.launch_s[device.kind] - bound, 0.0)
     computing = flops >= streamed
     return Seconds(np.where(computing, flops, 0.0), np.where(computing, 0.0, streamed), launch)
 

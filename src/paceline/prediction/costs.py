@@ -18,10 +18,11 @@ from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.device import Device
+from paceline.hardware.device import BYTES_PER_ELEMENT, Device
 from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
 from paceline.prediction.exchange_plan import CodecOperation, CodecPass, ExchangePlan
 from paceline.prediction.network import phase_seconds
+from paceline.prediction.offload import copy_seconds, host_update_seconds
 from paceline.prediction.recompute import recomputed
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
@@ -199,15 +200,25 @@ def slowest(workers: int, efficiency: Efficiency) -> float:
 
 
 def update_seconds(
-    workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, efficiency: Efficiency
+    workload: Workload,
+    strategy: Strategy,
+    plan: ExchangePlan,
+    device: Device,
+    efficiency: Efficiency,
+    backward_s: float = 0.0,
 ) -> tuple[float, float]:
-    """Seconds of memory traffic and of kernel launches of the optimizer on one worker.
+    """Seconds of memory traffic and of kernel launches of the optimizer on one worker, or on its host, beside whose copies of
+    gradients a backward pass of ``backward_s`` seconds runs.
 
     The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1."""
     mesh = strategy.parallelism
     level, workers = mesh.shares, mesh.sharers if mesh.shares.optimizer else 1
     tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
     own = ceil(workload.num_parameters / workers)
+    if mesh.offload != "none":
+        optimizer, width = OPTIMIZERS[strategy.optimizer], BYTES_PER_ELEMENT[strategy.precision]
+        times = strategy.exchanges_per_step
+        return host_update_seconds(optimizer, own, width, device, efficiency, times, backward_s), 0.0
     return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
 
 
@@ -233,6 +244,10 @@ def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> Exc
         pieces[plan.codec] = _codec_pass_seconds(plan, cluster.device, efficiency)
     shape = (len(plan.gathers), plan.count)
     gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
+    if plan.strategy.parallelism.offload == "weights+optimizer":
+        width = BYTES_PER_ELEMENT[plan.strategy.precision] / plan.strategy.parallelism.sharers
+        copies = copy_seconds(1.0, cluster.device, efficiency) * width * plan.gathered
+        gathers = gathers[0] + copies, gathers[1]
     return priced(plan, pieces, by_network, *gathers)
 
 

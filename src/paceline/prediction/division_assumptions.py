@@ -42,6 +42,13 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
             "those of the other groups.",
             "Zhao et al. 2023, PyTorch FSDP, VLDB 16(12), section 3.2.2",
         )
+    if mesh.offload != "none":
+        yield Assumption(
+            "parallelism",
+            f"{mesh.offload.capitalize()} in the host's memory, which is taken to be large enough. The host updates at the "
+            "rate of its memory. Gradients leave beside the backward pass.",
+            "Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840",
+        )
     if workload.frozen:
         gathered = ", shared out, and gathered in the forward and in the backward pass" if level.frozen else " on every device"
         yield Assumption("memory", f"{workload.frozen:,} frozen weights are held in {strategy.precision}{gathered}.")

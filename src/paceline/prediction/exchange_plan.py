@@ -193,6 +193,7 @@ def plan_key(strategy: Strategy) -> Hashable:
         s.bucket_bytes,
         s.parallelism.sharding,
         s.parallelism.shard_devices,
+        s.parallelism.offload,
         s.parallelism.gather_bits,
         s.parallelism.gradient_bits,
         s.precision if s.parallelism.shares.scatters or s.parallelism.gather_bits else "",

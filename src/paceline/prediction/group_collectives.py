@@ -38,6 +38,7 @@ def with_collectives(
     added = []
     for backward, part in enumerate(passes):
         near_s, far_s = np.zeros_like(part.flops), np.zeros_like(part.flops)
+        kernels = part.kernels.tolist()
         taken = np.zeros_like(part.flops)  # of each layer's kernels, seconds beside which something is exchanged already
         for index, c in enumerate(collectives):
             if c.backward != bool(backward):
@@ -46,7 +47,7 @@ def with_collectives(
             hidden = 0.0 if later and c.group == "tensor" else c.beside
             beside = 1.0 if pipelined and c.group == "tensor" and not c.wide else hidden
             if beside and model.overlap:
-                over = min(wait, max(0.0, float(part.kernels[c.layer]) * beside - float(taken[c.layer])))
+                over = min(wait, max(0.0, kernels[c.layer] * beside - float(taken[c.layer])))
                 taken[c.layer] += over
                 wait -= over * (1 - model.constants.overlap_penalty)
             (far_s if far[index] else near_s)[c.layer] += wait

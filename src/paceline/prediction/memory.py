@@ -70,6 +70,9 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     the weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With
     a distributed optimizer each of d replicas has its part of the last two: 6 + 12 / d (user guide, distributed optimizer).
 
+    What is offloaded lies in the host's memory: optimizer state and master weights, gradients that are shared out, and with the
+    weights their shares.
+
     Args:
         divided: whether the workload is one device's part of a network that several devices hold.
     """
@@ -89,14 +92,20 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
         gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
+    left = 0.0 if mesh.offload != "none" else 1.0  # of what an update reads and writes
+    if not left:
+        on_device = 0.0 if mesh.offload == "weights+optimizer" else width * workload.num_parameters
+        weights = on_device / (workers if level.weights else 1) + (copies * workload.num_parameters if not level.weights else 0)
+    in_host = mesh.offload == "weights+optimizer" and level.frozen
+    frozen = 0.0 if in_host else width * workload.frozen
     ddp = plan.count > 0 and not level.weights
     copied = ddp and not (megatron and strategy.gradient_exchange.compression == "dense")
     return {
         "weights": weights,
-        "frozen weights": width * workload.frozen / (workers if level.frozen else 1),
+        "frozen weights": frozen / (workers if level.frozen else 1),
         "gathered": gathered,
-        "gradients": (whole / workers if level.gradients else whole) * (strategy.parallelism.gradient_bits or 32) / 32,
-        "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
+        "gradients": (left * whole / workers if level.gradients else whole) * (mesh.gradient_bits or 32) / 32,
+        "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
         "buckets": whole if copied else 0.0,
         "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
         "codec buffers": float(plan.codec_bytes),
@@ -109,7 +118,7 @@ def numbers_of(strategy: Strategy) -> Numbers:
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
-    return "narrow" if mesh.shares.scatters or not mesh.whole else "autocast"
+    return "narrow" if mesh.shares.scatters or not mesh.whole or mesh.offload != "none" else "autocast"
 
 
 def sample_bytes(

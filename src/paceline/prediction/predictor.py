@@ -59,6 +59,7 @@ class Predictor:
         overlap: whether the exchange runs beside the backward pass; None: as calibrated, else yes, as in DDP.
         software: ``ordinary`` or ``tuned``, the level of ``constants``; empty takes theirs, else ``ordinary``.
         attention: the kernel of fused attention, a name of ``ATTENTION_KERNELS``; empty takes what the software usually runs.
+        compile: whether chains of element-wise kernels are fused (``Efficiency.compiled``); in tuned software they are.
         free: resources that cost no time (``without``).
 
     Raises:
@@ -74,6 +75,7 @@ class Predictor:
     software: SoftwareLevel | str = ""
     free: frozenset[Resource] = frozenset()
     attention: str = ""
+    compile: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -84,6 +86,9 @@ class Predictor:
         if self.attention:
             check_name("attention kernel", self.attention, ATTENTION_KERNELS)
             bounds = (replace(constants, attention_kernel=self.attention) for constants in self._bounds)
+            object.__setattr__(self, "constants", tuple(bounds) if isinstance(self.constants, tuple) else next(bounds))
+        if self.compile:
+            bounds = (constants.compiled() for constants in self._bounds)
             object.__setattr__(self, "constants", tuple(bounds) if isinstance(self.constants, tuple) else next(bounds))
         level = self.typical.level
         if self.software not in ("", level):
@@ -111,6 +116,7 @@ class Predictor:
             ("overlap", isinstance(self.overlap, bool | None), "give True, False or None"),
             ("software", isinstance(self.software, str), "give ordinary or tuned"),
             ("attention", isinstance(self.attention, str), f"give one of {', '.join(ATTENTION_KERNELS)}"),
+            ("compile", isinstance(self.compile, bool), "give True or False"),
             ("free", isinstance(self.free, frozenset), "use Predictor.without"),
         ):
             if not fine:

@@ -31,6 +31,7 @@ from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
 from paceline.prediction.expert_exchange import ExpertReplicas, together
 from paceline.prediction.exposed import exposed_seconds
 from paceline.prediction.memory import memory_breakdown
+from paceline.prediction.offload import check_offload
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.timeline import (
     Schedule,
@@ -193,15 +194,18 @@ class StepModel:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
         forward, backward = self.launched(passes or self.passes(cluster.device, strategy), cluster.device)
         recomputation = strategy.parallelism.recomputation
+        check_offload(strategy.parallelism.offload, cluster.device)
         again, again_share = run_again(self.workload, recomputation, forward.total)
         exchange = self.exchange(cluster, strategy)
+        slow = slowest(self.workers or strategy.world_size, self.constants)
+        beside = float((backward.total + again).sum())
         costs = StepCosts(
             forward,
             backward,
             again,
             again_share,
-            slowest(self.workers or strategy.world_size, self.constants),
-            self._update_seconds(cluster.device, strategy, exchange.plan),
+            slow,
+            self._update_seconds(cluster.device, strategy, exchange.plan, beside * slow),
             exchange,
             self.constants.overlap_penalty,
         )
@@ -245,11 +249,12 @@ class StepModel:
             return own
         return together(own, exchange_seconds(self.experts.plan(self.level), self.experts.cluster, self.constants))
 
-    def _update_seconds(self, device: Device, strategy: Strategy, plan: ExchangePlan) -> tuple[float, float]:
-        memory, launch = update_seconds(self.workload, strategy, plan, device, self.constants)
+    def _update_seconds(self, device: Device, strategy: Strategy, plan: ExchangePlan, backward_s: float) -> tuple[float, float]:
+        """Of memory traffic and of launches; copies to a host run beside the backward pass of ``backward_s`` seconds."""
+        memory, launch = update_seconds(self.workload, strategy, plan, device, self.constants, backward_s)
         if self.experts is None:
             return memory, launch
-        more = update_seconds(self.experts.workload, self.experts.strategy, plan, device, self.constants)
+        more = update_seconds(self.experts.workload, self.experts.strategy, plan, device, self.constants, backward_s)
         return memory + more[0], launch + more[1]
 
     def feed_s(self, strategy: Strategy) -> float:

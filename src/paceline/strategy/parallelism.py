@@ -7,6 +7,7 @@ from functools import cached_property
 from math import inf
 
 from paceline.errors import UserError, check_count, check_flag, check_name, shown
+from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.recompute import Recomputation, recompute_choice
 from paceline.strategy.sharding import DISTRIBUTED, SHARDINGS, Sharding
 
@@ -60,6 +61,7 @@ class Parallelism:
             ``fsdp`` (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed_optimizer``.
         shard_devices: replicas, neighbours, that share out one copy of what ``sharding`` names; other groups of as many hold
             copies of it, whose gradients an all-reduce adds up (PyTorch, HSDP). 0: all replicas share one.
+        offload: what lies in the host's memory: ``none``, ``optimizer`` or ``weights+optimizer`` (``strategy/offload.py``).
         micro_batches: of one step on one replica, one after the other.
         recompute: what the backward pass computes again: ``none``, ``selective`` or ``full``, or parts by name
             (``strategy/recompute.py``); True is ``full``.
@@ -84,6 +86,7 @@ class Parallelism:
     expert_overlap: bool = False
     sharding: str = "ddp"
     shard_devices: int = 0
+    offload: str = "none"
     micro_batches: int = 1
     recompute: str = "none"
     recompute_layers: int = 0
@@ -103,6 +106,9 @@ class Parallelism:
         for name, what in _COUNTS.items():
             object.__setattr__(self, name, check_count(getattr(self, name), what))
         self._check_groups()
+        check_name("offload", self.offload, OFFLOADS)
+        if self.offload == "weights+optimizer" and not self.shares.weights:
+            raise UserError(f"offload of weights with sharding {self.sharding}, which holds them whole", "give sharding zero3")
         object.__setattr__(self, "recompute", recompute_choice(self.recompute))
         object.__setattr__(self, "recompute_layers", check_count(self.recompute_layers, "layers to recompute", least=0))
         if self.recompute_layers and self.recompute == "none":
@@ -212,6 +218,7 @@ class Parallelism:
             data=self.data * self.context,
             sharding=self._divided_sharding,
             shard_devices=self.shard_devices,
+            offload=self.offload,
             micro_batches=self.micro_batches,
             recompute=self.recompute,
             recompute_layers=self.recompute_layers * self.virtual_stages,
@@ -239,6 +246,7 @@ class Parallelism:
         return Parallelism(
             data=self.stage_devices // self.expert_devices,
             sharding=self._divided_sharding,
+            offload=self.offload,
             micro_batches=self.micro_batches,
             recompute=self.recompute,
             recompute_layers=self.recompute_layers * self.virtual_stages,

@@ -154,6 +154,7 @@ class TrainingRun:
                 mesh.expert_devices > 1,
                 "train with data parallelism alone, or with Megatron-Core in your own script",
             ),
+            (f"offload {mesh.offload}", mesh.offload != "none", "use FSDP's CPUOffload or DeepSpeed in your own script"),
             ("activation recomputation", mesh.recompute != "none", "use torch.utils.checkpoint in your own model"),
             (
                 f"{x.servers} servers",

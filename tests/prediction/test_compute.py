@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +14,9 @@ from paceline import hardware
 from paceline.calibration.constants import LEVELS, TYPICAL, Efficiency, efficiency
 from paceline.errors import UserError
 from paceline.hardware import Device
-from paceline.prediction import operation_table as table
 from paceline.prediction.compute import (
     Seconds,
     layer_seconds,
-    operation_table,
     optimizer_seconds,
     peak_rate,
     shape_efficiency,
@@ -290,14 +287,3 @@ def test_tuned_software_is_faster():
 def test_unknown_level_names_the_levels():
     with pytest.raises(UserError, match="software level 'tune'"):
         efficiency("tune")  # type: ignore[arg-type]
-
-
-def test_a_table_is_made_once_and_goes_with_its_workload():
-    workload = make_workload()
-    assert operation_table(workload) is operation_table(workload)
-    assert len(operation_table(workload).kind) == 2  # equal layers once
-    key = id(workload)
-    assert key in table._TABLES
-    del workload
-    gc.collect()
-    assert key not in table._TABLES

@@ -126,7 +126,7 @@ def divided(
 
 
 def _buckets(replicas: int) -> dict[str, int]:
-    """Megatron-Core's buckets, ``max(40e6, 1e6 x replicas)`` numbers, which pipeline its rings (``DistributedDataParallel``)."""
+    """Megatron-Core's buckets of ``max(40e6, 1e6 x replicas)`` numbers (``DistributedDataParallel``)."""
     size = 4 * max(40_000_000, 1_000_000 * replicas)
     return {"first_bucket_bytes": size, "bucket_bytes": size}
 

@@ -16,24 +16,20 @@ from typing import Literal
 
 import numpy as np
 
-from paceline.array_types import Array, Bools
 from paceline.calibration.constants import Efficiency
-from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster, Level
 from paceline.hardware.device import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds
-from paceline.prediction.context_parallel import token_share
 from paceline.prediction.costs import Resource
+from paceline.prediction.division import divide, group_work
 from paceline.prediction.group_view import divided, group_view, pairs_between
 from paceline.prediction.memory import numbers_of, sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stages import Stage, boundary_bytes, stages
-from paceline.prediction.step_model import PassTimes, Step, StepModel
-from paceline.prediction.tensor_parallel import Collective, share
+from paceline.prediction.step_model import Step, StepModel
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
-from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True)
@@ -186,24 +182,12 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         UserError: as ``StepModel.step``; layers, heads or blocks that do not divide.
     """
     mesh = strategy.parallelism
-    if model.calibration is not None:
-        raise UserError("a calibration is of data parallelism alone", "leave it out, or give tensor=1 and pipeline=1")
-    whole: Workload = model.workload
-    collectives: tuple[Collective, ...] = ()
-    if mesh.context > 1:
-        tokens = token_share(whole, mesh.context, mesh.context_exchange)
-        whole = tokens.workload
-        # Each tensor-parallel device has its heads alone.
-        collectives += tuple(replace(c, bytes=c.bytes / mesh.tensor) for c in tokens.collectives)
-    if mesh.tensor > 1:
-        own_part = share(whole, mesh.tensor, mesh.sequence)
-        whole, collectives = own_part.workload, (*collectives, *own_part.collectives)
+    own_part = divide(model, cluster, strategy)
+    whole, collectives, waits = own_part.workload, own_part.collectives, own_part.waits
+    forward, backward = own_part.passes
     parts = (
         stages(whole, mesh.pipeline, mesh.virtual_stages) if mesh.pipeline > 1 else (Stage(whole, (range(len(whole.layers)),)),)
     )
-    passes = replace(model, workload=whole).passes(cluster.device, strategy)
-    waits = _collective_seconds(collectives, cluster, strategy, model.constants)
-    forward, backward = _with_collectives(model, passes, collectives, waits, strategy)
     replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor)
     # Each stage's replicas are a job of data parallelism; parts of a sequence count as samples of their own.
     inner = replace(strategy, global_batch_size=strategy.global_batch_size * mesh.context, parallelism=mesh.replicas)
@@ -219,7 +203,7 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
             known[key] = replace(model, workload=stage.workload, workers=strategy.world_size).step(replicas, inner, passes)
         steps.append(known[key])
     send, far, sent_bytes = _sends(parts, cluster, strategy, model.constants)
-    work = _group_work(collectives, waits[0], strategy)
+    work = group_work(collectives, waits[0], strategy)
     own = [[work[layer] for layer in layers if layer in work] for layers in own_layers]
     return ParallelStep(
         strategy=strategy,
@@ -246,53 +230,6 @@ def _own_layers(parts: Sequence[Stage]) -> list[list[int]]:
         own[part % count] += range(begin, begin + size)
         begin += size
     return own
-
-
-def _with_collectives(
-    model: StepModel, passes: PassTimes, collectives: Sequence[Collective], waits: tuple[Array, Bools], strategy: Strategy
-) -> PassTimes:
-    """The passes with what their layers wait for the groups' collectives, which take ``waits`` (``_collective_seconds``)."""
-    if not collectives:
-        return passes
-    seconds, far = waits
-    # Tuned software cuts a product into pieces that are exchanged while the next one is computed (NVIDIA, Transformer Engine,
-    # user buffers; Megatron-Core's tp_comm_overlap, which needs sequence parallelism; torch's async tensor parallelism).
-    pipelined = model.constants.level == "tuned" and strategy.parallelism.sequence
-    added = []
-    for backward, part in enumerate(passes):
-        near_s, far_s = np.zeros_like(part.flops), np.zeros_like(part.flops)
-        taken = np.zeros_like(part.flops)  # of each layer's kernels, seconds beside which something is exchanged already
-        for index, c in enumerate(collectives):
-            if c.backward != bool(backward):
-                continue
-            wait = float(seconds[index])
-            beside = 1.0 if pipelined and c.group == "tensor" and not c.wide else c.beside
-            if beside and model.overlap:
-                over = min(wait, max(0.0, float(part.kernels[c.layer]) * beside - float(taken[c.layer])))
-                taken[c.layer] += over
-                wait -= over * (1 - model.constants.overlap_penalty)
-            (far_s if far[index] else near_s)[c.layer] += wait
-        near_s = near_s * ("intra-node link" not in model.free)
-        far_s = far_s * ("network" not in model.free)
-        added.append(replace(part, near=near_s, far=far_s))
-    return added[0], added[1]
-
-
-def _collective_seconds(
-    collectives: Sequence[Collective], cluster: Cluster, strategy: Strategy, e: Efficiency
-) -> tuple[Array, Bools]:
-    """Seconds of each for one micro batch, and whether the network sets them."""
-    mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision]
-    groups = {"tensor": (mesh.tensor, 1), "context": (mesh.context, mesh.tensor)}
-    sizes = np.array([c.bytes * strategy.micro_batch_size * (1.0 if c.wide else width / 4) for c in collectives])
-    seconds, far = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
-    for group, (members, stride) in groups.items():
-        view = group_view(cluster, members, stride)
-        for halves in (False, True):
-            own = np.array([c.group == group and (c.kind != "allreduce") == halves for c in collectives])
-            if own.any():
-                seconds[own], far[own] = collective_seconds(sizes[own], view, e, halves=halves)
-    return seconds, far
 
 
 def _pipeline(
@@ -353,16 +290,3 @@ def _tie_s(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Effi
     shared = divided(link, users)
     ends = replace(cluster, levels=(Level("node", 1, cluster.intra_link), Level("pod", 2, shared)))
     return float(collective_seconds(np.array([4.0 * parts[0].tied]), ends, e)[0][0])
-
-
-def _group_work(collectives: Sequence[Collective], each_s: Array, strategy: Strategy) -> dict[int, tuple[float, float]]:
-    """Seconds of the groups' collectives of each layer in a step, and bytes that a device sends for them."""
-    mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision] / 4
-    members = {"tensor": mesh.tensor, "context": mesh.context}
-    work: dict[int, tuple[float, float]] = {}
-    for c, seconds in zip(collectives, each_s.tolist(), strict=True):
-        size = c.bytes * (1.0 if c.wide else width) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
-        before = work.get(c.layer, (0.0, 0.0))
-        sent = size * strategy.micro_batch_size * mesh.micro_batches
-        work[c.layer] = before[0] + seconds * mesh.micro_batches, before[1] + sent
-    return work

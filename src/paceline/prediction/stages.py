@@ -56,22 +56,33 @@ def _stages(workload: Workload, count: int, virtual: int) -> tuple[Stage, ...]:
 
 def _bounds(workload: Workload, parts: int) -> list[int]:
     """The first layer of each part, and the end."""
-    begins: dict[str, int] = {}
-    for index, layer in enumerate(workload.layers):
-        name = block(f"{layer.name}.")
-        if name:
-            begins.setdefault(name, index)
+    begins = block_begins(workload)
     if len(begins) < parts:
         raise UserError(
             f"a pipeline of {parts} parts: {workload.name} has {len(begins)} blocks",
             f"give at most {max(1, len(begins))} parts",
         )
-    each, more = divmod(len(begins), parts)
-    # The ends have the embedding and the logits as well: parts in the middle take what is left over.
-    order = sorted(range(parts), key=lambda part: abs(2 * part - parts + 1))
-    sizes = [each + (part in order[:more]) for part in range(parts)]
+    sizes = part_sizes(len(begins), parts)
     firsts = list(begins.values())
     return [0, *(firsts[sum(sizes[: part + 1])] for part in range(parts - 1)), len(workload.layers)]
+
+
+def block_begins(workload: Workload) -> dict[str, int]:
+    """The first layer of each block, by the block's name, in the order of the network."""
+    begins: dict[str, int] = {}
+    for index, layer in enumerate(workload.layers):
+        name = block(f"{layer.name}.")
+        if name:
+            begins.setdefault(name, index)
+    return begins
+
+
+def part_sizes(blocks: int, parts: int) -> list[int]:
+    """Blocks of each part. The ends have the embedding and the logits as well: parts in the middle take what is left over."""
+    each, more = divmod(blocks, parts)
+    order = sorted(range(parts), key=lambda part: abs(2 * part - parts + 1))
+    middle = set(order[:more])
+    return [each + (part in middle) for part in range(parts)]
 
 
 def _stage(workload: Workload, spans: Sequence[range], last: bool) -> Stage:

@@ -134,7 +134,7 @@ def _sorted(table: RankedTable, allowed: NDArray[np.intp]) -> list[int]:
     with less of the other quantity.
     """
     goal = table.goal
-    plain = np.array([1 + PLAIN * _detours(table.candidates[i][1]) for i in allowed.tolist()])
+    plain = np.array([1 + PLAIN * detours(table.candidates[i][1]) for i in allowed.tolist()])
     score = goal.score(table.time_s, table.usd)[allowed] * plain
     other = np.nan_to_num((table.time_s if goal.by_cost else table.usd)[allowed]) * plain
     near = score <= score.min() * (1 + TIE)
@@ -177,7 +177,7 @@ def preferred(table: RankedTable, order: Sequence[int]) -> str:
         return ""
     chosen, fastest = table.candidates[first][1], table.candidates[least][1]
     why = "it is faster" if table.goal.by_cost else "it is cheaper"
-    if _detours(chosen) < _detours(fastest):
+    if detours(chosen) < detours(fastest):
         why = "it is simpler"
     elif chosen.global_batch_size < fastest.global_batch_size:
         why = "its batch is smaller"
@@ -196,7 +196,7 @@ def _wide(goal: Goal, value: float) -> str:
     return f"{math.ceil(value / 3600 * 10) / 10:g}h" if value > 3600 else f"{math.ceil(value)}s"
 
 
-def _detours(s: Strategy) -> int:
+def detours(s: Strategy) -> int:
     """Number of choices that are not the plain ones."""
     x, mesh = s.gradient_exchange, s.parallelism
     plain = (x.exchange == "allreduce" or x.compression != "dense", s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)

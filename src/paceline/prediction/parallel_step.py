@@ -220,6 +220,14 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
     )
 
 
+def figures(model: StepModel, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
+    """Seconds of a step, and bytes on the fullest device. Raises UserError as ``parallel_step``, and where the mesh has another
+    number of devices than the cluster."""
+    strategy.parallelism.check_covers(cluster.world_size)
+    step = parallel_step(model, cluster, strategy.settled(model.workload, cluster))
+    return step.seconds, sum(step.memory().values())
+
+
 def _own_layers(parts: Sequence[Stage]) -> list[list[int]]:
     """Indices of each stage's layers in the whole network."""
     count, turns = len(parts), len(parts[0].parts)

@@ -21,7 +21,7 @@ from paceline.hardware import Cluster
 from paceline.planning.ranking import PLAIN, TIE, detours
 from paceline.planning.space import Tally
 from paceline.prediction import ORDINARY, Predictor
-from paceline.prediction.batch import Candidate
+from paceline.prediction.batch import Candidate, Steps, merged_steps
 from paceline.prediction.layout_bounds import LayoutBounds, Slice
 from paceline.prediction.pipeline_bounds import PipelineShape
 from paceline.strategy import Strategy
@@ -186,9 +186,11 @@ def search_layouts(
         reasons = search.illegal.most_common(2)
         raise UserError("no layout is legal here", "; ".join(f"{count:,}: {why}" for why, count in reasons))
     search.predict(progress)
-    best = sorted(search.best.values())[:keep]
-    candidates = [candidate for _, _, candidate in best]
-    steps = predictor.many(workload, candidates)
+    best = sorted(search.best.values(), key=lambda of: of[:2])[:keep]
+    candidates = [candidate for _, _, candidate, _ in best]
+    steps = merged_steps(*(([place], step) for place, (*_, step) in enumerate(best)))
+    if predictor is not plain:
+        steps = predictor.many(workload, candidates)
     return LayoutSearch(
         candidates=tuple(candidates),
         step_s=steps.step_s,
@@ -237,7 +239,7 @@ class _Search:
         self.order: Ints = np.zeros(0, dtype=np.int64)
         self.score: Array = np.zeros(0)
         self.place: Ints = np.zeros((0, 4), dtype=np.int64)
-        self.best: dict[Division, tuple[float, int, Candidate]] = {}
+        self.best: dict[Division, tuple[float, int, Candidate, Steps]] = {}
 
     def screen(self, progress: Progress) -> None:
         """Legality, memory and bounds of all layouts."""
@@ -336,15 +338,15 @@ class _Search:
             division = self._division(place)
             if division in self.best and bound >= self.best[division][0]:
                 continue
-            score, candidate = self._predicted(place)
+            score, candidate, step = self._predicted(place)
             if score < self.best.get(division, (inf,))[0]:
-                self.best[division] = score, index, candidate
+                self.best[division] = score, index, candidate, step
                 scores = sorted(of[0] for of in self.best.values())
                 if len(scores) >= enough:
                     limit = max(scores[enough - 1], scores[0] * (1 + TIE))
             progress(f"{self.predicted:,} layouts predicted whole")
 
-    def _predicted(self, place: Sequence[int]) -> tuple[float, Candidate]:
+    def _predicted(self, place: Sequence[int]) -> tuple[float, Candidate, Steps]:
         """The score of one layout; infinite where it does not fit after all."""
         number, row, sharding, batch = place
         own, size = self.bounds.slices[row], self.space.batches[batch]
@@ -354,10 +356,10 @@ class _Search:
         self.predicted += 1
         if 0 in steps.refused:
             self.illegal[steps.refused[0]] += 1
-            return inf, candidate
+            return inf, candidate, steps
         if not steps.fits[0]:
             self.too_large += 1
             self.predicted -= 1
-            return inf, candidate
+            return inf, candidate, steps
         score = float(steps.step_s[0]) * self.weights[batch] * (1 + PLAIN * detours(candidate[1]))
-        return float(score), candidate
+        return float(score), candidate, steps

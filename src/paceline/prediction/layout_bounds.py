@@ -24,7 +24,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import BYTES_PER_ELEMENT
 from paceline.prediction.compute import optimizer_seconds
 from paceline.prediction.costs import run_again, slowest
-from paceline.prediction.division import divide, shared_layers
+from paceline.prediction.division import Divided, divide, shared_layers
 from paceline.prediction.exchange_plan import exchange_plan, kept
 from paceline.prediction.group_view import group_view, pairs_between
 from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
@@ -56,6 +56,11 @@ class Slice:
     precision: str
     micro_batch_size: int
     recompute: bool
+
+    @property
+    def division(self) -> tuple[int, bool, int, str]:
+        """What the layers are divided by."""
+        return self.tensor, self.sequence, self.context, self.context_exchange
 
     def mesh(self) -> Parallelism:
         """The division of the layers alone."""
@@ -111,13 +116,12 @@ class LayoutBounds:
 
     def segments(self, own: Slice) -> Segments:
         """The blocks of a device's part of the layers. Raises UserError where they do not divide."""
-        mesh = own.mesh()
 
         def make() -> Segments:
-            workload, _ = shared_layers(self.model.workload, mesh)
+            workload, _ = shared_layers(self.model.workload, own.mesh())
             return kept(workload, "segments of blocks", lambda: segments_of(workload, max(1, self.blocks)))
 
-        return self._once(mesh, make)
+        return self._once(("segments", own.division), make)
 
     def refused(self, own: Slice) -> str:
         """Why no layout has this slice; empty where there are some."""
@@ -201,7 +205,7 @@ class LayoutBounds:
     def _memory(self, shape: PipelineShape, times: Ints) -> Array:
         """Bytes of the stage that needs most."""
         fixed: dict[tuple[int, str], Array] = {}
-        saved: dict[Slice, tuple[Array, Array]] = {}
+        saved: dict[Hashable, tuple[Array, Array]] = {}
         out = np.full((len(self.slices), len(self.shardings), len(self.batches)), np.inf)
         held = in_flight(shape, times) / shape.virtual
         for row, own in enumerate(self.slices):
@@ -210,7 +214,7 @@ class LayoutBounds:
             key = own.tensor, own.precision
             if key not in fixed:
                 fixed[key] = np.stack([self._fixed(own, shape, sharding) for sharding in self.shardings])
-            per_sample = replace(own, micro_batch_size=1)
+            per_sample = (*own.division, own.precision, own.recompute)
             if per_sample not in saved:
                 slope, once = self._saved(own)
                 most = np.maximum.reduceat(once, self._parts(shape)).reshape(shape.virtual, shape.stages).max(axis=0)
@@ -247,11 +251,10 @@ class LayoutBounds:
 
     def _saved(self, own: Slice) -> tuple[Array, Array]:
         """Bytes of one sample in each segment: those that every micro batch in flight holds, and those that are held once."""
-        segments = self.segments(own)
-        strategy = self._strategy_of(own)
-        numbers, recompute = numbers_of(strategy), own.recompute
 
         def make() -> tuple[Array, Array]:
+            segments, recompute = self.segments(own), own.recompute
+            numbers = numbers_of(self._strategy_of(own))
             known: dict[int, tuple[float, float]] = {}
             for segment in segments.workloads:
                 if id(segment) not in known:
@@ -260,7 +263,7 @@ class LayoutBounds:
             rows = np.array([known[id(segment)] for segment in segments.workloads])
             return rows[:, 0], rows[:, 1]
 
-        return kept(segments.workload, ("saved by segment", numbers, recompute), make)
+        return self._once(("saved", *own.division, own.precision, own.recompute), make)
 
     def _strategy_of(self, own: Slice) -> Strategy:
         """A strategy with this slice, of one replica and two stages, so that several devices hold the network."""
@@ -299,15 +302,20 @@ class LayoutBounds:
 
     def _passes(self, own: Slice) -> Array:
         """Seconds of the forward and of the backward pass of one micro batch in each segment, (2, segments)."""
-        segments = self.segments(own)
-        strategy = self._strategy_of(own)
-        key = "passes", own.mesh(), own.precision, own.micro_batch_size
-        divided = self._once(key, lambda: divide(self.model, self.cluster, strategy))
-        forward, backward = divided.passes
-        again, _ = run_again(divided.workload, own.recompute, forward.total)
-        both = np.stack([forward.total, backward.total + again])
-        summed: Array = np.add.reduceat(both, segments.starts, axis=1)
-        return summed
+
+        def divided() -> Divided:
+            return divide(self.model, self.cluster, self._strategy_of(own))
+
+        def make() -> Array:
+            # Recomputation runs layers again, and changes no pass.
+            layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
+            forward, backward = layers.passes
+            again, _ = run_again(layers.workload, own.recompute, forward.total)
+            both = np.stack([forward.total, backward.total + again])
+            summed: Array = np.add.reduceat(both, self.segments(own).starts, axis=1)
+            return summed
+
+        return self._once(("passes of segments", own), make)
 
     def _sends(self, slices: Sequence[Slice], shape: PipelineShape) -> Array:
         """Seconds from each part to the next, (slices, parts - 1)."""

@@ -74,7 +74,7 @@ def main() -> None:
     best = f"tensor {mesh.tensor} context {mesh.context} pipeline {mesh.pipeline}x{mesh.virtual_stages} {mesh.sharding}"
     each = 1e6 * seconds / found.legal
     counts = (found.considered, found.legal, found.too_large, found.bounded, found.predicted)
-    values = (options.workload, options.devices, *counts, f"{seconds:.4g}", f"{each:.4g}", best, f"{found.step_s[0]:.5g}")
+    values = (options.workload, options.devices, *counts, f"{seconds:.4g}", f"{each:.4g}", best, f"{found.steps.step_s[0]:.5g}")
     append(options.out, COLUMNS, dict(zip(COLUMNS, values, strict=True)))
     shares = f"{found.too_large / found.legal:.1%} too large, {found.bounded / found.legal:.1%} pruned by their bound"
     print(f"{found.legal:,} legal layouts in {seconds:.1f} s: {shares}, {found.predicted} predicted whole; best {best}")

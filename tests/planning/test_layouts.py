@@ -92,7 +92,7 @@ def test_the_ranking_is_that_of_every_layout_predicted_whole(memory: float) -> N
     assert answer.considered == answer.legal + sum(answer.illegal.values())
     scores = [
         seconds / s.global_batch_size * (1 + PLAIN * detours(s))
-        for (_, s), seconds in zip(answer.candidates, answer.step_s.tolist(), strict=True)
+        for (_, s), seconds in zip(answer.candidates, answer.steps.step_s.tolist(), strict=True)
     ]
     assert scores == pytest.approx(sorted(best.values())[:5])
 
@@ -104,7 +104,7 @@ def test_a_search_is_counted_by_reason() -> None:
     reasons = {group.reason: group.count for group in tally.excluded()}
     assert reasons["a tensor-parallel group lies within a node"] > 0
     assert reasons["the devices are no whole replicas of the divided network"] > 0
-    assert sum(reasons.values()) + answer.predicted == answer.considered
+    assert sum(reasons.values()) + answer.too_large + answer.predicted == answer.considered
 
 
 def test_what_is_tried_can_be_narrowed_and_must_be_legal() -> None:
@@ -113,8 +113,8 @@ def test_what_is_tried_can_be_narrowed_and_must_be_legal() -> None:
     lines: list[str] = []
     search_layouts(GPT, CLUSTER, SPACE, keep=1, progress=lines.append)
     assert any("legal layouts" in line for line in lines) and any("predicted whole" in line for line in lines)
-    with pytest.raises(UserError, match="no layout is legal"):
-        search_layouts(GPT, CLUSTER, replace(SPACE, batches=(7,), tensors=(1,), contexts=(1,)))
+    nothing = search_layouts(GPT, CLUSTER, replace(SPACE, batches=(7,), tensors=(1,), contexts=(1,)))
+    assert not nothing.legal and nothing.candidates == () and len(nothing.steps.step_s) == 0
     with pytest.raises(UserError, match="in tensors"):
         replace(SPACE, tensors=(0,))
     with pytest.raises(UserError, match="without a batch"):

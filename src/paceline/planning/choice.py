@@ -102,7 +102,8 @@ class Plan:
         by_devices: the best by the goal's quantity for each device and number of them, whether or not it meets the limit.
         critical_batch: in samples; beyond it more than half of the samples are due to the batch. None where it is unknown.
         front: no other strategy is both faster and cheaper, or faster where there are no prices; fastest first.
-        excluded: by reason. ``considered``: legal strategies that were predicted.
+        excluded: by reason. ``considered``: legal strategies that were weighed.
+        layouts: how layouts that divide the network were weighed, in words; empty where none were.
         compression: what compression is worth here, in words.
         notice: what must be known before the answer is used; empty where nothing.
         why_not: of the strategy that was asked for, in words; ``asked`` is it, where it exists.
@@ -127,6 +128,7 @@ class Plan:
     by_devices: tuple[Choice, ...] = ()
     critical_batch: float | None = None
     learning_rates: str = ""
+    layouts: str = ""
 
     @property
     def best(self) -> Choice:
@@ -148,6 +150,7 @@ class Plan:
             "front": [choice.to_json() for choice in self.front],
             "excluded": [{"count": x.count, "reason": x.reason, "example": x.example} for x in self.excluded],
             "considered": self.considered,
+            "layouts": self.layouts,
             "compression": self.compression,
             "prices": list(self.prices),
             "why_not": self.why_not,

@@ -26,7 +26,6 @@ from paceline.prediction.layout_bounds import LayoutBounds, Slice
 from paceline.prediction.pipeline_bounds import PipelineShape
 from paceline.strategy import Strategy
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES
-from paceline.units import format_gib
 from paceline.workload.table import Workload
 
 KEPT = 8
@@ -37,7 +36,6 @@ Progress = Callable[[str], None]
 Division = tuple[int, str, int, int, int]
 """Batch, precision, tensor, context, pipeline."""
 _UNEVEN = "the batch does not divide among the replicas and micro batches, or not in rounds of the stages"
-_TOO_LARGE = "does not fit the device's memory"
 _SLOWER = "provably slower than those that were predicted: a bound of its step is above them"
 
 
@@ -53,7 +51,7 @@ class LayoutSpace:
         micro_batch_sizes: samples of one micro batch on one replica; the number of micro batches follows from the batch.
         sequences: whether what lies between the divided products is divided too, where tensor is above 1.
         recomputes: values of ``Parallelism.recompute``.
-        micro_batches: of a step, where only some are wanted.
+        micro_batches: of a step, where only some are wanted; the sizes follow from them.
     """
 
     batches: tuple[int, ...]
@@ -63,7 +61,7 @@ class LayoutSpace:
     context_exchanges: tuple[str, ...] = CONTEXT_EXCHANGES
     pipelines: tuple[int, ...] = ()
     virtual_stages: tuple[int, ...] = tuple(range(1, MOST_VIRTUAL + 1))
-    micro_batch_sizes: tuple[int, ...] = (1, 2, 4, 8)
+    micro_batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
     micro_batches: tuple[int, ...] = ()
     schedules: tuple[str, ...] = ("1f1b",)
     shardings: tuple[str, ...] = ("ddp", "zero1", "zero2", "zero3")
@@ -83,11 +81,11 @@ class LayoutSpace:
     def slices(self, cluster: Cluster) -> Iterator[Slice]:
         """What decides the work of a device, in every combination."""
         local = cluster.devices_per_node
-        tensors = self.tensors or tuple(_powers(local))
+        tensors = self.tensors or tuple(powers(local))
         for tensor, context, precision in product(tensors, self.contexts, self.precisions):
             sequences = self.sequences if tensor > 1 else (False,)
             exchanges = self.context_exchanges if context > 1 else ("ring",)
-            others = product(sequences, exchanges, self.micro_batch_sizes, self.recomputes)
+            others = product(sequences, exchanges, self._sizes(cluster, tensor * context), self.recomputes)
             for sequence, exchange, micro, recompute in others:
                 yield Slice(
                     tensor=tensor,
@@ -99,9 +97,18 @@ class LayoutSpace:
                     recompute=recompute,
                 )
 
+    def _sizes(self, cluster: Cluster, devices: int) -> tuple[int, ...]:
+        """Samples of a micro batch: those that are tried, or what follows from the numbers of micro batches."""
+        if not self.micro_batches:
+            return self.micro_batch_sizes
+        world = cluster.world_size
+        replicas = {world // (devices * p) for p in self.pipelines or powers(world) if world % (devices * p) == 0}
+        products = {r * times for r in replicas for times in self.micro_batches}
+        return tuple(sorted({batch // of for batch in self.batches for of in products if batch % of == 0})) or (1,)
+
     def shapes(self, cluster: Cluster, blocks: int) -> Iterator[PipelineShape]:
         """Pipelines in every combination; a single stage has no schedule, and virtual stages have 1F1B alone."""
-        for stages in self.pipelines or tuple(_powers(min(blocks, cluster.world_size))):
+        for stages in self.pipelines or tuple(powers(min(blocks, cluster.world_size))):
             if stages == 1:
                 yield PipelineShape(1, 1, "1f1b")
                 continue
@@ -114,7 +121,7 @@ def silent(line: str) -> None:
     """Show nothing."""
 
 
-def _powers(most: int) -> Iterator[int]:
+def powers(most: int) -> Iterator[int]:
     """Powers of two up to ``most``."""
     power = 1
     while power <= most:
@@ -130,7 +137,7 @@ class LayoutSearch:
     """What a search of layouts gives.
 
     Attributes:
-        candidates: the best layout of each division, the best first; ``step_s``, ``memory_bytes`` of each, predicted whole.
+        candidates: the best layout of each division, the best first; ``steps``: of each, predicted whole.
         considered: layouts, legal or not. ``legal``: those that the network, the cluster and the batch allow.
         too_large: legal ones that do not fit the device's memory; ``bounded``: that fit and are slower by their bound alone.
         predicted: layouts that were predicted whole.
@@ -138,8 +145,7 @@ class LayoutSearch:
     """
 
     candidates: tuple[Candidate, ...]
-    step_s: Array
-    memory_bytes: Array
+    steps: Steps
     considered: int
     legal: int
     too_large: int
@@ -149,11 +155,9 @@ class LayoutSearch:
     least: tuple[Candidate, float] | None = None
 
     def tally(self, left_out: Tally) -> None:
-        """Count what was left out, by reason."""
+        """Count what was left out, by reason, but for what does not fit."""
         for reason, count in self.illegal.items():
             left_out.add(reason, count)
-        missing = f"least missing {format_gib(self.least[1])}" if self.least else ""
-        left_out.add(_TOO_LARGE, self.too_large, missing)
         left_out.add(_SLOWER, self.bounded)
 
 
@@ -174,17 +178,11 @@ def search_layouts(
         keep: divisions (batch, tensor, context, pipeline) of which the best layout is found.
         weight: what a second of a step with this batch counts.
         progress: called with a line now and then.
-
-    Raises:
-        UserError: no layout is legal.
     """
     # Observed steps say nothing of a layout's bound: their correction is applied to those that are kept.
     plain = predictor if predictor.correction is None else predictor.changed(correction=None, loader=0.0)
     search = _Search(workload, cluster, space, plain, keep, weight)
     search.screen(progress)
-    if not search.legal:
-        reasons = search.illegal.most_common(2)
-        raise UserError("no layout is legal here", "; ".join(f"{count:,}: {why}" for why, count in reasons))
     search.predict(progress)
     best = sorted(search.best.values(), key=lambda of: of[:2])[:keep]
     candidates = [candidate for _, _, candidate, _ in best]
@@ -193,8 +191,7 @@ def search_layouts(
         steps = predictor.many(workload, candidates)
     return LayoutSearch(
         candidates=tuple(candidates),
-        step_s=steps.step_s,
-        memory_bytes=steps.memory_bytes,
+        steps=steps,
         considered=search.considered,
         legal=search.legal,
         too_large=search.too_large,
@@ -285,7 +282,7 @@ class _Search:
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Array:
         """Number of choices that are not plain, at least (``ranking.detours``), (rows, shardings, batches)."""
         own = [self.bounds.slices[row] for row in rows.tolist()]
-        of_row = np.array([(of.tensor > 1) + bool(of.recompute) for of in own]) + (shape.stages > 1)
+        of_row = np.array([(of.tensor > 1) + (of.context > 1) + bool(of.recompute) for of in own]) + (shape.stages > 1)
         of_sharding = np.array([sharding != "ddp" for sharding in self.space.shardings])
         counted: Array = of_row[:, None, None] + of_sharding[None, :, None] + (times > 1)[:, None, :]
         return counted

@@ -200,24 +200,26 @@ def detours(s: Strategy) -> int:
     """Number of choices that are not the plain ones."""
     x, mesh = s.gradient_exchange, s.parallelism
     plain = (x.exchange == "allreduce" or x.compression != "dense", s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)
-    divided = (mesh.tensor > 1, mesh.pipeline > 1)
+    divided = (mesh.tensor > 1, mesh.pipeline > 1, mesh.context > 1)
     others = (*divided, *(not usual for usual in plain))
     return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute, *others))
 
 
 def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
-    """Of strategies that differ only in exchange, bucket, recomputation or micro steps, the first."""
+    """Of strategies that differ only in exchange, bucket, recomputation, micro steps or parts of a stage, the first."""
     first: dict[tuple[object, ...], int] = {}
     for i in order:
         c, s = candidates[i]
+        mesh = s.parallelism
         first.setdefault(
             (
+                (mesh.tensor, mesh.context, mesh.pipeline),
                 c.device.name,
                 c.world_size,
                 s.global_batch_size,
                 s.precision,
                 s.gradient_exchange.compression,
-                s.parallelism.sharding,
+                mesh.sharding,
             ),
             i,
         )

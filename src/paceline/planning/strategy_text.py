@@ -28,6 +28,7 @@ FIELDS = {
     "optimizer": "optimizer",
     "workers": "world_size",
     "tensor": "tensor",
+    "context": "context",
     "pipeline": "pipeline",
 }
 NAMES = (*FIELDS, "device", "nodes")
@@ -51,6 +52,7 @@ EXAMPLES = {
     "bucket": "25MiB",
     "recompute": "yes",
     "tensor": "4",
+    "context": "2",
     "pipeline": "4",
     "device": "A100",
     **{name: next(iter(legal)) for name, legal in LEGAL.items()},
@@ -73,7 +75,7 @@ def parse_wanted(text: str) -> dict[str, object]:
 
 def choice_value(name: str, text: str) -> object:
     """The value of one choice. Raises UserError for an illegal one."""
-    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "pipeline"):
+    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "context", "pipeline"):
         try:
             number = int(text)
         except ValueError:

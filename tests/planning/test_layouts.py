@@ -115,6 +115,8 @@ def test_what_is_tried_can_be_narrowed_and_must_be_legal() -> None:
     assert any("legal layouts" in line for line in lines) and any("predicted whole" in line for line in lines)
     nothing = search_layouts(GPT, CLUSTER, replace(SPACE, batches=(7,), tensors=(1,), contexts=(1,)))
     assert not nothing.legal and nothing.candidates == () and len(nothing.steps.step_s) == 0
+    refused = search_layouts(GPT, CLUSTER, replace(SPACE, tensors=(16,)))
+    assert refused.legal == 0 and refused.considered == sum(refused.illegal.values()) > 0
     with pytest.raises(UserError, match="in tensors"):
         replace(SPACE, tensors=(0,))
     with pytest.raises(UserError, match="without a batch"):

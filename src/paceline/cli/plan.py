@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from paceline import hardware
@@ -21,10 +22,11 @@ from paceline.cli.prediction_arguments import (
 from paceline.cli.prediction_inputs import predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.cli.training_target import add_training_target_arguments, training_target
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, check_name, unknown
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.prices import parse_prices
 from paceline.planning.choice import Plan
+from paceline.planning.framework_options import FRAMEWORKS, emit
 from paceline.planning.goal import parse_goal
 from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
@@ -82,12 +84,33 @@ def add(parser: Parser) -> None:
     add_price_argument(parser)
     why_not = "set a strategy beside the best: compression=terngrad,sharding=zero3"
     parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
+    emitted = f"print the best strategy as the options of {', '.join(FRAMEWORKS)}"
+    parser.add_argument("--emit", metavar="F", help=emitted)
+    parser.add_argument("--out", metavar="FILE", help="write the options of --emit there, and print the plan")
     add_report_argument(parser)
 
 
 def _plan(o: argparse.Namespace) -> Answer:
+    if o.out and not o.emit:
+        raise UserError("--out without --emit", f"give --emit {' or '.join(FRAMEWORKS)}")
+    if o.emit:
+        check_name("framework", o.emit, FRAMEWORKS)
     best = _best(o)
-    return best.to_json(), with_report(plan_text(best), o.report, lambda: answer_page.plan_page(best))
+    text, data = plan_text(best), best.to_json()
+    if o.emit:
+        options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len))
+        data["options"] = {"framework": o.emit, "text": options}
+        text = _written(options, o.out, text) if o.out else options
+    return data, with_report(text, o.report, lambda: answer_page.plan_page(best))
+
+
+def _written(options: str, place: str, text: str) -> str:
+    """The plan's text, and where the options are. Raises UserError where they cannot be written."""
+    try:
+        Path(place).write_text(options, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the options") from error
+    return f"{text}\nOptions: {place}\n"
 
 
 def _best(o: argparse.Namespace) -> Plan:

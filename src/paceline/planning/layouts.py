@@ -241,7 +241,7 @@ class _Search:
     def screen(self, progress: Progress) -> None:
         """Legality, memory and bounds of all layouts."""
         scores, places = [], []
-        for number, shape in enumerate(self.shapes):
+        for number, shape in enumerate(self.shapes if self.bounds.slices else ()):
             score, place = self._screened(number, shape)
             scores.append(score)
             places.append(place)

@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.hardware import Cluster
 from paceline.planning.goal import Goal
+from paceline.planning.layout_view import LayoutView
 from paceline.planning.scaling import curves
 from paceline.planning.space import Excluded
 from paceline.planning.strategy_text import describe
@@ -104,6 +105,7 @@ class Plan:
         front: no other strategy is both faster and cheaper, or faster where there are no prices; fastest first.
         excluded: by reason. ``considered``: legal strategies that were weighed.
         layouts: how layouts that divide the network were weighed, in words; empty where none were.
+        layout: what pictures of the best show, where it divides the network.
         compression: what compression is worth here, in words.
         notice: what must be known before the answer is used; empty where nothing.
         why_not: of the strategy that was asked for, in words; ``asked`` is it, where it exists.
@@ -129,6 +131,7 @@ class Plan:
     critical_batch: float | None = None
     learning_rates: str = ""
     layouts: str = ""
+    layout: LayoutView | None = field(default=None, repr=False)
 
     @property
     def best(self) -> Choice:

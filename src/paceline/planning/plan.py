@@ -15,6 +15,7 @@ from paceline.planning.choice import Choice, Plan
 from paceline.planning.comparison import illegal
 from paceline.planning.divided import Searches, divides, search_divided
 from paceline.planning.goal import Goal, money
+from paceline.planning.layout_view import layout_view
 from paceline.planning.layouts import Progress, silent
 from paceline.planning.ranking import PLAIN, TIE, RankedTable, by_devices, distinct, front, preferred, ranked, table_of
 from paceline.planning.scaling import scaling
@@ -111,6 +112,7 @@ def plan(
         excluded=tuple(left_out.excluded()),
         considered=whole + searches.legal,
         layouts=searches.sentence,
+        layout=layout_view(workload, best.cluster, best.strategy, predictor),
         compression=_compression(table, order, goal),
         prices=_price_notes(listed),
         notice=notice,

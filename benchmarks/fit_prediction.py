@@ -238,7 +238,7 @@ def _together(cases: Sequence[Case]) -> OperationTable:
     parts, counts = [operation_table(case.workload) for case in cases], []
     for case, part in zip(cases, parts, strict=True):
         strategy = case.settings[0].strategy
-        again = 1 + strategy.parallelism.recompute * ~part.backward
+        again = 1 + (strategy.parallelism.recompute == "full") * ~part.backward
         counts.append(strategy.parallelism.micro_batches * np.bincount(part.row, again, len(part.kind)))
     owner = np.repeat(np.arange(len(cases)), [len(part.kind) for part in parts])
     each = np.concatenate(counts)

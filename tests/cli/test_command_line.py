@@ -32,7 +32,10 @@ PLAN = (
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
     " --records --seq-len --tensor --pipeline --grad-accum --micro-batches"
 )
-MESH = "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule"
+MESH = (
+    "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
+    " --first-stage-layers --last-stage-layers --shard-devices"
+)
 COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --json --help",

@@ -31,7 +31,7 @@ meshes = st.fixed_dictionaries(
         "pipeline": st.sampled_from([1, 2, 4]),
         "grad_accum_steps": st.sampled_from([4, 8]),
         "sharding": st.sampled_from(["ddp", "zero1", "zero2", "zero3"]),
-        "recompute": st.booleans(),
+        "recompute": st.sampled_from(["none", "full", "selective", "selective:mlp,layernorm", "selective:op"]),
         "sequence": st.booleans(),
         "precision": st.sampled_from(["bf16", "fp8", "fp32"]),
         "virtual_stages": st.sampled_from([1, 2, 3]),
@@ -51,6 +51,13 @@ def legal(choices: dict[str, Any]) -> Strategy:
     return strategy(**choices)
 
 
+def recompute(granularity: str, modules: str) -> str:
+    """Paceline's name of a recomputation."""
+    if granularity in ("none", "null"):
+        return "none"
+    return granularity if modules in ("", "core_attn") else f"{granularity}:{modules}"
+
+
 def of_megatron(text: str) -> dict[str, Any]:
     """The choices that Megatron's arguments say, as its own parser reads them."""
     parser = argparse.ArgumentParser()
@@ -62,6 +69,7 @@ def of_megatron(text: str) -> dict[str, Any]:
         parser.add_argument(f"--{name}")
     parser.add_argument("--data-parallel-sharding-strategy", default="no_shard")
     parser.add_argument("--pipeline-model-parallel-layout")
+    parser.add_argument("--recompute-modules", nargs="*")
     for flag in ("sequence-parallel", "use-distributed-optimizer", "use-megatron-fsdp", "bf16", "fp16", "overlap-grad-reduce"):
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("--no-gradient-accumulation-fusion", action="store_true")
@@ -79,7 +87,7 @@ def of_megatron(text: str) -> dict[str, Any]:
         "sequence": o.sequence_parallel,
         "virtual_stages": virtual,
         "sharding": sharding or ("zero1" if o.use_distributed_optimizer else "ddp"),
-        "recompute": o.recompute_granularity == "full",
+        "recompute": recompute(o.recompute_granularity or "none", ",".join(o.recompute_modules or ())),
         "precision": "fp8" if o.fp8_format else "bf16" if o.bf16 else "fp16" if o.fp16 else "fp32",
         "context_exchange": "all_to_all" if o.cp_comm_type == "a2a" else "ring",
     }
@@ -102,7 +110,7 @@ def of_nemo(text: str) -> dict[str, Any]:
         "sequence": values["model.sequence_parallel"] == "true",
         "virtual_stages": len(layout.split("|")) // stages if layout else int(virtual),
         "sharding": sharding.get(values.get("ddp.data_parallel_sharding_strategy", ""), whole),
-        "recompute": values["model.recompute_granularity"] == "full",
+        "recompute": recompute(values["model.recompute_granularity"], values.get("model.recompute_modules", "").strip("[]")),
         "precision": mixed[values.get("mixed_precision", "")],
         "context_exchange": "all_to_all" if values.get("model.cp_comm_type") == "a2a" else "ring",
     }
@@ -110,7 +118,7 @@ def of_nemo(text: str) -> dict[str, Any]:
 
 def of_torchtitan(text: str) -> dict[str, Any]:
     tables = tomllib.loads(text)
-    mesh, training = tables["parallelism"], tables["training"]
+    mesh, training, again = tables["parallelism"], tables["training"], tables["activation_checkpoint"]
     stages = mesh["pipeline_parallel_degree"]
     parts = mesh.get("module_fqns_per_model_part", [[]] * stages)
     shared = mesh["data_parallel_shard_degree"] > 1 or "fsdp_reshard_after_forward" in mesh
@@ -124,7 +132,7 @@ def of_torchtitan(text: str) -> dict[str, Any]:
         "sequence": mesh["tensor_parallel_degree"] > 1,
         "virtual_stages": len(parts) // stages,
         "sharding": {"always": "zero3", "never": "zero2"}[mesh["fsdp_reshard_after_forward"]] if shared else "ddp",
-        "recompute": tables["activation_checkpoint"]["mode"] == "full",
+        "recompute": recompute(again["mode"], again.get("selective_ac_option", "")),
         "precision": "fp8" if "model" in tables else "bf16" if half else "fp32",
         "context_exchange": "ring",
     }
@@ -141,7 +149,7 @@ def of_deepspeed(text: str) -> dict[str, Any]:
         "sequence": False,
         "virtual_stages": 1,
         "sharding": ("ddp", "zero1", "zero2", "zero3")[config["zero_optimization"]["stage"]],
-        "recompute": False,
+        "recompute": "none",
         "precision": next((p for p in ("bf16", "fp16") if config.get(p, {}).get("enabled")), "fp32"),
         "context_exchange": "ring",
     }
@@ -203,6 +211,10 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("deepspeed", {"tensor": 2, "sharding": "zero3"}, "zero3 with tensor"),
         ("deepspeed", {"recompute": True}, "recomputation"),
         ("deepspeed", {"precision": "fp8"}, "precision fp8"),
+        ("deepspeed", {"sharding": "zero3", "shard_devices": 8}, "groups of 8"),
+        ("megatron", {"sharding": "zero3", "shard_devices": 8}, "zero3 in groups"),
+        ("megatron", {"recompute": "selective:op"}, "by operation"),
+        ("torchtitan", {"recompute": "selective", "sharding": "zero3"}, "recomputation selective"),
         ("deepspeed", {"optimizer": "lars"}, "optimizer lars"),
         ("deepspeed", {"exchange": "sharded"}, "exchange sharded"),
         ("jax", {}, "unknown framework 'jax'"),

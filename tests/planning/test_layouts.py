@@ -25,7 +25,7 @@ SPACE = LayoutSpace(
     pipelines=(1, 2, 3),
     virtual_stages=(1, 2),
     micro_batch_sizes=(1, 2),
-    schedules=("1f1b", "gpipe"),
+    schedules=("1f1b", "gpipe", "zero_bubble"),
     sequences=(True, False),
 )
 

@@ -132,7 +132,7 @@ def test_every_compression_says_what_is_known_of_its_accuracy(compression: str) 
 
 def test_the_optimizer_is_a_choice_and_yes_is_true() -> None:
     _, strategy, _ = apply([parse_change("optimizer=adam"), parse_change("recompute=true")], TWO, PLAIN, "strong")
-    assert strategy.optimizer == "adam" and strategy.parallelism.recompute
+    assert strategy.optimizer == "adam" and strategy.parallelism.recompute == "full"
 
 
 def test_servers_come_with_their_exchange_and_go_with_another() -> None:

@@ -8,7 +8,8 @@ import pytest
 from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
 from paceline.prediction import Predictor
-from paceline.prediction.division import divide, group_work, shared_layers
+from paceline.prediction.division import divide, shared_layers
+from paceline.prediction.group_collectives import group_work
 from paceline.strategy import Parallelism
 from paceline.workload import TransformerShape
 

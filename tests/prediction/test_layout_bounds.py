@@ -37,7 +37,7 @@ def slices(workload: Workload, precision: str = "bf16", most: int = 8) -> tuple[
             recompute=recompute,
         )
         for (tensor, sequence), (context, exchange), micro, recompute in itertools.product(
-            tensors, contexts, (1, 2, 3), (False, True)
+            tensors, contexts, (1, 2, 3), ("none", "full", "selective")
         )
     )
 
@@ -60,7 +60,7 @@ def strategy(own: Slice, shape: PipelineShape, sharding: str, batch: int, times:
 
 
 SHAPES = [PipelineShape(p, v, "1f1b") for p, v in ((1, 1), (2, 1), (4, 1), (6, 1), (2, 2), (2, 3), (3, 2))]
-SHAPES += [PipelineShape(2, 1, "gpipe"), PipelineShape(4, 1, "gpipe")]
+SHAPES += [PipelineShape(p, 1, schedule) for p in (2, 4) for schedule in ("gpipe", "zero_bubble")]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,9 @@ def test_no_bound_is_above_the_step_or_its_memory(
             assert seconds[at, number, batch] <= step.seconds, chosen
             needed = sum(step.memory().values())
             assert of_shape.memory_bytes[rows[at], number, batch] <= needed, chosen
-            assert of_shape.memory_bytes[rows[at], number, batch] >= 0.8 * needed, chosen
+            # What a zero-bubble pipeline keeps for later gradients of weights is left out of the bound.
+            near_to = 0.5 if shape.schedule == "zero_bubble" else 0.8
+            assert of_shape.memory_bytes[rows[at], number, batch] >= near_to * needed, chosen
             near.append(seconds[at, number, batch] / step.seconds)
     assert len(near) > 60 and np.median(near) > 0.6
 
@@ -115,7 +117,7 @@ def test_the_bound_of_even_stages_without_exchange_is_the_step() -> None:
         context_exchange="ring",
         precision="bf16",
         micro_batch_size=1,
-        recompute=False,
+        recompute="none",
     )
     model = Predictor().model(even)
     bounds = LayoutBounds(model, cluster, (own,), ("ddp",), (16,), TEMPLATE)
@@ -129,7 +131,7 @@ def test_the_bound_of_even_stages_without_exchange_is_the_step() -> None:
 def test_what_cannot_be_divided_says_why() -> None:
     def refused(**choices: object) -> str:
         usual = {"tensor": 1, "sequence": False, "context": 1, "context_exchange": "ring"}
-        own = Slice(**{**usual, **choices}, precision="bf16", micro_batch_size=1, recompute=False)  # type: ignore[arg-type]
+        own = Slice(**{**usual, **choices}, precision="bf16", micro_batch_size=1, recompute="none")  # type: ignore[arg-type]
         return LayoutBounds(Predictor().model(SMALL), TWO_NODES, (own,), ("ddp",), (16,), TEMPLATE).refused(own)
 
     assert refused(tensor=16) == "a tensor-parallel group lies within a node"

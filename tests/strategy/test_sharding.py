@@ -80,3 +80,17 @@ def test_each_level_shares_out_what_the_one_before_does():
     kept = [(level.optimizer, level.gradients, level.weights) for level in SHARDINGS.values()]
     assert kept == sorted(kept) and kept[0] == (False, False, False)
     assert [len(level.gathers) for level in SHARDINGS.values()] == [0, 1, 1, 2]
+
+
+@given(st.sampled_from(("zero2", "zero3")), st.sampled_from((2, 4, 8, 16)), st.integers(1, 10**6))
+def test_groups_share_inside_and_add_up_between(sharding: str, members: int, elements: int) -> None:
+    """HSDP (Zhao et al. 2023, section 3.2.2): reduce-scatter in the group, an all-reduce of the shares between groups."""
+    world = 16
+    scattered, *summed = scatter(elements, "bf16", world, members).phases
+    assert (scattered.members, scattered.stride) == (members, 1)
+    share = -(-2 * elements // members)
+    assert [(p.sizes, p.members, p.stride, p.pattern) for p in summed] == (
+        [] if members == world else [((share,), world // members, members, "allreduce")]
+    )
+    for gather in gathers(BucketPlan(elements, 1, 0), sharding, "bf16", world, members=members):
+        assert (gather.members, gather.stride, gather.sizes) == (members, 1, (2 * elements,))

@@ -70,7 +70,9 @@ EXECUTED: dict[str, list[Case]] = {
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "precision": [({"precision": "bf16"}, "fp32, not bf16")],
     "sharding": [({"sharding": name}, f"cannot run sharding {name}") for name in ("zero1", "zero2", "zero3")],
+    "shard_devices": [({"sharding": "zero3", "shard_devices": 1}, "cannot run sharding zero3")],
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
+    "recompute_layers": [({"recompute": "full", "recompute_layers": 1}, "cannot run activation recomputation")],
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],
     "servers": [({"exchange": "parameter_server", "servers": 2}, "cannot run 2 servers")],
     **{name: [({name: 2, "world_size": 2}, f"{name} parallelism of 2")] for name in ("tensor", "context", "expert")},
@@ -80,7 +82,13 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "sequence": [({"tensor": 2, "world_size": 2, "sequence": True}, "cannot run tensor parallelism of 2")],
     **{
         name: [({"pipeline": 2, "world_size": 2, "grad_accum_steps": 2, **choice}, "cannot run a pipeline of 2 stages")]
-        for name, choice in (("pipeline", {}), ("virtual_stages", {"virtual_stages": 2}), ("schedule", {"schedule": "gpipe"}))
+        for name, choice in (
+            ("pipeline", {}),
+            ("virtual_stages", {"virtual_stages": 2}),
+            ("schedule", {"schedule": "gpipe"}),
+            ("first_stage_layers", {"first_stage_layers": 1}),
+            ("last_stage_layers", {"last_stage_layers": 1}),
+        )
     },
     "first_bucket_bytes": [({"first_bucket_bytes": 2 << 20}, "buckets of 2097152 and then 26214400 bytes")],
     "ranks_per_node": [({**INT8, "ranks_per_node": 2}, "2 ranks a node")],

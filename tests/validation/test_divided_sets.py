@@ -19,7 +19,7 @@ def test_megatron_bridge() -> None:
     (setting,) = row.settings
     mesh = setting.strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 5, 2, 64)
-    assert mesh.sequence and mesh.sharding == "zero1" and not mesh.recompute
+    assert mesh.sequence and mesh.sharding == "zero1" and mesh.recompute == "none"
     assert row.step_s == pytest.approx(8.0)  # 128 x 8192 tokens, 2048 a second on each of 64
     assert (row.precision, row.software, row.workload.name, row.keys.release) == ("fp8", "tuned", "llama-3-70b", "25.11")
     assert setting.cluster.num_nodes == 8 and setting.cluster.network.bandwidth.value == 8 * 50e9
@@ -103,7 +103,7 @@ def test_dgxc_counts_a_strange_text_in_a_mesh_column() -> None:
 def test_torchtitan() -> None:
     row = case("torchtitan")
     mesh = row.settings[0].strategy.parallelism
-    assert (mesh.tensor, mesh.data, mesh.sharding, mesh.recompute, mesh.micro_batches) == (8, 32, "zero3", True, 1)
+    assert (mesh.tensor, mesh.data, mesh.sharding, mesh.recompute, mesh.micro_batches) == (8, 32, "zero3", "full", 1)
     assert (row.precision, row.software) == ("fp8", "tuned")
     assert row.step_s == pytest.approx(16.0)  # 32 x 16 sequences of 8192 tokens, 1024 a second on each of 256
     assert case("torchtitan", technique="eager").software == "eager" and case("torchtitan", technique="").precision == "bf16"
@@ -114,9 +114,10 @@ def test_torchtitan() -> None:
 
 def test_torchtitan_checkpoints_every_second_product() -> None:
     row = case("torchtitan", activation_ckpt="selective op")
-    assert [s.strategy.parallelism.recompute for s in row.settings] == [False, True]
-    assert [s.weight for s in row.settings] == [0.5, 0.5] and row.samples == 512
-    assert len(case("torchtitan", activation_ckpt="none").settings) == 1
+    assert [s.strategy.parallelism.recompute for s in row.settings] == ["selective:op"] and row.samples == 512
+    assert mesh_of("torchtitan", activation_ckpt="none").recompute == "none"
+    every = mesh_of("torchtitan", activation_ckpt="selective 2")
+    assert (every.recompute, every.recompute_layers) == ("full", 40)  # of 80 blocks
 
 
 @pytest.mark.parametrize(
@@ -147,10 +148,10 @@ def test_torchtitan_leaves_out() -> None:
 def test_megatron_table() -> None:
     row = case("megatron_table")
     mesh = row.settings[0].strategy.parallelism
-    assert (mesh.tensor, mesh.sequence, mesh.recompute, mesh.sharding, mesh.micro_batches) == (8, True, False, "ddp", 1)
+    assert (mesh.tensor, mesh.sequence, mesh.recompute, mesh.sharding, mesh.micro_batches) == (8, True, "selective", "ddp", 1)
     assert row.step_s == 1.5 and row.precision == "fp16" and row.workload.name == "gpt-48x6144"
     full = mesh_of("megatron_table", recompute="full")
-    assert full.recompute and not full.sequence
+    assert full.recompute == "full" and not full.sequence
     large = mesh_of("megatron_table", num_gpus="64", pp="8", interleave="3", global_batch="64", micro_batch="1")
     assert (large.pipeline, large.virtual_stages, large.micro_batches) == (8, 3, 64)
     assert skip("megatron_table", dp="3").reason == case_builders.MESH

@@ -9,6 +9,7 @@ from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES, SCHEDULES
+from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
 
 SERVERS = "workers that hold the parameters, for exchange parameter_server"
 _BUCKET = f"{BUCKET_BYTES >> 20}MiB"
@@ -35,8 +36,10 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     bucket = f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {_BUCKET})"
     parser.add_argument("--bucket", metavar="SIZE", default=_BUCKET, help=bucket)
     parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
+    groups = "devices that share one copy, neighbours; other groups hold copies (HSDP; default 0: all)"
+    parser.add_argument("--shard-devices", metavar="N", type=int, default=0, help=groups)
     add_parallelism_arguments(parser)
-    parser.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
+    add_recompute_arguments(parser)
     add_optimizer_argument(parser)
     add_software_argument(parser)
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"
@@ -57,7 +60,18 @@ def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", metavar="P", type=int, default=1, help="stages that follow each other (default 1)")
     virtual = "parts of the network on each stage: more than 1 is the interleaved schedule (default 1)"
     parser.add_argument("--virtual-stages", metavar="V", type=int, default=1, help=virtual)
+    ends = "blocks of the {} stage (default 0: as many as the others)"
+    for name in ("first", "last"):
+        parser.add_argument(f"--{name}-stage-layers", metavar="L", type=int, default=0, help=ends.format(name))
     parser.add_argument("--schedule", metavar="S", default="1f1b", help=f"of a pipeline: {', '.join(SCHEDULES)} (default 1f1b)")
+
+
+def add_recompute_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the backward pass computes again."""
+    again = f"{', '.join(RECOMPUTATIONS)}; selective:PARTS of {', '.join(MODULES)} (default none; without a value full)"
+    parser.add_argument("--recompute", metavar="R", nargs="?", const="full", default="none", help=again)
+    layers = "blocks of each stage that recompute (default 0: all)"
+    parser.add_argument("--recompute-layers", metavar="L", type=int, default=0, help=layers)
 
 
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,10 @@ from paceline.verbs import largest_batch
 from paceline.workload import Workload
 
 WIDTH = 80
-DIVISIONS = ("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule", "recompute")
+DIVISIONS = (
+    *("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule"),
+    *("shard_devices", "recompute", "recompute_layers", "first_stage_layers", "last_stage_layers"),
+)
 Inputs = tuple[Workload, Cluster, Strategy]
 
 

@@ -231,7 +231,7 @@ def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -
     """The layers of one worker, neighbours joined where there are many: by where their middle lies in layers and in bytes."""
     workload = model.workload
     forward, backward = (seconds.total * factor for seconds in model.passes(device, strategy))
-    backward = backward + run_again(workload, strategy.parallelism.recompute, forward)[0]
+    backward = backward + run_again(workload, strategy.parallelism.recomputation, forward)[0]
     owners, elements = [p.layer for p in workload.parameters], [4.0 * p.size for p in workload.parameters]
     sizes = np.bincount(owners, weights=elements, minlength=len(forward))
     part = np.arange(len(sizes))

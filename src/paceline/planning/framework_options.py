@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from paceline.errors import UserError, check_name
 from paceline.prediction.stages import block_begins, part_sizes
+from paceline.strategy.recompute import BY_OPERATION, MODULES
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -49,16 +50,11 @@ def _refused(framework: str, choice: str, why: str) -> UserError:
     return UserError(f"{framework} has no option for {choice}: {why}", _WHERE)
 
 
-def _recompute(strategy: Strategy) -> str:
-    """``none``, ``selective`` or ``full``."""
-    value: object = strategy.parallelism.recompute
-    return ("full" if value else "none") if isinstance(value, bool) else str(value)
-
-
 def _parts(strategy: Strategy, workload: Workload) -> list[range]:
     """Blocks of each part of the pipeline, in the order of the network."""
     mesh = strategy.parallelism
-    sizes = part_sizes(len(block_begins(workload)), mesh.pipeline * mesh.virtual_stages)
+    ends = mesh.first_stage_layers, mesh.last_stage_layers
+    sizes = part_sizes(len(block_begins(workload)), mesh.pipeline, mesh.virtual_stages, ends)
     starts = [sum(sizes[:n]) for n in range(len(sizes))]
     return [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
@@ -80,10 +76,26 @@ def _of_megatron(framework: str, strategy: Strategy) -> None:
         raise _refused(framework, f"schedule {mesh.schedule}", "its pipelines run 1F1B, or 1F1B with virtual stages")
     if mesh.sharding in _FSDP and mesh.pipeline > 1:
         raise _refused(framework, f"{mesh.sharding} with a pipeline", "Megatron-FSDP goes with tensor and context alone")
+    if mesh.shard_devices and mesh.sharding in _FSDP:
+        raise _refused(framework, f"{mesh.sharding} in groups", "Megatron-FSDP is written here without an outer dimension")
+    if BY_OPERATION in mesh.recomputation.modules:
+        raise _refused(framework, "recomputation by operation", f"it names modules: {', '.join(MODULES[:-1])}")
     if strategy.optimizer in ("lars", "lamb"):
         raise _refused(framework, f"optimizer {strategy.optimizer}", "it has adam and sgd")
     if strategy.precision == "tf32":
         raise _refused(framework, "precision tf32", "it has fp32, fp16, bf16 and fp8")
+
+
+def _recomputed(strategy: Strategy, between: str) -> Options:
+    """Megatron-Core's options of recomputation; none without it."""
+    again = strategy.parallelism.recomputation
+    if again.kind == "none":
+        return []
+    options: Options = [("recompute_granularity", again.kind)]
+    if again.kind == "full":
+        method = ("block", again.layers) if again.layers else ("uniform", 1)
+        return [*options, ("recompute_method", method[0]), ("recompute_num_layers", method[1])]
+    return [*options, ("recompute_modules", between.join(again.modules))]
 
 
 def _megatron(strategy: Strategy, workload: Workload) -> str:
@@ -107,6 +119,8 @@ def _megatron(strategy: Strategy, workload: Workload) -> str:
         options.append(("num-virtual-stages-per-pipeline-rank", mesh.virtual_stages))
     if mesh.sharding != "ddp":
         options.append(("use-distributed-optimizer", None))
+    if mesh.shard_devices:
+        options.append(("num-distributed-optimizer-instances", mesh.data * mesh.context // mesh.shard_devices))
     if mesh.sharding in _FSDP:
         options += [
             ("use-megatron-fsdp", None),
@@ -116,8 +130,7 @@ def _megatron(strategy: Strategy, workload: Workload) -> str:
         ]
     if mesh.data * mesh.context > 1:
         options.append(("overlap-grad-reduce", None))
-    options += [("recompute-granularity", _recompute(strategy))] if _recompute(strategy) != "none" else []
-    options += [("recompute-method", "uniform"), ("recompute-num-layers", 1)] if _recompute(strategy) == "full" else []
+    options += [(name.replace("_", "-"), value) for name, value in _recomputed(strategy, " ")]
     options += [("bf16" if strategy.precision == "fp8" else strategy.precision, None)] if strategy.precision != "fp32" else []
     options += [("fp8-format", "hybrid")] if strategy.precision == "fp8" else []
     options.append(("optimizer", "adam" if strategy.optimizer in ("", "adam", "adamw") else "sgd"))
@@ -147,11 +160,11 @@ def _nemo(strategy: Strategy, workload: Workload) -> str:
     if mesh.sharding in _FSDP:
         options += [("dist.use_megatron_fsdp", True), ("ddp.use_megatron_fsdp", True)]
         options.append(("ddp.data_parallel_sharding_strategy", _FSDP[mesh.sharding]))
+    if mesh.shard_devices:
+        options.append(("ddp.num_distributed_optimizer_instances", mesh.data * mesh.context // mesh.shard_devices))
     options.append(("ddp.overlap_grad_reduce", mesh.data * mesh.context > 1))
-    granularity = _recompute(strategy)
-    options.append(("model.recompute_granularity", "null" if granularity == "none" else granularity))
-    if granularity == "full":
-        options += [("model.recompute_method", "uniform"), ("model.recompute_num_layers", 1)]
+    granularity: Options = _recomputed(strategy, ",") or [("recompute_granularity", "null")]
+    options += [(f"model.{name}", f"[{value}]" if name == "recompute_modules" else value) for name, value in granularity]
     mixed = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_current_scaling_mixed"}
     options += [("mixed_precision", mixed[strategy.precision])] if strategy.precision in mixed else []
     options.append(("optimizer.optimizer", "adam" if strategy.optimizer in ("", "adam", "adamw") else "sgd"))
@@ -176,11 +189,17 @@ def _torchtitan(strategy: Strategy, workload: Workload) -> str:
         raise _refused(whole, f"optimizer {strategy.optimizer}", "it has Adam and AdamW")
     if strategy.precision in ("fp16", "tf32"):
         raise _refused(whole, f"precision {strategy.precision}", "it has float32, bfloat16 and float8")
+    again = mesh.recomputation
+    if again.layers or again.modules not in ((), (BY_OPERATION,)):
+        raise _refused(whole, f"recomputation {mesh.recompute} of some layers or modules", "it has full and selective:op")
+    if mesh.sharers % mesh.context:
+        raise _refused(whole, f"shards in groups of {mesh.sharers}", f"its groups hold whole contexts of {mesh.context}")
     shared = mesh.sharding != "ddp"
+    sharers = mesh.sharers // mesh.context
     tables: dict[str, dict[str, object]] = {
         "parallelism": {
-            "data_parallel_replicate_degree": 1 if shared else mesh.data,
-            "data_parallel_shard_degree": mesh.data if shared else 1,
+            "data_parallel_replicate_degree": mesh.data // sharers if shared else mesh.data,
+            "data_parallel_shard_degree": sharers if shared else 1,
             "tensor_parallel_degree": mesh.tensor,
             "context_parallel_degree": mesh.context,
             "pipeline_parallel_degree": mesh.pipeline,
@@ -189,7 +208,7 @@ def _torchtitan(strategy: Strategy, workload: Workload) -> str:
             "local_batch_size": strategy.micro_batch_size * (mesh.micro_batches if mesh.pipeline > 1 else 1),
             "global_batch_size": strategy.global_batch_size,
         },
-        "activation_checkpoint": {"mode": _recompute(strategy)},
+        "activation_checkpoint": {"mode": again.kind, **({"selective_ac_option": "op"} if again.modules else {})},
         "optimizer": {"name": "Adam" if strategy.optimizer == "adam" else "AdamW"},
     }
     if shared:
@@ -237,8 +256,10 @@ def _deepspeed(strategy: Strategy, workload: Workload) -> str:
         raise _refused(whole, "sequence parallelism beside tensor", "AutoTP divides products alone")
     if mesh.tensor > 1 and mesh.sharding == "zero3":
         raise _refused(whole, "zero3 with tensor parallelism", "AutoTP goes with ZeRO stages 0 to 2")
-    if _recompute(strategy) != "none":
-        raise _refused(whole, f"recomputation ({_recompute(strategy)})", "the model's code turns it on")
+    if mesh.recompute != "none":
+        raise _refused(whole, f"recomputation ({mesh.recompute})", "the model's code turns it on")
+    if mesh.shard_devices:
+        raise _refused(whole, f"shards in groups of {mesh.shard_devices}", "its stages share out among all devices")
     if strategy.precision not in ("bf16", "fp16", "fp32"):
         raise _refused(whole, f"precision {strategy.precision}", "it has fp32, fp16 and bf16")
     types = {"": "AdamW", "adam": "Adam", "adamw": "AdamW", "lamb": "Lamb", "sgd": "SGD", "momentum": "SGD"}

@@ -26,6 +26,7 @@ from paceline.prediction.layout_bounds import LayoutBounds, Slice
 from paceline.prediction.pipeline_bounds import PipelineShape
 from paceline.strategy import Strategy
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES
+from paceline.strategy.recompute import recompute_choice
 from paceline.workload.table import Workload
 
 KEPT = 8
@@ -65,7 +66,7 @@ class LayoutSpace:
     micro_batches: tuple[int, ...] = ()
     schedules: tuple[str, ...] = ("1f1b",)
     shardings: tuple[str, ...] = ("ddp", "zero1", "zero2", "zero3")
-    recomputes: tuple[bool, ...] = (False, True)
+    recomputes: tuple[str | bool, ...] = ("none", "full")
     sequences: tuple[bool, ...] = (True,)
     optimizer: str = "adamw"
 
@@ -75,6 +76,7 @@ class LayoutSpace:
             if not isinstance(values, tuple | list):
                 raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
             object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
+        object.__setattr__(self, "recomputes", tuple(map(recompute_choice, self.recomputes)))
         if not self.batches:
             raise UserError("a search of layouts without a batch", "give global batches")
 
@@ -94,7 +96,7 @@ class LayoutSpace:
                     context_exchange=exchange,
                     precision=precision,
                     micro_batch_size=micro,
-                    recompute=recompute,
+                    recompute=recompute_choice(recompute),
                 )
 
     def _sizes(self, cluster: Cluster, devices: int) -> tuple[int, ...]:
@@ -282,7 +284,7 @@ class _Search:
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Array:
         """Number of choices that are not plain, at least (``ranking.detours``), (rows, shardings, batches)."""
         own = [self.bounds.slices[row] for row in rows.tolist()]
-        of_row = np.array([(of.tensor > 1) + (of.context > 1) + bool(of.recompute) for of in own]) + (shape.stages > 1)
+        of_row = np.array([(of.tensor > 1) + (of.context > 1) + (of.recompute != "none") for of in own]) + (shape.stages > 1)
         of_sharding = np.array([sharding != "ddp" for sharding in self.space.shardings])
         counted: Array = of_row[:, None, None] + of_sharding[None, :, None] + (times > 1)[:, None, :]
         return counted

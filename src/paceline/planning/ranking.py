@@ -202,7 +202,7 @@ def detours(s: Strategy) -> int:
     plain = (x.exchange == "allreduce" or x.compression != "dense", s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)
     divided = (mesh.tensor > 1, mesh.pipeline > 1, mesh.context > 1)
     others = (*divided, *(not usual for usual in plain))
-    return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute, *others))
+    return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute != "none", *others))
 
 
 def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:

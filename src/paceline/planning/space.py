@@ -98,7 +98,7 @@ class Space:
     servers: tuple[int, ...] = (1,)
     shardings: tuple[str, ...] = tuple(SHARDINGS)
     accumulations: tuple[int, ...] = (1, 2, 4, 8)
-    recomputes: tuple[bool, ...] = (False, True)
+    recomputes: tuple[bool | str, ...] = (False, True)
     buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
     tensors: tuple[int, ...] = ()
     contexts: tuple[int, ...] = ()

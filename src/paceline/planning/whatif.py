@@ -14,11 +14,12 @@ from paceline.hardware import Cluster, Link
 from paceline.hardware.prices import price
 from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
-from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
+from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed
 from paceline.planning.training_target import MILLION
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
 from paceline.strategy import EXCHANGES, Strategy
+from paceline.strategy.recompute import recompute_choice
 from paceline.units import parse_bytes
 from paceline.workload.table import Workload
 
@@ -30,17 +31,34 @@ OF_STRATEGY = {
     "exchange": "exchange",
     "servers": "servers",
     "sharding": "sharding",
+    "shard-devices": "shard_devices",
     "global-batch": "global_batch_size",
     "accumulation": "grad_accum_steps",
     "bucket": "bucket_bytes",
     "recompute": "recompute",
+    "recompute-layers": "recompute_layers",
     "optimizer": "optimizer",
     "tensor": "tensor",
     "pipeline": "pipeline",
     "context": "context",
     "virtual-stages": "virtual_stages",
+    "schedule": "schedule",
+    "first-stage-layers": "first_stage_layers",
+    "last-stage-layers": "last_stage_layers",
 }
-NUMBERS = ("global-batch", "accumulation", "servers", "tensor", "pipeline", "context", "virtual-stages")
+NUMBERS = (
+    "global-batch",
+    "accumulation",
+    "servers",
+    "tensor",
+    "pipeline",
+    "context",
+    "virtual-stages",
+    "shard-devices",
+    "recompute-layers",
+    "first-stage-layers",
+    "last-stage-layers",
+)
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 SHARED = {"same": 0.6, "other": 0.25}
 """Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones. The model
@@ -237,7 +255,7 @@ def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
     if change.name == "bucket":
         return {field: int(parse_bytes(value))}
     if change.name == "recompute":
-        return {field: yes_or_no("recompute", value)}
+        return {field: recompute_choice(value)}
     alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
     return {field: value, **alone}
 

@@ -104,7 +104,7 @@ def corrected_steps(
     for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
         cluster, s = candidates[index]
         x, mesh = s.gradient_exchange, s.parallelism
-        division = (s.precision, x.compression, x.exchange, x.servers, mesh.sharding, mesh.recompute)
+        division = (s.precision, x.compression, x.exchange, x.servers, mesh.sharding, mesh.shard_devices, mesh.recomputation)
         where = (cluster.device.name, cluster.devices_per_node, cluster.num_nodes, s.micro_batch_size, *division)
         alike.setdefault(where, []).append(index)
     step_s = steps.step_s.copy()
@@ -172,7 +172,7 @@ class _PassTable:
 
     def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
         """Its row; the reason where the device cannot run it."""
-        key = id(cluster.device), strategy.precision, micro, strategy.parallelism.recompute
+        key = id(cluster.device), strategy.precision, micro, strategy.parallelism.recomputation
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._add(cluster, strategy)
@@ -183,7 +183,7 @@ class _PassTable:
             forward, backward = self.model.passes(cluster.device, strategy)
         except UserError as error:
             return error
-        again, _ = run_again(self.model.workload, strategy.parallelism.recompute, forward.total)
+        again, _ = run_again(self.model.workload, strategy.parallelism.recomputation, forward.total)
         self.forward.append(sums(forward.total))
         self.backward.append(sums(backward.total + again))
         return len(self.forward) - 1
@@ -259,10 +259,10 @@ class _SameExchange:
         bytes_of: dict[Hashable, tuple[float, float]] = {}
         rows = []
         for s in self.strategies:
-            key = s.precision, s.optimizer, s.parallelism.recompute
+            key = s.precision, s.optimizer, s.parallelism.recomputation
             if key not in bytes_of:
                 fixed = sum(fixed_bytes(workload, s, self.exchange.plan).values()) + reserve_bytes(self.cluster.device)
-                bytes_of[key] = fixed, sum(sample_bytes(workload, numbers_of(s), s.parallelism.recompute).values())
+                bytes_of[key] = fixed, sum(sample_bytes(workload, numbers_of(s), s.parallelism.recomputation).values())
             rows.append(bytes_of[key])
         table = np.array(rows)
         needed: Array = table[:, 0] + table[:, 1] * self.micro

@@ -20,12 +20,14 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
-from paceline.prediction.exchange_plan import CodecOperation, CodecPass, ExchangePlan, blocks
+from paceline.prediction.exchange_plan import CodecOperation, CodecPass, ExchangePlan
 from paceline.prediction.network import phase_seconds
+from paceline.prediction.recompute import recomputed
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.phase import Phase
+from paceline.strategy.recompute import Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -178,16 +180,14 @@ class StepCosts:
     overlap_penalty: float = 0.0
 
 
-def run_again(workload: Workload, recompute: bool, forward: Array) -> tuple[Array, Array]:
+def run_again(workload: Workload, choice: Recomputation, forward: Array) -> tuple[Array, Array]:
     """Seconds of recomputation before each layer's backward pass, and which layers are recomputed, both (layers,).
 
-    A block is recomputed as a whole, before the backward pass of its last layer."""
-    if not recompute:
-        return np.zeros_like(forward), np.zeros_like(forward)
-    repeated = blocks(workload)
+    Each part is recomputed as a whole, before the backward pass of its last layer."""
+    plan = recomputed(workload, choice)
     again = np.zeros_like(forward)
-    np.add.at(again, repeated.last, repeated.inside * forward)
-    return again, repeated.inside
+    np.add.at(again, plan.before, plan.again * forward)
+    return again, plan.again
 
 
 def slowest(workers: int, efficiency: Efficiency) -> float:
@@ -203,10 +203,8 @@ def update_seconds(
     """Seconds of memory traffic and of kernel launches of the optimizer on one worker.
 
     The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1."""
-    level, workers = (
-        strategy.parallelism.shares,
-        strategy.world_size if strategy.parallelism.shares.optimizer else 1,
-    )
+    mesh = strategy.parallelism
+    level, workers = mesh.shares, mesh.sharers if mesh.shares.optimizer else 1
     tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
     own = ceil(workload.num_parameters / workers)
     return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
@@ -296,7 +294,7 @@ def calibrated_costs(
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()
     backward = calibration.backward_s * grown / base.backward.total.sum()
-    workers = strategy.world_size if strategy.parallelism.shares.optimizer else 1
+    workers = strategy.parallelism.sharers if strategy.parallelism.shares.optimizer else 1
     update = calibration.optimizer_s / workers / sum(base.optimizer)
     return replace(
         base,

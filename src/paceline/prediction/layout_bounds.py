@@ -43,6 +43,8 @@ from paceline.workload.table import Workload
 T = TypeVar("T")
 _PROBE = 1 << 26
 """Elements of a tensor that asks the model for its bytes per element."""
+_MANY = 512
+"""Tensors that ask what frozen elements need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ class Slice:
     context_exchange: str
     precision: str
     micro_batch_size: int
-    recompute: bool
+    recompute: str
 
     @property
     def division(self) -> tuple[int, bool, int, str]:
@@ -143,12 +145,8 @@ class LayoutBounds:
     def _inner(self, own: Slice, pipeline: int, sharding: str) -> Strategy:
         """What the replicas of a stage see."""
         count = self.replicas(own, pipeline)
-        return replace(
-            self.template,
-            global_batch_size=count,
-            precision=own.precision,
-            parallelism=Parallelism(data=count, sharding=sharding),
-        )
+        mesh = replace(own.mesh(), data=max(1, count // own.context), pipeline=pipeline, sharding=sharding)
+        return replace(self.template, global_batch_size=count, precision=own.precision, parallelism=mesh.replicas)
 
     def bounds(self, shape: PipelineShape) -> Bounds:
         """Legality and memory of all combinations."""
@@ -182,7 +180,7 @@ class LayoutBounds:
 
     def _parts(self, shape: PipelineShape) -> Ints:
         """First segment of each part."""
-        sizes = np.array(part_sizes(max(1, self.blocks), shape.stages * shape.virtual))
+        sizes = np.array(part_sizes(max(1, self.blocks), shape.stages, shape.virtual))
         firsts: Ints = np.cumsum(sizes) - sizes
         return firsts
 
@@ -204,14 +202,14 @@ class LayoutBounds:
 
     def _memory(self, shape: PipelineShape, times: Ints) -> Array:
         """Bytes of the stage that needs most."""
-        fixed: dict[tuple[int, str], Array] = {}
+        fixed: dict[Hashable, Array] = {}
         saved: dict[Hashable, tuple[Array, Array]] = {}
         out = np.full((len(self.slices), len(self.shardings), len(self.batches)), np.inf)
         held = in_flight(shape, times) / shape.virtual
         for row, own in enumerate(self.slices):
             if not times[row].any():
                 continue
-            key = own.tensor, own.precision
+            key = own.tensor, own.context > 1, own.precision
             if key not in fixed:
                 fixed[key] = np.stack([self._fixed(own, shape, sharding) for sharding in self.shardings])
             per_sample = (*own.division, own.precision, own.recompute)
@@ -236,16 +234,18 @@ class LayoutBounds:
         """Bytes that the model needs for a trained element, for an element of the two largest units, for a frozen one."""
         inner = self._inner(own, pipeline, sharding)
         local = group_view(self.cluster, inner.world_size, own.tensor).devices_per_node
-        key = "bytes of an element", inner.world_size, sharding, own.precision, local
+        key = "bytes of an element", inner.world_size, inner.parallelism.sharding, own.precision, local
 
         def make() -> tuple[float, float, float]:
             def needed(tensors: int, frozen: int = 0) -> float:
                 probe = _probe(self.model.workload, tensors, frozen)
-                return sum(fixed_bytes(probe, inner, exchange_plan(probe, inner, local)).values())
+                return sum(fixed_bytes(probe, inner, exchange_plan(probe, inner, local), divided=True).values())
 
             two, four = needed(2) / (2 * _PROBE), needed(4) / (4 * _PROBE)
-            unit = 2 * (two - four)
-            return two - unit, unit, (needed(2, 2 * _PROBE) / (2 * _PROBE)) - two
+            unit, of_frozen = 2 * (two - four), 0.0
+            if self.model.workload.frozen:  # of many units, so that the two that are gathered at once count little
+                of_frozen = (needed(_MANY, _MANY * _PROBE) - needed(_MANY)) / (_MANY * _PROBE)
+            return two - unit, unit, of_frozen
 
         return self._once(key, make)
 
@@ -253,12 +253,13 @@ class LayoutBounds:
         """Bytes of one sample in each segment: those that every micro batch in flight holds, and those that are held once."""
 
         def make() -> tuple[Array, Array]:
-            segments, recompute = self.segments(own), own.recompute
-            numbers = numbers_of(self._strategy_of(own))
+            segments = self.segments(own)
+            strategy = self._strategy_of(own)
+            numbers, again = numbers_of(strategy), strategy.parallelism.recomputation
             known: dict[int, tuple[float, float]] = {}
             for segment in segments.workloads:
                 if id(segment) not in known:
-                    first, second = (sum(sample_bytes(segment, numbers, recompute, n).values()) for n in (1.0, 2.0))
+                    first, second = (sum(sample_bytes(segment, numbers, again, n).values()) for n in (1.0, 2.0))
                     known[id(segment)] = second - first, 2 * first - second
             rows = np.array([known[id(segment)] for segment in segments.workloads])
             return rows[:, 0], rows[:, 1]
@@ -286,19 +287,17 @@ class LayoutBounds:
         forward, backward = (np.add.reduceat(passes[:, n], begins, axis=1) * slow for n in (0, 1))
         sends = self._sends(slices, shape)
         exchange = [self._exchange(own, shape) for own in slices]
-        after, micro, update = (np.stack([of[n] for of in exchange]) for n in range(3))
-        return pipelined_seconds(
-            shape,
-            times[rows],
-            forward,
-            backward,
-            sends,
-            after,
-            micro,
-            update,
-            self.model.constants.overlap_penalty if self.model.overlap else 0.0,
-            self.model.overlap,
-        )
+        after, micro, update, gathered = (np.stack([of[n] for of in exchange]) for n in range(4))
+        e, overlap = self.model.constants, self.model.overlap
+        penalty = e.overlap_penalty if overlap else 0.0
+        passes_alone = backward.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :]
+        if overlap and e.level == "tuned":  # gradients and weights travel beside the passes (``exchange_beside``)
+            last = update.max(axis=-1) + penalty * gathered.max(axis=-1)
+            exposed = penalty * after
+        else:
+            last = (update + gathered).max(axis=-1)
+            exposed = penalty * after + (1 - penalty) * np.maximum(0.0, after - (passes_alone if overlap else 0.0))
+        return pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
 
     def _passes(self, own: Slice) -> Array:
         """Seconds of the forward and of the backward pass of one micro batch in each segment, (2, segments)."""
@@ -310,7 +309,7 @@ class LayoutBounds:
             # Recomputation runs layers again, and changes no pass.
             layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
             forward, backward = layers.passes
-            again, _ = run_again(layers.workload, own.recompute, forward.total)
+            again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
             both = np.stack([forward.total, backward.total + again])
             summed: Array = np.add.reduceat(both, self.segments(own).starts, axis=1)
             return summed
@@ -335,28 +334,26 @@ class LayoutBounds:
         )
         return latency + sizes * each
 
-    def _exchange(self, own: Slice, shape: PipelineShape) -> tuple[Array, Array, Array]:
+    def _exchange(self, own: Slice, shape: PipelineShape) -> list[Array]:
         """Seconds by sharding and stage, (shardings, stages): of what is exchanged after the last micro batch, of what every
-        micro batch exchanges, and of the update."""
-        key = "exchange", own.tensor, own.precision, shape.stages, shape.virtual
+        micro batch exchanges, of the update, and of the all-gathers behind it."""
+        key = "exchange", own.tensor, own.context > 1, own.precision, shape.stages, shape.virtual
 
-        def make() -> tuple[Array, Array, Array]:
-            of_sharding = [self._exchange_of(own, shape, sharding) for sharding in self.shardings]
-            after, micro, update = (np.stack([of[n] for of in of_sharding]) for n in range(3))
-            return after, micro, update
+        def make() -> list[Array]:
+            return [np.stack(of) for of in zip(*(self._exchange_of(own, shape, x) for x in self.shardings), strict=True)]
 
         return self._once(key, make)
 
-    def _exchange_of(self, own: Slice, shape: PipelineShape, sharding: str) -> tuple[Array, Array, Array]:
+    def _exchange_of(self, own: Slice, shape: PipelineShape, sharding: str) -> tuple[Array, ...]:
         inner = self._inner(own, shape.stages, sharding)
         view, e = group_view(self.cluster, inner.world_size, own.tensor), self.model.constants
         level, workers = inner.parallelism.shares, inner.world_size
         elements, tensors, _ = self._elements(own, shape)
         probe = BucketPlan(_PROBE, 1, 0)
         traffic, gathers = inner.traffic(probe), inner.gathers(probe)
-        seconds = {"after": np.zeros(shape.stages), "micro": np.zeros(shape.stages), "update": np.zeros(shape.stages)}
+        seconds = {when: np.zeros(shape.stages) for when in ("after", "micro", "update", "gathered")}
         exchanged = [("micro" if level.gradients else "after", phase) for phase in traffic.phases]
-        fetched = [("update" if phase.name == "gather_update" else "micro", phase) for phase in gathers]
+        fetched = [("gathered" if phase.name == "gather_update" else "micro", phase) for phase in gathers]
         for when, phase in (*exchanged, *fetched):
             if phase.pattern not in ("allreduce", "gather", "scatter") or workers == 1:
                 continue
@@ -366,14 +363,13 @@ class LayoutBounds:
         for stage in range(shape.stages):
             count = -(-int(tensors[stage]) // (1 if level.weights else shares))
             words = OPTIMIZERS[self.template.optimizer]
-            seconds["update"][stage] += sum(
-                optimizer_seconds(words, int(elements[stage]) // shares, count, self.cluster.device, e)
-            )
-        return seconds["after"], seconds["micro"], seconds["update"]
+            spent = optimizer_seconds(words, int(elements[stage]) // shares, count, self.cluster.device, e)
+            seconds["update"][stage] = sum(spent)
+        return tuple(seconds.values())
 
 
 def _sizes(bounds: LayoutBounds, shape: PipelineShape) -> list[int]:
-    return part_sizes(max(1, bounds.blocks), shape.stages * shape.virtual)
+    return part_sizes(max(1, bounds.blocks), shape.stages, shape.virtual)
 
 
 def _width(own: Slice) -> float:

@@ -7,8 +7,10 @@ section 3 (what FSDP holds while it computes).
 from __future__ import annotations
 
 from paceline.hardware.device import BYTES_PER_ELEMENT, Device
-from paceline.prediction.exchange_plan import ExchangePlan, blocks, kept
+from paceline.prediction.exchange_plan import ExchangePlan
+from paceline.prediction.recompute import recomputed
 from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.recompute import NOTHING, Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
@@ -26,12 +28,14 @@ GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the networ
 FP8_COPIES = 2  # bytes per weight: the weight and its transpose
 
 
-def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device) -> dict[str, float]:
+def memory_breakdown(
+    workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, divided: bool = False
+) -> dict[str, float]:
     """Bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recompute)
+    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation)
     return {
-        **fixed_bytes(workload, strategy, plan),
+        **fixed_bytes(workload, strategy, plan, divided),
         **{name: size * micro for name, size in of_sample.items()},
         "reserve": reserve_bytes(device),
     }
@@ -50,7 +54,7 @@ def memory_range(needed: float, device: Device) -> tuple[float, float]:
     return needed - reserve + LEAST_RESERVE, needed + FRAGMENTED * (needed - reserve)
 
 
-def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:
+def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divided: bool = False) -> dict[str, float]:
     """Bytes by purpose that do not grow with the batch.
 
     Weights, gradients and optimizer state are fp32. A 16-bit precision also keeps a 16-bit copy of the weights, as autocast
@@ -58,26 +62,37 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
     holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
-    they are sharded if the trained weights are.
+    ``zero3`` shares them out and gathers them with the others, and elsewhere every device has all of them.
+
+    A divided network is as Megatron-Core has it: 18 bytes a parameter with Adam in 16 bits, the weights at 2, gradients in one
+    fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With a distributed optimizer each of d
+    replicas has its part of the last two: 6 + 12 / d (Megatron-Core, user guide, distributed optimizer).
+
+    Args:
+        divided: whether the workload is one device's part of a network that several devices hold.
     """
-    level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
+    mesh, whole = strategy.parallelism, 4.0 * workload.num_parameters
+    level, workers = mesh.shares, mesh.sharers
     width = BYTES_PER_ELEMENT[strategy.precision]
     copies = FP8_COPIES if strategy.precision == "fp8" else 0
-    weights = whole + ((width + copies) * workload.num_parameters if width < 4 else 0)
+    master = whole / (workers if divided and level.optimizer else 1)
+    narrow = (width + copies) * workload.num_parameters if width < 4 else 0
+    weights = (whole if divided and not narrow else master) + narrow
     gathered = 0.0
     if level.weights:
-        units = sorted((width * plan.elements).tolist(), reverse=True)
+        units, gradients = (sorted((width * x).tolist(), reverse=True) for x in (plan.gathered, plan.elements))
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
-        gathered = sum(units[:GATHERED]) + held * (1 + copies / width)
+        gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
     ddp = plan.count > 0 and not level.weights
+    copied = ddp and not (divided and strategy.gradient_exchange.compression == "dense")
     return {
         "weights": weights,
-        "frozen weights": width * workload.frozen / (workers if level.weights else 1),
+        "frozen weights": width * workload.frozen / (workers if level.frozen else 1),
         "gathered": gathered,
         "gradients": whole / workers if level.gradients else whole,
         "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
-        "buckets": whole if ddp else 0.0,
+        "buckets": whole if copied else 0.0,
         "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
         "codec buffers": float(plan.codec_bytes),
     }
@@ -92,18 +107,15 @@ def numbers_of(strategy: Strategy) -> Numbers:
     return "narrow" if mesh.shares.weights or mesh.model_devices > 1 else "autocast"
 
 
-def sample_bytes(workload: Workload, numbers: Numbers, recompute: bool, in_flight: float = 1.0) -> dict[str, float]:
+def sample_bytes(
+    workload: Workload, numbers: Numbers, choice: Recomputation = NOTHING, in_flight: float = 1.0
+) -> dict[str, float]:
     """Bytes by purpose of one sample of a micro batch: activations and the input. fp8 keeps what bf16 does.
 
-    With recomputation a block keeps only its input, which the model takes to be what its first layer keeps. The largest block
-    keeps all activations while it is recomputed.
+    What is recomputed is not kept (``prediction/recompute.py``), but for the largest part while it is recomputed.
 
     Args:
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
     """
-    if recompute:
-        repeated = blocks(workload, numbers)
-        saved = in_flight * (repeated.kept_bytes - repeated.largest_bytes) + repeated.largest_bytes
-    else:
-        saved = in_flight * kept(workload, ("kept bytes", numbers), lambda: workload.kept_bytes(numbers))
-    return {"activations": saved, "inputs": float(workload.input_bytes)}
+    plan = recomputed(workload, choice, numbers)
+    return {"activations": in_flight * plan.kept_bytes + plan.largest_bytes, "inputs": float(workload.input_bytes)}

@@ -31,23 +31,23 @@ class PipelineShape:
 def pipelined_seconds(
     shape: PipelineShape,
     times: Ints,
-    forward: Array,
-    backward: Array,
-    sends: Array,
-    after: Array,
+    parts: tuple[Array, Array, Array],
+    exposed: Array,
     micro: Array,
-    update: Array,
+    last: Array,
     penalty: float,
-    overlap: bool,
 ) -> Array:
     """Seconds that no step undercuts, (slices, shardings, batches).
 
     Args:
-        times: (slices, batches).
-        forward, backward: of each part, (slices, parts). ``sends``: (slices, parts - 1).
-        after, micro, update: by sharding and stage, (slices, shardings, stages).
+        times: micro batches, (slices, batches).
+        parts: seconds of each part's forward and backward pass, (slices, parts), and of the sends, (slices, parts - 1).
+        exposed: what a stage waits for its exchange after its last pass, (slices, shardings, stages).
+        micro: what every micro batch exchanges, likewise. ``penalty``: the share of it that is lost beside passes.
+        last: what follows the exchange of all stages, (slices, shardings).
     """
     p, v = shape.stages, shape.virtual
+    forward, backward, sends = parts
     rows = len(forward)
     whole_f, whole_b = (of.reshape(rows, v, p).sum(axis=1)[:, None, :] for of in (forward, backward))
     gathers = np.maximum(0.0, micro - (whole_f + whole_b))  # (rows, shardings, stages)
@@ -65,7 +65,6 @@ def pipelined_seconds(
         behind = np.arange(p, 0, -1)
         full, rest = np.divmod(np.maximum(times[:, None, :, None] - 1, 0), behind)
         ends = np.maximum(ends, head + rest * forward[:, None, None, :] + (full + 1) * trip[:, :, None, :])
-    exposed = after if not overlap else penalty * after + (1 - penalty) * np.maximum(0.0, after - whole_b)
     # What is exchanged in every micro batch beside its passes costs the penalty too.
     own = exposed[:, :, None, :] + penalty * count * np.maximum(0.0, micro - gathers)[:, :, None, :]
     step = (ends + own).max(axis=-1)
@@ -74,7 +73,7 @@ def pipelined_seconds(
         back[..., : p - 1] += sends[:, None, : p - 1]
         tail = np.cumsum(back, axis=-1) - back
         step = np.maximum(step, (ends + tail[:, :, None, :]).max(axis=-1) + exposed[:, :, None, 0])
-    bound: Array = (step + update.max(axis=-1)[:, :, None]) * (1 - ROUNDING)
+    bound: Array = (step + last[:, :, None]) * (1 - ROUNDING)
     return bound
 
 
@@ -88,7 +87,7 @@ def in_flight(shape: PipelineShape, times: Ints) -> Array:
     place = np.arange(p)
     if shape.schedule == "gpipe":
         return np.broadcast_to(count, (*np.shape(times), p)).astype(np.float64)
-    if shape.schedule != "1f1b":
+    if shape.schedule not in ("1f1b", "zero_bubble"):  # ZB-H1 holds what 1F1B does, and later gradients of weights
         return np.ones((*np.shape(times), p))
     warm = p - place - 1 if v == 1 else 2 * (p - place - 1) + (v - 1) * p
     return np.minimum(warm + 1, count).astype(np.float64)

@@ -87,7 +87,7 @@ class Prediction(Metrics):
     def __repr__(self) -> str:
         """One line: the network, where, the main choices and the step time. ``explain()`` says everything."""
         s, on = self.strategy, self.cluster
-        usual = {"exchange": "allreduce", "sharding": "ddp", "recompute": False, "compression": "dense"}
+        usual = {"exchange": "allreduce", "sharding": "ddp", "recompute": "none", "compression": "dense"}
         names = ("precision", "optimizer", "compression", "exchange", "sharding")
         choices = [str(s[name]) for name in names if s.get(name) and s[name] != usual.get(name)]
         size = " x ".join(str(on[name]) for name in ("num_nodes", "devices_per_node") if on.get(name, 1) != 1)

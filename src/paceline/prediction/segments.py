@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array, Ints
+from paceline.prediction.frozen import frozen_of_layers
 from paceline.prediction.stages import boundary_bytes, stages
 from paceline.workload.table import Workload
 
@@ -37,14 +38,15 @@ def segments_of(workload: Workload, blocks: int) -> Segments:
     cut = stages(workload, blocks, 1) if blocks > 1 else ()
     workloads = tuple(stage.workload for stage in cut) or (workload,)
     layers = np.array([len(own.layers) for own in workloads])
+    starts = np.cumsum(layers) - layers
     boundary = {id(own): boundary_bytes(own.layers) for own in workloads}
     return Segments(
         workload=workload,
         workloads=workloads,
-        starts=np.cumsum(layers) - layers,
+        starts=starts,
         elements=np.array([float(own.num_parameters) for own in workloads]),
         tensors=np.array([float(len(own.parameters)) for own in workloads]),
-        frozen=workload.frozen * layers / len(workload.layers),
+        frozen=np.add.reduceat(frozen_of_layers(workload), starts) if workload.frozen else np.zeros(len(layers)),
         boundary=np.array([boundary[id(own)] for own in workloads]),
         tied=float(cut[0].tied) if cut else 0.0,
     )

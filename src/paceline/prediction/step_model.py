@@ -27,14 +27,15 @@ from paceline.prediction.costs import (
     slowest,
     update_seconds,
 )
-from paceline.prediction.exchange_plan import ExchangePlan, blocks, exchange_plan
+from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
+from paceline.prediction.exposed import exposed_seconds
 from paceline.prediction.memory import memory_breakdown
+from paceline.prediction.recompute import recomputed
 from paceline.prediction.timeline import (
     Schedule,
     StepDurations,
     columns,
     events,
-    exposed_seconds,
     pieces,
     schedule_step,
     sums,
@@ -42,6 +43,7 @@ from paceline.prediction.timeline import (
 )
 from paceline.record import Event
 from paceline.strategy.formats import PayloadBound
+from paceline.strategy.recompute import Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -121,7 +123,8 @@ class Step:
     def events(self) -> tuple[Event, ...]:
         """The step as bars."""
         names = [layer.name for layer in self.workload.layers]
-        return tuple(events(self.costs, self.pieces, self.schedule, names, blocks(self.workload).names))
+        again = recomputed(self.workload, self.strategy.parallelism.recomputation).names
+        return tuple(events(self.costs, self.pieces, self.schedule, names, again))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +178,8 @@ class StepModel:
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
         forward, backward = self._launched(*(passes or self.passes(cluster.device, strategy)))
-        recompute = strategy.parallelism.recompute
-        again, again_share = run_again(self.workload, recompute, forward.total)
+        recomputation = strategy.parallelism.recomputation
+        again, again_share = run_again(self.workload, recomputation, forward.total)
         exchange = self.exchange(cluster, strategy)
         costs = StepCosts(
             forward,
@@ -191,7 +194,7 @@ class StepModel:
         if self.calibration is not None:
             plan = self.plan(cluster, strategy, measured=True)
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
-        return self._without_free(costs, recompute) if self.free else costs
+        return self._without_free(costs, recomputation) if self.free else costs
 
     def _launched(self, forward: Seconds, backward: Seconds) -> PassTimes:
         """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
@@ -226,7 +229,7 @@ class StepModel:
             return 0.0
         return strategy.global_batch_size / self.loader
 
-    def _without_free(self, costs: StepCosts, recompute: bool) -> StepCosts:
+    def _without_free(self, costs: StepCosts, recomputation: Recomputation) -> StepCosts:
         """The costs with the free resources at no time."""
         memory, launches = costs.optimizer
         forward = costs.forward.without(self.free)
@@ -234,7 +237,7 @@ class StepModel:
             costs,
             forward=forward,
             backward=costs.backward.without(self.free),
-            again=run_again(self.workload, recompute, forward.total)[0],
+            again=run_again(self.workload, recomputation, forward.total)[0],
             slowest=1.0 if "stragglers" in self.free else costs.slowest,
             optimizer=(
                 0.0 if "memory bandwidth" in self.free else memory,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from paceline.planning.layout_view import LayoutView, Pass, Place
@@ -26,6 +26,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "activations": ("activations", "inputs"),
 }
 """Purposes of memory that are drawn as one; the rest is ``other``."""
+KINDS = {"forward": "network", "backward": "compute", "weights": "codec"}
+"""Passes by kind, with the lane whose colours they have; ``weights`` are those of a zero-bubble pipeline."""
 _HATCHES = ("", "//", "..", "xx", "--")
 
 
@@ -58,7 +60,7 @@ def pipeline_chart(view: LayoutView, name: str) -> str:
         panels[0].set_title("stages")
         if len(panels) > 1:
             panels[1].set_title("and the end of the step")
-        _legend(panels[-1])
+        _legend(panels[-1], {_kind(p) for own in view.passes for p in own})
         label = f"{stages} stages over time; they are idle {view.idle:.1%} of it"
         return to_svg(figure, name, label)
 
@@ -66,8 +68,8 @@ def pipeline_chart(view: LayoutView, name: str) -> str:
 def _stage(axes: Axes, stage: int, passes: Sequence[Pass], scale: float, numbered: bool) -> None:
     """One row: what it computes over what is idle."""
     axes.axhspan(stage - 0.4, stage + 0.4, color=PALETTE["other-soft"], linewidth=0)
-    for backward, lane in ((False, "network"), (True, "compute")):
-        own = [p for p in passes if p.backward == backward]
+    for kind, lane in KINDS.items():
+        own = [p for p in passes if _kind(p) == kind]
         bars = [(p.start_s / scale, (p.end_s - p.start_s) / scale) for p in own]
         soft, line = PALETTE[f"{lane}-soft"], PALETTE[lane]
         axes.broken_barh(bars, (stage - 0.4, 0.8), facecolors=soft, edgecolors=line, linewidth=0.5)
@@ -76,12 +78,16 @@ def _stage(axes: Axes, stage: int, passes: Sequence[Pass], scale: float, numbere
             axes.text(middle, stage, str(p.micro_batch + 1), ha="center", va="center_baseline", fontsize=6.5, clip_on=True)
 
 
-def _legend(axes: Axes) -> None:
+def _kind(p: Pass) -> str:
+    return "weights" if p.weights else "backward" if p.backward else "forward"
+
+
+def _legend(axes: Axes, drawn: Collection[str]) -> None:
     from matplotlib.patches import Patch
 
-    kinds = (("forward", "network"), ("backward", "compute"), ("idle", "other"))
-    patches = [Patch(facecolor=PALETTE[f"{lane}-soft"], edgecolor=PALETTE[lane], label=kind) for kind, lane in kinds]
-    axes.legend(handles=patches, loc="upper right", bbox_to_anchor=(1, 1.0), ncols=3, borderaxespad=-1.6)
+    kinds = {kind: lane for kind, lane in KINDS.items() if kind in drawn} | {"idle": "other"}
+    patches = [Patch(facecolor=PALETTE[f"{lane}-soft"], edgecolor=PALETTE[lane], label=kind) for kind, lane in kinds.items()]
+    axes.legend(handles=patches, loc="upper right", bbox_to_anchor=(1, 1.0), ncols=len(patches), borderaxespad=-1.6)
 
 
 def grouped(sizes: Mapping[str, float]) -> dict[str, float]:

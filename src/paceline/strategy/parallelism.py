@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from paceline.errors import UserError, check_count, check_flag, check_name
-from paceline.strategy.sharding import SHARDINGS, Sharding
+from paceline.strategy.recompute import Recomputation, recompute_choice
+from paceline.strategy.sharding import DISTRIBUTED, LEVELS, SHARDINGS, Sharding
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
@@ -16,9 +17,10 @@ MODEL = ("pipeline", "context", "tensor")
 _NOT_YET = ("expert",)
 CONTEXT_EXCHANGES = ("ring", "all_to_all")
 """How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
-SCHEDULES = ("1f1b", "gpipe")
+SCHEDULES = ("1f1b", "gpipe", "zero_bubble")
 """Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
-arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
+arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2).
+``zero_bubble``: as 1f1b, and the gradients of weights fill the waits (ZB-H1; Qi et al. 2024, arXiv:2401.10241, 2.2)."""
 ALIASES = {"fsdp": "zero3", "none": "ddp"}
 """Other names of a sharding; ``fsdp`` with full sharding is ``zero3``."""
 
@@ -34,16 +36,23 @@ class Parallelism:
             by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
         context_exchange: of context parallelism, a name of ``CONTEXT_EXCHANGES``.
+        first_stage_layers, last_stage_layers: blocks of these stages, which have the embedding and the logits too; 0: as many
+            as the others (Megatron-Core, ``--decoder-first-pipeline-num-layers``).
         schedule: of a pipeline, a name of ``SCHEDULES``.
         sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2`` or ``zero3``, also called
-            ``fsdp`` (``strategy/sharding.py``).
+            ``fsdp`` (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed``.
+        shard_devices: replicas, neighbours, that share out one copy of what ``sharding`` names; other groups of as many hold
+            copies of it, whose gradients an all-reduce adds up (PyTorch, HSDP). 0: all replicas share one.
         micro_batches: of one step on one replica, one after the other.
-        recompute: whether the backward pass runs each block's forward pass again and keeps only the blocks' inputs.
+        recompute: what the backward pass computes again: ``none``, ``selective`` or ``full``, or parts by name
+            (``strategy/recompute.py``); True is ``full``.
+        recompute_layers: blocks of each stage's part of the network in which it does so; 0: all.
 
     Raises:
-        UserError: a size that is no whole number from 1 up, a sharding or schedule that does not exist, a dimension that is not
-            served yet; sequence parallelism without tensor parallelism; virtual stages or a schedule without a pipeline;
-            virtual stages with gpipe, or with micro batches that are no multiple of the stages.
+        UserError: a size that is no whole number from 1 up, a sharding, schedule or recomputation that does not exist, a
+            dimension that is not served yet; layers to recompute without recomputation; sequence parallelism without tensor
+            parallelism; virtual stages or a schedule without a pipeline; virtual stages with another schedule than 1f1b, or
+            with micro batches that are no multiple of the stages.
     """
 
     data: int = 1
@@ -52,26 +61,35 @@ class Parallelism:
     context: int = 1
     expert: int = 1
     sharding: str = "ddp"
+    shard_devices: int = 0
     micro_batches: int = 1
-    recompute: bool = False
+    recompute: str = "none"
+    recompute_layers: int = 0
     sequence: bool = False
     virtual_stages: int = 1
+    first_stage_layers: int = 0
+    last_stage_layers: int = 0
     schedule: str = "1f1b"
     context_exchange: str = "ring"
 
     def __post_init__(self) -> None:
         if isinstance(self.sharding, str):
             object.__setattr__(self, "sharding", ALIASES.get(self.sharding, self.sharding))
-        check_name("sharding", self.sharding, (*SHARDINGS, "fsdp"))
+        if not (isinstance(self.sharding, str) and self.sharding == DISTRIBUTED.name):
+            check_name("sharding", self.sharding, (*SHARDINGS, "fsdp"))
         for name, what in _COUNTS.items():
             object.__setattr__(self, name, check_count(getattr(self, name), what))
+        self._check_groups()
         for name in _NOT_YET:
             if getattr(self, name) > 1:
                 raise UserError(
                     f"{name} parallelism of {getattr(self, name)} is neither predicted nor trained yet",
                     f"give {name}=1 and divide by data",
                 )
-        check_flag(self.recompute, "recompute")
+        object.__setattr__(self, "recompute", recompute_choice(self.recompute))
+        object.__setattr__(self, "recompute_layers", check_count(self.recompute_layers, "layers to recompute", least=0))
+        if self.recompute_layers and self.recompute == "none":
+            raise UserError(f"{self.recompute_layers} layers to recompute without recomputation", "give recompute='full' too")
         check_flag(self.sequence, "sequence")
         check_name("pipeline schedule", self.schedule, SCHEDULES)
         check_name("context exchange", self.context_exchange, CONTEXT_EXCHANGES)
@@ -81,10 +99,23 @@ class Parallelism:
             )
         if self.sequence and self.tensor == 1:
             raise UserError("sequence parallelism without tensor parallelism", "give tensor, or leave sequence out")
+        for name in ("first_stage_layers", "last_stage_layers"):
+            count = check_count(getattr(self, name), name.replace("_", " "), least=0)
+            object.__setattr__(self, name, count)
+            if count and self.pipeline == 1:
+                raise UserError(f"{name} {count} of a pipeline of one stage", f"give pipeline, or leave {name} out")
         if self.schedule != "1f1b" and self.pipeline == 1:
             raise UserError(f"schedule {self.schedule} of a pipeline of one stage", "give pipeline, or leave schedule out")
         if self.virtual_stages > 1:
             self._check_interleaved()
+
+    def _check_groups(self) -> None:
+        size, replicas = check_count(self.shard_devices, "devices that share one copy", least=0), self.data * self.context
+        object.__setattr__(self, "shard_devices", size)
+        if size and self.sharding == "ddp":
+            raise UserError(f"shard_devices {size} with sharding ddp, which shares nothing out", "give sharding zero3")
+        if size and replicas % size:
+            raise UserError(f"groups of {size} devices do not divide {replicas} replicas", f"give a divisor of {replicas}")
 
     def _check_interleaved(self) -> None:
         given = f"{self.virtual_stages} virtual stages"
@@ -123,13 +154,28 @@ class Parallelism:
         """What one pipeline stage's part of the model sees of the mesh: replicas that add up their gradients. The devices of a
         context group are replicas too, of other tokens."""
         return Parallelism(
-            data=self.data * self.context, sharding=self.sharding, micro_batches=self.micro_batches, recompute=self.recompute
+            data=self.data * self.context,
+            sharding=DISTRIBUTED.name if self.sharding == "zero1" and self.model_devices > 1 else self.sharding,
+            shard_devices=self.shard_devices,
+            micro_batches=self.micro_batches,
+            recompute=self.recompute,
+            recompute_layers=self.recompute_layers * self.virtual_stages,
         )
+
+    @cached_property
+    def recomputation(self) -> Recomputation:
+        """What the backward pass computes again."""
+        return Recomputation.of(self.recompute, self.recompute_layers)
+
+    @property
+    def sharers(self) -> int:
+        """Replicas that share out one copy."""
+        return self.shard_devices or self.data * self.context
 
     @property
     def shares(self) -> Sharding:
         """What the data dimension shares out."""
-        return SHARDINGS[self.sharding]
+        return LEVELS[self.sharding]
 
     def check_covers(self, devices: int) -> None:
         """Raises UserError where the mesh has another number of devices than a cluster."""

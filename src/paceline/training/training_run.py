@@ -149,7 +149,7 @@ class TrainingRun:
                 mesh.pipeline > 1,
                 "train with data parallelism alone, or with torch.distributed.pipelining in your own script",
             ),
-            ("activation recomputation", mesh.recompute, "use torch.utils.checkpoint in your own model"),
+            ("activation recomputation", mesh.recompute != "none", "use torch.utils.checkpoint in your own model"),
             (
                 f"{x.servers} servers",
                 x.servers > 1,

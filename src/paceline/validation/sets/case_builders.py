@@ -128,7 +128,7 @@ def _check_divides(workload: Workload, mesh: Parallelism) -> None:
     """Raises UserError where layers or heads do not divide: a row that is shown to the predictor must not fail there."""
     own = share(workload, mesh.tensor, mesh.sequence).workload if mesh.tensor > 1 else workload
     if mesh.pipeline > 1:
-        stages(own, mesh.pipeline, mesh.virtual_stages)
+        stages(own, mesh.pipeline, mesh.virtual_stages, (mesh.first_stage_layers, mesh.last_stage_layers))
 
 
 def low_precision(text: str) -> str:

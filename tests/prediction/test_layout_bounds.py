@@ -101,7 +101,7 @@ def test_no_bound_is_above_the_step_or_its_memory(
             needed = sum(step.memory().values())
             assert of_shape.memory_bytes[rows[at], number, batch] <= needed, chosen
             # What a zero-bubble pipeline keeps for later gradients of weights is left out of the bound.
-            near_to = 0.5 if shape.schedule == "zero_bubble" else 0.8
+            near_to = 0.3 if shape.schedule == "zero_bubble" else 0.8
             assert of_shape.memory_bytes[rows[at], number, batch] >= near_to * needed, chosen
             near.append(seconds[at, number, batch] / step.seconds)
     assert len(near) > 60 and np.median(near) > 0.6

@@ -180,9 +180,17 @@ class LayoutBounds:
 
     def _parts(self, shape: PipelineShape) -> Ints:
         """First segment of each part."""
-        sizes = np.array(part_sizes(max(1, self.blocks), shape.stages, shape.virtual))
-        firsts: Ints = np.cumsum(sizes) - sizes
-        return firsts
+
+        def make() -> Ints:
+            sizes = np.array(self._sizes(shape))
+            firsts: Ints = np.cumsum(sizes) - sizes
+            return firsts
+
+        return self._once(("parts", shape), make)
+
+    def _sizes(self, shape: PipelineShape) -> list[int]:
+        """Blocks of each part."""
+        return part_sizes(max(1, self.blocks), shape.stages, shape.virtual)
 
     def _by_stage(self, values: Array, shape: PipelineShape) -> Array:
         """Sums over each stage of values of segments: (..., segments) to (..., stages)."""
@@ -226,7 +234,7 @@ class LayoutBounds:
         """Bytes of each stage that do not grow with the batch."""
         each, unit, of_frozen = self._bytes_of(own, shape.stages, sharding)
         elements, _, frozen = self._elements(own, shape)
-        count = np.bincount(np.arange(shape.stages * shape.virtual) % shape.stages, _sizes(self, shape), shape.stages)
+        count = np.bincount(np.arange(shape.stages * shape.virtual) % shape.stages, self._sizes(shape), shape.stages)
         smallest = float(self.segments(own).elements.min())
         return each * elements + unit * np.minimum(count, 2) * smallest + of_frozen * np.maximum(frozen - 1, 0)
 
@@ -366,10 +374,6 @@ class LayoutBounds:
             spent = optimizer_seconds(words, int(elements[stage]) // shares, count, self.cluster.device, e)
             seconds["update"][stage] = sum(spent)
         return tuple(seconds.values())
-
-
-def _sizes(bounds: LayoutBounds, shape: PipelineShape) -> list[int]:
-    return part_sizes(max(1, bounds.blocks), shape.stages, shape.virtual)
 
 
 def _width(own: Slice) -> float:

@@ -197,7 +197,7 @@ def search_layouts(
         considered=search.considered,
         legal=search.legal,
         too_large=search.too_large,
-        bounded=len(search.order) - search.predicted,
+        bounded=len(search.order) - search.tried,
         predicted=search.predicted,
         illegal=dict(search.illegal),
         least=search.least,
@@ -233,7 +233,7 @@ class _Search:
                 slices.append(own)
         self.bounds = replace(bounds, slices=tuple(slices))
         self.considered = len(every) * len(self.shapes) * each
-        self.legal = self.too_large = self.predicted = 0
+        self.legal = self.too_large = self.predicted = self.tried = 0
         self.least: tuple[Candidate, float] | None = None
         self.order: Ints = np.zeros(0, dtype=np.int64)
         self.score: Array = np.zeros(0)
@@ -352,13 +352,14 @@ class _Search:
         samples = own.micro_batch_size * (self.cluster.world_size // (own.tensor * own.context * self.shapes[number].stages))
         candidate = self._candidate(number, row, sharding, batch, size // samples)
         steps = self.predictor.many(self.workload, [candidate])
-        self.predicted += 1
+        self.tried += 1
         if 0 in steps.refused:
             self.illegal[steps.refused[0]] += 1
+            self.legal -= 1
             return inf, candidate, steps
         if not steps.fits[0]:
             self.too_large += 1
-            self.predicted -= 1
             return inf, candidate, steps
+        self.predicted += 1
         score = float(steps.step_s[0]) * self.weights[batch] * (1 + PLAIN * detours(candidate[1]))
         return float(score), candidate, steps

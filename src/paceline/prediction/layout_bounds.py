@@ -43,6 +43,8 @@ from paceline.workload.table import Workload
 T = TypeVar("T")
 _PROBE = 1 << 26
 """Elements of a tensor that asks the model for its bytes per element."""
+_GATHERED = {"gather_update": "gathered", "gather_next": "next"}
+"""All-gathers that are no part of a micro batch: behind the update, or beside the next forward pass."""
 _MANY = 512
 """Tensors that ask what frozen elements need."""
 
@@ -58,16 +60,22 @@ class Slice:
     precision: str
     micro_batch_size: int
     recompute: str
+    expert: int = 1
 
     @property
-    def division(self) -> tuple[int, bool, int, str]:
+    def division(self) -> tuple[int, bool, int, str, int]:
         """What the layers are divided by."""
-        return self.tensor, self.sequence, self.context, self.context_exchange
+        return self.tensor, self.sequence, self.context, self.context_exchange, self.expert
 
     def mesh(self) -> Parallelism:
         """The division of the layers alone."""
         return Parallelism(
-            tensor=self.tensor, sequence=self.sequence, context=self.context, context_exchange=self.context_exchange
+            data=self.expert,
+            tensor=self.tensor,
+            sequence=self.sequence,
+            context=self.context,
+            context_exchange=self.context_exchange,
+            expert=self.expert,
         )
 
 
@@ -120,7 +128,7 @@ class LayoutBounds:
         """The blocks of a device's part of the layers. Raises UserError where they do not divide."""
 
         def make() -> Segments:
-            workload, _ = shared_layers(self.model.workload, own.mesh())
+            workload, *_ = shared_layers(self.model.workload, own.mesh())
             return kept(workload, "segments of blocks", lambda: segments_of(workload, max(1, self.blocks)))
 
         return self._once(("segments", own.division), make)
@@ -142,10 +150,13 @@ class LayoutBounds:
         """Devices that add up the gradients of one device's part."""
         return self.cluster.world_size // (own.tensor * pipeline)
 
-    def _inner(self, own: Slice, pipeline: int, sharding: str) -> Strategy:
-        """What the replicas of a stage see."""
-        count = self.replicas(own, pipeline)
-        mesh = replace(own.mesh(), data=max(1, count // own.context), pipeline=pipeline, sharding=sharding)
+    def _inner(self, own: Slice, pipeline: int, sharding: str, count: int = 0) -> Strategy:
+        """What the replicas of a stage see; ``count``: how many, where it is not those of all parameters."""
+        if count:
+            mesh = Parallelism(data=count, pipeline=2, sharding=sharding)  # several devices hold the network
+        else:
+            count = self.replicas(own, pipeline)
+            mesh = replace(own.mesh(), data=max(1, count // own.context), expert=1, pipeline=pipeline, sharding=sharding)
         return replace(self.template, global_batch_size=count, precision=own.precision, parallelism=mesh.replicas)
 
     def bounds(self, shape: PipelineShape) -> Bounds:
@@ -157,7 +168,8 @@ class LayoutBounds:
         data = world // devices
         batches = np.array(self.batches)
         samples = data * micro
-        whole = (world % devices == 0) & (data > 0)
+        experts = np.array([own.expert for own in self.slices])
+        whole = (world % devices == 0) & (data > 0) & (world // p % experts == 0)
         times = np.where(whole[:, None], batches[None, :] // np.maximum(samples, 1)[:, None], 0)
         legal = whole[:, None] & (times > 0) & (batches % np.maximum(samples, 1)[:, None] == 0)
         if shape.virtual > 1:
@@ -217,7 +229,7 @@ class LayoutBounds:
         for row, own in enumerate(self.slices):
             if not times[row].any():
                 continue
-            key = own.tensor, own.context > 1, own.precision
+            key = own.tensor, own.expert, own.context > 1, own.precision
             if key not in fixed:
                 fixed[key] = np.stack([self._fixed(own, shape, sharding) for sharding in self.shardings])
             per_sample = (*own.division, own.precision, own.recompute)
@@ -234,14 +246,21 @@ class LayoutBounds:
         """Bytes of each stage that do not grow with the batch."""
         each, unit, of_frozen = self._bytes_of(own, shape.stages, sharding)
         elements, _, frozen = self._elements(own, shape)
+        experts = self._by_stage(self.segments(own).experts, shape)
+        of_expert = self._bytes_of(own, shape.stages, sharding, self._expert_replicas(own, shape))[0] if experts.any() else 0.0
         count = np.bincount(np.arange(shape.stages * shape.virtual) % shape.stages, self._sizes(shape), shape.stages)
-        smallest = float(self.segments(own).elements.min())
-        return each * elements + unit * np.minimum(count, 2) * smallest + of_frozen * np.maximum(frozen - 1, 0)
+        smallest = float((self.segments(own).elements - self.segments(own).experts).min())
+        whole = each * (elements - experts) + of_expert * experts
+        return whole + unit * np.minimum(count, 2) * smallest + of_frozen * np.maximum(frozen - 1, 0)
 
-    def _bytes_of(self, own: Slice, pipeline: int, sharding: str) -> tuple[float, float, float]:
+    def _expert_replicas(self, own: Slice, shape: PipelineShape) -> int:
+        """Devices of a stage that have the same experts."""
+        return self.cluster.world_size // (shape.stages * own.expert)
+
+    def _bytes_of(self, own: Slice, pipeline: int, sharding: str, count: int = 0) -> tuple[float, float, float]:
         """Bytes that the model needs for a trained element, for an element of the two largest units, for a frozen one."""
-        inner = self._inner(own, pipeline, sharding)
-        local = group_view(self.cluster, inner.world_size, own.tensor).devices_per_node
+        inner = self._inner(own, pipeline, sharding, count)
+        local = group_view(self.cluster, self.replicas(own, pipeline), own.tensor).devices_per_node
         key = "bytes of an element", inner.world_size, inner.parallelism.sharding, own.precision, local
 
         def make() -> tuple[float, float, float]:
@@ -275,9 +294,11 @@ class LayoutBounds:
         return self._once(("saved", *own.division, own.precision, own.recompute), make)
 
     def _strategy_of(self, own: Slice) -> Strategy:
-        """A strategy with this slice, of one replica and two stages, so that several devices hold the network."""
-        mesh = replace(own.mesh(), pipeline=2, recompute=own.recompute)
-        return replace(self.template, global_batch_size=own.micro_batch_size, precision=own.precision, parallelism=mesh)
+        """A strategy with this slice, of two stages, so that several devices hold the network, and of very many micro batches,
+        which share what happens once a step."""
+        mesh = replace(own.mesh(), pipeline=2, recompute=own.recompute, micro_batches=_MANY)
+        batch = own.micro_batch_size * mesh.data * _MANY
+        return replace(self.template, global_batch_size=batch, precision=own.precision, parallelism=mesh)
 
     def seconds(self, shape: PipelineShape, times: Ints, rows: Ints) -> Array:
         """Seconds that no step undercuts, (rows, shardings, batches).
@@ -290,25 +311,43 @@ class LayoutBounds:
             return np.zeros((len(rows), len(self.shardings), len(self.batches)))
         slices = [self.slices[row] for row in rows.tolist()]
         passes = np.stack([self._passes(own) for own in slices])
-        begins = self._parts(shape)
+        parts = np.add.reduceat(passes, self._parts(shape), axis=2)
         slow = slowest(self.cluster.world_size, self.model.constants)
-        forward, backward = (np.add.reduceat(passes[:, n], begins, axis=1) * slow for n in (0, 1))
+        forward, backward = (of * slow for of in self._launched(parts, shape))
         sends = self._sends(slices, shape)
         exchange = [self._exchange(own, shape) for own in slices]
-        after, micro, update, gathered = (np.stack([of[n] for of in exchange]) for n in range(4))
+        after, micro, update, gathered, ahead = (np.stack([of[n] for of in exchange]) for n in range(5))
         e, overlap = self.model.constants, self.model.overlap
         penalty = e.overlap_penalty if overlap else 0.0
-        passes_alone = backward.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :]
+        of_stages = (of.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :] for of in (forward, backward))
+        whole_f, whole_b = of_stages
         if overlap and e.level == "tuned":  # gradients and weights travel beside the passes (``exchange_beside``)
-            last = update.max(axis=-1) + penalty * gathered.max(axis=-1)
+            last = update.max(axis=-1) + penalty * (gathered + ahead).max(axis=-1)
             exposed = penalty * after
         else:
-            last = (update + gathered).max(axis=-1)
-            exposed = penalty * after + (1 - penalty) * np.maximum(0.0, after - (passes_alone if overlap else 0.0))
+            last = (update + gathered + np.maximum(0.0, ahead - whole_f)).max(axis=-1)
+            exposed = penalty * after + (1 - penalty) * np.maximum(0.0, after - whole_b * overlap)
         return pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
 
+    def _launched(self, parts: Array, shape: PipelineShape) -> tuple[Array, Array]:
+        """Both passes of each part, with what the host of its stage needs beyond them (``StepModel.launched``).
+
+        Args:
+            parts: as ``_passes`` has them for segments, (slices, 5, parts).
+        """
+        forward, backward, again, calls, calls_back = parts.transpose(1, 0, 2)
+        host_s = self.model.constants.host_s if self.cluster.device.kind == "gpu" else 0.0
+        if host_s:
+            worked, count = (
+                of.reshape(len(of), shape.virtual, shape.stages).sum(axis=1) for of in (forward + backward, calls + calls_back)
+            )
+            more = np.tile(np.maximum(0.0, count * host_s - worked) / np.maximum(count, 1.0), shape.virtual)
+            forward, backward = forward + calls * more, backward + calls_back * more
+        return forward, backward + again
+
     def _passes(self, own: Slice) -> Array:
-        """Seconds of the forward and of the backward pass of one micro batch in each segment, (2, segments)."""
+        """Of one micro batch in each segment, (5, segments): seconds of the forward and of the backward pass, and of what runs
+        again before the latter; kernels that the host launches in both."""
 
         def divided() -> Divided:
             return divide(self.model, self.cluster, self._strategy_of(own))
@@ -318,8 +357,9 @@ class LayoutBounds:
             layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
             forward, backward = layers.passes
             again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
-            both = np.stack([forward.total, backward.total + again])
-            summed: Array = np.add.reduceat(both, self.segments(own).starts, axis=1)
+            calls = np.array([(layer.ops_forward, layer.ops_backward) for layer in layers.workload.layers], dtype=np.float64).T
+            of_layers = np.stack([forward.total, backward.total, again, *calls])
+            summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
             return summed
 
         return self._once(("passes of segments", own), make)
@@ -344,8 +384,8 @@ class LayoutBounds:
 
     def _exchange(self, own: Slice, shape: PipelineShape) -> list[Array]:
         """Seconds by sharding and stage, (shardings, stages): of what is exchanged after the last micro batch, of what every
-        micro batch exchanges, of the update, and of the all-gathers behind it."""
-        key = "exchange", own.tensor, own.context > 1, own.precision, shape.stages, shape.virtual
+        micro batch exchanges, of the update, of the all-gathers behind it and of those beside the next forward pass."""
+        key = "exchange", own.tensor, own.expert, own.context > 1, own.precision, shape.stages, shape.virtual
 
         def make() -> list[Array]:
             return [np.stack(of) for of in zip(*(self._exchange_of(own, shape, x) for x in self.shardings), strict=True)]
@@ -357,17 +397,18 @@ class LayoutBounds:
         view, e = group_view(self.cluster, inner.world_size, own.tensor), self.model.constants
         level, workers = inner.parallelism.shares, inner.world_size
         elements, tensors, _ = self._elements(own, shape)
+        experts = self._by_stage(self.segments(own).experts, shape)
         probe = BucketPlan(_PROBE, 1, 0)
         traffic, gathers = inner.traffic(probe), inner.gathers(probe)
-        seconds = {when: np.zeros(shape.stages) for when in ("after", "micro", "update", "gathered")}
+        seconds = {when: np.zeros(shape.stages) for when in ("after", "micro", "update", "gathered", "next")}
         exchanged = [("micro" if level.gradients else "after", phase) for phase in traffic.phases]
-        fetched = [("gathered" if phase.name == "gather_update" else "micro", phase) for phase in gathers]
+        fetched = [(_GATHERED.get(phase.name, "micro"), phase) for phase in gathers]
         for when, phase in (*exchanged, *fetched):
             if phase.pattern not in ("allreduce", "gather", "scatter") or workers == 1:
                 continue
-            sizes = elements * (max(phase.sizes) / _PROBE)
+            sizes = (elements - experts) * (max(phase.sizes) / _PROBE)  # experts have replicas of their own
             seconds[when] += collective_seconds(sizes, view, e, halves=phase.pattern != "allreduce")[0]
-        shares = workers if level.optimizer else 1
+        shares = max(workers, self._expert_replicas(own, shape) if experts.any() else 1) if level.optimizer else 1
         for stage in range(shape.stages):
             count = -(-int(tensors[stage]) // (1 if level.weights else shares))
             words = OPTIMIZERS[self.template.optimizer]

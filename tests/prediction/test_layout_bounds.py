@@ -10,7 +10,8 @@ import pytest
 
 from paceline import Cluster, Strategy, Workload
 from paceline.prediction import Predictor
-from paceline.prediction.layout_bounds import LayoutBounds, Slice
+from paceline.prediction.layout_bounds import LayoutBounds
+from paceline.prediction.layout_slices import Slice
 from paceline.prediction.parallel_step import parallel_step
 from paceline.prediction.pipeline_bounds import PipelineShape
 from paceline.strategy import SHARDINGS, Parallelism

@@ -22,7 +22,8 @@ from paceline.planning.ranking import PLAIN, TIE, detours
 from paceline.planning.space import Tally
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Candidate, Steps, merged_steps
-from paceline.prediction.layout_bounds import LayoutBounds, Slice
+from paceline.prediction.layout_bounds import LayoutBounds
+from paceline.prediction.layout_slices import Slice
 from paceline.prediction.pipeline_bounds import PipelineShape
 from paceline.strategy import Strategy
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES

@@ -21,12 +21,12 @@ import numpy as np
 from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.compute import optimizer_seconds
 from paceline.prediction.costs import run_again, slowest
 from paceline.prediction.division import Divided, divide, shared_layers
 from paceline.prediction.exchange_plan import exchange_plan, kept
 from paceline.prediction.group_view import group_view, pairs_between
+from paceline.prediction.layout_slices import PROBE, Slice, probe_network
 from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline_bounds import ROUNDING, PipelineShape, in_flight, pipelined_seconds
@@ -37,46 +37,12 @@ from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Parameter
-from paceline.workload.table import Workload
 
 T = TypeVar("T")
-_PROBE = 1 << 26
-"""Elements of a tensor that asks the model for its bytes per element."""
 _GATHERED = {"gather_update": "gathered", "gather_next": "next"}
 """All-gathers that are no part of a micro batch: behind the update, or beside the next forward pass."""
 _MANY = 512
 """Tensors that ask what frozen elements need."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """What decides the work of one device on one micro batch, but for the stages."""
-
-    tensor: int
-    sequence: bool
-    context: int
-    context_exchange: str
-    precision: str
-    micro_batch_size: int
-    recompute: str
-    expert: int = 1
-
-    @property
-    def division(self) -> tuple[int, bool, int, str, int]:
-        """What the layers are divided by."""
-        return self.tensor, self.sequence, self.context, self.context_exchange, self.expert
-
-    def mesh(self) -> Parallelism:
-        """The division of the layers alone."""
-        return Parallelism(
-            data=self.expert,
-            tensor=self.tensor,
-            sequence=self.sequence,
-            context=self.context,
-            context_exchange=self.context_exchange,
-            expert=self.expert,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +231,13 @@ class LayoutBounds:
 
         def make() -> tuple[float, float, float]:
             def needed(tensors: int, frozen: int = 0) -> float:
-                probe = _probe(self.model.workload, tensors, frozen)
+                probe = probe_network(self.model.workload, tensors, frozen)
                 return sum(fixed_bytes(probe, inner, exchange_plan(probe, inner, local), divided=True).values())
 
-            two, four = needed(2) / (2 * _PROBE), needed(4) / (4 * _PROBE)
+            two, four = needed(2) / (2 * PROBE), needed(4) / (4 * PROBE)
             unit, of_frozen = 2 * (two - four), 0.0
             if self.model.workload.frozen:  # of many units, so that the two that are gathered at once count little
-                of_frozen = (needed(_MANY, _MANY * _PROBE) - needed(_MANY)) / (_MANY * _PROBE)
+                of_frozen = (needed(_MANY, _MANY * PROBE) - needed(_MANY)) / (_MANY * PROBE)
             return two - unit, unit, of_frozen
 
         return self._once(key, make)
@@ -377,9 +343,7 @@ class LayoutBounds:
             if part >= shape.stages:
                 latency[part], each[part] = latency[part - shape.stages], each[part - shape.stages]
         last = self._parts(shape)[1:] - 1
-        sizes = np.stack(
-            [self.segments(own).boundary[last] * _width(own) * own.micro_batch_size / own.tensor for own in slices]
-        )
+        sizes = np.stack([self.segments(own).boundary[last] * own.width * own.micro_batch_size / own.tensor for own in slices])
         return latency + sizes * each
 
     def _exchange(self, own: Slice, shape: PipelineShape) -> list[Array]:
@@ -398,7 +362,7 @@ class LayoutBounds:
         level, workers = inner.parallelism.shares, inner.world_size
         elements, tensors, _ = self._elements(own, shape)
         experts = self._by_stage(self.segments(own).experts, shape)
-        probe = BucketPlan(_PROBE, 1, 0)
+        probe = BucketPlan(PROBE, 1, 0)
         traffic, gathers = inner.traffic(probe), inner.gathers(probe)
         seconds = {when: np.zeros(shape.stages) for when in ("after", "micro", "update", "gathered", "next")}
         exchanged = [("micro" if level.gradients else "after", phase) for phase in traffic.phases]
@@ -406,7 +370,7 @@ class LayoutBounds:
         for when, phase in (*exchanged, *fetched):
             if phase.pattern not in ("allreduce", "gather", "scatter") or workers == 1:
                 continue
-            sizes = (elements - experts) * (max(phase.sizes) / _PROBE)  # experts have replicas of their own
+            sizes = (elements - experts) * (max(phase.sizes) / PROBE)  # experts have replicas of their own
             seconds[when] += collective_seconds(sizes, view, e, halves=phase.pattern != "allreduce")[0]
         shares = max(workers, self._expert_replicas(own, shape) if experts.any() else 1) if level.optimizer else 1
         for stage in range(shape.stages):
@@ -415,19 +379,3 @@ class LayoutBounds:
             spent = optimizer_seconds(words, int(elements[stage]) // shares, count, self.cluster.device, e)
             seconds["update"][stage] = sum(spent)
         return tuple(seconds.values())
-
-
-def _width(own: Slice) -> float:
-    return BYTES_PER_ELEMENT[own.precision] / 4
-
-
-def _probe(workload: Workload, tensors: int, frozen: int) -> Workload:
-    """A network of so many equal tensors, a block each: what it needs says what the model counts for an element."""
-
-    def make() -> Workload:
-        parameters = tuple(
-            Parameter(name=f"layers.{n}.weight", shape=(_PROBE,), layer=0, ready=tensors - 1 - n) for n in range(tensors)
-        )
-        return replace(workload, layers=workload.layers[:1], parameters=parameters, frozen=frozen)
-
-    return kept(workload, ("probe", tensors, frozen), make)

@@ -323,7 +323,7 @@ class LayoutBounds:
             layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
             forward, backward = layers.passes
             again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
-            calls = np.array([(layer.ops_forward, layer.ops_backward) for layer in layers.workload.layers], dtype=np.float64).T
+            calls = self._once(("calls", own.division), lambda: _calls(layers.workload))
             of_layers = np.stack([forward.total, backward.total, again, *calls])
             summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
             return summed
@@ -379,3 +379,8 @@ class LayoutBounds:
             spent = optimizer_seconds(words, int(elements[stage]) // shares, count, self.cluster.device, e)
             seconds["update"][stage] = sum(spent)
         return tuple(seconds.values())
+
+
+def _calls(workload: Workload) -> Array:
+    """Kernels that the host launches in each layer's forward and backward pass, (2, layers)."""
+    return np.array([(layer.ops_forward, layer.ops_backward) for layer in workload.layers], dtype=np.float64).T

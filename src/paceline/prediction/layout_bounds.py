@@ -37,6 +37,7 @@ from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
 
 T = TypeVar("T")
 _GATHERED = {"gather_update": "gathered", "gather_next": "next"}

@@ -180,6 +180,14 @@ def test_every_framework_takes_some_strategies() -> None:
     assert "--recompute-granularity full" in emit("megatron", strategy(recompute=True), LLAMA)
 
 
+def test_groups_of_experts_and_the_distributed_optimizer_have_options() -> None:
+    experts = strategy(expert=8, sharding="distributed_optimizer")
+    assert "--expert-model-parallel-size 8" in emit("megatron", experts, LLAMA)
+    assert "--use-distributed-optimizer" in emit("megatron", experts, LLAMA)
+    assert "model.expert_model_parallel_size=8" in emit("nemo", experts, LLAMA)
+    assert of_deepspeed(emit("deepspeed", strategy(sharding="distributed_optimizer"), LLAMA))["sharding"] == "zero1"
+
+
 def test_uneven_stages_are_laid_out_block_by_block() -> None:
     uneven = strategy(pipeline=4, virtual_stages=3, tensor=2, sequence=True, sharding="zero3", grad_accum_steps=8)
     parts = tomllib.loads(emit("torchtitan", uneven, LLAMA))["parallelism"]["module_fqns_per_model_part"]
@@ -217,6 +225,9 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("torchtitan", {"recompute": "selective", "sharding": "zero3"}, "recomputation selective"),
         ("deepspeed", {"optimizer": "lars"}, "optimizer lars"),
         ("deepspeed", {"exchange": "sharded"}, "exchange sharded"),
+        ("megatron", {"precision": "mxfp8"}, "precision mxfp8"),
+        ("nemo", {"sharding": "zero3", "offload": "optimizer"}, "offload optimizer"),
+        ("torchtitan", {"sharding": "zero3", "expert": 8}, "groups of experts"),
         ("jax", {}, "unknown framework 'jax'"),
     ],
 )

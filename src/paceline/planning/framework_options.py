@@ -22,12 +22,20 @@ from collections.abc import Callable, Iterator, Mapping
 from paceline.errors import UserError, check_name
 from paceline.prediction.stages import block_begins, part_sizes
 from paceline.strategy.recompute import BY_OPERATION, MODULES
+from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 Options = list[tuple[str, object]]
 """Names and values; a value of None is an option without one."""
 _FSDP = {"zero2": "optim_grads", "zero3": "optim_grads_params"}
+_PRECISIONS = {
+    "megatron": ("fp32", "bf16", "fp16", "fp8"),
+    "nemo": ("fp32", "bf16", "fp16", "fp8"),
+    "torchtitan": ("fp32", "bf16", "fp8"),
+    "deepspeed": ("fp32", "bf16", "fp16"),
+}
+"""Precisions by framework; of recipes below 16 bits, per-tensor fp8 alone."""
 _WHERE = "ask for another framework, or name sizes that it has"
 
 
@@ -43,6 +51,15 @@ def emit(framework: str, strategy: Strategy, workload: Workload) -> str:
         raise _refused(framework, f"compression {exchange.compression}", "gradients travel as they are")
     if exchange.exchange != "allreduce":
         raise _refused(framework, f"exchange {exchange.exchange}", "gradients travel by all-reduce or reduce-scatter")
+    mesh = strategy.parallelism
+    if strategy.precision not in _PRECISIONS[framework]:
+        raise _refused(framework, f"precision {strategy.precision}", f"here it has {', '.join(_PRECISIONS[framework])}")
+    if mesh.offload != "none":
+        raise _refused(framework, f"offload {mesh.offload}", "what lies in the host's memory is not written here")
+    if mesh.gather_bits or mesh.gradient_bits:
+        raise _refused(framework, "bits of what travels", "widths of weights and gradients on the wire are not written here")
+    if mesh.expert_devices > 1 and framework in ("torchtitan", "deepspeed"):
+        raise _refused(framework, "groups of experts", "Paceline writes them for megatron and nemo")
     return FRAMEWORKS[framework](strategy, workload)
 
 
@@ -82,8 +99,6 @@ def _of_megatron(framework: str, strategy: Strategy) -> None:
         raise _refused(framework, "recomputation by operation", f"it names modules: {', '.join(MODULES[:-1])}")
     if strategy.optimizer in ("lars", "lamb"):
         raise _refused(framework, f"optimizer {strategy.optimizer}", "it has adam and sgd")
-    if strategy.precision == "tf32":
-        raise _refused(framework, "precision tf32", "it has fp32, fp16, bf16 and fp8")
 
 
 def _recomputed(strategy: Strategy, between: str) -> Options:
@@ -109,6 +124,8 @@ def _megatron(strategy: Strategy, workload: Workload) -> str:
         ("micro-batch-size", strategy.micro_batch_size),
         ("global-batch-size", strategy.global_batch_size),
     ]
+    if mesh.expert_devices > 1:
+        options += [("expert-model-parallel-size", mesh.expert), ("expert-tensor-parallel-size", mesh.expert_tensor)]
     if mesh.sequence:
         options.append(("sequence-parallel", None))
     if mesh.context > 1:
@@ -149,6 +166,9 @@ def _nemo(strategy: Strategy, workload: Workload) -> str:
         ("train.micro_batch_size", strategy.micro_batch_size),
         ("train.global_batch_size", strategy.global_batch_size),
     ]
+    if mesh.expert_devices > 1:
+        options.append(("model.expert_model_parallel_size", mesh.expert))
+        options.append(("model.expert_tensor_parallel_size", mesh.expert_tensor))
     if mesh.context > 1:
         options.append(("model.cp_comm_type", _CP_COMM[mesh.context_exchange]))
     if _uneven(strategy, workload):
@@ -177,8 +197,8 @@ _CP_COMM = {"ring": "p2p", "all_to_all": "a2a"}
 def _torchtitan(strategy: Strategy, workload: Workload) -> str:
     """A part of a TOML file."""
     mesh, whole = strategy.parallelism, "torchtitan"
-    if mesh.sharding == "zero1":
-        raise _refused(whole, "zero1", "it has DDP and FSDP (zero2, zero3)")
+    if mesh.sharding in ("zero1", DISTRIBUTED):
+        raise _refused(whole, mesh.sharding, "it has DDP and FSDP (zero2, zero3)")
     if mesh.sharding == "ddp" and mesh.model_devices > 1 and mesh.data > 1:
         raise _refused(whole, "ddp beside tensor, context or pipeline", "its DDP goes alone; share out with zero2 or zero3")
     if mesh.tensor > 1 and not mesh.sequence:
@@ -187,8 +207,6 @@ def _torchtitan(strategy: Strategy, workload: Workload) -> str:
         raise _refused(whole, f"context exchange {mesh.context_exchange}", "keys and values pass around a ring")
     if strategy.optimizer not in ("", "adam", "adamw"):
         raise _refused(whole, f"optimizer {strategy.optimizer}", "it has Adam and AdamW")
-    if strategy.precision in ("fp16", "tf32"):
-        raise _refused(whole, f"precision {strategy.precision}", "it has float32, bfloat16 and float8")
     again = mesh.recomputation
     if again.layers or again.modules not in ((), (BY_OPERATION,)):
         raise _refused(whole, f"recomputation {mesh.recompute} of some layers or modules", "it has full and selective:op")
@@ -260,8 +278,6 @@ def _deepspeed(strategy: Strategy, workload: Workload) -> str:
         raise _refused(whole, f"recomputation ({mesh.recompute})", "the model's code turns it on")
     if mesh.shard_devices:
         raise _refused(whole, f"shards in groups of {mesh.shard_devices}", "its stages share out among all devices")
-    if strategy.precision not in ("bf16", "fp16", "fp32"):
-        raise _refused(whole, f"precision {strategy.precision}", "it has fp32, fp16 and bf16")
     types = {"": "AdamW", "adam": "Adam", "adamw": "AdamW", "lamb": "Lamb", "sgd": "SGD", "momentum": "SGD"}
     if strategy.optimizer not in types:
         raise _refused(whole, f"optimizer {strategy.optimizer}", f"it has {', '.join(sorted(set(types.values())))}")
@@ -269,7 +285,7 @@ def _deepspeed(strategy: Strategy, workload: Workload) -> str:
         "train_batch_size": strategy.global_batch_size,
         "train_micro_batch_size_per_gpu": strategy.micro_batch_size,
         "gradient_accumulation_steps": mesh.micro_batches,
-        "zero_optimization": {"stage": ("ddp", "zero1", "zero2", "zero3").index(mesh.sharding), "overlap_comm": True},
+        "zero_optimization": {"stage": _STAGES[mesh.sharding], "overlap_comm": True},
         "optimizer": {"type": types[strategy.optimizer]},
     }
     if strategy.precision != "fp32":
@@ -279,6 +295,7 @@ def _deepspeed(strategy: Strategy, workload: Workload) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
+_STAGES = {"ddp": 0, "zero1": 1, DISTRIBUTED: 1, "zero2": 2, "zero3": 3}
 FRAMEWORKS: Mapping[str, Callable[[Strategy, Workload], str]] = {
     "megatron": _megatron,
     "torchtitan": _torchtitan,

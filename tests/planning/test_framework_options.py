@@ -70,6 +70,7 @@ def of_megatron(text: str) -> dict[str, Any]:
     parser.add_argument("--data-parallel-sharding-strategy", default="no_shard")
     parser.add_argument("--pipeline-model-parallel-layout")
     parser.add_argument("--recompute-modules", nargs="*")
+    parser.add_argument("--fp8-recipe")
     for flag in ("sequence-parallel", "use-distributed-optimizer", "use-megatron-fsdp", "bf16", "fp16", "overlap-grad-reduce"):
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("--no-gradient-accumulation-fusion", action="store_true")
@@ -97,7 +98,7 @@ def of_nemo(text: str) -> dict[str, Any]:
     values = dict(line.split("=", 1) for line in text.splitlines())
     sharding = {"optim_grads": "zero2", "optim_grads_params": "zero3"}
     whole = "zero1" if values["ddp.use_distributed_optimizer"] == "true" else "ddp"
-    mixed = {"bf16_mixed": "bf16", "bf16_with_fp8_current_scaling_mixed": "fp8", "": "fp32"}
+    mixed = {"bf16_mixed": "bf16", "bf16_with_fp8_delayed_scaling_mixed": "fp8", "": "fp32"}
     stages = int(values["model.pipeline_model_parallel_size"])
     layout = values.get("model.pipeline_model_parallel_layout")
     virtual = values.get("model.virtual_pipeline_model_parallel_size", "1")

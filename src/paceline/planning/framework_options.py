@@ -30,12 +30,12 @@ Options = list[tuple[str, object]]
 """Names and values; a value of None is an option without one."""
 _FSDP = {"zero2": "optim_grads", "zero3": "optim_grads_params"}
 _PRECISIONS = {
-    "megatron": ("fp32", "bf16", "fp16", "fp8"),
-    "nemo": ("fp32", "bf16", "fp16", "fp8"),
+    "megatron": ("fp32", "bf16", "fp16", "fp8", "fp8-current"),
+    "nemo": ("fp32", "bf16", "fp16", "fp8", "fp8-current"),
     "torchtitan": ("fp32", "bf16", "fp8"),
     "deepspeed": ("fp32", "bf16", "fp16"),
 }
-"""Precisions by framework; of recipes below 16 bits, per-tensor fp8 alone."""
+"""Precisions by framework; of recipes below 16 bits, fp8 with one scale a tensor alone."""
 _WHERE = "ask for another framework, or name sizes that it has"
 
 
@@ -148,8 +148,9 @@ def _megatron(strategy: Strategy, workload: Workload) -> str:
     if mesh.data * mesh.context > 1:
         options.append(("overlap-grad-reduce", None))
     options += [(name.replace("_", "-"), value) for name, value in _recomputed(strategy, " ")]
-    options += [("bf16" if strategy.precision == "fp8" else strategy.precision, None)] if strategy.precision != "fp32" else []
-    options += [("fp8-format", "hybrid")] if strategy.precision == "fp8" else []
+    options += [("bf16" if strategy.precision in _FP8 else strategy.precision, None)] if strategy.precision != "fp32" else []
+    if strategy.precision in _FP8:
+        options += [("fp8-format", "hybrid"), ("fp8-recipe", _FP8[strategy.precision])]
     options.append(("optimizer", "adam" if strategy.optimizer in ("", "adam", "adamw") else "sgd"))
     return "".join(f"--{name}{'' if value is None else f' {value}'}\n" for name, value in options)
 
@@ -185,7 +186,12 @@ def _nemo(strategy: Strategy, workload: Workload) -> str:
     options.append(("ddp.overlap_grad_reduce", mesh.data * mesh.context > 1))
     granularity: Options = _recomputed(strategy, ",") or [("recompute_granularity", "null")]
     options += [(f"model.{name}", f"[{value}]" if name == "recompute_modules" else value) for name, value in granularity]
-    mixed = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_current_scaling_mixed"}
+    mixed = {
+        "bf16": "bf16_mixed",
+        "fp16": "fp16_mixed",
+        "fp8": "bf16_with_fp8_delayed_scaling_mixed",
+        "fp8-current": "bf16_with_fp8_current_scaling_mixed",
+    }
     options += [("mixed_precision", mixed[strategy.precision])] if strategy.precision in mixed else []
     options.append(("optimizer.optimizer", "adam" if strategy.optimizer in ("", "adam", "adamw") else "sgd"))
     return "".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}\n" for name, value in options)
@@ -295,6 +301,8 @@ def _deepspeed(strategy: Strategy, workload: Workload) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
+_FP8 = {"fp8": "delayed", "fp8-current": "tensorwise"}
+"""Megatron-Core's recipes of fp8."""
 _STAGES = {"ddp": 0, "zero1": 1, DISTRIBUTED: 1, "zero2": 2, "zero3": 3}
 FRAMEWORKS: Mapping[str, Callable[[Strategy, Workload], str]] = {
     "megatron": _megatron,

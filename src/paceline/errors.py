@@ -54,14 +54,14 @@ def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
     return near[:limit]
 
 
-def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "") -> UserError:
-    """The error for a name that is not in ``legal``: it lists all of them when they are few, else the nearest."""
+def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "", few: int = 6) -> UserError:
+    """The error for a name that is not in ``legal``: it lists all of them when they are at most ``few``, else the nearest."""
     names = list(legal)
     if not isinstance(given, str):
         return UserError(f"the {kind} is a name, {shown(given)} was given", fix or f"legal: {', '.join(names)}")
     near = did_you_mean(given, names)
-    choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= 6 else f"nearest: {', '.join(near)}"
-    hint = f"did you mean {near[0]}?" if near and (len(names) <= 6 or not fix) else fix
+    choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= few else f"nearest: {', '.join(near)}"
+    hint = f"did you mean {near[0]}?" if near and (len(names) <= few or not fix) else fix
     return UserError(f"unknown {kind} {given!r}; {choices}", hint)
 
 

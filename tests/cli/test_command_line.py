@@ -31,11 +31,12 @@ PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
     " --compile"
-    " --records --seq-len --tensor --pipeline --grad-accum --micro-batches"
+    " --records --seq-len --tensor --pipeline --expert --grad-accum --micro-batches"
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
-    " --first-stage-layers --last-stage-layers --shard-devices --offload"
+    " --first-stage-layers --last-stage-layers --shard-devices --offload --expert --expert-tensor"
+    " --expert-imbalance --expert-exchange --expert-overlap"
 )
 COMMANDS = {
     "": "--version --help",

@@ -42,7 +42,7 @@ def all_facts() -> list[Fact]:
         fact
         for one in devices()
         for fact in (
-            *(one.memory, one.memory_bandwidth, one.units, one.power),
+            *(one.memory, one.memory_bandwidth, one.units, one.lanes, one.issued, one.power),
             *one.peak_flops.values(),
             *one.matmul_flops.values(),
         )
@@ -78,12 +78,43 @@ def test_no_unknown_keys(name: str) -> None:
     common = {"name", "kind", "aliases", "note"}
     legal = {
         "devices.toml": common
-        | {"link", "units", "power", "architecture", "peak_flops", "matmul_flops", "memory", "memory_bandwidth"}
-        | {"host_link", "host_bandwidth"},
+        | {
+            "link",
+            "host_link",
+            "host_bandwidth",
+            "units",
+            "lanes",
+            "issued",
+            "power",
+            "architecture",
+            "peak_flops",
+            "matmul_flops",
+            "memory",
+            "memory_bandwidth",
+        },
         "links.toml": common | {"bandwidth", "latency", "reduces", "carried"},
     }[name]
     for entry in data["device"] if "device" in data else data["link"]:
         assert set(entry) <= legal, entry["name"]
+    assert all(set(entry) == {"lanes", "issued"} for entry in data.get("architectures", {}).values())
+
+
+def test_nvidia_devices_say_what_a_multiprocessor_does_in_a_cycle() -> None:
+    """The clock that follows from the peak is one that a chip has."""
+    known = [one for one in devices() if one.lanes is not None]
+    assert {one.name for one in known} >= {
+        "K80",
+        "P100 SXM2",
+        "V100 SXM2 16GB",
+        "T4",
+        "A100 SXM 80GB",
+        "RTX 3090",
+        "H100 SXM",
+        "B200",
+    }
+    for one in known:
+        assert one.issued is not None and one.issued.value >= one.lanes.value and one.units is not None, one.name
+        assert 0.8e9 < one.cycles / one.units.value < 2.9e9, one.name
 
 
 def test_facts_carry_their_source_in_words() -> None:

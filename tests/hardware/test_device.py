@@ -20,9 +20,23 @@ def test_missing_precision_says_what_there_is() -> None:
 def test_the_peak_is_that_of_the_table_and_no_other(name: str) -> None:
     entry = device(name)
     assert all(entry.peak(precision) is fact for precision, fact in entry.peak_flops.items())
-    for precision in set(PRECISIONS) - set(entry.peak_flops):
+    assert set(entry.precisions) >= set(entry.peak_flops)
+    for precision in set(PRECISIONS) - set(entry.precisions):
         with pytest.raises(UserError, match=f"unknown precision for .* '{precision}'; legal: {next(iter(entry.peak_flops))}"):
             entry.peak(precision)
+
+
+def test_recipes_have_the_peak_of_what_they_run_on() -> None:
+    h100, b200, l4, mi355x, tpu = (device(name) for name in ("H100", "B200", "L4", "MI355X", "TPU7x"))
+    assert set(h100.precisions) >= {"fp8", "fp8-current", "fp8-block"} and not {"mxfp8", "nvfp4"} & set(h100.precisions)
+    assert h100.peak("fp8-block") is h100.peak("fp8-current") is h100.peak("fp8")
+    assert set(b200.precisions) >= set(PRECISIONS) and b200.peak("mxfp8").value == b200.peak("fp8").value
+    assert b200.peak("nvfp4").value == pytest.approx(2 * b200.peak("fp8").value)
+    assert "fp8-block" not in l4.precisions and "fp8-current" in l4.precisions
+    assert "mxfp8" in mi355x.precisions and "nvfp4" not in mi355x.precisions
+    assert "fp8" in tpu.precisions and "mxfp8" not in tpu.precisions
+    with pytest.raises(UserError, match=r"unknown precision for H100 SXM 'nvfp4'; legal: fp32, .*, fp8-current, fp8-block"):
+        h100.peak("nvfp4")
 
 
 def test_boards_of_one_architecture_are_one_chip() -> None:

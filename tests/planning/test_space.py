@@ -140,3 +140,14 @@ def test_divisions_of_the_network_are_tried_with_dense_gradients_and_within_a_no
     assert "a tensor-parallel group lies within a node" in reasons
     whole = [candidate for candidate in legal if candidate[1].parallelism.model_devices == 1]
     assert whole == candidates(replace(divided, tensors=(1,), pipelines=(1,)), TrainingTarget(), Tally())
+
+
+def test_groups_of_experts_are_tried_where_they_divide_a_stage(space: Space) -> None:
+    clusters = tuple(cluster("A100", 4, nodes, "100Gb/s") for nodes in (1, 2, 3))
+    shared = replace(space, clusters=clusters, precisions=("bf16",), batches=(48,), experts=(1, 4, 8), pipelines=(1, 2))
+    left_out = Tally()
+    legal = candidates(shared, TrainingTarget(), left_out)
+    groups = {(c.world_size, s.parallelism.pipeline, s.parallelism.expert) for c, s in legal}
+    assert {(4, 1, 4), (8, 1, 8), (8, 2, 4), (12, 1, 4)} <= groups and not {(4, 1, 8), (12, 2, 4), (8, 2, 8)} & groups
+    assert "the devices of a stage are no whole groups of experts" in {x.reason for x in left_out.excluded()}
+    assert all(s.parallelism.expert == 1 or s.gradient_exchange.compression == "dense" for _, s in legal)

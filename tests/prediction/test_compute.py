@@ -15,7 +15,7 @@ from paceline import hardware
 from paceline.calibration.constants import LEVELS, TYPICAL, Efficiency, efficiency
 from paceline.errors import UserError
 from paceline.hardware import Device
-from paceline.prediction import compute
+from paceline.prediction import operation_table as table
 from paceline.prediction.compute import (
     Seconds,
     layer_seconds,
@@ -163,9 +163,90 @@ def test_fp8_halves_the_bytes_of_operands_not_of_the_product_and_casts(ideal):
     )
 
 
+def test_narrow_elements_do_not_move_faster_than_they_can_be_loaded(ideal: Efficiency) -> None:
+    """An A100 with 2 TB/s: half the bytes take half the time only as long as its threads have enough loads on the way."""
+    a100, work = hardware.device("A100"), one("memory", flops=0.0, moved=4e9)
+    e = replace(ideal, element_rate=4.0)
+    wide, narrow = (forward(work, a100, e, p).bytes.item() for p in ("tf32", "fp16"))
+    assert wide == pytest.approx(4e9 / a100.memory_bandwidth.value)
+    assert narrow == pytest.approx(1e9 / (4.0 * 108 * 1.41e9), rel=0.01) and wide / 2 < narrow < wide
+    v100 = hardware.device("V100")  # with 0.9 TB/s its loads suffice
+    assert forward(work, v100, e, "fp16").bytes.item() == pytest.approx(2e9 / v100.memory_bandwidth.value)
+
+
+def test_units_that_issue_no_more_than_they_multiply_lose_what_else_a_kernel_does(ideal: Efficiency) -> None:
+    e, sizes = replace(ideal, issue_overhead=0.25), {"batch": 1, "grows": "m"}
+
+    def share(device: Device, size: int) -> float:
+        work = one(flops=2.0 * size**3, moved=0.0, m=size, n=size, k=size, **sizes)
+        return forward(work, device, ideal, "fp32").flops.item() / forward(work, device, e, "fp32").flops.item()
+
+    wide = [hardware.device(name) for name in ("RTX 3090", "RTX 4090", "H100")]
+    assert all(share(device, 8192) == pytest.approx(1 / 1.25) for device in wide)
+    assert all(share(device, 512) < 0.75 for device in wide)  # smaller tiles load more for each product
+    assert all(share(hardware.device(name), 512) == 1 for name in ("V100", "A100", "Tesla P4"))
+
+
+def recipe_device(**changes: Any) -> Device:
+    peaks = {"fp32": 1e15, "bf16": 1e18, "fp8": 2e18, "mxfp8": 2e18, "nvfp4": 4e18}
+    device = replace(make_cluster(1, 1).device, peak_flops={name: fact(value) for name, value in peaks.items()})
+    return replace(device, memory_bandwidth=fact(1e9), architecture="Hopper", **changes)
+
+
+@pytest.mark.parametrize(
+    ("precision", "operand", "cast", "weight_cast"),
+    [
+        ("fp8", 1.0, 2 + 2, 2 + 2),  # once read; straight and transposed
+        ("fp8-current", 1.0, 2 + 2 + 2, 2 + 2 + 2),  # read for the scale, then for the cast
+        ("fp8-block", 1 + 4 / 128, 2 + 2 * (1 + 4 / 128), 2 + 2 * (1 + 4 / 128)),
+        ("mxfp8", 1 + 1 / 32, 2 + 2 * (1 + 1 / 32), 2 + 2 * (1 + 1 / 32)),
+        ("nvfp4", 0.5 + 1 / 16, 6 + 2 * (0.5 + 1 / 16), 4 + 2 * (0.5 + 1 / 16)),
+    ],
+)
+def test_recipes_move_their_operands_and_casts(
+    ideal: Efficiency, precision: str, operand: float, cast: float, weight_cast: float
+) -> None:
+    m, n, k = 64, 256, 32
+    moved = 4.0 * (m * k + k * n + m * n)
+    forward_s, gradient_s = (
+        forward(one(flops=2.0 * m * n * k, moved=moved, m=m, n=n, k=k, batch=1, grows=grows), recipe_device(), ideal, precision)
+        for grows in ("m", "k")
+    )
+    product = operand * (m * k + k * n) + 2 * m * n
+    assert forward_s.bytes.item() == pytest.approx((product + (cast * m * k + weight_cast * k * n) / 2) / 1e9)
+    assert gradient_s.bytes.item() == pytest.approx((product + cast * (m * k + k * n) / 2) / 1e9)  # no weight among them
+
+
+def test_blackwell_needs_no_transpose_of_one_scale_a_tensor(ideal: Efficiency) -> None:
+    m, n, k = 64, 256, 32
+    work = one(flops=2.0 * m * n * k, moved=4.0 * (m * k + k * n + m * n), m=m, n=n, k=k, batch=1, grows="m")
+    old, new = (
+        forward(work, replace(recipe_device(), architecture=chip), ideal, "fp8").bytes.item()
+        for chip in ("Hopper", "Blackwell")
+    )
+    assert old - new == pytest.approx((m * k + k * n) / 2 / 1e9)
+
+
+def test_logits_stay_wide_and_weights_are_cast_once_a_step_where_they_are_kept() -> None:
+    h100, work = hardware.device("H100"), Workload.named("gpt2")
+    wide, narrow = (sum(x.total for x in layer_seconds(work, 4, p, h100, TYPICAL)) for p in ("bf16", "fp8"))
+    names = [layer.name for layer in work.layers]
+    (logits,) = (i for i, layer in enumerate(work.layers) if layer.is_logits)
+    assert narrow[logits] == wide[logits] and narrow[names.index("blocks.0.expand")] < wide[names.index("blocks.0.expand")]
+    again, once = (sum(float(x.total.sum()) for x in layer_seconds(work, 4, "fp8", h100, TYPICAL, s)) for s in (1.0, 0.125))
+    assert 0.8 * again < once < again
+
+
 def test_fp8_needs_a_device_that_has_it():
     with pytest.raises(UserError, match=r"unknown precision for A100 SXM 80GB 'fp8'; legal: fp32, tf32, bf16, fp16"):
         forward(one(), hardware.device("A100"), TYPICAL, "fp8")
+
+
+def test_tuned_software_launches_one_update_for_many_tensors() -> None:
+    device = hardware.device("A100")
+    each, fused = (optimizer_seconds(OPTIMIZERS["adam"], 10**6, 360, device, efficiency(level))[1] for level in LEVELS)
+    launch_s = [efficiency(level).launch_s["gpu"] for level in LEVELS]
+    assert each / launch_s[0] == pytest.approx(36 * fused / launch_s[1])
 
 
 def test_optimizer_moves_words(ideal):
@@ -211,7 +292,7 @@ def test_a_table_is_made_once_and_goes_with_its_workload():
     assert operation_table(workload) is operation_table(workload)
     assert len(operation_table(workload).kind) == 2  # equal layers once
     key = id(workload)
-    assert key in compute._TABLES
+    assert key in table._TABLES
     del workload
     gc.collect()
-    assert key not in compute._TABLES
+    assert key not in table._TABLES

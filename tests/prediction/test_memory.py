@@ -8,8 +8,9 @@ from paceline.csv_rows import read
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import predict
 from paceline.prediction.memory import memory_range, numbers_of, sample_bytes
-from paceline.strategy import SHARDINGS, Strategy
+from paceline.strategy import Strategy
 from paceline.strategy.recompute import FULL, NOTHING
+from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.validation.case import Case
 from paceline.validation.sets import llmfoundry
 from paceline.workload import Workload
@@ -26,7 +27,7 @@ def test_memory_of_zero():
     weights, n = 4 * 4_000_000, 4
     shares = {
         name: predict(make_workload(), make_cluster(1, n), strategy(n, sharding=name, optimizer="adam", bucket_bytes=1)).memory
-        for name in SHARDINGS
+        for name in TORCH_SHARDINGS
     }
     assert [m["optimizer state"] for m in shares.values()] == [2 * weights, *[2 * weights / n] * 3]
     assert [m["gradients"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
@@ -34,6 +35,15 @@ def test_memory_of_zero():
     unit = 4_000_000
     assert [m["gathered"] for m in shares.values()] == [0, 0, 2 * unit + weights, 4 * unit]
     assert [m["buckets"] for m in shares.values()] == [weights, weights, 0, 0]
+
+
+def test_the_distributed_optimizer_takes_6_bytes_and_12_shared_out() -> None:
+    """Megatron-Core, user guide, distributed optimizer: a parameter takes 6 + 12 / d bytes with bf16 and fp32 gradients."""
+    net, choices = Workload.named("gpt2"), {"precision": "bf16", "optimizer": "adam", "sharding": "distributed_optimizer"}
+    memory = predict(net, named_cluster("A100", 4, 1), Strategy.of(world_size=4, global_batch_size=4, **choices)).memory
+    number = net.num_parameters
+    assert sum(memory[name] for name in ("weights", "gradients", "optimizer state")) == (6 + 12 / 4) * number
+    assert memory["buckets"] == 0
 
 
 def test_memory_of_a_dense_allreduce():

@@ -228,6 +228,16 @@ def test_a_switch_that_adds_saves_almost_half():
     assert one(1e9, adds) == pytest.approx(9 / 8 * 1e9 / 1e10 + 2 * 5e-6)
 
 
+@pytest.mark.parametrize("reduces", [False, True])
+def test_a_network_that_adds_halves_what_a_node_sends(reduces: bool) -> None:
+    """NCCL's CollNet: the devices of a node scatter and gather as a ring; the switches between nodes add."""
+    place = make_cluster(8, 16)
+    adds = place.changed(network=replace(place.network, reduces=True), intra_link=replace(place.intra_link, reduces=reduces))
+    plain, sharp = (one(1e9, on, among=("ring", "tree", "switch")) for on in (place, adds))
+    assert plain == pytest.approx(2 * 127 / 128 * 1e9 / 1e9, rel=0.01)
+    assert sharp == pytest.approx(1e9 / 1e9, rel=0.01)
+
+
 SHAPES = st.sampled_from([(8, 1), (8, 4), (1, 16)])
 
 

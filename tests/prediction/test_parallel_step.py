@@ -14,6 +14,7 @@ from paceline.prediction import Prediction, Predictor
 from paceline.prediction.parallel_step import parallel_step
 from paceline.prediction.tensor_parallel import share
 from paceline.workload import TransformerShape
+from prediction_toys import FAST_HOST
 
 SHAPE = TransformerShape(layers=8, hidden=1024, heads=16, vocabulary=51200)
 GPT = Workload.from_shape(SHAPE, 512, name="gpt-8x1024")
@@ -25,7 +26,7 @@ def step(
     cluster: Cluster = A100, workload: Workload = GPT, predictor: Predictor | None = None, **choices: object
 ) -> Prediction:
     whole = {"world_size": cluster.world_size, "precision": "bf16", "optimizer": "adam", **choices}
-    return (predictor or Predictor()).step(workload, cluster, Strategy.of(**whole))
+    return (predictor or FAST_HOST).step(workload, cluster, Strategy.of(**whole))
 
 
 meshes = st.sampled_from(
@@ -34,10 +35,22 @@ meshes = st.sampled_from(
 
 
 @settings(max_examples=25, deadline=None)
-@given(meshes, st.sampled_from([8, 16]), st.booleans(), st.sampled_from(["ddp", "zero1", "zero3"]))
-def test_what_is_waited_for_sums_to_the_step(mesh: tuple[int, int, int], micro: int, sequence: bool, sharding: str) -> None:
+@given(
+    meshes,
+    st.sampled_from([8, 16]),
+    st.booleans(),
+    st.sampled_from(["ddp", "zero1", "zero3"]),
+    st.sampled_from([0, 16, 32]),
+    st.sampled_from(["ordinary", "tuned"]),
+)
+def test_what_is_waited_for_sums_to_the_step(
+    mesh: tuple[int, int, int], micro: int, sequence: bool, sharding: str, bits: int, software: str
+) -> None:
     tensor, pipeline, virtual = mesh
     p = step(
+        predictor=Predictor(software=software),
+        gradient_bits=bits if sharding != "ddp" else 0,
+        gather_bits=bits if sharding != "ddp" else 0,
         tensor=tensor,
         pipeline=pipeline,
         virtual_stages=virtual,
@@ -66,7 +79,7 @@ def test_a_pipeline_of_even_stages_has_the_closed_forms_bubble() -> None:
 def test_a_pipeline_without_its_bubble_is_what_the_bubble_costs_faster() -> None:
     choices = {"pipeline": 8, "grad_accum_steps": 8, "global_batch_size": 32}
     whole = step(**choices)
-    free = step(predictor=Predictor().without("pipeline bubble"), **choices)
+    free = step(predictor=FAST_HOST.without("pipeline bubble"), **choices)
     assert free.step_time_s == pytest.approx(whole.step_time_s - whole.exposed["pipeline bubble"], rel=0.02)
 
 
@@ -84,7 +97,7 @@ def test_tensor_parallelism_waits_for_the_link_inside_the_node_and_across_nodes_
     assert inside.exposed["intra-node link"] > 0
     assert across.exposed["network"] > across.exposed["intra-node link"]
     assert across.step_time_s > inside.step_time_s
-    fast = step(TWO_NODES, tensor=8, global_batch_size=32, predictor=Predictor().without("intra-node link"))
+    fast = step(TWO_NODES, tensor=8, global_batch_size=32, predictor=FAST_HOST.without("intra-node link"))
     assert fast.exposed["intra-node link"] == 0 and fast.step_time_s < inside.step_time_s
 
 

@@ -77,6 +77,14 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],
     "servers": [({"exchange": "parameter_server", "servers": 2}, "cannot run 2 servers")],
     **{name: [({name: 2, "world_size": 2}, f"{name} parallelism of 2")] for name in ("tensor", "context", "expert")},
+    "expert_tensor": [({"expert_tensor": 2, "world_size": 2}, "cannot run expert parallelism of 2")],
+    "expert_exchange": [
+        ({"expert": 2, "world_size": 2, "expert_exchange": "once_per_node"}, "cannot run expert parallelism of 2")
+    ],
+    "expert_overlap": [
+        ({"expert": 2, "world_size": 2, "grad_accum_steps": 2, "expert_overlap": True}, "cannot run expert parallelism of 2")
+    ],
+    "expert_imbalance": [({"expert": 2, "world_size": 2, "expert_imbalance": 1.5}, "cannot run expert parallelism of 2")],
     "context_exchange": [
         ({"context": 2, "world_size": 2, "context_exchange": "all_to_all"}, "cannot run context parallelism of 2")
     ],

@@ -9,6 +9,8 @@ from paceline.strategy.parallelism import Parallelism
 from paceline.validation.sets import case_builders, hardware_aliases, torchtitan
 from paceline.validation.sets.language_models import has_experts, language_model, model_name
 
+UNEVEN_EXPERTS = "32 devices that share the experts do not divide the 8 of a pipeline stage (data x context x tensor)"
+
 
 def mesh_of(name: str, **changes: str) -> Parallelism:
     return case(name, **changes).settings[0].strategy.parallelism
@@ -19,9 +21,14 @@ def test_megatron_bridge() -> None:
     (setting,) = row.settings
     mesh = setting.strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 5, 2, 64)
-    assert mesh.sequence and mesh.sharding == "zero1" and mesh.recompute == "none"
+    assert mesh.sequence and mesh.sharding == "distributed_optimizer" and mesh.recompute == "none"
     assert row.step_s == pytest.approx(8.0)  # 128 x 8192 tokens, 2048 a second on each of 64
-    assert (row.precision, row.software, row.workload.name, row.keys.release) == ("fp8", "tuned", "llama-3-70b", "25.11")
+    assert (row.precision, row.software, row.workload.name, row.keys.release) == (
+        "fp8-current",
+        "tuned",
+        "llama-3-70b",
+        "25.11",
+    )
     assert setting.cluster.num_nodes == 8 and setting.cluster.network.bandwidth.value == 8 * 50e9
 
 
@@ -35,10 +42,11 @@ def test_megatron_bridge_shares_weights_and_trains_adapters() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason", "good"),
     [
-        ({"model": "Qwen3_30B_a3B"}, case_builders.EXPERTS, True),
+        ({"model": "Qwen4_30B_a3B"}, case_builders.NO_WORKLOAD, True),
+        ({"model": "Qwen3_30B_a3B", "vp": "1", "ep": "32"}, UNEVEN_EXPERTS, True),
         ({"precision": ""}, case_builders.PRECISION, False),
         ({"precision": "FP6"}, "precision FP6", True),
-        ({"system": "DGX-A100"}, "fp8 on a device without it", True),
+        ({"system": "DGX-A100"}, "fp8-current on a device without it", True),
         ({"tp": "7"}, case_builders.MESH, False),
         ({"num_gpus": "12"}, case_builders.MESH, False),
         ({"global_batch": "127"}, case_builders.NO_BATCH, False),
@@ -86,7 +94,8 @@ def test_dgxc_shortens_a_model_and_tunes_with_packed_sequences() -> None:
         ({"pp": "41"}, case_builders.MESH, False),  # a garbled 1
         ({"tokens_per_s": "5"}, "step time and tokens a second do not agree", False),
         ({"table_title": "Maxtext Llama3 70b BF16 (FSDP+DP MBS=2)"}, "FSDP among an unknown number of devices", False),
-        ({"model": "Grok 1 314b"}, case_builders.EXPERTS, True),
+        ({"model": "Mixtral 8x7b"}, case_builders.EXPERTS, True),
+        ({"model": "Grok 3"}, case_builders.EXPERTS, True),
         ({"precision": ""}, case_builders.PRECISION, False),
         ({"micro_batch": ""}, case_builders.NO_BATCH, False),
     ],
@@ -94,6 +103,30 @@ def test_dgxc_shortens_a_model_and_tunes_with_packed_sequences() -> None:
 def test_dgxc_leaves_out(changes: dict[str, str], reason: str, good: bool) -> None:
     row = skip("dgxc", **changes)
     assert (row.reason, row.good) == (reason, good)
+
+
+def test_megatron_bridge_divides_experts_across_the_other_dimensions() -> None:
+    row = case("megatron_bridge", model="Qwen3_235B_a22B", num_gpus="256", seq_len="4096", tp="2", vp="4", ep="32")
+    mesh = row.settings[0].strategy.parallelism
+    assert (mesh.tensor, mesh.pipeline, mesh.expert, mesh.expert_tensor, mesh.data) == (2, 8, 32, 1, 16)
+    assert row.workload.name == "qwen-3-235b-a22b" and mesh.expert_replicas.data == 1
+    assert mesh.expert_overlap and mesh.expert_exchange == "all_to_all"
+    alone = mesh_of("megatron_bridge", model="Qwen3_30B_a3B", seq_len="4096", tp="1", pp="1", vp="", ep="1")
+    assert not alone.expert_overlap and alone.expert_exchange == "all_to_all"
+
+
+@pytest.mark.parametrize(("devices", "experts"), [("8", 2), ("16", 4), ("32", 8), ("64", 8)])
+def test_dgxc_divides_groks_experts_as_its_scripts_do(devices: str, experts: int) -> None:
+    row = case("dgxc", model="Grok 1 314b", num_gpus=devices, layers="2", micro_batch="1", tokens_per_s="", vp="NA")
+    mesh = row.settings[0].strategy.parallelism
+    assert (mesh.expert, mesh.expert_tensor, mesh.tensor, mesh.sequence) == (experts, 4, 4, True)
+    assert row.workload.name == "grok-1-of-2-layers"
+    assert any(p.shape == (128256, 6144) and "logits" in p.name for p in row.workload.parameters)
+
+
+def test_torchtitan_divides_experts() -> None:
+    mesh = mesh_of("torchtitan", model="DeepSeek-V3", technique="", parallelism="FSDP 256, EP 32")
+    assert (mesh.expert, mesh.data, mesh.sharding) == (32, 256, "zero3")
 
 
 def test_dgxc_counts_a_strange_text_in_a_mesh_column() -> None:
@@ -139,7 +172,7 @@ def test_torchtitan_reads_the_mesh(text: str, tensor: int, pipeline: int, contex
 
 def test_torchtitan_leaves_out() -> None:
     assert skip("torchtitan", parallelism="TP 7").reason == case_builders.MESH
-    assert skip("torchtitan", parallelism="FSDP 32, TP 8, EP 2").reason == case_builders.EXPERTS
+    assert "has no experts" in skip("torchtitan", parallelism="FSDP 32, TP 8, EP 2").reason
     assert skip("torchtitan", gpu="A100").reason == "fp8 on a device without it"
     assert skip("torchtitan", local_batch="").reason == case_builders.NO_BATCH
     assert case("torchtitan", local_batch="", global_batch="512").samples == 512
@@ -175,7 +208,10 @@ def test_mlperf_predicts_what_states_its_division() -> None:
     row = case("mlperf", **gpt3)
     mesh = row.settings[0].strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 12, 16, 128)
-    assert (row.precision, row.step_s) == ("fp8", 16.0)
+    assert (row.precision, row.precision_from, row.step_s) == ("fp8", "submission", 16.0)
+    assert (row.settings[0].strategy.parallelism.gather_bits, row.settings[0].strategy.parallelism.gradient_bits) == (16, 16)
+    gaudi = gpt3 | {"accelerator": "Gaudi2", "submitter": "Intel-HabanaLabs", "tp": "8"}
+    assert [case("mlperf", **gaudi | {"round": r}).precision for r in ("v3.0", "v3.1")] == ["bf16", "fp8"]
     assert case("mlperf", **gpt3 | {"cp": "2"}).settings[0].strategy.parallelism.context == 2
     assert skip("mlperf", **gpt3 | {"tp": "5"}).reason == case_builders.MESH
     small = case("mlperf", **gpt3 | {"global_batch": "256", "grad_accum": "16"})
@@ -209,8 +245,17 @@ def test_mlperf_runs_bert_in_fp8_where_the_submissions_say_so(accelerator: str, 
         ("Nemotron-22B", "nemotron-3-22b"),
         ("Qwen2.5 72B", "qwen-2.5-72b"),
         ("Qwen3 14B", "qwen-3-14b"),
-        ("Qwen3_235B_a22B", ""),
-        ("Llama 4 Maverick", ""),
+        ("Qwen3_235B_a22B", "qwen-3-235b-a22b"),
+        ("Qwen3_30B_a3B (tokendrop)", "qwen-3-30b-a3b"),
+        ("DeepSeekV3 (dropless)", "deepseek-v3"),
+        ("DeepSeek-V3.2", ""),
+        ("DeepSeek V2 Lite", "deepseek-v2-lite"),
+        ("Mixtral 8x22B", "mixtral-8x22b"),
+        ("Grok1 314b", "grok-1"),
+        ("GPT OSS 120B", "gpt-oss-120b"),
+        ("Kimi-K2", "kimi-k2"),
+        ("Llama 4 Maverick", "llama-4-maverick"),
+        ("Nemotron_3_Ultra", ""),
         ("Nemotron_3_Nano", ""),
         ("llama-405b", ""),  # of which generation?
         ("ResNet-50", ""),
@@ -223,15 +268,31 @@ def test_language_models_as_tables_spell_them(text: str, name: str) -> None:
 def test_mixtures_of_experts_are_known_by_name() -> None:
     for text in ("DeepSeekV3 (dropless)", "GPT OSS 120B", "Grok1 314b", "Qwen3_30B_a3B", "Mixtral 8x7B", "Llama4-Scout"):
         assert has_experts(text), text
-    assert not has_experts("LLAMA3.1_405B") and language_model("DeepSeekV3", 4096) is None
+    assert not has_experts("LLAMA3.1_405B") and language_model("Qwen3 Next 80B A3B", 4096) is None
+    grok = language_model("Grok 1", 512, layers=2, vocabulary=1000)
+    assert grok is not None and grok.num_parameters < 11e9 and grok.name == "grok-1-of-2-layers"
 
 
 @pytest.mark.parametrize(
     ("text", "precision"),
-    [("FP8-CS", "fp8"), ("FP8 (page states FP8)", "fp8"), ("MXFP8", "fp8"), ("BF16", "bf16"), ("fp16", "fp16"), ("", "")],
+    [
+        ("FP8-CS", "fp8-current"),
+        ("FP8-DS", "fp8"),
+        ("FP8-SC", "fp8-block"),
+        ("fp8 blockwise", "fp8-block"),
+        ("FP8 (page states FP8)", "fp8"),
+        ("FP8-MX", "mxfp8"),
+        ("MXFP8", "mxfp8"),
+        ("NVFP4", "nvfp4"),
+        ("FP4", "nvfp4"),
+        ("MXFP4", ""),
+        ("BF16", "bf16"),
+        ("fp16", "fp16"),
+        ("", ""),
+    ],
 )
 def test_precisions_as_tables_spell_them(text: str, precision: str) -> None:
-    assert case_builders.low_precision(text) in (precision, "mxfp8")
+    assert case_builders.low_precision(text) == precision
 
 
 def test_a_domain_of_nvlink_joins_nodes() -> None:

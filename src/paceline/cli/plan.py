@@ -65,6 +65,8 @@ def add(parser: Parser) -> None:
     parser.add_argument("--tensor", metavar="T", type=int, action="append", help=tensor)
     pipeline = "stages that follow each other (default 1); may be repeated: all are tried"
     parser.add_argument("--pipeline", metavar="P", type=int, action="append", help=pipeline)
+    expert = "devices of a stage that share the experts of a mixture (default 1); may be repeated: all are tried"
+    parser.add_argument("--expert", metavar="E", type=int, action="append", help=expert)
     parser.add_argument(
         "--grad-accum", "--micro-batches", metavar="A", type=int, action="append", help="micro batches a step; may be repeated"
     )
@@ -98,6 +100,7 @@ def _best(o: argparse.Namespace) -> Plan:
         servers=_servers(o.servers or [1], wanted),
         tensors=tuple(sorted(set(o.tensor or (1,)))),
         pipelines=tuple(sorted(set(o.pipeline or (1,)))),
+        experts=tuple(sorted(set(o.expert or (1,)))),
         **({"accumulations": tuple(sorted(set(o.grad_accum)))} if o.grad_accum else {}),
         shardings=_only("sharding", o.sharding, SHARDINGS),
         optimizer=o.optimizer or "",

@@ -9,7 +9,7 @@ from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.offload import OFFLOADS
-from paceline.strategy.parallelism import CONTEXT_EXCHANGES, SCHEDULES
+from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, SCHEDULES
 from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
 
 SERVERS = "workers that hold the parameters, for exchange parameter_server"
@@ -67,6 +67,16 @@ def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:
     for name in ("first", "last"):
         parser.add_argument(f"--{name}-stage-layers", metavar="L", type=int, default=0, help=ends.format(name))
     parser.add_argument("--schedule", metavar="S", default="1f1b", help=f"of a pipeline: {', '.join(SCHEDULES)} (default 1f1b)")
+    expert = "devices of a stage that share the experts of a mixture (default 1)"
+    parser.add_argument("--expert", metavar="E", type=int, default=1, help=expert)
+    width = "devices that share each expert, by its width (default 1)"
+    parser.add_argument("--expert-tensor", metavar="T", type=int, default=1, help=width)
+    uneven = "tokens of the device whose experts get most, over the mean (default 1: balanced)"
+    parser.add_argument("--expert-imbalance", metavar="F", type=float, default=1.0, help=uneven)
+    sent = f"how tokens get to their experts: {', '.join(EXPERT_EXCHANGES)} (default all_to_all)"
+    parser.add_argument("--expert-exchange", metavar="E", default="all_to_all", help=sent)
+    beside = "exchanges of experts run beside the computing of another micro batch"
+    parser.add_argument("--expert-overlap", action="store_true", help=beside)
 
 
 def add_recompute_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,7 @@ WIDTH = 80
 DIVISIONS = (
     *("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule"),
     *("shard_devices", "offload", "recompute", "recompute_layers", "first_stage_layers", "last_stage_layers"),
+    *("expert", "expert_tensor", "expert_imbalance", "expert_exchange", "expert_overlap"),
 )
 Inputs = tuple[Workload, Cluster, Strategy]
 

@@ -9,17 +9,20 @@
 
 from paceline.hardware.catalogue import device, devices, find, link, links, network
 from paceline.hardware.cluster import Cluster, Level, cluster
-from paceline.hardware.device import BYTES_PER_ELEMENT, PRECISIONS, Device, Fact, Link, Precision
+from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, Precision, Recipe
 
 __all__ = [
     "BYTES_PER_ELEMENT",
     "PRECISIONS",
+    "RECIPES",
     "Cluster",
     "Device",
     "Fact",
     "Level",
     "Link",
     "Precision",
+    "Recipe",
     "cluster",
     "device",
     "devices",

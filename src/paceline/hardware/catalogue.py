@@ -189,6 +189,10 @@ def _catalogue_devices() -> tuple[Device, ...]:
     def per_precision(entry: Mapping[str, Any], key: str) -> dict[str, Fact]:
         return {precision: _fact(number, sources) for precision, number in entry.get(key, {}).items()}
 
+    def of_unit(entry: Mapping[str, Any], key: str) -> Fact | None:
+        number = entry.get(key) or data["architectures"].get(entry.get("architecture", ""), {}).get(key)
+        return _fact(number, sources) if number else None
+
     return tuple(
         Device(
             name=entry["name"],
@@ -199,6 +203,8 @@ def _catalogue_devices() -> tuple[Device, ...]:
             memory_bandwidth=_fact(entry["memory_bandwidth"], sources),
             link=entry["link"],
             units=_fact(entry["units"], sources) if "units" in entry else None,
+            lanes=of_unit(entry, "lanes"),
+            issued=of_unit(entry, "issued"),
             power=_fact(entry["power"], sources) if "power" in entry else None,
             host_link=entry.get("host_link", entry["link"] if entry["link"].startswith("PCIe") else ""),
             host_bandwidth=_fact(entry["host_bandwidth"], sources) if "host_bandwidth" in entry else None,

@@ -7,12 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paceline.errors import unknown
-
-Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
-PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16", "fp8")
-BYTES_PER_ELEMENT: dict[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
-"""Bytes of one element that a layer keeps or passes on. With fp8 only matrix operands have 8 bits; the rest is bf16
-(Micikevicius et al. 2022, arXiv:2209.05433, section 4; NVIDIA, Transformer Engine, fp8 primer)."""
+from paceline.hardware.precision import PRECISIONS, RECIPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +24,14 @@ class Device:
     """One accelerator (or one CPU) as a data-parallel rank sees it.
 
     Attributes:
-        peak_flops: dense peak per precision, FLOP/s (a multiply-add is two).
+        peak_flops: dense peak per precision of the datasheet, FLOP/s (a multiply-add is two). ``precisions`` may be more.
         matmul_flops: best measured dense matmul per precision, FLOP/s, where somebody measured it.
         memory: bytes.
         memory_bandwidth: bytes/s.
         link: name of the link to the other devices of its node (see ``paceline hardware list``).
         units: multiprocessors, compute units or cores, where they are known.
+        lanes: multiply-adds of fp32 that a unit does in a cycle; ``issued``: instructions of a thread that it issues in one.
+            Where they are equal, whatever else a kernel does takes cycles from its multiply-adds.
         power: the board's limit in watts, where it is known.
         host_link: name of the link to the host's memory, where it is known.
         host_bandwidth: bytes/s of that memory for each device, in the vendor's own system, where they are known.
@@ -49,6 +46,8 @@ class Device:
     link: str
     matmul_flops: Mapping[str, Fact] = field(default_factory=dict)
     units: Fact | None = None
+    lanes: Fact | None = None
+    issued: Fact | None = None
     power: Fact | None = None
     host_link: str = ""
     host_bandwidth: Fact | None = None
@@ -65,11 +64,29 @@ class Device:
         """The architecture, else the name. Boards of one chip are fitted, and held out, together."""
         return self.architecture or self.name
 
+    @property
+    def cycles(self) -> float | None:
+        """Cycles of all units in a second, at the clock of the fp32 peak; None where that is not known."""
+        full = self.peak_flops.get("fp32")
+        return None if full is None or self.lanes is None else full.value / (2 * self.lanes.value)
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Precisions that it has: those of its datasheet, and the recipes on top of them (``hardware.precision``)."""
+        recipes = (
+            name
+            for name, recipe in RECIPES.items()
+            if recipe.peak in self.peak_flops
+            and name not in self.peak_flops
+            and (not recipe.architectures or self.architecture in recipe.architectures)
+        )
+        return (*self.peak_flops, *recipes)
+
     def peak(self, precision: str) -> Fact:
         """Dense peak at ``precision``. Raises UserError naming the precisions this device has."""
-        if precision not in self.peak_flops:
-            raise unknown(f"precision for {self.name}", precision, self.peak_flops)
-        return self.peak_flops[precision]
+        if precision not in self.precisions:
+            raise unknown(f"precision for {self.name}", precision, self.precisions, few=len(PRECISIONS))
+        return self.peak_flops[RECIPES[precision].peak if precision in RECIPES else precision]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,6 +99,7 @@ def _outside(wanted: Mapping[str, object], space: Space) -> str:
         "global-batch": space.batches,
         "tensor": space.tensors,
         "pipeline": space.pipelines,
+        "expert": space.experts,
         "precision": space.precisions,
         "exchange": space.exchanges,
         "sharding": space.shardings,

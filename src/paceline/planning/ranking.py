@@ -200,7 +200,7 @@ def _detours(s: Strategy) -> int:
     """Number of choices that are not the plain ones."""
     x, mesh = s.gradient_exchange, s.parallelism
     plain = (x.exchange == "allreduce" or x.compression != "dense", s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)
-    divided = (mesh.tensor > 1, mesh.pipeline > 1)
+    divided = (mesh.tensor > 1, mesh.pipeline > 1, mesh.expert > 1)
     others = (*divided, *(not usual for usual in plain))
     return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute != "none", *others))
 

@@ -10,12 +10,13 @@ from itertools import product
 from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
-from paceline.hardware import PRECISIONS, Cluster
+from paceline.hardware import PRECISIONS, RECIPES, Cluster
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.batch import Candidate
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS
+from paceline.strategy.sharding import TORCH_SHARDINGS
 
 DOUBLINGS = 11
 """Batches of a worker that are tried where none are given: 1 to 1024."""
@@ -69,8 +70,8 @@ class Space:
         compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
             against dense in equal epochs; what was never measured is left out too.
         servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
-        tensors, pipelines: devices that divide each layer, and stages. Tensor parallelism comes with sequence parallelism, and
-            within a node. A divided network is tried with dense gradients in all-reduces.
+        tensors, pipelines, experts: devices that divide each layer, stages, and devices that share experts. Tensor parallelism
+            comes with sequence parallelism, and within a node. A divided network is tried with dense gradients in all-reduces.
         optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
     """
 
@@ -80,12 +81,13 @@ class Space:
     compressions: tuple[str, ...] = ()
     exchanges: tuple[str, ...] = tuple(EXCHANGES)
     servers: tuple[int, ...] = (1,)
-    shardings: tuple[str, ...] = tuple(SHARDINGS)
+    shardings: tuple[str, ...] = TORCH_SHARDINGS
     accumulations: tuple[int, ...] = (1, 2, 4, 8)
     recomputes: tuple[bool, ...] = (False, True)
     buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
     tensors: tuple[int, ...] = (1,)
     pipelines: tuple[int, ...] = (1,)
+    experts: tuple[int, ...] = (1,)
     optimizer: str = ""
     max_loss: float = MAX_LOSS
 
@@ -97,7 +99,7 @@ class Space:
             for value in values:
                 check_name(name.removesuffix("s"), value, legal)
             object.__setattr__(self, name, tuple(values))
-        for name in ("batches", "servers", "accumulations", "buckets", "tensors", "pipelines"):
+        for name in ("batches", "servers", "accumulations", "buckets", "tensors", "pipelines", "experts"):
             values = getattr(self, name)
             if not isinstance(values, tuple | list):
                 raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
@@ -171,18 +173,20 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
         space.servers,
         space.tensors,
         space.pipelines,
+        space.experts,
     )
-    for compression, exchange, sharding, recompute, precision, bucket, several, tensor, pipeline in combinations:
+    for compression, exchange, sharding, recompute, precision, bucket, several, tensor, pipeline, expert in combinations:
         serving = exchange == "parameter_server"
         if (bucket != space.buckets[0] and exchange != "allreduce") or (several != space.servers[0] and not serving):
             continue  # the same strategy once more
-        if tensor * pipeline > 1 and (compression, exchange) != ("dense", "allreduce"):
+        if tensor * pipeline * expert > 1 and (compression, exchange) != ("dense", "allreduce"):
             continue  # not tried, as Space says
         servers = several if serving else 1
+        workers = servers * expert
         try:
             template = Strategy.of(
-                data=servers,
-                global_batch_size=servers,
+                data=workers,
+                global_batch_size=workers,
                 compression=compression,
                 exchange=exchange,
                 servers=servers,
@@ -194,6 +198,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
                 tensor=tensor,
                 sequence=tensor > 1,
                 pipeline=pipeline,
+                expert=expert,
             )
         except UserError as error:
             if bucket == space.buckets[0]:
@@ -275,15 +280,17 @@ def _batch(batch: int, times: int, workers: int, work: TrainingTarget) -> str:
 
 def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
     """Why not on this cluster; a single worker exchanges nothing, so that only a plain all-reduce makes sense there."""
-    if template.precision not in cluster.device.peak_flops:
+    if template.precision not in cluster.device.precisions:
         return f"{cluster.device.name} has no {template.precision}"
     if choose and template.precision == "fp16" and "bf16" in cluster.device.peak_flops:
         return "fp16 where bf16 is as fast (naming fp16 tries it)"
-    if choose and template.precision == "fp8":
-        return "the effect of fp8 on accuracy is unknown (naming fp8 tries it)"
+    if choose and template.precision in RECIPES:
+        return f"the effect of {template.precision} on accuracy is unknown (naming {template.precision} tries it)"
     divided = template.parallelism
     if cluster.world_size % divided.model_devices:
         return "the devices are no whole replicas of the divided network"
+    if cluster.world_size // divided.pipeline % divided.expert:
+        return "the devices of a stage are no whole groups of experts"
     if divided.tensor > cluster.devices_per_node:
         return "a tensor-parallel group lies within a node"
     plain = (

@@ -30,6 +30,7 @@ FIELDS = {
     "workers": "world_size",
     "tensor": "tensor",
     "pipeline": "pipeline",
+    "expert": "expert",
 }
 NAMES = (*FIELDS, "device", "nodes")
 ALIASES = {"grad-accum": "accumulation"}
@@ -53,6 +54,7 @@ EXAMPLES = {
     "recompute": "full",
     "tensor": "4",
     "pipeline": "4",
+    "expert": "8",
     "device": "A100",
     **{name: next(iter(legal)) for name, legal in LEGAL.items()},
 }
@@ -74,7 +76,7 @@ def parse_wanted(text: str) -> dict[str, object]:
 
 def choice_value(name: str, text: str) -> object:
     """The value of one choice. Raises UserError for an illegal one."""
-    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "pipeline"):
+    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "pipeline", "expert"):
         try:
             number = int(text)
         except ValueError:
@@ -91,6 +93,13 @@ def choice_value(name: str, text: str) -> object:
     if name == "bucket":
         return int(parse_bytes(text))
     return device(text).name
+
+
+def yes_or_no(name: str, text: str) -> bool:
+    """``yes`` or ``true``, ``no`` or ``false``. Raises UserError for anything else."""
+    if text.lower() not in ("yes", "true", "no", "false"):
+        raise unknown(name, text, ["yes", "no"])
+    return text.lower() in ("yes", "true")
 
 
 def fixed(name: str) -> UserError | None:
@@ -130,6 +139,10 @@ def describe(cluster: Cluster, s: Strategy) -> str:
         parts.append(f"tensor {mesh.tensor}{' with sequence' if mesh.sequence else ''}")
     if mesh.context > 1:
         parts.append(f"context {mesh.context}")
+    if mesh.expert_devices > 1:
+        wide = f" x {mesh.expert_tensor}" if mesh.expert_tensor > 1 else ""
+        uneven = f" at {mesh.expert_imbalance:g} times the mean" if mesh.expert_imbalance > 1 else ""
+        parts.append(f"expert {mesh.expert}{wide}{uneven}")
     if mesh.pipeline > 1:
         parts.append(f"pipeline {mesh.pipeline}{f' of {mesh.virtual_stages} parts each' if mesh.virtual_stages > 1 else ''}")
     if s.parallelism.micro_batches > 1:

@@ -14,7 +14,7 @@ from paceline.hardware import Cluster, Link
 from paceline.hardware.prices import price
 from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
-from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed
+from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
 from paceline.planning.training_target import MILLION
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
@@ -42,6 +42,11 @@ OF_STRATEGY = {
     "tensor": "tensor",
     "pipeline": "pipeline",
     "context": "context",
+    "expert": "expert",
+    "expert-tensor": "expert_tensor",
+    "expert-imbalance": "expert_imbalance",
+    "expert-exchange": "expert_exchange",
+    "expert-overlap": "expert_overlap",
     "virtual-stages": "virtual_stages",
     "schedule": "schedule",
     "first-stage-layers": "first_stage_layers",
@@ -54,6 +59,8 @@ NUMBERS = (
     "tensor",
     "pipeline",
     "context",
+    "expert",
+    "expert-tensor",
     "virtual-stages",
     "shard-devices",
     "recompute-layers",
@@ -233,6 +240,13 @@ def _number(change: Change, before: int) -> int:
     return after
 
 
+def _factor(change: Change) -> float:
+    try:
+        return float(change.value)
+    except ValueError:
+        raise UserError(f"{change.value!r} in {change} is not a number", f"write it as {change.name}=1.2") from None
+
+
 def _cluster(change: Change, cluster: Cluster) -> Cluster:
     if change.name == "nodes":
         many = _number(change, cluster.num_nodes)
@@ -257,6 +271,10 @@ def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
         return {field: int(parse_bytes(value))}
     if change.name == "recompute":
         return {field: recompute_choice(value)}
+    if change.name == "expert-overlap":
+        return {field: yes_or_no(change.name, value)}
+    if change.name == "expert-imbalance":
+        return {field: _factor(change)}
     alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
     return {field: value, **alone}
 

@@ -9,6 +9,7 @@ from paceline.calibration.constants import ATTENTION_KERNELS, TYPICAL, Efficienc
 from paceline.calibration.held_out_error import HeldOut
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
+from paceline.hardware.precision import RECIPES, WIDE
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
 from paceline.prediction.division_assumptions import division_assumptions
@@ -191,12 +192,13 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
         f"leave units idle reach less. A kernel launch takes {format_seconds(e.launch_s[device.kind])}. Activations move in "
         f"{strategy.precision}.",
     )
-    if strategy.precision == "fp8":
+    if recipe := RECIPES.get(strategy.precision):
+        name = strategy.precision
         yield Assumption(
             "device",
-            "fp8: products of layers take fp8 operands at the fp8 rate. Convolutions, attention, activations and the rest "
-            "are bf16. Casts are separate kernels. No measurement in fp8 is in the constants. The accuracy of fp8 is not "
-            "known here.",
+            f"{name}: {recipe.title}. Products of layers take such operands at the rate of {recipe.peak}. Convolutions, "
+            f"attention, the logits, activations and the rest are {WIDE}. Casts are separate kernels. No measurement in {name} "
+            f"is in the constants. The accuracy of {name} is not known here.",
         )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.precision import RECIPES
 from paceline.prediction.costs import ExchangeSeconds, run_again, slowest, update_seconds
 from paceline.prediction.exchange_plan import plan_key
 from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
@@ -175,7 +176,8 @@ class _PassTable:
 
     def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
         """Its row; the reason where the device cannot run it."""
-        key = id(cluster.device), strategy.precision, micro, strategy.parallelism.recomputation
+        times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
+        key = id(cluster.device), strategy.precision, micro, strategy.parallelism.recomputation, times
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._add(cluster, strategy)
@@ -183,7 +185,7 @@ class _PassTable:
 
     def _add(self, cluster: Cluster, strategy: Strategy) -> int | UserError:
         try:
-            forward, backward = self.model.passes(cluster.device, strategy)
+            forward, backward = self.model.launched(self.model.passes(cluster.device, strategy), cluster.device)
         except UserError as error:
             return error
         again, _ = run_again(self.model.workload, strategy.parallelism.recomputation, forward.total)

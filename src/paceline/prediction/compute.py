@@ -4,22 +4,25 @@ A kernel takes ``max(FLOPs / (rate x e), bytes / bandwidth)`` (Williams, Waterma
 least its launch time. Its efficiency e follows from its shape. A library computes a product in tiles, and the tiles in waves
 over the device's units, so empty parts of a tile or of the last wave are lost. With a small depth k the pipeline spends much of
 its time on filling and draining (NVIDIA, Deep Learning Performance guide, Matrix multiplication background, sections 3 and 4).
+
+A kernel that only reads and writes has so many loads on the way as it has threads (Little's law): where each thread loads one
+element at a time, the units get so many elements a cycle, however narrow they are.
 """
 
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paceline.array_types import Array, Bools, Ints
+from paceline.array_types import Array, Bools
 from paceline.calibration.constants import Efficiency, assumed, attention_factor
-from paceline.hardware.device import BYTES_PER_ELEMENT, Device
+from paceline.hardware.device import Device
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, Recipe
+from paceline.prediction.operation_table import ATTENTION, CONV, MEMORY, OperationTable, operation_table
 from paceline.strategy.optimizer import Optimizer
-from paceline.workload.layers import Operation
 from paceline.workload.table import Workload
 
 TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
@@ -27,35 +30,12 @@ TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
 _TILE_SIZES = np.array(TILES, dtype=np.float64).T[:, :, None]
 STARVING: float = assumed("starving_ratio")
 """Matrix units that are at least this many times as fast as ordinary cores (V100) get the full shares of ``Efficiency``."""
+FUSED: int = assumed("fused_tensors")
+"""Tensors that a kernel of a fused optimizer updates."""
 SPLIT: float = assumed("split_depth")
 """Least depth of a part when a product of few tiles is split along its depth (split-k)."""
-CAST_BYTES = 4.0
-"""Bytes that move per element cast to fp8: two are read; one is written twice, straight and transposed."""
-MATMUL, CONV, ATTENTION, MEMORY = range(4)
-_KINDS = {"matmul": MATMUL, "conv": CONV, "attention": ATTENTION, "memory": MEMORY}
-_SIZES = ("m", "n", "k", "batch")
-
-
-@dataclass(frozen=True, slots=True)
-class OperationTable:
-    """The distinct operations of a workload as arrays.
-
-    ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch. ``row``,
-    ``layer`` and ``backward`` are (operations,): the row, the layer and the pass of each operation of the workload.
-    """
-
-    kind: Ints
-    calls: Array
-    flops: Array
-    bytes: Array
-    fixed_bytes: Array
-    sizes: Array
-    grows: Array
-    window: Array
-    row: Ints
-    layer: Ints
-    backward: Bools
-    layers: int
+CAUSAL_BLOCK = 128
+"""Keys of a block of causal attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,40 +96,6 @@ class Seconds:
         )
 
 
-_TABLES: dict[int, tuple[weakref.ref[Workload], OperationTable]] = {}
-
-
-def operation_table(workload: Workload) -> OperationTable:
-    """The operations of ``workload``, computed once and cached for its life."""
-    key = id(workload)
-    kept = _TABLES.get(key)
-    if kept is None or kept[0]() is not workload:
-        kept = (weakref.ref(workload, lambda _: _TABLES.pop(key, None)), tabulate(workload))
-        _TABLES[key] = kept
-    return kept[1]
-
-
-def tabulate(workload: Workload) -> OperationTable:
-    """The operations of all layers as arrays."""
-    operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
-    unique: dict[Operation, int] = {}
-    row = np.array([unique.setdefault(o, len(unique)) for _, o in operations], dtype=np.int64)
-
-    def column(name: str) -> Array:
-        return np.array([getattr(o, name) for o in unique], dtype=np.float64)
-
-    return OperationTable(
-        kind=np.array([_KINDS[o.kind] for o in unique], dtype=np.int64),
-        **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window")},
-        sizes=np.stack([column(name) for name in _SIZES], axis=1),
-        grows=np.array([[float(o.grows == name) for name in _SIZES] for o in unique]).reshape(-1, 4),
-        row=row,
-        layer=np.array([i for i, _ in operations], dtype=np.int64),
-        backward=np.array([o.backward for _, o in operations], dtype=np.bool_),
-        layers=len(workload.layers),
-    )
-
-
 def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
     """FLOP/s of the best dense matmul: the catalogue's measurement, else a share of the datasheet's peak.
 
@@ -183,17 +129,17 @@ def hunger(device: Device, precision: str) -> float:
 
     Both read operands through the same caches, so slow units (GeForce accumulates at half rate) seldom wait.
     """
-    if precision == "fp8":  # twice as many operands of half the width
-        precision = "bf16"
+    if precision in RECIPES:  # as many times the operands, of as small a part of the width
+        precision = WIDE
     full = device.peak_flops.get("fp32")
     return 1.0 if full is None else min(1.0, device.peak(precision).value / full.value / STARVING)
 
 
 def on_matrix_units(device: Device, precision: str) -> bool:
-    """Whether ``precision`` runs on matrix units. tf32, bf16 and fp8 do; fp16 does if the device has bf16, or if fp16 is more
-    than twice as fast as fp32 (a P100 has no matrix units, GeForce boards halve the rate of theirs).
+    """Whether ``precision`` runs on matrix units. tf32, bf16 and all recipes do; fp16 does if the device has bf16, or if fp16
+    is more than twice as fast as fp32 (a P100 has no matrix units, GeForce boards halve the rate of theirs).
     """
-    if precision in ("tf32", "bf16", "fp8") or (precision == "fp16" and "bf16" in device.peak_flops):
+    if precision in ("tf32", "bf16", *RECIPES) or (precision == "fp16" and "bf16" in device.peak_flops):
         return True
     full = device.peak_flops.get("fp32")
     return full is None or device.peak(precision).value > 2.1 * full.value
@@ -204,11 +150,26 @@ def memory_rate(device: Device, efficiency: Efficiency) -> float:
     return device.memory_bandwidth.value * efficiency.memory_share
 
 
-def shape_efficiency(m: Array, n: Array, k: Array, batch: Array, units: float, depth: float | Array, small: float) -> Array:
+def shape_efficiency(
+    m: Array,
+    n: Array,
+    k: Array,
+    batch: Array,
+    units: float,
+    depth: float | Array,
+    small: float,
+    issued: float = math.inf,
+    overhead: float = 0.0,
+) -> Array:
     """Share of the rate that ``batch`` products of (m, k) by (k, n) reach on ``units`` units, 0 to 1; 1 if m is 0.
 
     The result is that of the best of ``TILES``. Every halving of the tile's area multiplies its rate by ``small``. A product of
     few tiles and a large depth is split along the depth.
+
+    Args:
+        issued: instructions that a unit can issue for each multiply-add that it can do.
+        overhead: other instructions for each multiply-add of the largest tile. What a tile loads grows with its sides, what it
+            computes with its area.
     """
     rows, columns = _TILE_SIZES  # one row of the arrays below for each tile
     areas = rows * columns
@@ -219,20 +180,29 @@ def shape_efficiency(m: Array, n: Array, k: Array, batch: Array, units: float, d
     waves = np.where(work > 4 * units, work / units, np.ceil(work / units))
     filled = true * parts / np.maximum(waves * units * areas, 1.0)
     deep = k / parts
-    best = (small ** np.log2(areas[0] / areas) * filled * deep / np.maximum(deep + depth, 1e-30)).max(axis=0)
+    fed = np.minimum(issued / (1 + overhead * np.sqrt(areas[0] / areas)), 1.0)
+    best = (fed * small ** np.log2(areas[0] / areas) * filled * deep / np.maximum(deep + depth, 1e-30)).max(axis=0)
     return np.where(true > 0, np.minimum(best, 1.0), 1.0)
 
 
 def layer_seconds(
-    workload: Workload, micro_batch_size: int, precision: str, device: Device, efficiency: Efficiency
+    workload: Workload,
+    micro_batch_size: int,
+    precision: str,
+    device: Device,
+    efficiency: Efficiency,
+    weight_casts: float = 1.0,
 ) -> tuple[Seconds, Seconds]:
     """Seconds of each layer's forward and backward pass for one micro batch.
+
+    Args:
+        weight_casts: share of the micro batches that cast the weights anew, under a recipe.
 
     Raises:
         UserError: the device does not have that precision.
     """
     table = operation_table(workload)
-    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency)
+    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency, weight_casts)
     parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.time_factor
     conv = table.kind[table.row] == CONV
     plain = not on_matrix_units(device, precision)
@@ -246,40 +216,63 @@ def layer_seconds(
 
 
 def operation_seconds(
-    table: OperationTable, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency
+    table: OperationTable,
+    micro_batch_size: float,
+    precision: str,
+    device: Device,
+    efficiency: Efficiency,
+    weight_casts: float = 1.0,
 ) -> Seconds:
     """Seconds of each row of the table, all its calls together, (rows,).
 
-    With ``fp8`` the products of layers read fp8 operands and write bf16; convolutions, attention and all else run in bf16. One
-    kernel each casts the input, the weight and the gradient of a layer, with the transpose (as Transformer Engine's ``Linear``
-    does). Each cast serves two of the three products.
+    Under a recipe the products of layers read quantised operands and write bf16; convolutions, attention, the logits and all
+    else run in bf16. Kernels of their own cast the input, the weight and the gradient of a layer (as Transformer Engine's
+    ``Linear`` does). Each cast serves two of the three products.
     """
-    if precision == "fp8":
-        device.peak(precision)
-        wide, narrow = (_uniform(table, micro_batch_size, p, device, efficiency) for p in ("bf16", precision))
-        product = (table.kind == MATMUL) & (table.sizes[:, 3] == 1) & (table.grows[:, 3] == 0)
-        m, n, k, _ = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
-        cast = CAST_BYTES / 2 * (m * k + k * n) / memory_rate(device, efficiency)
-        casts = table.calls * np.maximum(cast, efficiency.launch_s[device.kind])
-        return Seconds(
-            np.where(product, narrow.flops, wide.flops),
-            np.where(product, narrow.bytes + casts, wide.bytes),
-            np.where(product, narrow.launch, wide.launch),
-        )
-    return _uniform(table, micro_batch_size, precision, device, efficiency)
+    recipe = RECIPES.get(precision)
+    if recipe is None:
+        return _uniform(table, micro_batch_size, precision, device, efficiency)
+    device.peak(precision)
+    wide, narrow = (_uniform(table, micro_batch_size, p, device, efficiency) for p in (WIDE, precision))
+    casts = cast_seconds(table, micro_batch_size, recipe, device, efficiency, weight_casts)
+    return Seconds(
+        np.where(table.narrow, narrow.flops, wide.flops),
+        np.where(table.narrow, narrow.bytes + casts, wide.bytes),
+        np.where(table.narrow, narrow.launch, wide.launch),
+    )
+
+
+def cast_seconds(
+    table: OperationTable, micro_batch_size: float, recipe: Recipe, device: Device, e: Efficiency, weight_casts: float = 1.0
+) -> Array:
+    """Seconds of the casts of each row's operands, half of them, (rows,): the other product of each pays the other half.
+
+    What is multiplied by a weight grows along ``m``; the gradient of a weight is summed along ``k`` and has none.
+    """
+    m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
+    weighs = (table.grows[:, 0] > 0) | ~table.grows.any(axis=1)
+    elements = batch * (m * k + np.where(weighs, 0.0, k * n)), np.where(weighs, weight_casts * batch * k * n, 0.0)
+    launched = np.where(weighs, 1.0, 2.0), np.where(weighs, weight_casts, 0.0)
+    seconds = np.zeros(len(table.calls))
+    for count, kernels, weight in zip(elements, launched, (False, True), strict=True):
+        moved = count * recipe.cast_bytes(device.architecture, weight=weight) / memory_rate(device, e)
+        least = kernels * recipe.kernels(weight=weight) * e.launch_s[device.kind]
+        seconds = seconds + np.maximum(moved, least) / 2
+    return table.calls * seconds
 
 
 def _uniform(table: OperationTable, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
     """Seconds of each row, (rows,), with every kind of operation at ``precision``."""
-    e = efficiency
+    e, recipe = efficiency, RECIPES.get(precision)
     matrix = on_matrix_units(device, precision)
     rate = peak_rate(device, precision, e)
     units = device.units.value if device.units else e.units
     m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
     # fused attention keeps its tile of scores and loops over the keys: heads of 64 and of 128 run at one rate
-    fill = e.matrix_depth * hunger(device, precision) * (2 if precision == "fp8" else 1) if matrix else e.depth
+    fill = e.matrix_depth * hunger(device, precision) * (2 / recipe.width if recipe else 1) if matrix else e.depth
     depth = np.where(table.kind == ATTENTION, 0.0, fill)
-    shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile)
+    issued = device.issued.value / device.lanes.value if device.issued and device.lanes and not matrix else math.inf
+    shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile, issued, e.issue_overhead)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
     fed = hunger(device, precision) ** -e.feeding
     attention = e.attention_share * fed * attention_factor(device.architecture, e.attention_kernel)
@@ -288,15 +281,19 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
         if matrix
         else np.array([e.vector_share, e.conv_share, e.vector_share, 1.0])
     )
-    work = table.flops * micro_batch_size
+    work = table.flops * micro_batch_size * computed_share(table)
     busy = np.maximum(rate * shape * of_kind[table.kind] * winograd, 1e-30)
     scale: float | Array = BYTES_PER_ELEMENT[precision] / BYTES_PER_ELEMENT["fp32"]
-    if precision == "fp8":  # width of the operands
+    if recipe:  # narrow operands, a wide result
         read, written = m * k + k * n, m * n
-        scale = scale * (read / 2 + written) / np.maximum(read + written, 1.0)
+        narrower = recipe.operand / BYTES_PER_ELEMENT[precision]
+        scale = scale * (read * narrower + written) / np.maximum(read + written, 1.0)
     moved = (table.bytes * micro_batch_size + table.fixed_bytes) * scale
     moved = moved * np.where(table.kind == MEMORY, e.kept_share, 1.0)
     flops, streamed = work / busy, moved / memory_rate(device, e)
+    if device.cycles is not None:
+        accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / BYTES_PER_ELEMENT["fp32"] * e.kept_share
+        streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
     bound = np.maximum(flops, streamed)
     calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
     launch = np.maximum(calls * e.launch_s[device.kind] - bound, 0.0)
@@ -304,10 +301,18 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     return Seconds(np.where(computing, flops, 0.0), np.where(computing, 0.0, streamed), launch)
 
 
+def computed_share(table: OperationTable) -> Array:
+    """Share of its FLOPs that a kernel computes, (rows,): causal attention goes over the blocks up to the diagonal's (Dao 2023,
+    FlashAttention-2, arXiv:2307.08691, section 3.1)."""
+    keys = np.maximum(table.sizes[:, 1], 1.0)
+    return np.where(table.causal > 0, np.minimum((keys + CAUSAL_BLOCK) / (2 * keys), 1.0), 1.0)
+
+
 def optimizer_seconds(
     optimizer: Optimizer, num_parameters: int, num_tensors: int, device: Device, efficiency: Efficiency
 ) -> tuple[float, float]:
-    """Seconds of one update: memory traffic (fp32 words), and kernel launches (unfused, per tensor)."""
+    """Seconds of one update: memory traffic (fp32 words), and kernel launches, for each tensor; tuned software fuses them."""
     memory = 4 * optimizer.moved_words * num_parameters / memory_rate(device, efficiency)
-    launch = optimizer.ops * num_tensors * efficiency.launch_s[device.kind]
+    launches = math.ceil(num_tensors / FUSED) if efficiency.level == "tuned" else num_tensors
+    launch = optimizer.ops * launches * efficiency.launch_s[device.kind]
     return memory * efficiency.time_factor, launch * efficiency.time_factor

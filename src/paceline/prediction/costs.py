@@ -18,7 +18,8 @@ from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.device import BYTES_PER_ELEMENT, Device
+from paceline.hardware.device import Device
+from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
 from paceline.prediction.exchange_plan import CodecOperation, CodecPass, ExchangePlan
 from paceline.prediction.network import phase_seconds
@@ -42,6 +43,7 @@ Resource = Literal[
     "stragglers",
     "input pipeline",
     "pipeline bubble",
+    "expert imbalance",
 ]
 RESOURCES: tuple[Resource, ...] = get_args(Resource)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.result import Assumption
 from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
@@ -98,6 +99,8 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
             "Parts take equally long.",
             "Liu et al. 2023, arXiv:2310.01889; Jacobs et al. 2023, arXiv:2309.14509",
         )
+    if mesh.expert_devices > 1:
+        yield from _experts(mesh)
     if mesh.pipeline > 1:
         parts = f", {mesh.virtual_stages} parts on each" if mesh.virtual_stages > 1 else ""
         yield Assumption(
@@ -111,3 +114,23 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
                 "parallelism",
                 f"{mesh.micro_batches} micro batches are few for {mesh.pipeline} stages. More of them shrink the bubble.",
             )
+
+
+def _experts(mesh: Parallelism) -> Iterator[Assumption]:
+    """How devices share the experts, and how evenly tokens go to them."""
+    width = f", and {mesh.expert_tensor} devices divide each by its width" if mesh.expert_tensor > 1 else ""
+    once = "once to each node" if mesh.expert_exchange == "once_per_node" else "once for each expert"
+    hides = "Another micro batch's kernels hide" if mesh.expert_overlap else "Nothing hides"
+    alike = mesh.expert_replicas.data
+    summed = f"Gradients of experts are exchanged among the {alike} devices that have the same ones." if alike > 1 else ""
+    yield Assumption(
+        "parallelism",
+        f"Expert parallelism of {mesh.expert}: neighbours in a stage share the experts{width}. {hides} the two "
+        f"all-to-alls of a block in each pass. A token crosses the network {once}. {summed}".rstrip(),
+        "Lepikhin et al. 2020, arXiv:2006.16668; Liu et al. 2025, arXiv:2504.14960; DeepSeek-AI 2024, arXiv:2412.19437, 3.2.2",
+    )
+    if mesh.expert_imbalance > 1:
+        text = f"The experts of the fullest device get {mesh.expert_imbalance:g} times as many tokens as the mean; others wait."
+    else:
+        text = "All devices get equally many tokens for their experts: --expert-imbalance says how many more the fullest gets."
+    yield Assumption("parallelism", text)

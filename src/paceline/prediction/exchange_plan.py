@@ -150,12 +150,11 @@ class ExchangePlan:
         if not self.count:
             return 0
         often = np.bincount(self.partition.index, minlength=len(self.traffic))
-        sent = [
-            times * phase.sent_by_rank()
-            for times, traffic, gathers in zip(often.tolist(), self.traffic, self.gathering, strict=True)
-            for phase in (*gathers, *traffic.phases)
-        ]
-        return int(np.sum(sent, axis=0).max()) * self.strategy.exchanges_per_step if sent else 0
+        sent: dict[int, Ints | int] = {}  # by the number of ranks that exchange: experts have replicas of their own
+        for times, traffic, gathers in zip(often.tolist(), self.traffic, self.gathering, strict=True):
+            for phase in (*gathers, *traffic.phases):
+                sent[phase.world_size] = sent.get(phase.world_size, 0) + times * phase.sent_by_rank()
+        return sum(int(np.max(of_ranks)) for of_ranks in sent.values()) * self.strategy.exchanges_per_step
 
     @cached_property
     def sent(self) -> Array:
@@ -195,7 +194,9 @@ def plan_key(strategy: Strategy) -> Hashable:
         s.parallelism.sharding,
         s.parallelism.shard_devices,
         s.parallelism.offload,
-        s.precision if s.parallelism.shares.scatters else "",
+        s.parallelism.gather_bits,
+        s.parallelism.gradient_bits,
+        s.precision if s.parallelism.shares.scatters or s.parallelism.gather_bits else "",
         s.parallelism.micro_batches if zero else 1,
     )
 

@@ -32,8 +32,9 @@ def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) ->
         spent["intra-node link"] += float(waits[~plan.codec & ~x.network].sum())
         share_wait(spent, costs, placed.penalty)
     if parts.after:
-        spent["network"] += float(x.gathers[x.gathers_network].sum())
-        spent["intra-node link"] += float(x.gathers[~x.gathers_network].sum())
+        share = parts.after / float(x.gathers.sum())
+        spent["network"] += share * float(x.gathers[x.gathers_network].sum())
+        spent["intra-node link"] += share * float(x.gathers[~x.gathers_network].sum())
     return spent
 
 

@@ -6,11 +6,13 @@ section 3 (what FSDP holds while it computes).
 
 from __future__ import annotations
 
-from paceline.hardware.device import BYTES_PER_ELEMENT, Device
+from paceline.hardware.device import Device
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
 from paceline.prediction.exchange_plan import ExchangePlan
 from paceline.prediction.recompute import recomputed
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NOTHING, Recomputation
+from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
@@ -25,7 +27,6 @@ FRAGMENTED = 0.15
 """Share of what a step allocates that fragments may hold beyond it: Guo et al. 2024, GMLake, arXiv:2401.08156, on eight
 large language models (15 % on average, up to 33 %)."""
 GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the network
-FP8_COPIES = 2  # bytes per weight: the weight and its transpose
 
 
 def memory_breakdown(
@@ -58,15 +59,16 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     """Bytes by purpose that do not grow with the batch.
 
     Weights, gradients and optimizer state are fp32. A 16-bit precision also keeps a 16-bit copy of the weights, as autocast
-    does. fp8 keeps the copy of bf16, and the weights and their transpose at one byte each, as Transformer Engine does. DDP
+    does. A recipe keeps that copy, unless weights travel quantised, and two quantised ones, by rows and by columns, as
+    Transformer Engine does. DDP
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
     holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
     ``zero3`` shares them out and gathers them with the others, and elsewhere every device has all of them.
 
-    A divided network is as Megatron-Core has it: 18 bytes a parameter with Adam in 16 bits, the weights at 2, gradients in one
-    fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With a distributed optimizer each of d
-    replicas has its part of the last two: 6 + 12 / d (Megatron-Core, user guide, distributed optimizer).
+    A divided network, and ``distributed_optimizer``, are as Megatron-Core has them: 18 bytes a parameter with Adam in 16 bits,
+    the weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With
+    a distributed optimizer each of d replicas has its part of the last two: 6 + 12 / d (user guide, distributed optimizer).
 
     What is offloaded lies in the host's memory: optimizer state and master weights, gradients that are shared out, and with the
     weights their shares.
@@ -77,10 +79,13 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     mesh, whole = strategy.parallelism, 4.0 * workload.num_parameters
     level, workers = mesh.shares, mesh.sharers
     width = BYTES_PER_ELEMENT[strategy.precision]
-    copies = FP8_COPIES if strategy.precision == "fp8" else 0
-    master = whole / (workers if divided and level.optimizer else 1)
-    narrow = (width + copies) * workload.num_parameters if width < 4 else 0
-    weights = (whole if divided and not narrow else master) + narrow
+    recipe = RECIPES.get(strategy.precision)
+    copies = 2 * recipe.operand if recipe else 0.0
+    quantised = recipe is not None and gathered_bytes(strategy.precision, mesh.gather_bits or 16) < width
+    megatron = divided or mesh.sharding == DISTRIBUTED
+    master = whole / (workers if megatron and level.optimizer else 1)
+    narrow = ((0 if quantised else width) + copies) * workload.num_parameters if width < 4 else 0
+    weights = (whole if megatron and not narrow else master) + narrow
     gathered = 0.0
     if level.weights:
         units, gradients = (sorted((width * x).tolist(), reverse=True) for x in (plan.gathered, plan.elements))
@@ -94,12 +99,12 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     in_host = mesh.offload == "weights+optimizer" and level.frozen
     frozen = 0.0 if in_host else width * workload.frozen
     ddp = plan.count > 0 and not level.weights
-    copied = ddp and not (divided and strategy.gradient_exchange.compression == "dense")
+    copied = ddp and not (megatron and strategy.gradient_exchange.compression == "dense")
     return {
         "weights": weights,
         "frozen weights": frozen / (workers if level.frozen else 1),
         "gathered": gathered,
-        "gradients": left * whole / workers if level.gradients else whole,
+        "gradients": (left * whole / workers if level.gradients else whole) * (mesh.gradient_bits or 32) / 32,
         "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
         "buckets": whole if copied else 0.0,
         "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
@@ -113,13 +118,13 @@ def numbers_of(strategy: Strategy) -> Numbers:
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
-    return "narrow" if mesh.shares.weights or mesh.model_devices > 1 or mesh.offload != "none" else "autocast"
+    return "narrow" if mesh.shares.scatters or not mesh.whole or mesh.offload != "none" else "autocast"
 
 
 def sample_bytes(
     workload: Workload, numbers: Numbers, choice: Recomputation = NOTHING, in_flight: float = 1.0
 ) -> dict[str, float]:
-    """Bytes by purpose of one sample of a micro batch: activations and the input. fp8 keeps what bf16 does.
+    """Bytes by purpose of one sample of a micro batch: activations and the input. Recipes keep what bf16 does.
 
     What is recomputed is not kept (``prediction/recompute.py``), but for the largest part while it is recomputed.
 

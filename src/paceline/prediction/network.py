@@ -183,6 +183,39 @@ def collective_seconds(
     return total[rows, best], level
 
 
+def alltoall_seconds(
+    sizes: Array, cluster: Cluster, efficiency: Efficiency, *, copies: float = 1.0, once_per_node: bool = False
+) -> tuple[Array, Bools]:
+    """Seconds of an all-to-all of ``sizes`` bytes on each device, and whether the network between nodes sets them.
+
+    Each device keeps 1/N of its bytes and sends the rest, an equal part to each other device. A node of R devices sends
+    ``R (N-R)/N`` of them; inside the node each sends ``(R-1)/N``. Both levels work at once, and a rank has several messages in
+    flight (``phase_seconds``).
+
+    Args:
+        copies: how many devices each number goes to.
+        once_per_node: numbers cross the network once for each node that they go to, and are copied there: copies to M nodes at
+            random reach ``M (1 - (1 - 1/M)^copies)`` of them. Inside the node ``(R-1)/R`` of all bytes move then (DeepSeek-AI,
+            DeepEP; arXiv:2412.19437, section 3.2.2).
+    """
+    n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
+    volume = np.asarray(sizes, dtype=np.float64)
+    if n == 1:
+        return np.zeros_like(volume), np.zeros(len(volume), dtype=np.bool_)
+    alpha = [link.latency.value * efficiency.latency_factor for link in (cluster.intra_link, cluster.network)]
+    beta = [1 / efficiency.bandwidth(link) for link in (cluster.intra_link, cluster.network)]
+    inside, crossing = (local - 1) / n, 1.0
+    messages = local - 1, n - local
+    if once_per_node and nodes > 1:
+        inside, messages = (local - 1) / local, (local - 1, nodes - 1)
+        crossing = nodes * (1 - (1 - 1 / nodes) ** copies) / copies
+    rounds = [-(-count // efficiency.concurrent_messages) for count in messages]
+    start = 0.0 if cluster.device.kind == "cpu" else efficiency.protocols[-1].ring_s * efficiency.latency_factor
+    near = volume * inside * beta[0] + rounds[0] * alpha[0]
+    far = volume * crossing * local * (n - local) / n * beta[1] + rounds[1] * alpha[1]
+    return start + np.maximum(near, far), far > near
+
+
 def _algorithm_costs(
     cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2
 ) -> Iterator[AlgorithmCost]:
@@ -192,7 +225,8 @@ def _algorithm_costs(
     carries the traffic of one rank in each direction, and there are 2 (N-1) sequential messages, 2 (M-1) of them between nodes.
     Two trees: at most 2 n, 2 (R-1) messages in a node and 2 log2 M between nodes. Switch: to reduce, each device sends n
     and receives its part of the sum, n / R; to broadcast, the reverse. Trees join the nodes, or a switch of their own, which
-    receives n and sends n. Hierarchical: 2 (R-1)/R n inside, then 2 (M-1)/M n between nodes over all devices of a node.
+    receives n and sends n; where links inside a node do not reduce, its devices scatter and gather their sums as a ring does
+    (NCCL's CollNet). Hierarchical: 2 (R-1)/R n inside, then 2 (M-1)/M n between nodes over all devices of a node.
 
     Args:
         turns: passes around the ring: 2 for an all-reduce, 1 for an all-gather or a reduce-scatter.
@@ -229,6 +263,9 @@ def _algorithm_costs(
             up = (1.0, 2 * alpha[1]) if far.reduces else (2.0, depth * tree[1])
             start = p.switch_s * efficiency.latency_factor + 2 * alpha[0]
             yield AlgorithmCost(start, up[1] * (nodes > 1), (local + 1) / local * inside / p.switch_share, up[0] * between)
+        elif "switch" in among and p.switch_share and nodes > 1 and far.reduces:
+            up_s = p.switch_s * efficiency.latency_factor + 2 * (local - 1) * alpha[0]
+            yield AlgorithmCost(up_s, 2 * alpha[1], 2 * (local - 1) / local * inside, between)
 
 
 def phase_load(phase: Phase, devices_per_node: int) -> Load:

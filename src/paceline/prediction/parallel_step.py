@@ -9,7 +9,7 @@ The mesh lies on the cluster as ``strategy.parallelism.MESH`` says: tensor-paral
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -20,15 +20,17 @@ from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster, Level
-from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds
 from paceline.prediction.context_parallel import token_share
 from paceline.prediction.costs import ExchangeSeconds, Resource
 from paceline.prediction.exchange_beside import ExchangeBeside, exchange_beside, exchange_events, megatron_bucket_bytes
+from paceline.prediction.expert_exchange import expert_replicas
+from paceline.prediction.expert_parallel import expert_share
 from paceline.prediction.exposed import exposed_without_exchange, share_wait
-from paceline.prediction.group_collectives import collective_waits, group_work, with_collectives
+from paceline.prediction.group_collectives import group_seconds, group_work, with_collectives
 from paceline.prediction.group_view import divided, group_view, pairs_between
-from paceline.prediction.memory import memory_breakdown, numbers_of, sample_bytes
+from paceline.prediction.memory import numbers_of, sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stages import Stage, boundary_bytes, stages
@@ -56,6 +58,7 @@ class ParallelStep:
         beside: of each stage, when it exchanges beside its passes; none where the exchange follows them.
         tie_s: seconds in which the ends of the pipeline add up the gradients of a table that both have.
         bubble_free: whether stages wait for none.
+        uneven: of each stage, the layers that take ``imbalance`` times as long on the device whose experts get most tokens.
     """
 
     strategy: Strategy
@@ -71,6 +74,8 @@ class ParallelStep:
     bubble_free: bool
     group_s: tuple[float, ...]
     group_bytes: tuple[float, ...]
+    uneven: tuple[tuple[int, ...], ...] = ()
+    imbalance: float = 1.0
 
     @property
     def seconds(self) -> float:
@@ -122,8 +127,27 @@ class ParallelStep:
             spent = dict(step.exposed)
         tie = self.tie_s if self.stages[self._critical].tied else 0.0
         spent["network" if self.tie_far else "intra-node link"] += tie
+        if self.imbalance > 1:
+            self._set_apart_imbalance(spent)
         spent["pipeline bubble"] = max(0.0, self.seconds - sum(spent.values()))
         return spent
+
+    def _set_apart_imbalance(self, spent: dict[Resource, float]) -> None:
+        """Moves what the fullest experts take beyond the mean from the other resources to ``expert imbalance``."""
+        step, layers = self.steps[self._critical], list(self.uneven[self._critical])
+        more = (1 - 1 / self.imbalance) * self.strategy.parallelism.micro_batches
+        kinds: tuple[tuple[Resource, Callable[[Seconds], Array | float]], ...] = (
+            ("compute", lambda part: part.flops),
+            ("memory bandwidth", lambda part: part.bytes),
+            ("launch overhead", lambda part: part.launch),
+            ("intra-node link", lambda part: part.near),
+            ("network", lambda part: part.far),
+        )
+        for name, of in kinds:
+            own = sum(float(np.broadcast_to(of(part), part.flops.shape)[layers].sum()) for part in step.kernels)
+            moved = min(spent[name], more * own)
+            spent[name] -= moved
+            spent["expert imbalance"] += moved
 
     @property
     def waited_s(self) -> float:
@@ -168,7 +192,7 @@ class ParallelStep:
         """Bytes by purpose on a device of one stage, with the activations of all micro batches that it holds at once."""
         step, stage = self.steps[number], self.stages[number]
         held = self.pipeline.in_flight[number] / len(stage.parts)
-        sizes = memory_breakdown(step.workload, step.strategy, step.plan, self.cluster.device, divided=True)
+        sizes = step.memory(divided=True)
         micro = step.strategy.micro_batch_size
         numbers = numbers_of(self.strategy)
         of_sample = sample_bytes(step.workload, numbers, step.strategy.parallelism.recomputation, held)
@@ -239,13 +263,19 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
     if mesh.tensor > 1:
         own_part = share(whole, mesh.tensor, mesh.sequence)
         whole, collectives = own_part.workload, (*collectives, *own_part.collectives)
+    uneven: frozenset[int] = frozenset()
+    if mesh.expert_devices > 1:
+        if "expert imbalance" in model.free:
+            mesh = replace(mesh, expert_imbalance=1.0)
+        experts = expert_share(whole, mesh)
+        whole, collectives, uneven = experts.workload, (*collectives, *experts.collectives), experts.uneven
     parts = (
         stages(whole, mesh.pipeline, mesh.virtual_stages, (mesh.first_stage_layers, mesh.last_stage_layers))
         if mesh.pipeline > 1
         else (Stage(whole, (range(len(whole.layers)),)),)
     )
     passes = replace(model, workload=whole).passes(cluster.device, strategy)
-    waits = collective_waits(collectives, cluster, strategy, model.constants)
+    waits = group_seconds(collectives, cluster, strategy, model.constants)
     forward, backward = with_collectives(model, passes, collectives, waits, strategy)
     replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor)
     # Megatron exchanges beside the passes; what is compressed, or shared out in every micro step, is as elsewhere.
@@ -265,7 +295,9 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         if key not in known:
             layers = own_layers[number]
             passes = forward.of(layers), backward.of(layers)
-            known[key] = replace(model, workload=stage.workload, workers=strategy.world_size).step(replicas, inner, passes)
+            rest, experts_apart = expert_replicas(stage.workload, cluster, strategy)
+            own_model = replace(model, workload=rest, workers=strategy.world_size, experts=experts_apart)
+            known[key] = own_model.step(replicas, inner, passes)
         steps.append(known[key])
     weights: tuple[Array, ...] = ()
     if mesh.schedule == "zero_bubble":
@@ -289,6 +321,8 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         bubble_free="pipeline bubble" in model.free,
         group_s=tuple(sum(seconds for seconds, _ in stage) for stage in own),
         group_bytes=tuple(sum(moved for _, moved in stage) + sent_bytes for stage in own),
+        uneven=tuple(tuple(i for i, layer in enumerate(layers) if layer in uneven) for layers in own_layers),
+        imbalance=mesh.expert_imbalance,
     )
 
 

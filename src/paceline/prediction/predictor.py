@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import ATTENTION_KERNELS, Efficiency, SoftwareLevel, efficiency
-from paceline.calibration.held_out_error import HeldOut, held_out
+from paceline.calibration.held_out_error import HeldOut, held_out, unseen_factor
 from paceline.calibration.observation import Observation
-from paceline.calibration.uncertainty import Z80, interval, spread
+from paceline.calibration.uncertainty import Z80, interval, spread, stretched
 from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
@@ -177,6 +177,8 @@ class Predictor:
         strategy = strategy.settled(workload, cluster)
         slow, typical, fast = self._steps(workload, cluster, strategy)
         low_s, high_s = self._range(workload, cluster, typical, fast.seconds, slow.seconds)
+        low_s, high_s = self._conformal(cluster, strategy, typical.seconds, (low_s, high_s), known=False)
+        low_s = max(low_s, typical.feed_s)
         prediction = self._prediction(workload, cluster, strategy, typical, (low_s, high_s))
         return prediction if self.correction is None else self._corrected(prediction, workload, asked, strategy)
 
@@ -194,7 +196,7 @@ class Predictor:
             check_inputs(workload, *candidate)
         if self.calibration is not None or self.free:
             return steps_one_by_one(self, workload, candidates)
-        whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.model_devices == 1]
+        whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole]
         if len(whole) == len(candidates):
             return self._many_whole(workload, candidates)
         apart = set(whole)
@@ -214,7 +216,7 @@ class Predictor:
     def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[AnyStep, AnyStep, AnyStep]:
         """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
         model = self.model(workload, cluster.device)
-        divided = strategy.parallelism.model_devices > 1
+        divided = not strategy.parallelism.whole
         passes = None if divided else model.passes(cluster.device, strategy)
         middle = parallel_step(model, cluster, strategy) if divided else model.step(cluster, strategy, passes)
         if not isinstance(self.constants, tuple) and self.calibration is None and strategy.description.format.spread is None:
@@ -266,6 +268,18 @@ class Predictor:
             least, most = interval(step_s, ends, spread(typical.exposed, e.sigmas, work, cluster.num_nodes))
             low_s, high_s = low_s * least, high_s * most
         return max(low_s, typical.feed_s), high_s
+
+    def _conformal(
+        self, cluster: Cluster, strategy: Strategy, step_s: float, ends: tuple[float, float], known: bool
+    ) -> tuple[float, float]:
+        """The interval with the tails that such predictions had on published runs; wider for links that limited none."""
+        if self.calibration is not None or isinstance(self.constants, tuple):
+            return ends
+        missed = held_out(self.typical.level, cluster.num_nodes, known, strategy.parallelism.model_devices > 1)
+        if missed is None:
+            return ends
+        wider = 1.0 if cluster.world_size == 1 or cluster.outer_link.kind in missed.links else unseen_factor()
+        return stretched(step_s, ends, (missed.low * wider, missed.high * wider))
 
     def _prediction(
         self, workload: Workload, cluster: Cluster, strategy: Strategy, step: AnyStep, range_s: tuple[float, float]
@@ -319,7 +333,7 @@ class Predictor:
         if self.calibration is not None:
             return None
         known = self.correction is not None and self.correction.knows(workload, cluster)
-        return held_out(self.typical.level, cluster.num_nodes, known, strategy.parallelism.model_devices > 1)
+        return held_out(self.typical.level, cluster.num_nodes, known, not strategy.parallelism.whole)
 
     def _corrected(self, prediction: Prediction, workload: Workload, asked: Cluster, strategy: Strategy) -> Prediction:
         """The prediction by what observed steps taught. With a free resource, the correction is that of the whole step."""
@@ -329,6 +343,12 @@ class Predictor:
             base = replace(self, correction=None, loader=0.0, free=frozenset())
             whole = base.step(workload, self.correction.cluster(asked), strategy)
         corrected = self.correction.applied(prediction, workload, asked, strategy, whole)
+        if self.correction.knows(workload, asked):
+            step_s, before_s = corrected.step_time_s, prediction.step_time_s
+            low_s, high_s = self._conformal(asked, strategy, step_s, (corrected.low_s, corrected.high_s), known=True)
+            # No observation widens the interval.
+            widest = (step_s * end / before_s if before_s else end for end in (prediction.low_s, prediction.high_s))
+            corrected = replace(corrected, low_s=max(low_s, next(widest)), high_s=min(high_s, next(widest)))
         feeds = self.loader and "input pipeline" not in self.free
         return _fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from paceline.errors import UserError
 from paceline.prediction.exchange_plan import kept
 from paceline.prediction.frozen import frozen_of_layers
-from paceline.prediction.tensor_parallel import forward_product, is_logits, style
+from paceline.prediction.tensor_parallel import forward_product, is_expert, style
 from paceline.strategy.sharding import block
 from paceline.workload.layers import Layer, Parameter
 from paceline.workload.table import Workload
@@ -107,7 +107,7 @@ def _stage(workload: Workload, spans: Sequence[range], last: bool) -> Stage:
     own = [p for p in workload.parameters if p.layer in place]
     tied = _tied_parameter(workload) if last and 0 not in place else None
     if tied is not None:
-        logits = max(index for index in indices if is_logits(workload.layers[index]))
+        logits = max(index for index in indices if workload.layers[index].is_logits)
         own.append(replace(tied, layer=logits, ready=-1))
     ready = {id(p): position for position, p in enumerate(sorted(own, key=lambda p: p.ready))}
     parameters = tuple(replace(p, layer=place[p.layer], ready=ready[id(p)]) for p in own)
@@ -125,7 +125,7 @@ def _stage(workload: Workload, spans: Sequence[range], last: bool) -> Stage:
 
 def _tied_parameter(workload: Workload) -> Parameter | None:
     """The table of tokens that the logits take too; None where they have a matrix of their own."""
-    logits = [i for i, layer in enumerate(workload.layers) if is_logits(layer) and forward_product(layer)]
+    logits = [i for i, layer in enumerate(workload.layers) if layer.is_logits and forward_product(layer)]
     if not logits or any(p.layer == logits[-1] and p.name.endswith("weight") for p in workload.parameters):
         return None
     return next((p for p in workload.parameters if style(workload.layers[p.layer]) == "entries"), None)
@@ -137,9 +137,10 @@ def _tied(workload: Workload) -> int:
 
 
 def boundary_bytes(layers: Sequence[Layer]) -> float:
-    """fp32 bytes of one sample that leave those layers: what their last product writes."""
+    """fp32 bytes of one sample that leave those layers: what their last product writes. Experts write a row for each copy of a
+    token, and a router its scores."""
     for layer in reversed(layers):
         product = forward_product(layer)
-        if product is not None:
+        if product is not None and not is_expert(layer.name) and not layer.name.endswith(".router"):
             return 4.0 * product.m * product.n * max(1.0, product.batch)
     return 0.0

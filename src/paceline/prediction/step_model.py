@@ -28,6 +28,7 @@ from paceline.prediction.costs import (
     update_seconds,
 )
 from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
+from paceline.prediction.expert_exchange import ExpertReplicas, together
 from paceline.prediction.exposed import exposed_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.offload import check_offload
@@ -64,6 +65,7 @@ class Step:
     schedule: Schedule
     overlap: bool
     shared: bool
+    experts: ExpertReplicas | None = None
 
     @property
     def plan(self) -> ExchangePlan:
@@ -110,11 +112,21 @@ class Step:
         """The same without compression."""
         if self.strategy.gradient_exchange.compression == "dense":
             return self.wire_bytes
-        return exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+        own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+        if self.experts is None:
+            return own
+        return own + replace(self.experts, strategy=self.experts.strategy.uncompressed()).plan().wire_bytes
 
-    def memory(self) -> dict[str, float]:
-        """Bytes by purpose on one device."""
-        return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device)
+    def memory(self, divided: bool = False) -> dict[str, float]:
+        """Bytes by purpose on one device; ``divided``: of a network that several devices hold."""
+        if self.experts is None:
+            return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device, divided)
+        plan = exchange_plan(self.workload, self.strategy, self.cluster.devices_per_node)
+        sizes, of_experts = (
+            memory_breakdown(self.workload, self.strategy, plan, self.cluster.device, divided=True),
+            self.experts.fixed_bytes(),
+        )
+        return {name: size + of_experts.get(name, 0.0) for name, size in sizes.items()}
 
     def seconds_with_links(self, between: float, inside: float) -> float:
         """How long it takes where the network between nodes, and the link inside them, take so many times as long."""
@@ -140,6 +152,7 @@ class StepModel:
         free: resources that cost no time.
         level: of payloads whose length depends on their values.
         workers: that compute at once and wait for the slowest; 0: those of the strategy.
+        experts: parameters of the layers that ``workload`` leaves out, with other replicas.
     """
 
     workload: Workload
@@ -150,6 +163,7 @@ class StepModel:
     free: frozenset[Resource] = frozenset()
     level: PayloadBound = "expected"
     workers: int = 0
+    experts: ExpertReplicas | None = None
 
     def step(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> Step:
         """The step of a strategy.
@@ -174,11 +188,11 @@ class StepModel:
             costs.overlap_penalty,
         )
         schedule = schedule_step(durations, self.overlap, shared)
-        return Step(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared)
+        return Step(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared, self.experts)
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
-        forward, backward = self._launched(*(passes or self.passes(cluster.device, strategy)))
+        forward, backward = self.launched(passes or self.passes(cluster.device, strategy), cluster.device)
         recomputation = strategy.parallelism.recomputation
         check_offload(strategy.parallelism.offload, cluster.device)
         again, again_share = run_again(self.workload, recomputation, forward.total)
@@ -191,7 +205,7 @@ class StepModel:
             again,
             again_share,
             slow,
-            update_seconds(self.workload, strategy, exchange.plan, cluster.device, self.constants, beside * slow),
+            self._update_seconds(cluster.device, strategy, exchange.plan, beside * slow),
             exchange,
             self.constants.overlap_penalty,
         )
@@ -200,11 +214,12 @@ class StepModel:
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
         return self._without_free(costs, recomputation) if self.free else costs
 
-    def _launched(self, forward: Seconds, backward: Seconds) -> PassTimes:
+    def launched(self, passes: PassTimes, device: Device) -> PassTimes:
         """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
-        the layers by their kernels."""
-        if not self.constants.host_s:
-            return forward, backward
+        the layers by their kernels. The constants are of GPUs' hosts; a CPU launches nothing, a TPU runs compiled programs."""
+        if not self.constants.host_s or device.kind != "gpu":
+            return passes
+        forward, backward = passes
         calls = [np.array(of) for of in zip(*((x.ops_forward, x.ops_backward) for x in self.workload.layers), strict=True)]
         count = float(sum(of.sum() for of in calls))
         worked = float(forward.total.sum() + backward.total.sum())
@@ -215,8 +230,12 @@ class StepModel:
         return first, second
 
     def passes(self, device: Device, strategy: Strategy) -> PassTimes:
-        """The layers by roofline. Raises UserError for a precision that the device lacks."""
-        return layer_seconds(self.workload, strategy.micro_batch_size, strategy.precision, device, self.constants)
+        """The layers by roofline. Raises UserError for a precision that the device lacks.
+
+        Tuned software casts weights in the first micro batch of a step alone (Megatron-Core, ``is_first_microbatch``).
+        """
+        casts = 1 / strategy.parallelism.micro_batches if self.constants.level == "tuned" else 1.0
+        return layer_seconds(self.workload, strategy.micro_batch_size, strategy.precision, device, self.constants, casts)
 
     def plan(self, cluster: Cluster, strategy: Strategy, measured: bool = False) -> ExchangePlan:
         """What is exchanged; ``measured``: as a calibration prices it."""
@@ -225,7 +244,17 @@ class StepModel:
 
     def exchange(self, cluster: Cluster, strategy: Strategy) -> ExchangeSeconds:
         """The exchange with the catalogue's prices."""
-        return exchange_seconds(self.plan(cluster, strategy), cluster, self.constants)
+        own = exchange_seconds(self.plan(cluster, strategy), cluster, self.constants)
+        if self.experts is None:
+            return own
+        return together(own, exchange_seconds(self.experts.plan(self.level), self.experts.cluster, self.constants))
+
+    def _update_seconds(self, device: Device, strategy: Strategy, plan: ExchangePlan, backward_s: float) -> tuple[float, float]:
+        memory, launch = update_seconds(self.workload, strategy, plan, device, self.constants, backward_s)
+        if self.experts is None:
+            return memory, launch
+        more = update_seconds(self.experts.workload, self.experts.strategy, plan, device, self.constants, backward_s)
+        return memory + more[0], launch + more[1]
 
     def feed_s(self, strategy: Strategy) -> float:
         """Seconds in which the input pipeline delivers the samples of a step."""

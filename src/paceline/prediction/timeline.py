@@ -233,8 +233,13 @@ def with_exchange(parts: StepDurations, x: ExchangeSeconds, buckets: Array | Non
         exchange=(x.buckets if buckets is None else buckets).tolist(),
         gather_forward=gathers.get("gather_forward", ()),
         gather_backward=gathers.get("gather_backward", ()),
-        after=sum(gathers.get("gather_update", ())),
+        after=sum(gathers.get("gather_update", ())) + _beyond(sum(gathers.get("gather_next", ())), parts.forward),
     )
+
+
+def _beyond(gathered: float, forward: Number) -> Number:
+    """What is left of all-gathers beside the first forward pass of the next step, which waits for one layer after the other."""
+    return np.maximum(0.0, gathered - forward) if isinstance(forward, np.ndarray) else max(0.0, gathered - forward)
 
 
 def sums(values: Array) -> Array:
@@ -281,12 +286,22 @@ def events(
         if shared or micro == last:
             yield from _exchanged(costs, placed, begin if shared else 0.0, suffix if shared else "")
     yield Event(name="optimizer", lane="compute", start_s=placed.update_start, duration_s=sum(costs.optimizer))
-    clock = placed.gather_start
-    for index, seconds in enumerate(costs.exchange.gathers[0].tolist() if plan.gathers == ("gather_update",) else ()):
-        yield Event(name=f"gather_update bucket {index}", lane="network", start_s=clock, duration_s=seconds)
-        clock += seconds
+    if plan.gathers in (("gather_update",), ("gather_next",)):
+        yield from _gathered(plan.gathers[0], costs.exchange.gathers[0].tolist(), placed.gather_start, float(parts.after))
     if parts.feed:
         yield input_event(parts.feed)
+
+
+def _gathered(name: str, seconds: Sequence[float], begin: float, after: float) -> Iterator[Event]:
+    """The all-gathers behind the update. What they take beyond ``after`` seconds runs at the start of the next step, which is
+    like this one."""
+    left = after
+    for index, each in enumerate(seconds):
+        now, later = min(each, left), each - min(each, left)
+        for start, part in ((begin + after - left, now), (sum(seconds[:index]) + now - after, later)):
+            if part > 0:
+                yield Event(name=f"{name} bucket {index}", lane="network", start_s=max(0.0, start), duration_s=part)
+        left -= now
 
 
 def input_event(feed: float) -> Event:

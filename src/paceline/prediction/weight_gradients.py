@@ -10,8 +10,9 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.device import Device
-from paceline.prediction.compute import operation_seconds, operation_table
+from paceline.prediction.compute import operation_seconds
 from paceline.prediction.exchange_plan import kept
+from paceline.prediction.operation_table import operation_table
 from paceline.prediction.tensor_parallel import forward_product
 from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload

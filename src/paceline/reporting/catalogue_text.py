@@ -49,6 +49,8 @@ def device_text(device: Device) -> str:
         ("memory", device.memory, format_memory(device.memory.value)),
         ("memory bandwidth", device.memory_bandwidth, format_byte_rate(device.memory_bandwidth.value)),
         *(("units", f, f"{f.value:g}") for f in (device.units,) if f),
+        *(("fp32 lanes of a unit", f, f"{f.value:g}") for f in (device.lanes,) if f),
+        *(("issued in a cycle", f, f"{f.value:g}") for f in (device.issued,) if f),
         *(("power limit", f, f"{f.value:g} W") for f in (device.power,) if f),
     ]
     head = [f"{device.name} ({device.kind})", *_wrap(device.note), f"link inside a node: {device.link}", ""]

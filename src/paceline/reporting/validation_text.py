@@ -32,6 +32,9 @@ def validation_text(figures: Mapping[str, Any], width: int = WIDTH) -> str:
         lines.append(f"Share of the step that waits for the exchange: off by {points:.1f} points in the mean")
     if "memory_mape" in figures:
         lines.append(f"Peak memory of a device: off by {_percent(figures['memory_mape'])} on {figures['memory_points']} rows")
+    if figures.get("precisions"):
+        lines.append("Precision of the products:")
+        lines += [f"  {count:>6}  {name}" for name, count in figures["precisions"].items()]
     if figures["skipped"]:
         lines.append("Rows left out:")
         lines += [f"  {count:>6}  {clean(reason, width - 10)}" for reason, count in figures["skipped"].items()]

@@ -106,7 +106,9 @@ def accuracy_of(run: Metrics) -> float:
 
 
 _USUAL: Mapping[str, object] = {
-    **dict.fromkeys(("tensor", "pipeline", "context", "expert", "ranks_per_node", "servers", "grad_accum_steps"), 1),
+    **dict.fromkeys(
+        ("tensor", "pipeline", "context", "expert", "expert_tensor", "ranks_per_node", "servers", "grad_accum_steps"), 1
+    ),
     "compress_pull": True,
     "sharding": "ddp",
     **dict.fromkeys(("shard_devices", "recompute_layers", "first_stage_layers", "last_stage_layers"), 0),
@@ -115,6 +117,9 @@ _USUAL: Mapping[str, object] = {
     "virtual_stages": 1,
     "schedule": "1f1b",
     "context_exchange": "ring",
+    "expert_imbalance": 1.0,
+    "expert_exchange": "all_to_all",
+    "expert_overlap": False,
 }
 """Choices of a strategy that are not shown where they have this value."""
 _NO_RECOMPUTATION = (False, "none")

@@ -5,7 +5,7 @@ worker keeps the optimizer state of its part, updates it and gathers the rest. `
 gradients are reduce-scattered and weights gathered once for forward and backward. ``zero3`` (``FULL_SHARD``): weights are freed
 behind the forward pass and gathered again for the backward pass.
 
-``distributed`` (Megatron-Core's distributed optimizer) is what ``zero1`` is where several devices hold a replica: gradients are
+``distributed_optimizer`` (Megatron-Core's) is what ``zero1`` is where several devices hold a replica: gradients are
 reduce-scattered in fp32, each worker updates the fp32 master weights of its part, and weights are gathered at the width of the
 precision.
 
@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 
-from paceline.hardware.device import BYTES_PER_ELEMENT
+from paceline.hardware.precision import BYTES_PER_ELEMENT, gathered_bytes
 from paceline.strategy.buckets import BucketPlan, T
 from paceline.strategy.exchange import CodecWork, Traffic
 from paceline.strategy.formats import FP32
@@ -33,7 +33,8 @@ class Sharding:
         optimizer, gradients, weights: whether each worker keeps only its part between the steps. ``frozen``: also of weights
             that are not trained, such as those beside LoRA's adapters.
         scatters: whether gradients are reduce-scattered, not all-reduced.
-        gathers: names of the all-gathers of every unit of weights in one micro step (``gather_update``: in one step).
+        gathers: names of the all-gathers of every unit of weights in one micro step (``gather_update``, ``gather_next``: in
+            one step; the latter beside the next step's first forward pass).
     """
 
     name: str
@@ -46,6 +47,8 @@ class Sharding:
     gathers: tuple[str, ...] = ()
 
 
+DISTRIBUTED = "distributed_optimizer"
+"""What ``zero1`` is where several devices hold a replica."""
 SHARDINGS: Mapping[str, Sharding] = {
     s.name: s
     for s in (
@@ -70,17 +73,11 @@ SHARDINGS: Mapping[str, Sharding] = {
             scatters=True,
             gathers=("gather_forward", "gather_backward"),
         ),
+        Sharding(DISTRIBUTED, "as zero1, in 16 bits", optimizer=True, scatters=True, gathers=("gather_next",)),
     )
 }
-DISTRIBUTED = Sharding(
-    "distributed",
-    "optimizer state and master weights shared out",
-    optimizer=True,
-    scatters=True,
-    gathers=("gather_update",),
-)
-"""What a plan does not search: ``zero1`` becomes it where a network is divided."""
-LEVELS: Mapping[str, Sharding] = {**SHARDINGS, DISTRIBUTED.name: DISTRIBUTED}
+TORCH_SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
+"""What PyTorch has itself."""
 
 
 NONE_FROZEN: Mapping[str, int] = {}
@@ -113,14 +110,14 @@ def block(name: str) -> str:
     return "" if number is None else ".".join(parts[: number + 1])
 
 
-def scatter(elements: int, precision: str, world_size: int, members: int = 0) -> Traffic:
-    """The reduce-scatter of a unit's gradients, at the width of the precision (FSDP's mixed precision).
+def scatter(elements: int, precision: str, world_size: int, members: int = 0, bits: int = 0) -> Traffic:
+    """The reduce-scatter of a unit's gradients in so many ``bits``; 0: the width of the precision (FSDP's mixed precision).
 
     Args:
         members: workers that share out one copy, neighbours; an all-reduce adds up their shares with those of the other groups
             (PyTorch FSDP, ``HYBRID_SHARD``). 0: all.
     """
-    size = BYTES_PER_ELEMENT[precision] * elements
+    size = (bits // 8 or BYTES_PER_ELEMENT[precision]) * elements
     phases: tuple[Phase, ...] = (Phase("reduce_scatter", (size,), world_size, "scatter", members),)
     if 0 < members < world_size:
         share = -(-size // members)
@@ -129,11 +126,18 @@ def scatter(elements: int, precision: str, world_size: int, members: int = 0) ->
 
 
 def gathers(
-    plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0, members: int = 0
+    plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0, members: int = 0, bits: int = 0
 ) -> tuple[Phase, ...]:
     """The all-gathers of one unit's weights in a micro step, with ``frozen`` elements beside those of ``plan``, among groups of
-    ``members`` neighbours (0: all). ``zero1`` gathers the fp32 master weights once a step."""
-    level = LEVELS[sharding]
+    ``members`` neighbours (0: all).
+
+    ``bits`` of a weight: 0 is what PyTorch does. ``zero1`` gathers the fp32 master weights once a step, the others gather
+    weights of the precision.
+    """
+    level = SHARDINGS[sharding]
     elements = plan.elements + frozen * level.frozen
-    size = BYTES_PER_ELEMENT[precision] * elements if level.scatters else FP32.push_bytes(elements)
+    if bits:
+        size = ceil(gathered_bytes(precision, bits) * elements)
+    else:
+        size = BYTES_PER_ELEMENT[precision] * elements if level.scatters else FP32.push_bytes(elements)
     return tuple(Phase(name, (size,), world_size, "gather", members) for name in level.gathers)

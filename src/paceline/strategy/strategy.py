@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic
 
-from paceline.errors import LARGEST_COUNT, UserError, check_count, check_name, shown
+from paceline.errors import LARGEST_COUNT, UserError, check_count, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.device import PRECISIONS
+from paceline.hardware.precision import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
 from paceline.strategy.compression import Compression
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
@@ -69,7 +69,8 @@ class Strategy:
             object.__setattr__(self, "gradient_exchange", GradientExchange(self.gradient_exchange))
         if self.optimizer != "":
             check_name("optimizer", self.optimizer, OPTIMIZERS)
-        check_name("precision", self.precision, PRECISIONS)
+        if self.precision not in PRECISIONS:
+            raise unknown("precision", self.precision, PRECISIONS, few=len(PRECISIONS))
         if self.parallelism.sharding != "ddp":
             self._check_sharding()
         self._check_numbers()
@@ -230,14 +231,10 @@ class Strategy:
 
     def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
-        shares = self.parallelism.shares
-        if shares.scatters:
-            return scatter(
-                plan.elements,
-                self.precision if shares.weights else "fp32",
-                self.world_size,
-                self.parallelism.shard_devices,
-            )
+        mesh = self.parallelism
+        if mesh.shares.scatters or mesh.gradient_bits:
+            precision = self.precision if mesh.shares.weights else "fp32"
+            return scatter(plan.elements, precision, self.world_size, mesh.shard_devices, mesh.gradient_bits)
         x = self.gradient_exchange
         compression = x.description if level == "expected" else replace(x.description, level=level)
         return describe(plan, compression, x.exchange, self.world_size, x.ranks_per_node, x.compress_pull, x.servers)
@@ -245,7 +242,7 @@ class Strategy:
     def gathers(self, plan: BucketPlan, frozen: int = 0) -> tuple[Phase, ...]:
         """The all-gathers of one group's weights, with ``frozen`` elements beside them."""
         mesh = self.parallelism
-        return gathers(plan, mesh.sharding, self.precision, self.world_size, frozen, mesh.shard_devices)
+        return gathers(plan, mesh.sharding, self.precision, self.world_size, frozen, mesh.shard_devices, mesh.gather_bits)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
         """The groups' tensors with all collectives of each in one step. ``parameters`` in model order, ``ready`` in gradient

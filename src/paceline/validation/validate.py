@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,18 @@ from typing import Any
 from paceline.csv_rows import read
 from paceline.errors import UserError, shorten
 from paceline.validation.baselines import Baselines
-from paceline.validation.case import UNREADABLE, Case, HoldOut, Info, Skip
+from paceline.validation.case import UNREADABLE, Case, HoldOut, Info, PrecisionSource, Skip
 from paceline.validation.informed_predictor import InformedPredictor
 from paceline.validation.score import ScoredCase, grouped, summary
 from paceline.validation.sets import BAD_ROW, adapter
 
 NOTHING: Sequence[Case] = []
+FROM: Mapping[PrecisionSource, str] = {
+    "row": "the rows say",
+    "submission": "files of what the rows report on say",
+    "usual": "the software's usual one",
+}
+"""What says the precision of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,7 @@ class Validation:
     Attributes:
         total: figures of all scored rows (``score.summary``); ``groups``: the same by model, device and scale.
         skipped: reason to number of rows, most first.
+        precisions: in which rows ran and what says so, to number of rows, most first.
         seen: rows that the predictor saw, and that are therefore not scored. ``points``: those that are.
     """
 
@@ -36,6 +43,7 @@ class Validation:
     groups: list[dict[str, Any]]
     skipped: dict[str, int]
     seen: int
+    precisions: dict[str, int]
     points: tuple[ScoredCase, ...] = field(default=(), repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -45,6 +53,7 @@ class Validation:
             **{key: self.total[key] for key in keys},
             "groups": self.groups,
             "skipped": self.skipped,
+            "precisions": self.precisions,
             **{key: value for key, value in self.total.items() if key not in keys},
             "seen": self.seen,
             "set": self.name,
@@ -101,6 +110,7 @@ def validate(
         groups=grouped(points, cases, skips),
         skipped=dict(Counter(skip.reason for skip in skips).most_common()),
         seen=len(seen),
+        precisions=dict(Counter(f"{case.precision} ({FROM[case.precision_from]})" for case in cases).most_common()),
         points=tuple(points),
     )
 

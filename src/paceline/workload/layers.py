@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -15,6 +16,8 @@ Grows = Literal["m", "k", "batch", ""]
 Numbers = Literal["fp32", "autocast", "narrow"]
 """``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
 has 16 bits too: normalisations and softmax save 16 bits, and products no copies. The loss is fp32 in all of them."""
+
+_LOGITS = re.compile(r"(^|\.)(head\.logits|head\.decoder|lm_head|head)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,7 @@ class Operation:
         fixed_bytes: bytes per step at fp32 of all calls.
         grows: the dimension that the micro batch multiplies; empty for none.
         window: positions of a convolution's kernel, 9 for 3x3.
+        causal: whether a kernel of attention leaves out the scores of later keys. FLOPs count them, as publications do.
     """
 
     kind: OperationKind
@@ -72,6 +76,7 @@ class Operation:
     batch: float = 0.0
     grows: Grows = ""
     window: int = 1
+    causal: bool = False
 
     def to_row(self) -> list[Any]:
         """The fields in order, whole numbers as integers, without trailing defaults."""
@@ -140,6 +145,11 @@ class Layer:
         half = None if self.activation_bytes_half is None else self.activation_bytes_half / parts
         kept = self.activation_bytes / parts
         return replace(self, operations=operations, activation_bytes=kept, activation_bytes_half=half)
+
+    @property
+    def is_logits(self) -> bool:
+        """Whether it is the product with the vocabulary, by its name."""
+        return _LOGITS.search(self.name) is not None
 
     @property
     def flops_forward(self) -> float:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.device import PRECISIONS, Device, Link
+from paceline.hardware.device import Device, Link
+from paceline.hardware.precision import RECIPES, Precision
+from paceline.prediction.expert_parallel import expert_share
 from paceline.prediction.stages import stages
 from paceline.prediction.tensor_parallel import share
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
-from paceline.validation.case import Case, Keys, Setting, Skip
+from paceline.validation.case import Case, Keys, PrecisionSource, Setting, Skip
 from paceline.validation.sets.hardware_aliases import cluster
 from paceline.workload import TransformerShape, Workload
 
@@ -22,18 +25,22 @@ LONG_WAIT = "synchronisation longer than its step"
 NO_BATCH = "batch not given, or smaller than the devices"
 PARALLEL = "divided among devices, and the row leaves out how"
 MESH = "tensor x pipeline x context parallel does not divide the devices"
-EXPERTS = "mixture of experts"
+EXPERTS = "mixture of experts, and the row leaves out how they are divided"
 PRECISION = "precision not stated"
 
 
-_LOW_PRECISIONS = (
-    (("nvfp4", "fp4"), ("nvfp4",)),
-    (("mxfp8", "fp8-mx", "fp8_mx"), ("mxfp8", "fp8")),
-    (("fp8", "float8"), ("fp8",)),
-    (("bf16", "bfloat16"), ("bf16",)),
-    (("fp16", "float16"), ("fp16",)),
-    (("fp32", "float32"), ("fp32",)),
+_PRECISIONS: tuple[tuple[str, Precision], ...] = (
+    (r"nvfp4|(?<!mx)fp4", "nvfp4"),
+    (r"mx[-_ ]?fp8|(fp8|float8)[-_ ]?mx", "mxfp8"),
+    (r"(fp8|float8)[-_ ]?(sc\b|sub|block)|(sub-?channel|block-?wise)", "fp8-block"),
+    (r"(fp8|float8)[-_ ]?(cs\b|current|tensorwise|rowwise)|current scaling|tensorwise|rowwise", "fp8-current"),
+    (r"fp8|float8", "fp8"),
+    (r"bf16|bfloat16", "bf16"),
+    (r"fp16|float16", "fp16"),
+    (r"fp32|float32", "fp32"),
 )
+"""What tables call each precision: NVIDIA's ``FP8-CS``, ``FP8-DS``, ``FP8-SC`` and ``FP8-MX`` are current, delayed, sub-channel
+and micro scaling (Megatron-Bridge, ``mixed_precision.py``)."""
 
 
 def named(name: str | None, **dimensions: Any) -> Workload | None:
@@ -87,7 +94,10 @@ def divided(
 
     Args:
         batch: samples of a step over all devices; ``micro_batch``: that one replica works on at once.
-        mesh: ``tensor``, ``pipeline`` and other choices of ``Strategy.of``. Sequences are divided wherever layers are.
+        mesh: ``tensor``, ``pipeline`` and other choices of ``Strategy.of``. Sequences are divided wherever layers are. Weights
+            travel in 16 bits, or quantised where the recipe can (Megatron-Bridge, ``fp8_param_gather``; torchtitan,
+            ``enable_fsdp_float8_all_gather``), gradients in 16 to the owners of their parts (Megatron-Core, distributed
+            optimizer; ``grad_reduce_in_fp32`` is off in recipes for speed).
 
     Raises:
         UserError: the mesh, the batch or the layers do not divide, or the division is not predicted.
@@ -100,7 +110,14 @@ def divided(
     micro_batches, rest = divmod(batch, replicas * micro_batch)
     if rest or not micro_batches:
         raise UserError(NO_BATCH)
-    choices: dict[str, Any] = {"sequence": tensor > 1, **mesh}
+    bits = 0 if precision in ("fp32", "tf32") else 8 if precision in RECIPES else 16
+    shared = mesh.get("sharding", "ddp") != "ddp"
+    choices: dict[str, Any] = {
+        "sequence": tensor > 1,
+        "gather_bits": bits,
+        "gradient_bits": 16 if shared and bits else 0,
+        **mesh,
+    }
     strategy = Strategy.of(
         world_size=n, global_batch_size=batch, micro_batches=micro_batches, precision=precision, optimizer=optimizer, **choices
     )
@@ -114,30 +131,37 @@ def refused(keys: Keys, error: UserError) -> Skip:
 
 
 def divided_case(
-    keys: Keys, step_s: float, machines: Cluster, workload: Workload, batch: int, micro_batch: int, precision: str, **mesh: Any
+    keys: Keys,
+    step_s: float,
+    machines: Cluster,
+    workload: Workload,
+    batch: int,
+    micro_batch: int,
+    precision: str,
+    *,
+    precision_from: PrecisionSource = "row",
+    **mesh: Any,
 ) -> Case | Skip:
-    """A tuned run of one such model, or the reason to skip it. Arguments as ``divided``."""
+    """A tuned run of one such model, or the reason to skip it. Arguments as ``divided`` and ``Case``."""
     try:
         run = divided(machines, workload, batch, micro_batch, precision, **mesh)
     except UserError as error:
         return refused(keys, error)
-    return Case(keys=keys, workload=workload, settings=(run,), software="tuned", step_s=step_s)
+    return Case(keys=keys, workload=workload, settings=(run,), software="tuned", step_s=step_s, precision_from=precision_from)
 
 
 def _check_divides(workload: Workload, mesh: Parallelism) -> None:
     """Raises UserError where layers or heads do not divide: a row that is shown to the predictor must not fail there."""
     own = share(workload, mesh.tensor, mesh.sequence).workload if mesh.tensor > 1 else workload
+    if mesh.expert_devices > 1:
+        own = expert_share(own, mesh).workload
     if mesh.pipeline > 1:
         stages(own, mesh.pipeline, mesh.virtual_stages, (mesh.first_stage_layers, mesh.last_stage_layers))
 
 
 def low_precision(text: str) -> str:
     """The precision that a table names, such as ``FP8-CS`` or ``MXFP8``; empty where it names none that is predicted."""
-    folded = text.casefold()
-    for words, names in _LOW_PRECISIONS:
-        if any(word in folded for word in words):
-            return next((name for name in names if name in PRECISIONS), "")
-    return ""
+    return next((name for pattern, name in _PRECISIONS if re.search(pattern, text.casefold())), "")
 
 
 def uneven(

@@ -19,6 +19,7 @@ _PROVIDER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure|dgx|hgx)[\s_-]+",
 _MAKER = re.compile(r"^(nvidia|amd|intel|habana|google|graphcore|instinct|radeon)[\s_-]+", re.IGNORECASE)
 _COOLING = re.compile(r"[\s_-]+(cts|oam|nvl72|[0-9]+w)$", re.IGNORECASE)
 _COUNT = re.compile(r"^[0-9]+\s*x\s*", re.IGNORECASE)
+_MARKS = re.compile(r"[®™]|[\s_-]+(accelerator|gpu)s?$", re.IGNORECASE)
 _BRACKETS = re.compile(r"\(.*?\)")
 _PORTS = re.compile(r"\s*(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
 _PORT_SPEEDS = (10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0, 800.0)
@@ -41,8 +42,9 @@ _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 @cache
 def device(text: str) -> Device | None:
     """The device that ``text`` names, as it stands or without what is in brackets, the count and the owner."""
-    plain = _PROVIDER.sub("", _COUNT.sub("", _PROVIDER.sub("", _BRACKETS.sub("", text.replace("_", " ")).strip())))
-    bare = _COOLING.sub("", _MAKER.sub("", _MAKER.sub("", plain.strip()))).strip()
+    clear = _MARKS.sub("", _BRACKETS.sub("", text.replace("_", " "))).strip()
+    plain = _PROVIDER.sub("", _COUNT.sub("", _PROVIDER.sub("", clear)))
+    bare = _PROVIDER.sub("", _COOLING.sub("", _MAKER.sub("", _MAKER.sub("", plain.strip())))).strip()
     for name in (text, plain, bare):
         try:
             return find_device(name)

@@ -65,6 +65,7 @@ def case(row: Row) -> Case | Skip:
         batch,
         micro,
         case_builders.half(device),
+        precision_from="usual",
         tensor=tensor,
         pipeline=pipeline,
         virtual_stages=row.whole("interleave") or 1,

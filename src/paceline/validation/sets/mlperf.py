@@ -5,11 +5,13 @@ round v1.0 on replay graphs of kernels. Half of a BERT sequence of 512 tokens is
 (Krell et al. 2021, arXiv:2107.02027, section 2); the Transformer's batch is in tokens, about 27 to a sentence of WMT
 English-German on either side.
 
-The columns do not say in which precision a row ran; the submissions' files do. Language models run in fp8 where the device
-has it (NVIDIA, training_results_v3.1, gpt3, config_fp8.sh). BERT does on Hopper and later with many samples a device, where
-NVIDIA's files ask for Transformer Engine (48 and 36 a device), and not with few (2 and 3; the same repository, bert,
-config_DGXH100_*.sh). All others run at half precision. A division into tensors and stages is sequence parallel, with a
-distributed optimizer and, for GPT-3, 12 parts a stage (gpt3, conf/custom.yaml).
+The columns do not say in which precision a row ran; the submissions' files do. Language models run in fp8 where the device has
+it (NVIDIA, training_results_v3.1, gpt3, config_fp8.sh), on Gaudi 2 from round v3.1 on (Intel-HabanaLabs,
+training_results_v3.1, gpt3, run_gpt.sh: ``--use-fp8-transformer-engine``). BERT does on Hopper and later with many samples a
+device, where NVIDIA's files ask for Transformer Engine (``--use_transformer_engine2``: 48 and 36 a device;
+training_results_v2.1, config_DGXH100_1x8x48x1_pack.sh, and v3.1), and not with few (2 and 3; v3.1, bert, config_DGXH100_*.sh).
+Scales are those of the steps before. All others run at half precision. A division into tensors and stages is sequence
+parallel, with a distributed optimizer and, for GPT-3, 12 parts a stage (gpt3, conf/custom.yaml).
 """
 
 from __future__ import annotations
@@ -67,11 +69,16 @@ SMALL = "IPU"
 """Devices whose memory on the chip holds a few layers: each network lies on several of them."""
 LANGUAGE_MODELS = ("gpt3", "llama2_70b_lora", "llama31_405b", "llama31_8b")
 TRANSFORMER_ENGINE = ("Hopper", "Blackwell")
+FP8_SINCE = {"Gaudi 2": "v3.1"}
+"""First round in which a device's language models ran in fp8, where it was not that of the device."""
 FP8_SAMPLES = 32
 """Samples a device from which BERT is taken to run in fp8: between the 6 (3 pairs) and the 36 of NVIDIA's files."""
 VIRTUAL_STAGES = {"gpt3": 12}
 """Parts of each pipeline stage: ``virtual_pipeline_model_parallel_size`` of NVIDIA's implementation, round v3.1."""
 OPTIMIZERS = dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b"), "adam")
+NARROW: Mapping[str, Any] = {"compression": "bf16"}
+"""BERT on NVIDIA's devices: gradients travel in 16 bits (training_results_v2.1, NVIDIA, bert, run_and_time.sh: ``--fp16
+--distributed_lamb --allreduce_post_accumulation_fp16``)."""
 NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))
 """Between nodes where the row does not say it: what NVIDIA's reference systems of that generation have."""
 
@@ -119,14 +126,17 @@ def case(row: Row) -> Case | Skip:
             return case_builders.refused(keys, error)
     else:
         micro = max(1, round(samples / devices / accumulation))
-        precision = _precision(benchmark, device, micro)
-        setting = case_builders.setting(machines, micro, precision, optimizer, grad_accum_steps=accumulation)
+        precision = _precision(row, device, micro)
+        narrow = NARROW if benchmark == "bert" and device.kind == "gpu" else {}
+        setting = case_builders.setting(machines, micro, precision, optimizer, grad_accum_steps=accumulation, **narrow)
     return Case(
         keys=keys,
         workload=workload,
         settings=(setting,),
         software="tuned" if _round(row) >= 1 else "eager",
+        year=YEARS.get(row.text("round"), 0.0),
         step_s=setting.strategy.global_batch_size / rate,
+        precision_from="submission",
     )
 
 
@@ -135,7 +145,7 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
     replicas = max(1, machines.world_size // prod(mesh.values()))
     micro = row.whole("micro_batch") or max(1, round(batch / replicas / (row.whole("grad_accum") or 1)))
     virtual = VIRTUAL_STAGES.get(_benchmark(row), 1) if mesh["pipeline"] > 1 else 1
-    precision = _precision(_benchmark(row), machines.device, micro)
+    precision = _precision(row, machines.device, micro)
     return case_builders.divided(
         machines,
         workload,
@@ -145,16 +155,23 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
         optimizer=OPTIMIZERS.get(_benchmark(row), "adam"),
         virtual_stages=virtual,
         sharding="zero1",
+        gather_bits=16,  # quantised weights travel from round v4.0 on
         **mesh,
     )
 
 
-def _precision(benchmark: str, device: Device, samples: int) -> str:
+def _precision(row: Row, device: Device, samples: int) -> str:
     """Of the matrix products, with so many samples on a device at once."""
+    benchmark = _benchmark(row)
     large = benchmark == "bert" and device.architecture in TRANSFORMER_ENGINE and samples >= FP8_SAMPLES
-    if "fp8" in device.peak_flops and (large or benchmark in LANGUAGE_MODELS):
+    language = benchmark in LANGUAGE_MODELS and row.text("round") >= FP8_SINCE.get(device.name, "")
+    if "fp8" in device.precisions and (large or language):
         return "fp8"
     return case_builders.half(device)
+
+
+YEARS = {"v0.6": 2019.5, "v0.7": 2020.6, "v1.0": 2021.5, "v1.1": 2021.9, "v2.0": 2022.5, "v2.1": 2022.9, "v3.0": 2023.5}
+"""When the results of a round were published; later ones are the newest software."""
 
 
 def _benchmark(row: Row) -> str:

@@ -61,7 +61,13 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, case_builders.NO_WORKLOAD)
     setting = case_builders.setting(hardware_aliases.cluster(device, devices, 1), batch // devices, "fp32", "sgd")
     return Case(
-        keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=measured / 1e3, published=published
+        keys=keys,
+        workload=workload,
+        settings=(setting,),
+        software="ordinary",
+        step_s=measured / 1e3,
+        published=published,
+        precision_from="submission",
     )
 
 

@@ -56,4 +56,12 @@ def case(row: Row) -> Case | Skip:
         settings = case_builders.uneven(device, devices, nodes, between, batch, precision, optimizer)
     except UserError:
         return Skip(keys, case_builders.NO_BATCH)
-    return Case(keys=keys, workload=workload, settings=settings, software="ordinary", step_s=step, sync_s=sync)
+    return Case(
+        keys=keys,
+        workload=workload,
+        settings=settings,
+        software="ordinary",
+        step_s=step,
+        sync_s=sync,
+        precision_from="usual",
+    )

@@ -19,7 +19,7 @@ from paceline.errors import UserError
 from paceline.prediction.recompute import block_names
 from paceline.validation.case import Case, Keys, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
-from paceline.validation.sets.language_models import has_experts, language_model
+from paceline.validation.sets.language_models import language_model
 
 TEXTS = ("model", "gpu", "parallelism", "activation_ckpt", "technique")
 NUMBERS = ("num_gpus", "local_batch", "global_batch", "seq_len", "tokens_per_s_per_gpu", "peak_mem_gib")
@@ -49,11 +49,9 @@ def case(row: Row) -> Case | Skip:
         local = batch // replicas
     if not local or length is None:
         return Skip(keys, case_builders.NO_BATCH, good=False)
-    if has_experts(model) or mesh["expert"] > 1:
-        return Skip(keys, case_builders.EXPERTS)
     technique = row.text("technique").casefold()
     precision = case_builders.low_precision(technique) or "bf16"
-    if precision not in device.peak_flops:
+    if precision not in device.precisions:
         return Skip(keys, f"{precision} on a device without it")
     workload = language_model(model, length)
     if workload is None:
@@ -61,7 +59,8 @@ def case(row: Row) -> Case | Skip:
     virtual = 2 if "interleaved" in technique and mesh["pipeline"] > 1 else 1
     batch = batch or local * replicas
     parts = mesh["pipeline"] * virtual if mesh["pipeline"] > 1 else 1
-    choices: dict[str, Any] = {name: size for name, size in mesh.items() if name != "expert"}
+    choices: dict[str, Any] = dict(mesh)
+    ddp = re.search(r"\bddp\b", row.text("parallelism"), re.IGNORECASE) is not None
     try:
         setting = case_builders.divided(
             machines,
@@ -69,8 +68,9 @@ def case(row: Row) -> Case | Skip:
             batch,
             max(1, local // parts),
             precision,
-            sharding="ddp" if re.search(r"\bddp\b", row.text("parallelism"), re.IGNORECASE) else "zero3",
+            sharding="ddp" if ddp else "zero3",
             virtual_stages=virtual,
+            gradient_bits=0 if ddp else 32,  # torchtitan, ``mixed_precision_reduce``
             **recomputation(row.text("activation_ckpt"), len(block_names(workload)) // parts),
             **choices,
         )
@@ -83,6 +83,7 @@ def case(row: Row) -> Case | Skip:
         software="tuned" if "compile" in technique else "eager",
         step_s=batch * length / (rate * devices),
         memory_bytes=peak * 2.0**30 if peak else None,
+        precision_from="row" if case_builders.low_precision(technique) else "usual",
     )
 
 

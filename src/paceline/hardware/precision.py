@@ -1,0 +1,122 @@
+"""Precisions of the arithmetic, and the recipes that quantise the operands of products to fewer than 16 bits.
+
+With a recipe the products of layers read quantised operands and write bf16; all else is bf16: convolutions, attention, the
+logits, norms, and what lies between them (Micikevicius et al. 2022, arXiv:2209.05433, section 4).
+
+Sources: NVIDIA, Transformer Engine 2.19, Low precision training (one page for each recipe: data format, handling transposes,
+quantized all-gather); OCP Microscaling Formats v1.0 (blocks of 32); DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (blocks of
+128); NVIDIA 2025, Pretraining LLMs with NVFP4, arXiv:2509.25149, section 4 (blocks of 16, Hadamard transforms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
+PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4")
+WIDE = "bf16"
+"""What a recipe leaves as it is."""
+_HALF = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How operands are quantised. Every operand is cast once and serves two of a layer's three products.
+
+    Attributes:
+        title: for people.
+        peak: the precision of the datasheet whose peak the products have.
+        width: bytes of an element; ``scales`` those of the scales that go with it.
+        reads, weight_reads: how often a cast reads the 16-bit tensor: of activations and gradients, and of weights. A scale
+            from the tensor itself takes a pass of its own (``amax``) before the cast.
+        twice: whether rows and columns are scaled on their own, so that each tensor is always written twice; else the second
+            copy is a transpose, which only matrix units that read one layout need.
+        gathers_weights: whether weights can be gathered quantised (Megatron-Core, ``fp8_param_gather``). Copies with scales of
+            their own for rows and columns are made on arrival.
+        architectures: that have it beside those with the peak; empty: all.
+    """
+
+    title: str
+    peak: str
+    width: float
+    scales: float = 0.0
+    reads: int = 1
+    weight_reads: int = 1
+    twice: bool = True
+    gathers_weights: bool = False
+    architectures: tuple[str, ...] = ()
+
+    @property
+    def operand(self) -> float:
+        """Bytes of an element of an operand with its scales."""
+        return self.width + self.scales
+
+    def copies(self, architecture: str) -> int:
+        """Copies of each quantised tensor: rows and columns."""
+        return 2 if self.twice or architecture not in ANY_LAYOUT else 1
+
+    def cast_bytes(self, architecture: str, *, weight: bool) -> float:
+        """Bytes that move for each element that is cast."""
+        reads = self.weight_reads if weight else self.reads
+        return _HALF * reads + self.copies(architecture) * self.operand
+
+    def kernels(self, *, weight: bool) -> int:
+        """Kernels of a cast: one for each time that it reads."""
+        return self.weight_reads if weight else self.reads
+
+
+ANY_LAYOUT = ("Blackwell",)
+"""Architectures whose matrix units take 8-bit operands in any layout, so that they need no transpose (Transformer Engine,
+Performance considerations, Handling transposes)."""
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        "fp8": Recipe(
+            title="8 bits, one scale a tensor from the steps before (delayed scaling)",
+            peak="fp8",
+            width=1.0,
+            twice=False,
+            gathers_weights=True,
+        ),
+        "fp8-current": Recipe(
+            title="8 bits, one scale a tensor from the tensor itself (current scaling)",
+            peak="fp8",
+            width=1.0,
+            reads=2,
+            weight_reads=2,
+            twice=False,
+            gathers_weights=True,
+        ),
+        "fp8-block": Recipe(
+            title="8 bits, an fp32 scale for 128 numbers, for 128 x 128 of a weight",
+            peak="fp8",
+            width=1.0,
+            scales=4 / 128,
+            architectures=("Hopper", "Blackwell"),
+        ),
+        "mxfp8": Recipe(title="8 bits, an 8-bit scale for 32 numbers", peak="mxfp8", width=1.0, scales=1 / 32),
+        # Activations and gradients: the largest value as it is and rotated, in one pass; the cast by rows; the rotated cast by
+        # columns for the gradient of the weight. Weights are scaled by squares: the largest value, then both copies.
+        "nvfp4": Recipe(
+            title="4 bits, an 8-bit scale for 16 numbers, one a tensor, and Hadamard transforms",
+            peak="nvfp4",
+            width=0.5,
+            scales=1 / 16,
+            reads=3,
+            weight_reads=2,
+        ),
+    }
+)
+BYTES_PER_ELEMENT: Mapping[str, int] = MappingProxyType(
+    {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, **dict.fromkeys(RECIPES, 2)}
+)
+"""Bytes of one element that a layer keeps or passes on."""
+
+
+def gathered_bytes(precision: str, bits: int) -> float:
+    """Bytes of a weight that travels in so many bits; no fewer than the precision has, and 16 where its recipe needs them."""
+    recipe = RECIPES.get(precision)
+    least = recipe.operand if recipe is not None and recipe.gathers_weights else float(BYTES_PER_ELEMENT[precision])
+    return max(bits / 8, least)

@@ -1,0 +1,85 @@
+"""The operations of a workload as arrays, one row for each distinct one."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.array_types import Array, Bools, Ints
+from paceline.workload.layers import Operation
+from paceline.workload.table import Workload
+
+MATMUL, CONV, ATTENTION, MEMORY = range(4)
+_KINDS = {"matmul": MATMUL, "conv": CONV, "attention": ATTENTION, "memory": MEMORY}
+_SIZES = ("m", "n", "k", "batch")
+
+
+@dataclass(frozen=True, slots=True)
+class OperationTable:
+    """The distinct operations of a workload as arrays.
+
+    ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch.
+    ``causal``: 1 for attention that leaves out later keys. ``narrow``: whether a recipe of fewer than 16 bits quantises it; it
+    leaves the logits as they are. ``row``, ``layer`` and ``backward`` are (operations,): the row, the layer and the pass of
+    each operation of the workload.
+    """
+
+    kind: Ints
+    calls: Array
+    flops: Array
+    bytes: Array
+    fixed_bytes: Array
+    sizes: Array
+    grows: Array
+    window: Array
+    causal: Array
+    narrow: Bools
+    row: Ints
+    layer: Ints
+    backward: Bools
+    layers: int
+
+
+_TABLES: dict[int, tuple[weakref.ref[Workload], OperationTable]] = {}
+
+
+def operation_table(workload: Workload) -> OperationTable:
+    """The operations of ``workload``, computed once and cached for its life."""
+    key = id(workload)
+    kept = _TABLES.get(key)
+    if kept is None or kept[0]() is not workload:
+        kept = (weakref.ref(workload, lambda _: _TABLES.pop(key, None)), tabulate(workload))
+        _TABLES[key] = kept
+    return kept[1]
+
+
+def tabulate(workload: Workload) -> OperationTable:
+    """The operations of all layers as arrays."""
+    operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
+    unique: dict[tuple[Operation, bool], int] = {}
+    keys = [(o, _narrow(o) and not workload.layers[i].is_logits) for i, o in operations]
+    row = np.array([unique.setdefault(key, len(unique)) for key in keys], dtype=np.int64)
+
+    def column(name: str) -> Array:
+        return np.array([getattr(o, name) for o, _ in unique], dtype=np.float64)
+
+    return OperationTable(
+        kind=np.array([_KINDS[o.kind] for o, _ in unique], dtype=np.int64),
+        **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window", "causal")},
+        sizes=np.stack([column(name) for name in _SIZES], axis=1),
+        grows=np.array([[float(o.grows == name) for name in _SIZES] for o, _ in unique]).reshape(-1, 4),
+        narrow=np.array([narrow for _, narrow in unique], dtype=np.bool_),
+        row=row,
+        layer=np.array([i for i, _ in operations], dtype=np.int64),
+        backward=np.array([o.backward for _, o in operations], dtype=np.bool_),
+        layers=len(workload.layers),
+    )
+
+
+def _narrow(o: Operation) -> bool:
+    """Whether it is a product of a layer with its weight, which recipes quantise; products of attention are batches. Those of
+    experts are batches in which each has its weight."""
+    grouped = o.fixed_bytes > 0 and o.grows in ("m", "k")
+    return o.kind == "matmul" and (o.batch == 1 or grouped) and o.grows != "batch"

@@ -137,7 +137,7 @@ def test_torchtitan() -> None:
     row = case("torchtitan")
     mesh = row.settings[0].strategy.parallelism
     assert (mesh.tensor, mesh.data, mesh.sharding, mesh.recompute, mesh.micro_batches) == (8, 32, "zero3", "full", 1)
-    assert (row.precision, row.software) == ("fp8", "tuned")
+    assert (row.precision, row.precision_from, row.software) == ("fp8-current", "row", "tuned")
     assert row.step_s == pytest.approx(16.0)  # 32 x 16 sequences of 8192 tokens, 1024 a second on each of 256
     assert case("torchtitan", technique="eager").software == "eager" and case("torchtitan", technique="").precision == "bf16"
     piped = mesh_of("torchtitan", parallelism="FSDP 4, TP 8, PP 8", local_batch="32", technique="Interleaved 1F1B")
@@ -173,7 +173,7 @@ def test_torchtitan_reads_the_mesh(text: str, tensor: int, pipeline: int, contex
 def test_torchtitan_leaves_out() -> None:
     assert skip("torchtitan", parallelism="TP 7").reason == case_builders.MESH
     assert "has no experts" in skip("torchtitan", parallelism="FSDP 32, TP 8, EP 2").reason
-    assert skip("torchtitan", gpu="A100").reason == "fp8 on a device without it"
+    assert skip("torchtitan", gpu="A100").reason == "fp8-current on a device without it"
     assert skip("torchtitan", local_batch="").reason == case_builders.NO_BATCH
     assert case("torchtitan", local_batch="", global_batch="512").samples == 512
 

@@ -135,15 +135,6 @@ class Efficiency:
         """Factor on the seconds of every layer against those under ``other``; 0 if it differs between layers."""
         return self.time_factor / other.time_factor if all(getattr(self, n) == getattr(other, n) for n in _KERNELS) else 0.0
 
-    def compiled(self) -> Efficiency:
-        """These efficiencies where a compiler fuses chains of element-wise kernels (``torch.compile``: Ansel et al. 2024,
-        PyTorch 2, ASPLOS). What is left is taken to be what tuned software leaves, of launches as of bytes; it has none to
-        gain."""
-        if self.level == "tuned":
-            return self
-        kept = efficiency("tuned").kept_share
-        return replace(self, kept_share=min(self.kept_share, kept), kept_calls=kept)
-
     def of_year(self, year: float) -> Efficiency:
         """Those of the software of ``year``, such as 2021.5; 0: the newest. Submissions to MLPerf became faster from round to
         round on the same devices."""
@@ -152,6 +143,15 @@ class Efficiency:
     def _aged(self, year: float) -> float:
         years = max(0.0, NEWEST_YEAR - year) if year else 0.0
         return math.exp(years * math.log(self.yearly_gain))
+
+    def compiled(self) -> Efficiency:
+        """These efficiencies where a compiler fuses chains of element-wise kernels (``torch.compile``: Ansel et al. 2024,
+        PyTorch 2, ASPLOS). What is left is taken to be what tuned software leaves, of launches as of bytes; it has none to
+        gain."""
+        if self.level == "tuned":
+            return self
+        kept = efficiency("tuned").kept_share
+        return replace(self, kept_share=min(self.kept_share, kept), kept_calls=kept)
 
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
@@ -186,9 +186,9 @@ _KERNELS = (
     "units",
     "memory_share",
     "kept_share",
-    "kept_calls",
     "element_rate",
     "issue_overhead",
+    "kept_calls",
     "launch_s",
     "host_s",
 )

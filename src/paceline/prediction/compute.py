@@ -100,12 +100,17 @@ def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
     """FLOP/s of the best dense matmul: the catalogue's measurement, else a share of the datasheet's peak.
 
     If only another precision of the matrix units was measured, its share of the peak applies. The rate of a board without
-    measurements is limited by its power.
+    measurements is limited by its power. A recipe is as many times faster than bf16 as it was measured to be on the
+    architecture, at most as its peak is: fast products wait for operands and power.
 
     Raises:
         UserError: the device does not have that precision.
     """
     peak = device.peak(precision).value
+    if recipe := RECIPES.get(precision):
+        faster = peak / device.peak(WIDE).value
+        speedups: Mapping[str, float] = assumed("recipe_speedups").get(device.architecture, {})
+        return peak_rate(device, WIDE, efficiency) * min(faster, speedups.get(precision, speedups.get(recipe.peak, faster)))
     if precision in device.matmul_flops:
         return device.matmul_flops[precision].value
     if not on_matrix_units(device, precision):

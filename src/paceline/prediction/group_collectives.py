@@ -92,7 +92,7 @@ def group_seconds(
         "expert_tensor": (mesh.expert_tensor, 1),
         "expert": (mesh.expert, mesh.expert_tensor),
     }
-    sizes = np.array([c.bytes * strategy.micro_batch_size * _width(c, strategy) for c in collectives])
+    sizes = np.array([c.bytes * strategy.micro_batch_size * width(c, strategy) for c in collectives])
     seconds, far = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
     for group, (members, stride) in groups.items():
         view = group_view(cluster, members, stride)
@@ -107,7 +107,7 @@ def group_seconds(
     return seconds, far
 
 
-def _width(c: Collective, strategy: Strategy) -> float:
+def width(c: Collective, strategy: Strategy) -> float:
     """Bytes of its elements, of fp32's four. Sums are never quantised (Transformer Engine, quantized all-gather)."""
     if c.wide:
         return 1.0
@@ -121,7 +121,7 @@ def group_work(collectives: Sequence[Collective], each_s: Array, strategy: Strat
     members = {name: getattr(mesh, name) for name in ("tensor", "context", "expert", "expert_tensor")}
     work: dict[int, tuple[float, float]] = {}
     for c, seconds in zip(collectives, each_s.tolist(), strict=True):
-        size = c.bytes * _width(c, strategy) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
+        size = c.bytes * width(c, strategy) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
         before = work.get(c.layer, (0.0, 0.0))
         sent = size * strategy.micro_batch_size * mesh.micro_batches
         work[c.layer] = before[0] + seconds * mesh.micro_batches, before[1] + sent

@@ -250,6 +250,7 @@ class StepModel:
         return together(own, exchange_seconds(self.experts.plan(self.level), self.experts.cluster, self.constants))
 
     def _update_seconds(self, device: Device, strategy: Strategy, plan: ExchangePlan, backward_s: float) -> tuple[float, float]:
+        """Of memory traffic and of launches; copies to a host run beside the backward pass of ``backward_s`` seconds."""
         memory, launch = update_seconds(self.workload, strategy, plan, device, self.constants, backward_s)
         if self.experts is None:
             return memory, launch

@@ -116,6 +116,7 @@ def divided(
         "sequence": tensor > 1,
         "gather_bits": bits,
         "gradient_bits": 16 if shared and bits else 0,
+        **(_buckets(replicas * context) if mesh.get("sharding") == "zero1" else {}),
         **mesh,
     }
     strategy = Strategy.of(
@@ -123,6 +124,12 @@ def divided(
     )
     _check_divides(workload, strategy.parallelism)
     return Setting(machines, strategy, weight)
+
+
+def _buckets(replicas: int) -> dict[str, int]:
+    """Megatron-Core's buckets of ``max(40e6, 1e6 x replicas)`` numbers (``DistributedDataParallel``)."""
+    size = 4 * max(40_000_000, 1_000_000 * replicas)
+    return {"first_bucket_bytes": size, "bucket_bytes": size}
 
 
 def refused(keys: Keys, error: UserError) -> Skip:

@@ -23,6 +23,8 @@ from paceline.validation.sets.language_models import language_model
 
 TEXTS = ("model", "gpu", "parallelism", "activation_ckpt", "technique")
 NUMBERS = ("num_gpus", "local_batch", "global_batch", "seq_len", "tokens_per_s_per_gpu", "peak_mem_gib")
+FP8 = "fp8-current"
+"""torchao's ``float8`` scales each tensor by itself unless a row says otherwise (torchtitan, docs/float8.md)."""
 _DIMENSION = re.compile(r"(?P<name>hsdp|fsdp2?|ddp|dp|tp|pp|cp|ep)(?:\s*degree)?\s*[=:(x-]*\s*(?P<size>\d+)", re.IGNORECASE)
 _SIZE_FIRST = re.compile(r"(?P<size>\d+)\s*-?\s*(?:way)?[\s-]*(?P<name>hsdp|fsdp2?|ddp|dp|tp|pp|cp|ep)\b", re.IGNORECASE)
 _MESH = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
@@ -50,7 +52,8 @@ def case(row: Row) -> Case | Skip:
     if not local or length is None:
         return Skip(keys, case_builders.NO_BATCH, good=False)
     technique = row.text("technique").casefold()
-    precision = case_builders.low_precision(technique) or "bf16"
+    stated = case_builders.low_precision(technique)
+    precision = FP8 if stated == "fp8" else stated or "bf16"
     if precision not in device.precisions:
         return Skip(keys, f"{precision} on a device without it")
     workload = language_model(model, length)
@@ -83,7 +86,7 @@ def case(row: Row) -> Case | Skip:
         software="tuned" if "compile" in technique else "eager",
         step_s=batch * length / (rate * devices),
         memory_bytes=peak * 2.0**30 if peak else None,
-        precision_from="row" if case_builders.low_precision(technique) else "usual",
+        precision_from="row" if stated else "usual",
     )
 
 

@@ -98,6 +98,7 @@ def _outside(wanted: Mapping[str, object], space: Space) -> str:
         "optimizer": (space.optimizer,),
         "global-batch": space.batches,
         "tensor": space.tensors,
+        "context": space.contexts,
         "pipeline": space.pipelines,
         "expert": space.experts,
         "precision": space.precisions,

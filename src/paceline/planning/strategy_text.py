@@ -29,6 +29,7 @@ FIELDS = {
     "optimizer": "optimizer",
     "workers": "world_size",
     "tensor": "tensor",
+    "context": "context",
     "pipeline": "pipeline",
     "expert": "expert",
 }
@@ -53,6 +54,7 @@ EXAMPLES = {
     "bucket": "25MiB",
     "recompute": "full",
     "tensor": "4",
+    "context": "2",
     "pipeline": "4",
     "expert": "8",
     "device": "A100",
@@ -76,7 +78,7 @@ def parse_wanted(text: str) -> dict[str, object]:
 
 def choice_value(name: str, text: str) -> object:
     """The value of one choice. Raises UserError for an illegal one."""
-    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "pipeline", "expert"):
+    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "context", "pipeline", "expert"):
         try:
             number = int(text)
         except ValueError:

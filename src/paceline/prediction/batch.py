@@ -6,7 +6,7 @@ equal micro batches are worked out once. The numbers are those of one step at a 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -73,14 +73,22 @@ def model_steps(model: StepModel, candidates: Sequence[Candidate]) -> Steps:
 
 def steps_one_by_one(predictor: OneStep, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
     """The steps of every candidate, each predicted by itself."""
+
+    def predicted(cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
+        prediction = predictor.step(workload, cluster, strategy)
+        return prediction.step_time_s, prediction.memory_bytes
+
+    return steps_of(candidates, predicted)
+
+
+def steps_of(candidates: Sequence[Candidate], predicted: Callable[[Cluster, Strategy], tuple[float, float]]) -> Steps:
+    """The steps of every candidate by a function that gives seconds and bytes of one, or raises UserError."""
     steps, refused = _empty(candidates), dict[int, str]()
     for index, (cluster, strategy) in enumerate(candidates):
         try:
-            prediction = predictor.step(workload, cluster, strategy)
+            steps.step_s[index], steps.memory_bytes[index] = predicted(cluster, strategy)
         except UserError as error:
             refused[index] = error.message
-            continue
-        steps.step_s[index], steps.memory_bytes[index] = prediction.step_time_s, prediction.memory_bytes
     return replace(steps, refused=refused)
 
 

@@ -18,30 +18,26 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency
-from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster, Level
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds
-from paceline.prediction.context_parallel import token_share
 from paceline.prediction.costs import ExchangeSeconds, Resource
+from paceline.prediction.division import divide
 from paceline.prediction.exchange_beside import ExchangeBeside, exchange_beside, exchange_events, megatron_bucket_bytes
 from paceline.prediction.expert_exchange import expert_replicas
-from paceline.prediction.expert_parallel import expert_share
 from paceline.prediction.exposed import exposed_without_exchange, share_wait
-from paceline.prediction.group_collectives import group_seconds, group_work, with_collectives
+from paceline.prediction.group_collectives import group_work
 from paceline.prediction.group_view import divided, group_view, pairs_between
 from paceline.prediction.memory import numbers_of, sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stages import Stage, boundary_bytes, stages
 from paceline.prediction.step_model import Step, StepModel
-from paceline.prediction.tensor_parallel import Collective, share
 from paceline.prediction.timeline import input_event
 from paceline.prediction.weight_gradients import weight_bytes, weight_seconds
 from paceline.record import Event
 from paceline.strategy.buckets import BUCKET_BYTES
 from paceline.strategy.strategy import Strategy
-from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True)
@@ -251,32 +247,14 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         UserError: as ``StepModel.step``; layers, heads or blocks that do not divide.
     """
     mesh = strategy.parallelism
-    if model.calibration is not None:
-        raise UserError("a calibration is of data parallelism alone", "leave it out, or give tensor=1 and pipeline=1")
-    whole: Workload = model.workload
-    collectives: tuple[Collective, ...] = ()
-    if mesh.context > 1:
-        tokens = token_share(whole, mesh.context, mesh.context_exchange)
-        whole = tokens.workload
-        # Each tensor-parallel device has its heads alone.
-        collectives += tuple(replace(c, bytes=c.bytes / mesh.tensor) for c in tokens.collectives)
-    if mesh.tensor > 1:
-        own_part = share(whole, mesh.tensor, mesh.sequence)
-        whole, collectives = own_part.workload, (*collectives, *own_part.collectives)
-    uneven: frozenset[int] = frozenset()
-    if mesh.expert_devices > 1:
-        if "expert imbalance" in model.free:
-            mesh = replace(mesh, expert_imbalance=1.0)
-        experts = expert_share(whole, mesh)
-        whole, collectives, uneven = experts.workload, (*collectives, *experts.collectives), experts.uneven
+    own_part = divide(model, cluster, strategy)
+    whole, collectives, waits, uneven = own_part.workload, own_part.collectives, own_part.waits, own_part.uneven
+    forward, backward = own_part.passes
     parts = (
         stages(whole, mesh.pipeline, mesh.virtual_stages, (mesh.first_stage_layers, mesh.last_stage_layers))
         if mesh.pipeline > 1
         else (Stage(whole, (range(len(whole.layers)),)),)
     )
-    passes = replace(model, workload=whole).passes(cluster.device, strategy)
-    waits = group_seconds(collectives, cluster, strategy, model.constants)
-    forward, backward = with_collectives(model, passes, collectives, waits, strategy)
     replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor)
     # Megatron exchanges beside the passes; what is compressed, or shared out in every micro step, is as elsewhere.
     plain = strategy.gradient_exchange.compression == "dense" and strategy.gradient_exchange.exchange == "allreduce"
@@ -322,8 +300,16 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         group_s=tuple(sum(seconds for seconds, _ in stage) for stage in own),
         group_bytes=tuple(sum(moved for _, moved in stage) + sent_bytes for stage in own),
         uneven=tuple(tuple(i for i, layer in enumerate(layers) if layer in uneven) for layers in own_layers),
-        imbalance=mesh.expert_imbalance,
+        imbalance=1.0 if "expert imbalance" in model.free else mesh.expert_imbalance,
     )
+
+
+def figures(model: StepModel, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
+    """Seconds of a step, and bytes on the fullest device. Raises UserError as ``parallel_step``, and where the mesh has another
+    number of devices than the cluster."""
+    strategy.parallelism.check_covers(cluster.world_size)
+    step = parallel_step(model, cluster, strategy.settled(model.workload, cluster))
+    return step.seconds, sum(step.memory().values())
 
 
 def _beside(

@@ -16,11 +16,11 @@ from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.assumptions import assumptions
-from paceline.prediction.batch import Candidate, Steps, corrected_steps, merged_steps, model_steps, steps_one_by_one
+from paceline.prediction.batch import Candidate, Steps, corrected_steps, merged_steps, model_steps, steps_of, steps_one_by_one
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import RESOURCES, Resource
 from paceline.prediction.lazy_tuple import lazy
-from paceline.prediction.parallel_step import ParallelStep, parallel_step
+from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
 from paceline.prediction.timeline import input_event
@@ -186,7 +186,7 @@ class Predictor:
         """The ``step_time_s`` and ``memory_bytes`` of very many strategies at once.
 
         Candidates that a correction cannot tell apart share its factor. With a calibration, a free resource, or a network that
-        several devices hold together, they are predicted one by one, which takes longer.
+        several devices hold together, they are predicted one by one, which takes longer (``planning.layouts`` prunes those).
         """
         if not isinstance(candidates, Sequence):
             raise UserError(f"candidates {shown(candidates)}", "give pairs of a Cluster and a Strategy")
@@ -203,8 +203,15 @@ class Predictor:
         divided = [index for index in range(len(candidates)) if index not in apart]
         return merged_steps(
             (whole, self._many_whole(workload, [candidates[i] for i in whole])),
-            (divided, steps_one_by_one(self, workload, [candidates[i] for i in divided])),
+            (divided, self._many_divided(workload, [candidates[i] for i in divided])),
         )
+
+    def _many_divided(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
+        """``many`` where several devices hold the network: each step by itself, without its range."""
+        if self.correction is not None:
+            return steps_one_by_one(self, workload, candidates)
+        model = self.model(workload)
+        return steps_of(candidates, lambda *candidate: figures(model, *candidate))
 
     def _many_whole(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
         """``many`` where each device holds the whole network."""

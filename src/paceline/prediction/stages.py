@@ -63,24 +63,31 @@ def _stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int])
 
 def _bounds(workload: Workload, count: int, virtual: int, ends: tuple[int, int]) -> list[int]:
     """The first layer of each part, and the end."""
+    begins = block_begins(workload)
     parts = count * virtual
-    begins: dict[str, int] = {}
-    for index, layer in enumerate(workload.layers):
-        name = block(f"{layer.name}.")
-        if name:
-            begins.setdefault(name, index)
     if len(begins) < parts:
         raise UserError(
             f"a pipeline of {parts} parts: {workload.name} has {len(begins)} blocks",
             f"give at most {max(1, len(begins))} parts",
         )
-    sizes = _sizes(len(begins), count, virtual, ends)
+    sizes = part_sizes(len(begins), count, virtual, ends)
     firsts = list(begins.values())
     return [0, *(firsts[sum(sizes[: part + 1])] for part in range(parts - 1)), len(workload.layers)]
 
 
-def _sizes(blocks: int, count: int, virtual: int, ends: tuple[int, int]) -> list[int]:
-    """Blocks of each part. What is left over goes to the middle: the ends have the embedding and the logits as well."""
+def block_begins(workload: Workload) -> dict[str, int]:
+    """The first layer of each block, by the block's name, in the order of the network."""
+    begins: dict[str, int] = {}
+    for index, layer in enumerate(workload.layers):
+        name = block(f"{layer.name}.")
+        if name:
+            begins.setdefault(name, index)
+    return begins
+
+
+def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] = EVEN) -> list[int]:
+    """Blocks of each part of ``count`` stages. What is left over goes to the middle: the ends have the embedding and the logits
+    as well. Args and errors as ``stages``."""
     parts, sizes = count * virtual, dict[int, int]()
     for name, stage, given in (("first", 0, ends[0]), ("last", count - 1, ends[1])):
         if given % virtual:

@@ -21,7 +21,7 @@ import numpy as np
 from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
 from paceline.prediction.compute import optimizer_seconds
 from paceline.prediction.costs import run_again, slowest
 from paceline.prediction.division import Divided, divide, shared_layers
@@ -43,6 +43,8 @@ from paceline.workload.table import Workload
 T = TypeVar("T")
 _PROBE = 1 << 26
 """Elements of a tensor that asks the model for its bytes per element."""
+_TIMES = 1 << 16
+"""Micro batches over which a bound spreads what happens once a step, such as casts of weights."""
 _MANY = 512
 """Tensors that ask what frozen elements need."""
 
@@ -276,8 +278,10 @@ class LayoutBounds:
 
     def _strategy_of(self, own: Slice) -> Strategy:
         """A strategy with this slice, of one replica and two stages, so that several devices hold the network."""
-        mesh = replace(own.mesh(), pipeline=2, recompute=own.recompute)
-        return replace(self.template, global_batch_size=own.micro_batch_size, precision=own.precision, parallelism=mesh)
+        times = _TIMES if own.precision in RECIPES else 1
+        mesh = replace(own.mesh(), pipeline=2, recompute=own.recompute, micro_batches=times)
+        batch = own.micro_batch_size * times
+        return replace(self.template, global_batch_size=batch, precision=own.precision, parallelism=mesh)
 
     def seconds(self, shape: PipelineShape, times: Ints, rows: Ints) -> Array:
         """Seconds that no step undercuts, (rows, shardings, batches).
@@ -292,7 +296,8 @@ class LayoutBounds:
         passes = np.stack([self._passes(own) for own in slices])
         begins = self._parts(shape)
         slow = slowest(self.cluster.world_size, self.model.constants)
-        forward, backward = (np.add.reduceat(passes[:, n], begins, axis=1) * slow for n in (0, 1))
+        more = self._launching(passes, shape)
+        forward, backward = ((np.add.reduceat(passes[:, n], begins, axis=1) + more[n]) * slow for n in (0, 1))
         sends = self._sends(slices, shape)
         exchange = [self._exchange(own, shape) for own in slices]
         after, micro, update, gathered = (np.stack([of[n] for of in exchange]) for n in range(4))
@@ -303,12 +308,14 @@ class LayoutBounds:
             last = update.max(axis=-1) + penalty * gathered.max(axis=-1)
             exposed = penalty * after
         else:
-            last = (update + gathered).max(axis=-1)
+            beside = forward.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :]  # of the next step
+            last = (update + np.maximum(0.0, gathered - beside)).max(axis=-1)
             exposed = penalty * after + (1 - penalty) * np.maximum(0.0, after - (passes_alone if overlap else 0.0))
         return pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
 
     def _passes(self, own: Slice) -> Array:
-        """Seconds of the forward and of the backward pass of one micro batch in each segment, (2, segments)."""
+        """Of one micro batch in each segment, (5, segments): seconds of the forward and of the backward pass, of both without
+        recomputation, and kernels of each pass."""
 
         def divided() -> Divided:
             return divide(self.model, self.cluster, self._strategy_of(own))
@@ -318,11 +325,22 @@ class LayoutBounds:
             layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
             forward, backward = layers.passes
             again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
-            both = np.stack([forward.total, backward.total + again])
+            calls = ([getattr(x, name) for x in layers.workload.layers] for name in ("ops_forward", "ops_backward"))
+            both = np.stack([forward.total, backward.total + again, forward.total + backward.total, *calls])
             summed: Array = np.add.reduceat(both, self.segments(own).starts, axis=1)
             return summed
 
         return self._once(("passes of segments", own), make)
+
+    def _launching(self, passes: Array, shape: PipelineShape) -> tuple[Array, Array]:
+        """Seconds of the forward and of the backward pass of each part, (slices, parts), beyond its kernels, in which the host
+        launches those of its stage (``StepModel.launched``)."""
+        host_s = self.model.constants.host_s if self.cluster.device.kind == "gpu" else 0.0
+        worked, *calls = (np.add.reduceat(passes[:, n], self._parts(shape), axis=1) for n in (2, 3, 4))
+        of_stage = (x.reshape(len(x), shape.virtual, shape.stages).sum(axis=1) for x in (worked, calls[0] + calls[1]))
+        working, count = of_stage
+        each = np.tile(np.maximum(0.0, count * host_s - working) / np.maximum(count, 1.0), (1, shape.virtual))
+        return calls[0] * each, calls[1] * each
 
     def _sends(self, slices: Sequence[Slice], shape: PipelineShape) -> Array:
         """Seconds from each part to the next, (slices, parts - 1)."""
@@ -361,7 +379,7 @@ class LayoutBounds:
         traffic, gathers = inner.traffic(probe), inner.gathers(probe)
         seconds = {when: np.zeros(shape.stages) for when in ("after", "micro", "update", "gathered")}
         exchanged = [("micro" if level.gradients else "after", phase) for phase in traffic.phases]
-        fetched = [("gathered" if phase.name == "gather_update" else "micro", phase) for phase in gathers]
+        fetched = [("gathered" if phase.name in ("gather_update", "gather_next") else "micro", phase) for phase in gathers]
         for when, phase in (*exchanged, *fetched):
             if phase.pattern not in ("allreduce", "gather", "scatter") or workers == 1:
                 continue

@@ -70,6 +70,7 @@ EXECUTED: dict[str, list[Case]] = {
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "precision": [({"precision": "bf16"}, "fp32, not bf16")],
     "sharding": [({"sharding": name}, f"cannot run sharding {name}") for name in ("zero1", "zero2", "zero3")],
+    **{name: [({"sharding": "zero1", name: 16}, "cannot run sharding zero1")] for name in ("gather_bits", "gradient_bits")},
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],
     "servers": [({"exchange": "parameter_server", "servers": 2}, "cannot run 2 servers")],

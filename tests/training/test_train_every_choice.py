@@ -72,6 +72,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "sharding": [({"sharding": name}, f"cannot run sharding {name}") for name in ("zero1", "zero2", "zero3")],
     "shard_devices": [({"sharding": "zero3", "shard_devices": 1}, "cannot run sharding zero3")],
     "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],
+    **{name: [({"sharding": "zero1", name: 16}, "cannot run sharding zero1")] for name in ("gather_bits", "gradient_bits")},
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
     "recompute_layers": [({"recompute": "full", "recompute_layers": 1}, "cannot run activation recomputation")],
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],

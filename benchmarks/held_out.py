@@ -8,7 +8,10 @@ FOLDER holds the CSV files, with the names that ``validation_table.py`` gives th
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from validation_table import FILES, run
 
 import paceline.calibration.held_out_error as there
 from paceline.record import environment
+from paceline.validation.score import ScoredCase
 
 RUNS = (
     *((name, "none") for name in FILES),
@@ -27,27 +31,88 @@ RUNS = (
 """Runs whose rows are pooled; each sees what it names."""
 
 
+TAIL = 0.1
+"""Share of the runs below the interval, and above it."""
+LEAST_TAIL = 0.1
+"""Least factor of an end: the predicted step stays inside."""
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A held-out row: by how many half-widths of the model's own interval the measurement lies off, and what limited it."""
+
+    group: tuple[str, str]
+    link: str
+    half_widths: float
+
+
+def miss(name: str, point: ScoredCase) -> Miss:
+    """Of one row of a set."""
+    estimate, cluster = point.estimate, point.case.settings[0].cluster
+    off = log(point.case.step_s / estimate.step_s)
+    width = log(estimate.step_s / estimate.low_s) if off < 0 else log(estimate.high_s / estimate.step_s)
+    link = cluster.outer_link.kind if cluster.world_size > 1 else ""
+    return Miss((name, cluster.device.chip), link, off / max(width, 1e-9))
+
+
+def quantile(misses: Sequence[Miss], share: float) -> float:
+    """The half-widths below which lies a share of the rows, where every group counts as much as any other."""
+    count = Counter(row.group for row in misses)
+    ordered = sorted(misses, key=lambda row: row.half_widths)
+    below = np.cumsum([1 / count[row.group] for row in ordered])
+    return ordered[int(np.searchsorted(below, share * below[-1]))].half_widths
+
+
+def tails(misses: Sequence[Miss]) -> tuple[float, float]:
+    """Factors on the lower and on the upper half-width that leave ``TAIL`` of the rows outside on each side."""
+    return max(LEAST_TAIL, -quantile(misses, TAIL)), max(LEAST_TAIL, quantile(misses, 1 - TAIL))
+
+
+def unseen(kinds: Mapping[str, Sequence[Miss]]) -> float:
+    """What more the tails need on rows limited by one kind of link where the factors come from all others: the median."""
+    factors = []
+    for misses in kinds.values():
+        for link in {row.link for row in misses} - {""}:
+            own, others = ([row for row in misses if (row.link == link) == same] for same in (True, False))
+            if len({row.group for row in others}) >= LEAST_GROUPS:
+                (low, high), (own_low, own_high) = tails(others), tails(own)
+                factors.append(max(own_low / low, own_high / high))
+    return max(1.0, float(np.median(factors))) if factors else 1.0
+
+
+LEAST_GROUPS = 4
+"""Groups of rows that tails are taken from at least."""
+
+
 def main(folder: str) -> None:
     """Validate every set, pool its rows by kind and write the figures."""
+    file = Path(there.__file__).with_name(there.FILE)
+    file.unlink(missing_ok=True)  # the model's own intervals are what is stretched
     errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    misses: dict[str, list[Miss]] = defaultdict(list)
     for name, info in RUNS:
         for point in run(folder, name, info).points:
             level = "ordinary" if point.case.software == "ordinary" else "tuned"
             divided = any(s.strategy.parallelism.model_devices > 1 for s in point.case.settings)
             kind = there.kind(level, max(1, point.case.keys.nodes), info != "none", divided)
             errors[kind][name.split()[0]].append(point.error)
+            misses[kind].append(miss(name.split()[0], point))
         print(name, info, flush=True)
     here = environment(())
     lines = [
         "# Written by benchmarks/held_out.py.",
         f'date = "{here["date"][:10]}"',
         f'commit = "{here["commit"]}"',
+        f"unseen = {unseen(misses):.3f}",
     ]
     for kind in sorted(errors):
         each = ", ".join(f"{name} = {np.mean(set_errors):.4f}" for name, set_errors in errors[kind].items())
         points = sum(map(len, errors[kind].values()))
+        low, high = tails(misses[kind])
+        links = ", ".join(f'"{link}"' for link in sorted({row.link for row in misses[kind]} - {""}))
         lines += ["", "[[error]]", f'kind = "{kind}"', f"points = {points}", f"sets = {{{each}}}"]
-    Path(there.__file__).with_name(there.FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        lines += [f"low = {low:.3f}", f"high = {high:.3f}", f"links = [{links}]"]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

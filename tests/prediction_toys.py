@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from paceline.calibration.constants import Efficiency
+from paceline.calibration.constants import Efficiency, efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Fact, Link
-from paceline.prediction import Calibration, Line
+from paceline.prediction import Calibration, Line, Predictor
 from paceline.strategy import Strategy
 from paceline.workload.layers import Coverage, Layer, Operation, Parameter
 from paceline.workload.table import Workload
@@ -117,3 +118,7 @@ def make_calibration(**changes: Any) -> Calibration:
 def strategy(n: int, **kw: Any) -> Strategy:
     """``n`` workers of ``micro`` samples each (4), and any other choices."""
     return Strategy.of(world_size=n, global_batch_size=n * kw.pop("micro", 4), **kw)
+
+
+FAST_HOST = Predictor(constants=replace(efficiency("ordinary"), host_s=0.0))
+"""Ordinary software whose host is never waited for: small networks show what their kernels and collectives take."""

@@ -389,6 +389,41 @@ def test_prediction_speed_benchmark_short(tmp_path: Path) -> None:
     assert float(predict["ms_each"]) > 0 and float(rank["ms_each"]) > 0
 
 
+def test_layout_search_benchmark_short(tmp_path: Path) -> None:
+    out = tmp_path / "l.csv"
+    sizes = ("--devices", "64", "--batches", "64", "128", "--most-virtual", "4")
+    text = run("layout_search.py", "--workload", "llama-2-70b", *sizes, "--out", str(out))
+    (row,) = rows(out)
+    counts = {name: int(row[name]) for name in ("considered", "legal", "too_large", "bounded", "predicted")}
+    assert counts["too_large"] + counts["bounded"] + counts["predicted"] == counts["legal"] < counts["considered"]
+    assert counts["predicted"] < counts["legal"] / 20 and row["best"] in text and float(row["step_s"]) > 0
+
+
+def test_layouts_are_searched_as_fast_as_the_page_says() -> None:
+    row = rows(RESULTS / "layout_search.csv")[-1]
+    assert (row["workload"], row["devices"]) == ("llama-3-405b", "16384")
+    assert int(row["legal"]) >= 1_000_000 and float(row["seconds"]) < 30
+
+
+def test_regret_benchmark_short(tmp_path: Path) -> None:
+    from plan_regret import Measured, guess, regret
+
+    from paceline.strategy import Strategy
+
+    plain = Strategy.of(global_batch_size=8)
+    layouts = [Measured(plain, 1.0, 4.0), Measured(plain, 2.0, 3.0), Measured(plain, 3.0, 5.0)]
+    assert regret(layouts) == pytest.approx(1 / 3) and guess(layouts) == pytest.approx(1 / 3)
+    assert regret(layouts[1:]) == 0
+    head = "gpu,num_gpus,hidden,heads,layers,seq_len,global_batch,micro_batch,tp,dp,pp,iter_time_ms"
+    lines = [f"A100,2,1024,16,24,1024,16,8,{tp},1,{2 // tp},{ms}" for tp, ms in ((1, 372.0), (2, 500.0), (2, 520.0))]
+    (tmp_path / "vtrain_megatron_a100.csv").write_text("\n".join([head, *lines, "A100,2,1024,16,24,1024,32,8,2,1,1,9"]) + "\n")
+    out = tmp_path / "r.csv"
+    run("plan_regret.py", str(tmp_path), "--tables", "vtrain", "--out", str(out))
+    (row,) = rows(out)
+    assert (row["table"], row["choices"], row["layouts"]) == ("vtrain", "1", "2")
+    assert float(row["worst"]) in (0.0, pytest.approx(510 / 372 - 1, abs=1e-4))
+
+
 @pytest.mark.skipif(bool(lab.missing()), reason="an emulated cluster needs Linux, root and tbf")
 def test_async_lab_benchmark_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "a.csv", tmp_path / "a.svg"

@@ -37,8 +37,8 @@ def test_a_slow_host_is_found(host_s: float, factor: float, noise: float) -> Non
     assert fit(steps, PLAIN).constants(PLAIN.typical, CLUSTER.device).host_s == pytest.approx(host_s, rel=0.3)
 
 
-def test_steps_that_show_none_have_none() -> None:
-    assert fit(observed(0.0, 1.3, 0.02), PLAIN).constants(PLAIN.typical, CLUSTER.device) == PLAIN.typical
+def test_steps_that_show_none_have_a_fast_one_and_one_step_says_nothing() -> None:
+    assert fit(observed(0.0, 1.3, 0.02), PLAIN).constants(PLAIN.typical, CLUSTER.device).host_s < 3e-5
     alone = observed(5e-5)[:1]  # one micro batch says nothing of it
     assert fit(alone, PLAIN).constants(PLAIN.typical, CLUSTER.device) == PLAIN.typical
 
@@ -52,12 +52,12 @@ def test_a_host_is_that_of_its_device() -> None:
     other = Cluster.named("2 H100")
     correction = fit([*observed(6e-5), *observed(0.0, cluster=other)], PLAIN)
     assert correction.constants(PLAIN.typical, CLUSTER.device).host_s > 3e-5
-    assert correction.constants(PLAIN.typical, other.device).host_s == 0.0
+    assert correction.constants(PLAIN.typical, other.device).host_s < 3e-5
 
 
 def test_what_was_learned_of_small_batches_of_one_network_holds_for_another() -> None:
-    corrected = Predictor(correction=fit(observed(7e-5), PLAIN))
-    for step in observed(7e-5, name="bert-large")[:2]:
+    corrected = Predictor(correction=fit(observed(1.6e-4), PLAIN))
+    for step in observed(1.6e-4, name="bert-large")[:2]:
         errors = [
             abs(p.step(step.workload, step.cluster, step.strategy).step_time_s / step.step_s - 1) for p in (corrected, PLAIN)
         ]
@@ -68,7 +68,7 @@ def test_a_host_bounds_the_pass_and_not_each_kernel() -> None:
     strategy = Strategy.of(world_size=2, global_batch_size=2, precision="bf16")
     workload = Workload.named("gpt2")
     calls = sum(layer.ops_forward + layer.ops_backward for layer in workload.layers)
-    worked = PLAIN.step(workload, CLUSTER, strategy)
+    worked = PLAIN.changed(constants=replace(PLAIN.typical, host_s=0.0)).step(workload, CLUSTER, strategy)
     host_s = 1e-4
     slow = PLAIN.changed(constants=replace(PLAIN.typical, host_s=host_s)).step(workload, CLUSTER, strategy)
     update = sum(event.duration_s for event in slow.timeline if event.name == "optimizer")
@@ -87,6 +87,7 @@ def test_an_outlier_does_not_rule() -> None:
             .step(seen.workload, seen.cluster, seen.strategy)
             .step_time_s
         ),
+        PLAIN.typical.host_s,
     )
     assert host.of(CLUSTER.device.name) == pytest.approx(5e-5, rel=0.4)
     assert min(TRIED) < 5e-5 < max(TRIED)

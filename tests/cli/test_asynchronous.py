@@ -60,6 +60,8 @@ def test_more_servers_in_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
         (f"{JOB} --asynchronous --sharding zero1", "with sharding zero1 cannot be predicted"),
         (f"{JOB} --asynchronous --exchange ring", "with exchange ring cannot be predicted"),
         (f"{JOB} --asynchronous --grad-accum 2", "with 2 micro steps cannot be predicted"),
+        (f"{JOB} --asynchronous --tensor 2", "with a network that several devices hold together cannot be predicted"),
+        (f"{JOB} --asynchronous --expert 2", "with a network that several devices hold together cannot be predicted"),
         (f"{JOB} --asynchronous --devices-per-node 2", "2 asynchronous workers on one network link"),
         (f"{JOB} --asynchronous --server-device V1000", "unknown device 'V1000'"),
         (f"{JOB} --server-device V100", "leave --server-device out"),

@@ -25,14 +25,19 @@ TRAIN = (
 PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --global-batch --precision --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
-    + EXCHANGE
+    " --compile" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
-    " --records --seq-len --tensor --pipeline --grad-accum --micro-batches"
+    " --compile"
+    " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
 )
-MESH = "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule"
+MESH = (
+    "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
+    " --first-stage-layers --last-stage-layers --shard-devices --offload --expert --expert-tensor"
+    " --expert-imbalance --expert-exchange --expert-overlap"
+)
 COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --json --help",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from command import answer, run
@@ -29,3 +32,36 @@ def test_without_a_batch_it_answers_and_says_what_it_does_not_know(capsys: pytes
     text = " ".join(run(capsys, f"plan vgg-16 {small}")[1].split())
     assert text.startswith("vgg-16, 1,000,000 samples; goal fastest The batch is chosen by speed alone")
     assert text.count("unknown for vgg-16 and not counted; a target RUNS.csv counts it") == 2  # at the top, and below
+
+
+DIVIDED = "plan gpt2-xl --device A100 --devices-per-node 8 --max-nodes 1 --global-batch 64 --precision bf16 --sharding zero1"
+
+
+def test_named_sizes_are_searched_and_emitted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = answer(capsys, f"{DIVIDED} --pipeline 4 --virtual-stages 1 --virtual-stages 2 --grad-accum 8")
+    best = data["best"]["strategy"]
+    assert best["pipeline"] == 4 and best["grad_accum_steps"] == 8 and best["virtual_stages"] in (1, 2)
+    assert "layouts that divide the network" in data["layouts"]
+    code, out, err = run(capsys, f"{DIVIDED} --pipeline 4 --emit megatron")
+    assert (code, err) == (0, "") and "--pipeline-model-parallel-size 4\n" in out and out.startswith("--tensor")
+    place = tmp_path / "options.json"
+    plain = DIVIDED.replace("zero1", "zero3")
+    code, out, _ = run(capsys, f"{plain} --emit deepspeed --out {place}")
+    assert code == 0 and f"Options: {place}" in out and json.loads(place.read_text())["train_batch_size"] == 64
+    both = answer(capsys, f"{plain} --emit deepspeed")
+    assert both["options"] == {"framework": "deepspeed", "text": place.read_text()}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("--pipeline 4 --emit deepspeed", "deepspeed has no option for a pipeline of 4"),
+        ("--out here", "--out without --emit"),
+        ("--emit deepspeed --out /no/such/place", "cannot write /no/such/place"),
+        ("--emit jax", "unknown framework 'jax'"),
+        ("--tensor 0", "in tensors"),
+    ],
+)
+def test_options_that_cannot_be_emitted_are_one_line(capsys: pytest.CaptureFixture[str], more: str, said: str) -> None:
+    code, out, err = run(capsys, f"{DIVIDED.replace('zero1', 'zero3')} {more}")
+    assert code == 2 and not out and said in err and "Traceback" not in err

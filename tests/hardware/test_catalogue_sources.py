@@ -89,7 +89,8 @@ def test_no_unknown_keys(name: str) -> None:
             "matmul_flops",
             "memory",
             "memory_bandwidth",
-        },
+        }
+        | {"host_link", "host_bandwidth"},
         "links.toml": common | {"bandwidth", "latency", "reduces", "carried"},
     }[name]
     for entry in data["device"] if "device" in data else data["link"]:

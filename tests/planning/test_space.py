@@ -122,21 +122,21 @@ def test_candidates_are_legal_on_their_cluster(space: Space) -> None:
     assert "4 servers need as many workers: a server is one of them" in {x.reason for x in tally.excluded()}
 
 
-def test_divisions_of_the_network_are_tried_with_dense_gradients_and_within_a_node(space: Space) -> None:
+def test_candidates_hold_the_network_whole(space: Space) -> None:
+    assert space.whole and not space.divides
+    assert replace(space, tensors=(1, 2)).whole and replace(space, tensors=(1, 2)).divides
+    for sizes in ({"tensors": (2,)}, {"contexts": (2, 4)}, {"tensors": (1, 2), "pipelines": (2,)}):
+        assert not replace(space, **sizes).whole and candidates(replace(space, **sizes), TrainingTarget(), Tally()) == []
+    same = candidates(replace(space, tensors=(1, 2), pipelines=(1,)), TrainingTarget(), Tally())
+    assert same == candidates(space, TrainingTarget(), Tally()) and all(s.parallelism.model_devices == 1 for _, s in same)
+
+
+def test_groups_of_experts_are_tried_where_they_divide_a_stage(space: Space) -> None:
     clusters = tuple(cluster("A100", 4, nodes, "100Gb/s") for nodes in (1, 2, 3))
-    divided = replace(
-        space, clusters=clusters, precisions=("bf16",), batches=(48,), tensors=(1, 2, 8), pipelines=(1, 2), accumulations=(1, 2)
-    )
+    shared = replace(space, clusters=clusters, precisions=("bf16",), batches=(48,), experts=(1, 4, 8))
     left_out = Tally()
-    legal = candidates(divided, TrainingTarget(), left_out)
-    meshes = {(s.parallelism.tensor, s.parallelism.pipeline) for _, s in legal}
-    assert {(1, 1), (2, 1), (1, 2), (2, 2)} <= meshes
-    for c, s in legal:
-        mesh = s.parallelism
-        assert mesh.devices == c.world_size and mesh.sequence == (mesh.tensor > 1) and mesh.tensor <= c.devices_per_node
-        assert mesh.model_devices == 1 or s.gradient_exchange.compression == "dense"
-    reasons = {x.reason for x in left_out.excluded()}
-    assert "the devices are no whole replicas of the divided network" in reasons
-    assert "a tensor-parallel group lies within a node" in reasons
-    whole = [candidate for candidate in legal if candidate[1].parallelism.model_devices == 1]
-    assert whole == candidates(replace(divided, tensors=(1,), pipelines=(1,)), TrainingTarget(), Tally())
+    legal = candidates(shared, TrainingTarget(), left_out)
+    groups = {(c.world_size, s.parallelism.expert) for c, s in legal}
+    assert {(4, 4), (8, 4), (8, 8), (12, 4)} <= groups and not {(4, 8), (12, 8)} & groups
+    assert "the devices are no whole groups of experts" in {x.reason for x in left_out.excluded()}
+    assert all(s.parallelism.expert == 1 or s.gradient_exchange.compression == "dense" for _, s in legal)

@@ -39,8 +39,8 @@ def test_a_choice_that_is_none_says_what_is(text: str, message: str) -> None:
 
 
 def test_choices_have_the_words_of_the_options() -> None:
-    assert parse_wanted("grad-accum=2, recompute=true") == {"accumulation": 2, "recompute": True}
-    assert parse_wanted("recompute=no,optimizer=adam") == {"recompute": False, "optimizer": "adam"}
+    assert parse_wanted("grad-accum=2, recompute=true") == {"accumulation": 2, "recompute": "full"}
+    assert parse_wanted("recompute=no,optimizer=adam") == {"recompute": "none", "optimizer": "adam"}
 
 
 PLAIN = Strategy.of(world_size=4, global_batch_size=64)

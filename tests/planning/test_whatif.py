@@ -132,7 +132,7 @@ def test_every_compression_says_what_is_known_of_its_accuracy(compression: str) 
 
 def test_the_optimizer_is_a_choice_and_yes_is_true() -> None:
     _, strategy, _ = apply([parse_change("optimizer=adam"), parse_change("recompute=true")], TWO, PLAIN, "strong")
-    assert strategy.optimizer == "adam" and strategy.parallelism.recompute
+    assert strategy.optimizer == "adam" and strategy.parallelism.recompute == "full"
 
 
 def test_servers_come_with_their_exchange_and_go_with_another() -> None:
@@ -202,3 +202,24 @@ def test_what_two_predictions_share_does_not_blur_their_ratio() -> None:
     base = found.base.prediction
     assert network.speedup_high / network.speedup_low < (base.high_s / base.low_s) ** 2
     assert device.speedup_high / device.speedup_low > network.speedup_high / network.speedup_low
+
+
+def test_groups_of_experts_change_with_all_that_is_said_of_them() -> None:
+    before = Strategy.of(world_size=16, global_batch_size=64, grad_accum_steps=2)
+    words = (
+        "expert=8",
+        "expertx2",
+        "expert-tensor=2",
+        "expert-imbalance=1.5",
+        "expert-exchange=once_per_node",
+        "expert-overlap=yes",
+    )
+    changes = [parse_change(words[0]), *map(parse_change, words[2:])]
+    mesh = apply(changes, TWO, before, "strong")[1].parallelism
+    assert (mesh.expert, mesh.expert_tensor, mesh.expert_imbalance) == (8, 2, 1.5)
+    assert mesh.expert_exchange == "once_per_node" and mesh.expert_overlap
+    assert apply([parse_change(words[1])], TWO, before, "strong")[1].parallelism.expert == 2
+    with pytest.raises(UserError, match=r"'much' in expert-imbalance=much is not a number; write it as expert-imbalance=1.2"):
+        apply([parse_change("expert-imbalance=much")], TWO, before, "strong")
+    with pytest.raises(UserError, match="expert-imbalance is not a number"):
+        parse_change("expert-imbalance+1")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Observation, Predictor, fit, predict
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
+from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.workload import Workload
 
 PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in c.exchanges]
@@ -94,7 +95,7 @@ def test_ten_thousand_take_a_fraction_of_as_many_calls():
         for a in range(1, 26)
         for b in range(1, 51)
         for p in ("fp32", "bf16")
-        for z in SHARDINGS
+        for z in TORCH_SHARDINGS
     ]
     start = time.process_time()
     found = Predictor().many(net, some)

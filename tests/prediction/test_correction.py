@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from observed_steps import observed, predicted, setting
 from paceline.hardware import cluster
-from paceline.prediction import Predictor, fit, predict
+from paceline.prediction import Observation, Predictor, fit, predict
 from paceline.prediction.correction import MOST
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -74,6 +74,38 @@ def test_work_and_wait_are_learnt_apart() -> None:
     assert sum(corrected.exposed.values()) == pytest.approx(corrected.step_time_s)
     assert corrected.samples_per_s * corrected.step_time_s == pytest.approx(plain.samples_per_s * plain.step_time_s)
     assert corrected.timeline[-1].end_s == pytest.approx(plain.timeline[-1].end_s * corrected.step_time_s / plain.step_time_s)
+
+
+def _step(nodes: int, step_s: float) -> Observation:
+    """ResNet-50 on nodes of four V100, of which nobody measured the wait."""
+    plan = Strategy.of(world_size=4 * nodes, global_batch_size=128 * nodes, precision="fp16")
+    return Observation(
+        workload=Workload.named("resnet-50"), cluster=cluster("V100", 4, nodes, "10Gb/s"), strategy=plan, step_s=step_s
+    )
+
+
+def test_a_step_that_is_slow_on_two_nodes_alone_waits_for_the_network() -> None:
+    """One node takes 0.10 s and two take 0.60 s: their devices work as long, so the rest is the network's."""
+    one, two = _step(1, 0.10), _step(2, 0.60)
+    told = predict(two.workload, two.cluster, two.strategy, predictor=Predictor(correction=fit([one, two])))
+    assert told.step_time_s == pytest.approx(0.60, rel=0.1)
+    assert told.bottleneck == "network" and told.compute_s == pytest.approx(0.10, rel=0.1)
+    assert "may be slow" not in told.assumptions[0]
+    alone = predict(two.workload, two.cluster, two.strategy, predictor=Predictor(correction=fit([two])))
+    assert "none ran on fewer nodes: work or waiting may be slow" in alone.assumptions[0]
+
+
+def test_a_step_that_is_slow_everywhere_works_slowly() -> None:
+    one = _step(1, 0.30)
+    usual = predict(one.workload, one.cluster, one.strategy).step_time_s
+    two = _step(2, 0.30 + _step_s(2) - usual)
+    told = predict(two.workload, two.cluster, two.strategy, predictor=Predictor(correction=fit([one, two])))
+    assert told.compute_s == pytest.approx(0.30, rel=0.1)
+
+
+def _step_s(nodes: int) -> float:
+    step = _step(nodes, 1.0)
+    return predict(step.workload, step.cluster, step.strategy).step_time_s
 
 
 def test_it_says_when_it_goes_beyond_what_was_observed() -> None:

@@ -18,6 +18,7 @@ from paceline.prediction.costs import PRICES, exchange_seconds, run_again, slowe
 from paceline.prediction.exchange_plan import exchange_plan
 from paceline.prediction.step_model import StepModel
 from paceline.strategy import Strategy
+from paceline.strategy.recompute import FULL, NOTHING
 from prediction_toys import IDEAL, make_cluster, make_workload
 
 NET = make_workload(layers=4, blocks=2)
@@ -89,9 +90,9 @@ def test_a_pass_without_a_resource() -> None:
 
 
 def test_blocks_run_again_in_front_of_their_last_layer() -> None:
-    again, share = run_again(NET, True, np.array([1.0, 2.0, 3.0, 4.0]))
+    again, share = run_again(NET, FULL, np.array([1.0, 2.0, 3.0, 4.0]))
     assert again.tolist() == [0.0, 1.0, 0.0, 3.0] and share.tolist() == [1.0, 0.0, 1.0, 0.0]
-    assert not run_again(NET, False, np.ones(4))[0].any()
+    assert not run_again(NET, NOTHING, np.ones(4))[0].any()
 
 
 @given(st.integers(1, 4096))

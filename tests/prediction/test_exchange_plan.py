@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.prediction.exchange_plan import blocks, exchange_plan, kept, plan_key
+from paceline.prediction.exchange_plan import exchange_plan, kept, plan_key
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Workload
 from prediction_toys import make_workload
@@ -81,15 +81,6 @@ def test_what_is_kept_goes_with_its_workload() -> None:
     del net
     gc.collect()
     assert plan() is None
-
-
-def test_blocks_are_known_by_their_names() -> None:
-    found = blocks(NET)
-    assert found.names == ((1, "b.0"), (3, "b.1"), (5, "b.2")) and found.last.tolist() == [1, 1, 3, 3, 5, 5]
-    assert found.inside.tolist() == [1, 0, 1, 0, 1, 0], "what is behind the last kept input is not run again"
-    assert found.kept_bytes == 3 * 4000 + 2 * 4000, "the input of each, and one block whole"
-    plain = blocks(make_workload(layers=3))
-    assert plain.names == () and plain.kept_bytes == 3 * 4000 and not plain.inside.any()
 
 
 def test_a_measured_dense_gradient_has_a_codec_too() -> None:

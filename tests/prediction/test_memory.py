@@ -8,7 +8,9 @@ from paceline.csv_rows import read
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import predict
 from paceline.prediction.memory import memory_range, numbers_of, sample_bytes
-from paceline.strategy import SHARDINGS, Strategy
+from paceline.strategy import Strategy
+from paceline.strategy.recompute import FULL, NOTHING
+from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.validation.case import Case
 from paceline.validation.sets import llmfoundry
 from paceline.workload import Workload
@@ -25,7 +27,7 @@ def test_memory_of_zero():
     weights, n = 4 * 4_000_000, 4
     shares = {
         name: predict(make_workload(), make_cluster(1, n), strategy(n, sharding=name, optimizer="adam", bucket_bytes=1)).memory
-        for name in SHARDINGS
+        for name in TORCH_SHARDINGS
     }
     assert [m["optimizer state"] for m in shares.values()] == [2 * weights, *[2 * weights / n] * 3]
     assert [m["gradients"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
@@ -33,6 +35,15 @@ def test_memory_of_zero():
     unit = 4_000_000
     assert [m["gathered"] for m in shares.values()] == [0, 0, 2 * unit + weights, 4 * unit]
     assert [m["buckets"] for m in shares.values()] == [weights, weights, 0, 0]
+
+
+def test_the_distributed_optimizer_takes_6_bytes_and_12_shared_out() -> None:
+    """Megatron-Core, user guide, distributed optimizer: a parameter takes 6 + 12 / d bytes with bf16 and fp32 gradients."""
+    net, choices = Workload.named("gpt2"), {"precision": "bf16", "optimizer": "adam", "sharding": "distributed_optimizer"}
+    memory = predict(net, named_cluster("A100", 4, 1), Strategy.of(world_size=4, global_batch_size=4, **choices)).memory
+    number = net.num_parameters
+    assert sum(memory[name] for name in ("weights", "gradients", "optimizer state")) == (6 + 12 / 4) * number
+    assert memory["buckets"] == 0
 
 
 def test_memory_of_a_dense_allreduce():
@@ -60,11 +71,11 @@ def test_frozen_weights_are_held_but_neither_updated_nor_exchanged():
     shared = predict(net, four, strategy(4, precision="bf16", sharding="zero3"))
     assert alone["frozen weights"] == 2 * 68_976_648_192 == 4 * shared.memory["frozen weights"]
     assert alone["gradients"] == 4 * net.num_parameters
-    assert any("the time to gather them is not counted" in line for line in shared.assumptions)
+    assert any("gathered in the forward and in the backward pass" in line for line in shared.assumptions)
 
 
-@pytest.mark.parametrize(("sharding", "shared"), [("ddp", 1), ("zero1", 1), ("zero2", 4), ("zero3", 4)])
-def test_frozen_weights_are_shared_out_only_where_the_trained_ones_are(sharding: str, shared: int) -> None:
+@pytest.mark.parametrize(("sharding", "shared"), [("ddp", 1), ("zero1", 1), ("zero2", 1), ("zero3", 4)])
+def test_frozen_weights_are_whole_but_under_zero3(sharding: str, shared: int) -> None:
     net, four = Workload.named("llama-2-70b-lora"), named_cluster("H100-SXM", 4, 1)
     memory = predict(net, four, strategy(4, precision="bf16", sharding=sharding)).memory
     assert memory["frozen weights"] == 2 * net.frozen / shared
@@ -91,10 +102,10 @@ def test_gpt2_under_autocast_keeps_its_loss_and_residuals_at_fp32() -> None:
     block = 2 * norm + 2 * s * h * (1 + 3 + 1) + 4 * s * 12 + 2 * s * h * (1 + 4 + 4) + 2 * s * h
     expected = 8 * s + s * h + layers * block + norm + 2 * s * h + (4 * s * v + 8 * s)
     net = Workload.named("gpt2")
-    assert sample_bytes(net, "autocast", False)["activations"] == pytest.approx(expected, rel=2e-4)
+    assert sample_bytes(net, "autocast", NOTHING)["activations"] == pytest.approx(expected, rel=2e-4)
     narrow = expected - 25 * 2 * s * h
-    assert sample_bytes(net, "narrow", False)["activations"] == pytest.approx(narrow, rel=1e-3)
-    kept = sample_bytes(net, "autocast", True)["activations"]
+    assert sample_bytes(net, "narrow", NOTHING)["activations"] == pytest.approx(narrow, rel=1e-3)
+    kept = sample_bytes(net, "autocast", FULL)["activations"]
     # The inputs of the blocks are fp32; one block is recomputed at a time.
     assert kept == pytest.approx(expected - (layers - 1) * block + layers * norm, rel=1e-3)
 

@@ -254,3 +254,18 @@ def test_the_kernel_of_attention_is_a_choice() -> None:
         Predictor(attention="eager")
     with pytest.raises(UserError, match="attention=3; give one of fa2, cudnn, fa3"):
         Predictor(attention=3)  # type: ignore[arg-type]
+
+
+def test_compiling_fuses_element_wise_kernels_and_nothing_else() -> None:
+    net, on = Workload.named("gpt2"), cluster("A100", 1, 1)
+    chosen = Strategy.of(world_size=1, global_batch_size=8, precision="bf16")
+    plain, fused = (Predictor(compile=on_).step(net, on, chosen) for on_ in (False, True))
+    assert fused.step_time_s < plain.step_time_s and fused.memory == plain.memory
+    assert fused.exposed["compute"] == plain.exposed["compute"]
+    kept = efficiency("tuned").kept_share
+    assert kept * plain.exposed["memory bandwidth"] < fused.exposed["memory bandwidth"] < plain.exposed["memory bandwidth"]
+    assert any(f"Compiled: {kept:.0%} of element-wise bytes and launches stay" in line for line in fused.assumptions)
+    assert Predictor(software="tuned", compile=True) == replace(Predictor(software="tuned"), compile=True)
+    assert Predictor(software="tuned", compile=True).constants == efficiency("tuned")
+    with pytest.raises(UserError, match="compile='yes'; give True or False"):
+        Predictor(compile="yes")  # type: ignore[arg-type]

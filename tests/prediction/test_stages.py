@@ -66,3 +66,37 @@ def test_equal_stages_are_one_object() -> None:
 def test_what_leaves_a_stage_is_the_activation_between_blocks() -> None:
     for stage in stages(gpt(4), 4, 1)[:-1]:
         assert boundary_bytes(stage.workload.layers) == 4 * 32 * 64
+
+
+@pytest.mark.parametrize(
+    ("count", "virtual", "ends", "sizes"),
+    [
+        (4, 1, (3, 3), [3, 9, 9, 3]),
+        (4, 1, (3, 0), [3, 7, 7, 7]),
+        (4, 1, (0, 5), [6, 7, 6, 5]),
+        (2, 1, (10, 14), [10, 14]),
+        (2, 2, (10, 0), [5, 7, 5, 7]),
+    ],
+)
+def test_ends_may_have_other_numbers_of_blocks(count: int, virtual: int, ends: tuple[int, int], sizes: list[int]) -> None:
+    net = Workload.from_shape(TransformerShape(layers=24, hidden=64, heads=2, vocabulary=64), 8)
+    own = [
+        len({layer.name.split(".")[1] for layer in part.workload.layers[r.start : r.stop] if "blocks." in layer.name})
+        for turn in range(virtual)
+        for part in stages(net, count, virtual, ends)
+        for r in [part.parts[turn]]
+    ]
+    assert own == sizes
+
+
+@pytest.mark.parametrize(
+    ("virtual", "ends", "words"),
+    [
+        (2, (3, 0), "3 layers of the first stage do not divide among its 2 parts; give a multiple of 2"),
+        (1, (23, 0), "with 23 layers at their ends leave 1 of 24 blocks for 3 parts"),
+    ],
+)
+def test_ends_that_leave_too_little_are_refused(virtual: int, ends: tuple[int, int], words: str) -> None:
+    net = Workload.from_shape(TransformerShape(layers=24, hidden=64, heads=2, vocabulary=64), 8)
+    with pytest.raises(UserError, match=words):
+        stages(net, 4, virtual, ends)

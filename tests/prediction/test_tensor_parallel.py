@@ -7,7 +7,7 @@ import pytest
 from paceline import Workload
 from paceline.errors import UserError
 from paceline.prediction.tensor_parallel import Collective, share, style
-from paceline.workload import TransformerShape
+from paceline.workload import LatentAttention, TransformerShape
 
 SHAPE = TransformerShape(layers=3, hidden=96, heads=12, vocabulary=960, dropout=False)
 S, H = 20, 96
@@ -96,3 +96,14 @@ def test_heads_that_do_not_divide_are_refused_by_name() -> None:
 def test_a_network_without_known_names_is_refused() -> None:
     with pytest.raises(UserError, match=r"tensor parallelism of 2: no layer of resnet-50 has a name"):
         share(Workload.named("resnet-50"), 2, False)
+
+
+def test_latent_attention_gathers_both_vectors() -> None:
+    latent = LatentAttention(q_rank=48, kv_rank=32, nope=16, rope=8, value=16)
+    own = share(gpt(latent=latent, layers=1), 4, True)
+    gathered = [c.bytes for c in own.collectives if c.kind == "gather" and not c.backward]
+    assert gathered == [4 * S * 48, 4 * S * 32, 4 * S * H, 4 * S * H]  # queries, keys and values; the inner width; the logits
+    names = {layer.name: layer for layer in own.workload.layers}
+    assert names["blocks.0.attention.query"].operations[0].n == 12 * 24 / 4
+    assert names["blocks.0.attention.query_down"].operations[0].m == S / 4
+    assert names["blocks.0.attention.mix"].operations[0].batch == 3

@@ -75,7 +75,12 @@ def test_what_earlier_versions_wrote_without_clip_and_rule_is_read() -> None:
         "optimizer": "sgd",
         "options": {},
         "sharding": "ddp",
-        "recompute": False,
+        "recompute": "none",
+        "recompute_layers": 0,
+        "shard_devices": 0,
+        "offload": "none",
+        "first_stage_layers": 0,
+        "last_stage_layers": 0,
     }
     strategy = Strategy.of(**old)
     assert strategy.choice("clip") == CLIP and strategy.choice("dense_rule") == COMPRESSIONS["terngrad"].rule

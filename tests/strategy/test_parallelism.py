@@ -16,7 +16,7 @@ meshes = st.builds(
     data=st.integers(1, 1 << 16),
     sharding=st.sampled_from([*SHARDINGS, "fsdp"]),
     micro_batches=st.integers(1, 64),
-    recompute=st.booleans(),
+    recompute=st.sampled_from(["none", "selective", "full", "selective:mlp,layernorm"]),
 )
 
 
@@ -29,7 +29,7 @@ def test_the_mesh_names_its_dimensions_outermost_first(mesh: Parallelism) -> Non
 
 def test_the_default_is_one_device_that_shares_nothing() -> None:
     mesh = Parallelism()
-    assert (mesh.devices, mesh.sharding, mesh.micro_batches, mesh.recompute) == (1, "ddp", 1, False)
+    assert (mesh.devices, mesh.sharding, mesh.micro_batches, mesh.recompute) == (1, "ddp", 1, "none")
     assert not mesh.shares.gathers
 
 
@@ -52,9 +52,31 @@ def test_devices_are_the_product_of_the_dimensions(data: int, tensor: int, pipel
         ({"virtual_stages": 2}, "2 virtual stages of a pipeline of one stage"),
         ({"virtual_stages": 2, "pipeline": 2, "micro_batches": 2, "schedule": "gpipe"}, "2 virtual stages with schedule gpipe"),
         ({"virtual_stages": 2, "pipeline": 4, "micro_batches": 6}, "6 micro batches on 4 stages.*; give a multiple of 4"),
+        ({"virtual_stages": 2, "pipeline": 2, "micro_batches": 2, "schedule": "zero_bubble"}, "with schedule zero_bubble"),
+        ({"shard_devices": 2, "data": 4}, "shard_devices 2 with sharding ddp, which shares nothing out; give sharding zero3"),
+        ({"shard_devices": 3, "data": 4, "sharding": "zero3"}, "groups of 3 devices do not divide 4 replicas"),
+        ({"first_stage_layers": 3}, "first_stage_layers 3 of a pipeline of one stage; give pipeline"),
         ({"schedule": "gpipe"}, "schedule gpipe of a pipeline of one stage; give pipeline"),
         ({"context_exchange": "all_to_all"}, "context exchange all_to_all without context parallelism; give context"),
-        ({"schedule": "1f2b"}, "unknown pipeline schedule '1f2b'; legal: 1f1b, gpipe"),
+        ({"schedule": "1f2b"}, "unknown pipeline schedule '1f2b'; legal: 1f1b, gpipe, zero_bubble"),
+        (
+            {"data": 6, "expert": 4},
+            "4 devices that share the experts do not divide the 6 of a pipeline stage.*; give a divisor",
+        ),
+        ({"pipeline": 2, "expert": 2}, "2 devices that share the experts do not divide the 1 of a pipeline stage"),
+        ({"data": 4, "expert": 2, "expert_tensor": 4}, "8 devices that share the experts do not divide the 4"),
+        ({"data": 2, "expert": 2, "expert_imbalance": 0.5}, "expert_imbalance=0.5; give 1, or how much more"),
+        ({"data": 2, "expert": 2, "expert_imbalance": float("nan")}, "expert_imbalance=nan; give 1, or"),
+        ({"data": 2, "expert": 2, "expert_imbalance": "2"}, "expert_imbalance='2'; give 1, or"),
+        ({"expert_imbalance": 2}, "expert imbalance without expert parallelism; give expert"),
+        ({"expert_exchange": "once_per_node"}, "expert exchange without expert parallelism; give expert"),
+        ({"expert_overlap": True}, "expert overlap without expert parallelism; give expert"),
+        ({"data": 2, "expert": 2, "expert_overlap": True}, "an overlap of experts with one micro batch.*; give micro_batches"),
+        ({"data": 2, "expert": 2, "expert_overlap": 1}, "expert_overlap=1; give True or False"),
+        (
+            {"data": 2, "expert": 2, "expert_exchange": "deepep"},
+            "unknown expert exchange 'deepep'; legal: all_to_all, once_per",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(choices: dict[str, object], words: str) -> None:
@@ -70,11 +92,12 @@ def test_fsdp_and_zero3_are_one_thing(data: int) -> None:
     assert Parallelism(sharding="none") == Parallelism(sharding="ddp")
 
 
-@pytest.mark.parametrize("dimension", ["expert"])
-def test_a_dimension_that_is_not_served_yet_is_refused_by_name(dimension: str) -> None:
-    assert getattr(Parallelism(**{dimension: 1}), dimension) == 1
-    with pytest.raises(UserError, match=rf"{dimension} parallelism of 2 .*; give {dimension}=1 and divide by data"):
-        Parallelism(**{dimension: 2})
+def test_groups_of_experts_lie_within_a_stage_across_its_dimensions() -> None:
+    mesh = Parallelism(data=4, context=2, tensor=2, pipeline=3, expert=8, expert_tensor=2, sequence=True)
+    assert (mesh.stage_devices, mesh.expert_devices, mesh.expert_replicas.data, mesh.replicas.data) == (16, 16, 1, 8)
+    assert Parallelism(data=8, expert=2).expert_replicas == Parallelism(data=4)
+    assert Parallelism(data=8).whole and not Parallelism(data=8, expert=2).whole and not Parallelism(tensor=2).whole
+    assert Strategy.of(world_size=8, expert=4, expert_imbalance=1.5, global_batch_size=8).parallelism.expert_imbalance == 1.5
 
 
 @pytest.mark.parametrize(
@@ -102,21 +125,15 @@ def test_sizes_may_be_numpys_and_are_kept_as_plain_numbers() -> None:
 
 def test_a_sharding_that_does_not_exist_names_the_nearest() -> None:
     with pytest.raises(
-        UserError, match=r"unknown sharding 'fsdpp'; legal: ddp, zero1, zero2, zero3, fsdp; did you mean fsdp\?"
+        UserError, match=r"'fsdpp'; legal: ddp, zero1, zero2, zero3, distributed_optimizer, fsdp; did you mean fsdp\?"
     ):
         Parallelism(sharding="fsdpp")
 
 
 def test_a_sharding_is_a_name() -> None:
     for sharding in wrong_types(str):
-        with pytest.raises(UserError, match=r"the sharding is a name, .* was given; legal: ddp, zero1, zero2, zero3, fsdp"):
+        with pytest.raises(UserError, match=r"the sharding is a name, .* was given; legal: ddp, zero1, zero2, zero3, dist"):
             Parallelism(sharding=sharding)
-
-
-def test_recompute_is_true_or_false() -> None:
-    for recompute in (0, 1, *wrong_types()):
-        with pytest.raises(UserError, match=r"recompute=.*; give True or False"):
-            Parallelism(recompute=recompute)
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000))

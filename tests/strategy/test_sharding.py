@@ -10,7 +10,7 @@ from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.strategy import Strategy
 from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.sharding import SHARDINGS, block, gathers, scatter, units
+from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS, block, gathers, scatter, units
 from paceline.workload import Parameter, Workload
 
 
@@ -73,7 +73,7 @@ def test_what_is_scattered_and_gathered_is_one_share_short_of_the_buffer(shardin
     share = -(-(workers - 1) * wide * elements // workers)
     assert phase.sent_by_rank().tolist() == phase.received_by_rank().tolist() == [share] * workers
     for gather in gathers(BucketPlan(elements, 1, 0), sharding, precision, workers):
-        size = (wide if SHARDINGS[sharding].weights else 4) * elements
+        size = (wide if SHARDINGS[sharding].scatters else 4) * elements
         assert (gather.pattern, gather.sizes, gather.world_size) == ("gather", (size,), workers)
 
 
@@ -94,7 +94,7 @@ def test_what_is_scattered_and_gathered_is_one_share_short_of_the_buffer(shardin
 def test_weights_travel_in_as_many_bits_as_their_recipe_lets_them(
     sharding: str, precision: str, bits: int, width: float
 ) -> None:
-    for gather in gathers(BucketPlan(1000, 1, 0), sharding, precision, 4, bits):
+    for gather in gathers(BucketPlan(1000, 1, 0), sharding, precision, 4, bits=bits):
         assert gather.sizes == (width * 1000,)
 
 
@@ -115,6 +115,31 @@ def test_gradients_of_zero1_are_scattered_where_bits_say_so() -> None:
 
 
 def test_each_level_shares_out_what_the_one_before_does():
-    kept = [(level.optimizer, level.gradients, level.weights) for level in SHARDINGS.values()]
+    levels = [SHARDINGS[name] for name in TORCH_SHARDINGS]
+    kept = [(level.optimizer, level.gradients, level.weights) for level in levels]
     assert kept == sorted(kept) and kept[0] == (False, False, False)
-    assert [len(level.gathers) for level in SHARDINGS.values()] == [0, 1, 1, 2]
+    assert [len(level.gathers) for level in levels] == [0, 1, 1, 2]
+
+
+def test_the_distributed_optimizer_scatters_fp32_gradients_and_gathers_16_bit_weights() -> None:
+    net = Workload.named("resnet-50")
+
+    def sent(sharding: str) -> int:
+        strategy = Strategy.of(world_size=8, global_batch_size=64, precision="bf16", sharding=sharding, grad_accum_steps=4)
+        return strategy.wire_bytes_per_device(net.parameters, net.ready_order)
+
+    assert sent("distributed_optimizer") == pytest.approx(0.75 * sent("ddp"), rel=1e-5)
+
+
+@given(st.sampled_from(("zero2", "zero3")), st.sampled_from((2, 4, 8, 16)), st.integers(1, 10**6))
+def test_groups_share_inside_and_add_up_between(sharding: str, members: int, elements: int) -> None:
+    """HSDP (Zhao et al. 2023, section 3.2.2): reduce-scatter in the group, an all-reduce of the shares between groups."""
+    world = 16
+    scattered, *summed = scatter(elements, "bf16", world, members).phases
+    assert (scattered.members, scattered.stride) == (members, 1)
+    share = -(-2 * elements // members)
+    assert [(p.sizes, p.members, p.stride, p.pattern) for p in summed] == (
+        [] if members == world else [((share,), world // members, members, "allreduce")]
+    )
+    for gather in gathers(BucketPlan(elements, 1, 0), sharding, "bf16", world, members=members):
+        assert (gather.members, gather.stride, gather.sizes) == (members, 1, (2 * elements,))

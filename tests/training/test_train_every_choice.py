@@ -71,17 +71,34 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "precision": [({"precision": "bf16"}, "fp32, not bf16")],
     "sharding": [({"sharding": name}, f"cannot run sharding {name}") for name in ("zero1", "zero2", "zero3")],
     **{name: [({"sharding": "zero1", name: 16}, "cannot run sharding zero1")] for name in ("gather_bits", "gradient_bits")},
+    "shard_devices": [({"sharding": "zero3", "shard_devices": 1}, "cannot run sharding zero3")],
+    "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
+    "recompute_layers": [({"recompute": "full", "recompute_layers": 1}, "cannot run activation recomputation")],
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],
     "servers": [({"exchange": "parameter_server", "servers": 2}, "cannot run 2 servers")],
     **{name: [({name: 2, "world_size": 2}, f"{name} parallelism of 2")] for name in ("tensor", "context", "expert")},
+    "expert_tensor": [({"expert_tensor": 2, "world_size": 2}, "cannot run expert parallelism of 2")],
+    "expert_exchange": [
+        ({"expert": 2, "world_size": 2, "expert_exchange": "once_per_node"}, "cannot run expert parallelism of 2")
+    ],
+    "expert_overlap": [
+        ({"expert": 2, "world_size": 2, "grad_accum_steps": 2, "expert_overlap": True}, "cannot run expert parallelism of 2")
+    ],
+    "expert_imbalance": [({"expert": 2, "world_size": 2, "expert_imbalance": 1.5}, "cannot run expert parallelism of 2")],
     "context_exchange": [
         ({"context": 2, "world_size": 2, "context_exchange": "all_to_all"}, "cannot run context parallelism of 2")
     ],
     "sequence": [({"tensor": 2, "world_size": 2, "sequence": True}, "cannot run tensor parallelism of 2")],
     **{
         name: [({"pipeline": 2, "world_size": 2, "grad_accum_steps": 2, **choice}, "cannot run a pipeline of 2 stages")]
-        for name, choice in (("pipeline", {}), ("virtual_stages", {"virtual_stages": 2}), ("schedule", {"schedule": "gpipe"}))
+        for name, choice in (
+            ("pipeline", {}),
+            ("virtual_stages", {"virtual_stages": 2}),
+            ("schedule", {"schedule": "gpipe"}),
+            ("first_stage_layers", {"first_stage_layers": 1}),
+            ("last_stage_layers", {"last_stage_layers": 1}),
+        )
     },
     "first_bucket_bytes": [({"first_bucket_bytes": 2 << 20}, "buckets of 2097152 and then 26214400 bytes")],
     "ranks_per_node": [({**INT8, "ranks_per_node": 2}, "2 ranks a node")],

@@ -9,6 +9,8 @@ from paceline.strategy.parallelism import Parallelism
 from paceline.validation.sets import case_builders, hardware_aliases, torchtitan
 from paceline.validation.sets.language_models import has_experts, language_model, model_name
 
+UNEVEN_EXPERTS = "32 devices that share the experts do not divide the 8 of a pipeline stage (data x context x tensor)"
+
 
 def mesh_of(name: str, **changes: str) -> Parallelism:
     return case(name, **changes).settings[0].strategy.parallelism
@@ -19,7 +21,7 @@ def test_megatron_bridge() -> None:
     (setting,) = row.settings
     mesh = setting.strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 5, 2, 64)
-    assert mesh.sequence and mesh.sharding == "zero1" and not mesh.recompute
+    assert mesh.sequence and mesh.sharding == "distributed_optimizer" and mesh.recompute == "none"
     assert row.step_s == pytest.approx(8.0)  # 128 x 8192 tokens, 2048 a second on each of 64
     assert (row.precision, row.software, row.workload.name, row.keys.release) == (
         "fp8-current",
@@ -40,7 +42,8 @@ def test_megatron_bridge_shares_weights_and_trains_adapters() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason", "good"),
     [
-        ({"model": "Qwen3_30B_a3B"}, case_builders.EXPERTS, True),
+        ({"model": "Qwen4_30B_a3B"}, case_builders.NO_WORKLOAD, True),
+        ({"model": "Qwen3_30B_a3B", "vp": "1", "ep": "32"}, UNEVEN_EXPERTS, True),
         ({"precision": ""}, case_builders.PRECISION, False),
         ({"precision": "FP6"}, "precision FP6", True),
         ({"system": "DGX-A100"}, "fp8-current on a device without it", True),
@@ -91,7 +94,8 @@ def test_dgxc_shortens_a_model_and_tunes_with_packed_sequences() -> None:
         ({"pp": "41"}, case_builders.MESH, False),  # a garbled 1
         ({"tokens_per_s": "5"}, "step time and tokens a second do not agree", False),
         ({"table_title": "Maxtext Llama3 70b BF16 (FSDP+DP MBS=2)"}, "FSDP among an unknown number of devices", False),
-        ({"model": "Grok 1 314b"}, case_builders.EXPERTS, True),
+        ({"model": "Mixtral 8x7b"}, case_builders.EXPERTS, True),
+        ({"model": "Grok 3"}, case_builders.EXPERTS, True),
         ({"precision": ""}, case_builders.PRECISION, False),
         ({"micro_batch": ""}, case_builders.NO_BATCH, False),
     ],
@@ -101,6 +105,30 @@ def test_dgxc_leaves_out(changes: dict[str, str], reason: str, good: bool) -> No
     assert (row.reason, row.good) == (reason, good)
 
 
+def test_megatron_bridge_divides_experts_across_the_other_dimensions() -> None:
+    row = case("megatron_bridge", model="Qwen3_235B_a22B", num_gpus="256", seq_len="4096", tp="2", vp="4", ep="32")
+    mesh = row.settings[0].strategy.parallelism
+    assert (mesh.tensor, mesh.pipeline, mesh.expert, mesh.expert_tensor, mesh.data) == (2, 8, 32, 1, 16)
+    assert row.workload.name == "qwen-3-235b-a22b" and mesh.expert_replicas.data == 1
+    assert mesh.expert_overlap and mesh.expert_exchange == "all_to_all"
+    alone = mesh_of("megatron_bridge", model="Qwen3_30B_a3B", seq_len="4096", tp="1", pp="1", vp="", ep="1")
+    assert not alone.expert_overlap and alone.expert_exchange == "all_to_all"
+
+
+@pytest.mark.parametrize(("devices", "experts"), [("8", 2), ("16", 4), ("32", 8), ("64", 8)])
+def test_dgxc_divides_groks_experts_as_its_scripts_do(devices: str, experts: int) -> None:
+    row = case("dgxc", model="Grok 1 314b", num_gpus=devices, layers="2", micro_batch="1", tokens_per_s="", vp="NA")
+    mesh = row.settings[0].strategy.parallelism
+    assert (mesh.expert, mesh.expert_tensor, mesh.tensor, mesh.sequence) == (experts, 4, 4, True)
+    assert row.workload.name == "grok-1-of-2-layers"
+    assert any(p.shape == (128256, 6144) and "logits" in p.name for p in row.workload.parameters)
+
+
+def test_torchtitan_divides_experts() -> None:
+    mesh = mesh_of("torchtitan", model="DeepSeek-V3", technique="", parallelism="FSDP 256, EP 32")
+    assert (mesh.expert, mesh.data, mesh.sharding) == (32, 256, "zero3")
+
+
 def test_dgxc_counts_a_strange_text_in_a_mesh_column() -> None:
     assert skip("dgxc", vp="12.91 s").keys.model == ""
 
@@ -108,7 +136,7 @@ def test_dgxc_counts_a_strange_text_in_a_mesh_column() -> None:
 def test_torchtitan() -> None:
     row = case("torchtitan")
     mesh = row.settings[0].strategy.parallelism
-    assert (mesh.tensor, mesh.data, mesh.sharding, mesh.recompute, mesh.micro_batches) == (8, 32, "zero3", True, 1)
+    assert (mesh.tensor, mesh.data, mesh.sharding, mesh.recompute, mesh.micro_batches) == (8, 32, "zero3", "full", 1)
     assert (row.precision, row.precision_from, row.software) == ("fp8-current", "row", "tuned")
     assert row.step_s == pytest.approx(16.0)  # 32 x 16 sequences of 8192 tokens, 1024 a second on each of 256
     assert case("torchtitan", technique="eager").software == "eager" and case("torchtitan", technique="").precision == "bf16"
@@ -119,9 +147,10 @@ def test_torchtitan() -> None:
 
 def test_torchtitan_checkpoints_every_second_product() -> None:
     row = case("torchtitan", activation_ckpt="selective op")
-    assert [s.strategy.parallelism.recompute for s in row.settings] == [False, True]
-    assert [s.weight for s in row.settings] == [0.5, 0.5] and row.samples == 512
-    assert len(case("torchtitan", activation_ckpt="none").settings) == 1
+    assert [s.strategy.parallelism.recompute for s in row.settings] == ["selective:op"] and row.samples == 512
+    assert mesh_of("torchtitan", activation_ckpt="none").recompute == "none"
+    every = mesh_of("torchtitan", activation_ckpt="selective 2")
+    assert (every.recompute, every.recompute_layers) == ("full", 40)  # of 80 blocks
 
 
 @pytest.mark.parametrize(
@@ -143,7 +172,7 @@ def test_torchtitan_reads_the_mesh(text: str, tensor: int, pipeline: int, contex
 
 def test_torchtitan_leaves_out() -> None:
     assert skip("torchtitan", parallelism="TP 7").reason == case_builders.MESH
-    assert skip("torchtitan", parallelism="FSDP 32, TP 8, EP 2").reason == case_builders.EXPERTS
+    assert "has no experts" in skip("torchtitan", parallelism="FSDP 32, TP 8, EP 2").reason
     assert skip("torchtitan", gpu="A100").reason == "fp8-current on a device without it"
     assert skip("torchtitan", local_batch="").reason == case_builders.NO_BATCH
     assert case("torchtitan", local_batch="", global_batch="512").samples == 512
@@ -152,10 +181,10 @@ def test_torchtitan_leaves_out() -> None:
 def test_megatron_table() -> None:
     row = case("megatron_table")
     mesh = row.settings[0].strategy.parallelism
-    assert (mesh.tensor, mesh.sequence, mesh.recompute, mesh.sharding, mesh.micro_batches) == (8, True, False, "ddp", 1)
+    assert (mesh.tensor, mesh.sequence, mesh.recompute, mesh.sharding, mesh.micro_batches) == (8, True, "selective", "ddp", 1)
     assert row.step_s == 1.5 and row.precision == "fp16" and row.workload.name == "gpt-48x6144"
     full = mesh_of("megatron_table", recompute="full")
-    assert full.recompute and not full.sequence
+    assert full.recompute == "full" and not full.sequence
     large = mesh_of("megatron_table", num_gpus="64", pp="8", interleave="3", global_batch="64", micro_batch="1")
     assert (large.pipeline, large.virtual_stages, large.micro_batches) == (8, 3, 64)
     assert skip("megatron_table", dp="3").reason == case_builders.MESH
@@ -219,8 +248,17 @@ def test_mlperf_runs_bert_in_fp8_where_the_submissions_say_so(accelerator: str, 
         ("Nemotron-22B", "nemotron-3-22b"),
         ("Qwen2.5 72B", "qwen-2.5-72b"),
         ("Qwen3 14B", "qwen-3-14b"),
-        ("Qwen3_235B_a22B", ""),
-        ("Llama 4 Maverick", ""),
+        ("Qwen3_235B_a22B", "qwen-3-235b-a22b"),
+        ("Qwen3_30B_a3B (tokendrop)", "qwen-3-30b-a3b"),
+        ("DeepSeekV3 (dropless)", "deepseek-v3"),
+        ("DeepSeek-V3.2", ""),
+        ("DeepSeek V2 Lite", "deepseek-v2-lite"),
+        ("Mixtral 8x22B", "mixtral-8x22b"),
+        ("Grok1 314b", "grok-1"),
+        ("GPT OSS 120B", "gpt-oss-120b"),
+        ("Kimi-K2", "kimi-k2"),
+        ("Llama 4 Maverick", "llama-4-maverick"),
+        ("Nemotron_3_Ultra", ""),
         ("Nemotron_3_Nano", ""),
         ("llama-405b", ""),  # of which generation?
         ("ResNet-50", ""),
@@ -233,7 +271,9 @@ def test_language_models_as_tables_spell_them(text: str, name: str) -> None:
 def test_mixtures_of_experts_are_known_by_name() -> None:
     for text in ("DeepSeekV3 (dropless)", "GPT OSS 120B", "Grok1 314b", "Qwen3_30B_a3B", "Mixtral 8x7B", "Llama4-Scout"):
         assert has_experts(text), text
-    assert not has_experts("LLAMA3.1_405B") and language_model("DeepSeekV3", 4096) is None
+    assert not has_experts("LLAMA3.1_405B") and language_model("Qwen3 Next 80B A3B", 4096) is None
+    grok = language_model("Grok 1", 512, layers=2, vocabulary=1000)
+    assert grok is not None and grok.num_parameters < 11e9 and grok.name == "grok-1-of-2-layers"
 
 
 @pytest.mark.parametrize(

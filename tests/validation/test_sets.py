@@ -121,7 +121,7 @@ def test_llmfoundry() -> None:
     strategy = setting.strategy
     assert (strategy.parallelism.sharding, strategy.parallelism.recompute, strategy.parallelism.micro_batches) == (
         "zero3",
-        True,
+        "full",
         2,
     )
     assert strategy.micro_batch_size == 4 and one.workload.sample == "sequence of 2048 tokens"

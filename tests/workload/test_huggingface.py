@@ -49,9 +49,77 @@ BERT = {
 }
 
 
+QWEN3 = {
+    **LLAMA_3,
+    "model_type": "qwen3",
+    "num_hidden_layers": 36,
+    "intermediate_size": 12288,
+    "head_dim": 128,
+    "vocab_size": 151936,
+}
+QWEN3_30B = {
+    **QWEN3,
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
+MIXTRAL = {**LLAMA_3, "model_type": "mixtral", "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2}
+GPT_OSS = {
+    **LLAMA_3,
+    "model_type": "gpt_oss",
+    "hidden_size": 2880,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 64,
+    "head_dim": 64,
+    "intermediate_size": 2880,
+    "vocab_size": 201088,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "attention_bias": True,
+}
+DEEPSEEK = {
+    **LLAMA_3,
+    "model_type": "deepseek_v2",
+    "hidden_size": 2048,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "intermediate_size": 10944,
+    "vocab_size": 102400,
+    "n_routed_experts": 64,
+    "num_experts_per_tok": 6,
+    "moe_intermediate_size": 1408,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+    "q_lora_rank": None,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+
+
 @pytest.mark.parametrize(
     ("config", "name", "seq_len"),
-    [(LLAMA_3, "llama-3-8b", None), (GPT2_XL, "gpt2-xl", None), (OPT, "opt-1.3b", None), (BERT, "bert-large", 128)],
+    [
+        (LLAMA_3, "llama-3-8b", None),
+        (GPT2_XL, "gpt2-xl", None),
+        (OPT, "opt-1.3b", None),
+        (BERT, "bert-large", 128),
+        (QWEN3, "qwen-3-8b", 4096),
+        (QWEN3_30B, "qwen-3-30b-a3b", 4096),
+        (MIXTRAL, "mixtral-8x7b", 4096),
+        (GPT_OSS, "gpt-oss-20b", 4096),
+        (DEEPSEEK, "deepseek-v2-lite", 4096),
+    ],
 )
 def test_a_published_configuration_is_the_named_workload(config: dict[str, Any], name: str, seq_len: int | None) -> None:
     table, named = Workload.from_config(config, seq_len, name=name), Workload.named(name)
@@ -74,7 +142,10 @@ def test_a_file_a_folder_and_an_object(tmp_path: Path) -> None:
     ("config", "message"),
     [
         ({"model_type": "lama"}, "unknown model_type 'lama'.*llama"),
-        ({**LLAMA_3, "head_dim": 64}, "head_dim 64"),
+        ({**LLAMA_3, "head_dim": "wide"}, "head_dim 'wide'"),
+        ({**QWEN3_30B, "mlp_only_layers": [3]}, r"mlp_only_layers \[3\]"),
+        ({**DEEPSEEK, "moe_layer_freq": 2}, "moe_layer_freq 2"),
+        ({k: v for k, v in MIXTRAL.items() if k != "num_local_experts"}, "no num_local_experts"),
         ({**LLAMA_3, "attention_bias": True}, "attention_bias True"),
         ({**LLAMA_3, "hidden_size": "big"}, "hidden_size 'big'"),
         ({k: v for k, v in LLAMA_3.items() if k != "vocab_size"}, "no vocab_size"),
@@ -96,3 +167,8 @@ def test_the_repr_is_one_line() -> None:
 
 def test_one_name_is_one_object() -> None:
     assert Workload.named("Llama_3_8B") is not None and Workload.named("llama-3-8b") is Workload.named("llama-3-8b")
+
+
+def test_heads_may_have_a_width_of_their_own() -> None:
+    table = Workload.from_config({**LLAMA_3, "head_dim": 64}, 128)
+    assert {p.shape for p in table.parameters if p.name.endswith("attention.query.weight")} == {(32 * 64, 4096)}

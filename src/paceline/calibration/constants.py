@@ -20,13 +20,12 @@ from paceline.hardware.device import Link
 
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
-ATTENTION_KERNELS = ("fa2", "cudnn", "fa3")
-"""FlashAttention-2, which PyTorch's ``scaled_dot_product_attention`` runs too; cuDNN's; FlashAttention-3."""
+ATTENTION_KERNELS = ("fa2", "cudnn", "fa3", "triton")
+"""FlashAttention-2, which PyTorch's ``scaled_dot_product_attention`` runs too; cuDNN's; FlashAttention-3; the first one's
+version in Triton."""
 USUAL_ATTENTION: Mapping[SoftwareLevel, str] = {"ordinary": "fa2", "tuned": "cudnn"}
 """What framework code as people write it runs, and what a submission to a benchmark does."""
-MOST_DEVICES = 8
-"""Largest number of devices in the rows that the constants were fitted on, all on one node."""
-ONE_DEVICE, SEVERAL_DEVICES = "one device", "several devices"
+ONE_DEVICE, SEVERAL_DEVICES, SEVERAL_NODES = "one device", "several devices", "several nodes"
 """Scales for which the file holds constants that were fitted without them."""
 
 
@@ -52,14 +51,15 @@ class Efficiency:
         small_tile: factor on the rate for every halving of the tile.
         units: number of units of a device that does not state it.
         memory_share: share of the datasheet's bandwidth that a streaming kernel reaches.
-        kept_share: share of the bytes of memory-bound kernels that still move; fusion removes the rest.
+        kept_share, kept_calls: share of the bytes and of the launches of memory-bound kernels that is left; fusion removes the
+            rest.
         element_rate: elements that kernels without products read or write in a cycle of a unit. 2,048 threads with a load each
             on the way, which takes about 570 cycles on an A100, make 3.6; loads of 16 bytes make several times that.
         issue_overhead: instructions for each multiply-add of a large product on ordinary cores beside it. Units that issue no
             more instructions than they have lanes lose these cycles.
         launch_s: least seconds from one kernel to the next, by kind of device.
-        host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel;
-            0 unless measured steps show it (``calibration/host_fit.py``).
+        host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel.
+            Measured steps may say it of a device's own hosts (``calibration/host_fit.py``). 0 where graphs are replayed.
         link_share: share of a link's bandwidth that a collective reaches, by kind of link; includes protocol headers.
         concurrent_messages: messages that one rank has in flight in a push or pull; NCCL posts 8 per round, the pairwise
             exchange of Thakur et al. 2005 one.
@@ -71,7 +71,10 @@ class Efficiency:
         straggler_spread: standard deviation of the workers' compute times in one step, relative to their mean.
         sigmas: errors of the predictions with these constants.
         seen: names of the chips, models and scales that they were fitted on.
-        time_factor: factor on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation).
+        time_factor: factor on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation), or
+            the software is older.
+        yearly_gain: factor by which such software became faster in a year, until ``NEWEST_YEAR``.
+        year: of the software; 0 is the newest that was measured.
     """
 
     level: SoftwareLevel = "ordinary"
@@ -98,8 +101,11 @@ class Efficiency:
     concurrent_messages: int
     latency_factor: float
     attention_kernel: str = "fa2"
+    kept_calls: float = 1.0
     host_s: float = 0.0
     time_factor: float = 1.0
+    yearly_gain: float = 1.0
+    year: float = 0.0
     codec_cores: float = 1
     protocols: tuple[Protocol, ...] = BARE
     overlap_penalty: float = 0.0
@@ -128,6 +134,24 @@ class Efficiency:
     def seconds_of(self, other: Efficiency) -> float:
         """Factor on the seconds of every layer against those under ``other``; 0 if it differs between layers."""
         return self.time_factor / other.time_factor if all(getattr(self, n) == getattr(other, n) for n in _KERNELS) else 0.0
+
+    def of_year(self, year: float) -> Efficiency:
+        """Those of the software of ``year``, such as 2021.5; 0: the newest. Submissions to MLPerf became faster from round to
+        round on the same devices."""
+        return replace(self, year=year, time_factor=self.time_factor * self._aged(year) / self._aged(self.year))
+
+    def _aged(self, year: float) -> float:
+        years = max(0.0, NEWEST_YEAR - year) if year else 0.0
+        return math.exp(years * math.log(self.yearly_gain))
+
+    def compiled(self) -> Efficiency:
+        """These efficiencies where a compiler fuses chains of element-wise kernels (``torch.compile``: Ansel et al. 2024,
+        PyTorch 2, ASPLOS). What is left is taken to be what tuned software leaves, of launches as of bytes; it has none to
+        gain."""
+        if self.level == "tuned":
+            return self
+        kept = efficiency("tuned").kept_share
+        return replace(self, kept_share=min(self.kept_share, kept), kept_calls=kept)
 
     def timed(self, factor: float) -> Efficiency:
         """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
@@ -164,6 +188,7 @@ _KERNELS = (
     "kept_share",
     "element_rate",
     "issue_overhead",
+    "kept_calls",
     "launch_s",
     "host_s",
 )
@@ -189,6 +214,10 @@ def assumed(name: str) -> Any:
     return _read("constants.toml")["assumed"][name]["value"]
 
 
+NEWEST_YEAR: float = assumed("newest_year")
+"""Of the newest software that ``yearly_gain`` was fitted on."""
+
+
 def attention_factor(architecture: str, kernel: str) -> float:
     """The kernel's share of the best matrix product on that architecture, relative to FlashAttention-2's on an A100.
 
@@ -199,6 +228,9 @@ def attention_factor(architecture: str, kernel: str) -> float:
     shares: Mapping[str, float] = assumed("attention_kernels").get(architecture, {})
     if kernel == "fa3" and kernel not in shares:
         raise UserError(f"FlashAttention-3 does not run on {architecture or 'this device'}", "give fa2 or cudnn")
+    if kernel == "triton":
+        share: float = assumed("attention_triton")
+        return shares.get("fa2", 1.0) * share
     return shares.get(kernel, 1.0)
 
 

@@ -43,7 +43,16 @@ class Position:
         """The position of a step."""
         several = cluster.num_nodes > 1
         x, mesh = strategy.gradient_exchange, strategy.parallelism
-        division = (strategy.precision, x.compression, x.exchange, mesh.sharding, mesh.recompute)
+        division = (
+            strategy.precision,
+            x.compression,
+            x.exchange,
+            mesh.sharding,
+            mesh.shard_devices,
+            mesh.offload,
+            mesh.recompute,
+            mesh.recompute_layers,
+        )
         return cls(
             (workload.name, cluster.device.name, cluster.network.name if several else "", str(division)),
             (

@@ -7,15 +7,22 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from statistics import fmean
+from typing import Any
 
 FILE = "held_out.toml"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Mean of |predicted - measured| / measured of each set, the total number of rows, the date and the commit.
+    """How predictions of one kind missed published runs.
 
-    ``mape`` is their mean: each set counts once, however many rows it has.
+    Attributes:
+        sets: mean of |predicted - measured| / measured of each set. ``mape`` is their mean: each set counts once, however many
+            rows it has.
+        points: the total number of rows, with the ``date`` and the ``commit`` of the predictions.
+        low, high: factors on the logarithm of both ends of the interval that leave a tenth of the runs below and above it
+            (split conformal prediction: Lei et al. 2018, arXiv:1604.04173, section 2), every chip of a set counting as much.
+        links: kinds of the links that limited those runs.
     """
 
     kind: str
@@ -23,6 +30,9 @@ class HeldOut:
     points: int
     date: str
     commit: str
+    low: float = 1.0
+    high: float = 1.0
+    links: tuple[str, ...] = ()
 
     @property
     def mape(self) -> float:
@@ -46,15 +56,30 @@ def kind(software: str, nodes: int, corrected: bool, divided: bool = False) -> s
 
 
 @cache
-def _kinds() -> dict[str, HeldOut]:
+def _read() -> dict[str, Any]:
+    """The file; nothing where it is not written yet: the script that writes it makes predictions too."""
     import tomllib
 
     file = files("paceline.calibration").joinpath(FILE)
-    if not file.is_file():  # nothing is validated yet: the script that writes the file makes predictions too
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+@cache
+def unseen_factor() -> float:
+    """What more both ends need where links of that kind limited no held-out run."""
+    return float(_read().get("unseen", 1.0))
+
+
+@cache
+def _kinds() -> dict[str, HeldOut]:
+    data = _read()
+    if not data:
         return {}
-    data = tomllib.loads(file.read_text(encoding="utf-8"))
     when = data["date"], data["commit"]
-    return {x["kind"]: HeldOut(x["kind"], x["sets"], x["points"], *when) for x in data["error"]}
+    return {
+        x["kind"]: HeldOut(x["kind"], x["sets"], x["points"], *when, x["low"], x["high"], tuple(x["links"]))
+        for x in data["error"]
+    }
 
 
 def held_out(software: str, nodes: int, corrected: bool = False, divided: bool = False) -> HeldOut | None:

@@ -25,22 +25,24 @@ NOISE: float = assumed("host_noise")
 """Standard deviation of the logarithm of a measured step, beside what its network is off by."""
 LEAST = 4
 """Steps that a fit needs."""
-USUAL: float = assumed("host_usual_s")
-"""Seconds a kernel before anything was measured; the standard deviation of the logarithm is 1."""
 
 Predict = Callable[[Observation, float], float]
 """Seconds of an observed step where the host takes so many seconds a kernel."""
 
 
 class ObservedHost:
-    """The hosts of the steps ``seen``, by device."""
+    """The hosts of the steps ``seen``, by device.
 
-    def __init__(self, seen: Sequence[Observation], predict: Predict) -> None:
-        self._seen, self._predict = seen, predict
+    Args:
+        usual_s: seconds a kernel before anything was measured; the standard deviation of the logarithm is 1.
+    """
+
+    def __init__(self, seen: Sequence[Observation], predict: Predict, usual_s: float) -> None:
+        self._seen, self._predict, self._usual_s = seen, predict, usual_s
         self._seconds: dict[str, float] = {}
 
     def of(self, device: str) -> float:
-        """Seconds a kernel of the hosts with that device; 0 where the measured steps show none."""
+        """Seconds a kernel of the hosts with that device; 0 where the measured steps do not tell."""
         if device not in self._seconds:
             seen = [step for step in self._seen if step.cluster.device.name == device]
             self._seconds[device] = self._search(_thinned(seen))
@@ -60,9 +62,9 @@ class ObservedHost:
                 off[step.workload.name].append(math.log(step.step_s / self._predict(step, host_s)))
             spread = np.concatenate([np.array(own) - np.median(own) for own in off.values()])
             fit = float(np.minimum(np.square(spread / NOISE), 9.0).sum())  # an outlier counts as three sigma
-            return fit + (math.log(host_s / USUAL) ** 2 if host_s else 0.0)
+            return fit + math.log(host_s / self._usual_s) ** 2
 
-        best: float = min((0.0, *TRIED), key=misfit)
+        best: float = min(TRIED, key=misfit)
         return best
 
 

@@ -90,6 +90,10 @@ def _table(path: Path) -> list[Observation]:
     return [_observation(row) for row in read(path, NEEDED)]
 
 
+_RECOMPUTE = {"": "none", "0": "none", "1": "full"}
+"""Other words for a choice of recomputation."""
+
+
 def _observation(row: Row) -> Observation:
     """The observation of one row. A missing number is 1, a missing choice the default of ``Strategy``."""
 
@@ -100,6 +104,7 @@ def _observation(row: Row) -> Observation:
     if step is None or batch is None:
         raise row.wrong("step_s" if step is None else "global_batch", "a number above 0")
     names = ("precision", "compression", "exchange", "sharding", "optimizer")
+    again = row.text("recompute").casefold()
     chosen: dict[str, Any] = {name: row.text(name) for name in names}
     try:
         cluster = hardware.cluster(row.text("device"), whole("devices_per_node"), whole("nodes"), row.text("network") or None)
@@ -110,7 +115,7 @@ def _observation(row: Row) -> Observation:
                 world_size=cluster.world_size,
                 global_batch_size=batch,
                 grad_accum_steps=whole("grad_accum"),
-                recompute=row.text("recompute").casefold() in ("yes", "true", "1"),
+                recompute=_RECOMPUTE.get(again, again),
                 **{name: value for name, value in chosen.items() if value},
             ),
             step_s=step,

@@ -79,6 +79,14 @@ def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[floa
     return math.exp(-fast), math.exp(slow)
 
 
+def stretched(step_s: float, ends: tuple[float, float], factors: tuple[float, float]) -> tuple[float, float]:
+    """An interval around a step whose ends lie ``factors`` times as far from it, on the scale of logarithms."""
+    if step_s <= 0:
+        return ends
+    low, high = (math.log(max(end, 1e-30) / step_s) * factor for end, factor in zip(ends, factors, strict=True))
+    return step_s * math.exp(low), step_s * math.exp(high)
+
+
 def log_spread(low: float, high: float) -> float:
     """Standard deviation of the logarithm of a quantity whose 80 % interval is ``low`` to ``high``."""
     return math.log(high / low) / (2 * Z80) if 0 < low < high else 0.0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from paceline import hardware
@@ -19,11 +22,13 @@ from paceline.cli.prediction_arguments import (
 from paceline.cli.prediction_inputs import predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.cli.training_target import add_training_target_arguments, training_target
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, check_name, unknown
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.prices import parse_prices
 from paceline.planning.choice import Plan
+from paceline.planning.framework_options import FRAMEWORKS, emit
 from paceline.planning.goal import parse_goal
+from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
@@ -61,10 +66,15 @@ def add(parser: Parser) -> None:
     ):
         only = f"only this one of {', '.join(legal)}; may be repeated"
         parser.add_argument(f"--{name}", metavar=name[0].upper(), action="append", help=only)
-    tensor = "devices that divide each layer, within a node (default 1); may be repeated: all are tried"
+    several = "may be repeated; without any of tensor, context and pipeline, all are tried where no device holds the network"
+    tensor = f"devices that divide each layer, within a node; {several}"
     parser.add_argument("--tensor", metavar="T", type=int, action="append", help=tensor)
-    pipeline = "stages that follow each other (default 1); may be repeated: all are tried"
-    parser.add_argument("--pipeline", metavar="P", type=int, action="append", help=pipeline)
+    parser.add_argument("--context", metavar="C", type=int, action="append", help="devices that divide each sequence; likewise")
+    parser.add_argument("--pipeline", metavar="P", type=int, action="append", help="stages that follow each other; likewise")
+    virtual = "parts of the network on each stage; may be repeated (default 1 to 8)"
+    parser.add_argument("--virtual-stages", metavar="V", type=int, action="append", help=virtual)
+    expert = "devices of a stage that share the experts of a mixture (default 1); may be repeated: all are tried"
+    parser.add_argument("--expert", metavar="E", type=int, action="append", help=expert)
     parser.add_argument(
         "--grad-accum", "--micro-batches", metavar="A", type=int, action="append", help="micro batches a step; may be repeated"
     )
@@ -76,12 +86,33 @@ def add(parser: Parser) -> None:
     add_price_argument(parser)
     why_not = "set a strategy beside the best: compression=terngrad,sharding=zero3"
     parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
+    emitted = f"print the best strategy as the options of {', '.join(FRAMEWORKS)}"
+    parser.add_argument("--emit", metavar="F", help=emitted)
+    parser.add_argument("--out", metavar="FILE", help="write the options of --emit there, and print the plan")
     add_report_argument(parser)
 
 
 def _plan(o: argparse.Namespace) -> Answer:
+    if o.out and not o.emit:
+        raise UserError("--out without --emit", f"give --emit {' or '.join(FRAMEWORKS)}")
+    if o.emit:
+        check_name("framework", o.emit, FRAMEWORKS)
     best = _best(o)
-    return best.to_json(), with_report(plan_text(best), o.report, lambda: answer_page.plan_page(best))
+    text, data = plan_text(best), best.to_json()
+    if o.emit:
+        options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len))
+        data["options"] = {"framework": o.emit, "text": options}
+        text = _written(options, o.out, text) if o.out else options
+    return data, with_report(text, o.report, lambda: answer_page.plan_page(best))
+
+
+def _written(options: str, place: str, text: str) -> str:
+    """The plan's text, and where the options are. Raises UserError where they cannot be written."""
+    try:
+        Path(place).write_text(options, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the options") from error
+    return f"{text}\nOptions: {place}\n"
 
 
 def _best(o: argparse.Namespace) -> Plan:
@@ -96,9 +127,13 @@ def _best(o: argparse.Namespace) -> Plan:
         compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
         exchanges=_only("exchange", o.exchange, EXCHANGES),
         servers=_servers(o.servers or [1], wanted),
-        tensors=tuple(sorted(set(o.tensor or (1,)))),
-        pipelines=tuple(sorted(set(o.pipeline or (1,)))),
-        **({"accumulations": tuple(sorted(set(o.grad_accum)))} if o.grad_accum else {}),
+        tensors=_sizes(o.tensor),
+        contexts=_sizes(o.context),
+        pipelines=_sizes(o.pipeline),
+        virtual_stages=_sizes(o.virtual_stages),
+        micro_batches=_sizes(o.grad_accum),
+        accumulations=_sizes(o.grad_accum) or Space.accumulations,
+        experts=_sizes(o.expert) or (1,),
         shardings=_only("sharding", o.sharding, SHARDINGS),
         optimizer=o.optimizer or "",
         max_loss=o.max_loss,
@@ -118,7 +153,26 @@ def _best(o: argparse.Namespace) -> Plan:
         prices=parse_prices(o.price or ()),
         why_not=wanted or None,
         predictor=predictor(o),
+        progress=_shown() if sys.stderr.isatty() else silent,
     )
+
+
+def _shown() -> Progress:
+    """Shows a line on the terminal, at most once a second."""
+    last = time.monotonic()
+
+    def show(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 1:
+            last = time.monotonic()
+            print(f"paceline: {line}", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _sizes(given: Sequence[int] | None) -> tuple[int, ...]:
+    """What was given, each once."""
+    return tuple(sorted(set(given or ())))
 
 
 def _only(kind: str, given: Sequence[str] | None, legal: Iterable[str]) -> tuple[str, ...]:

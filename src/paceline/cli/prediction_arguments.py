@@ -8,7 +8,9 @@ from paceline.calibration.constants import ATTENTION_KERNELS, USUAL_ATTENTION
 from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
-from paceline.strategy.parallelism import CONTEXT_EXCHANGES, SCHEDULES
+from paceline.strategy.offload import OFFLOADS
+from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, SCHEDULES
+from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
 
 SERVERS = "workers that hold the parameters, for exchange parameter_server"
 _BUCKET = f"{BUCKET_BYTES >> 20}MiB"
@@ -35,8 +37,12 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     bucket = f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {_BUCKET})"
     parser.add_argument("--bucket", metavar="SIZE", default=_BUCKET, help=bucket)
     parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
+    groups = "devices that share one copy, neighbours; other groups hold copies (HSDP; default 0: all)"
+    parser.add_argument("--shard-devices", metavar="N", type=int, default=0, help=groups)
+    offload = f"what lies in the host's memory: {', '.join(OFFLOADS)} (default none)"
+    parser.add_argument("--offload", metavar="O", default="none", help=offload)
     add_parallelism_arguments(parser)
-    parser.add_argument("--recompute", action="store_true", help="run each block again in the backward pass, to save memory")
+    add_recompute_arguments(parser)
     add_optimizer_argument(parser)
     add_software_argument(parser)
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"
@@ -57,7 +63,28 @@ def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", metavar="P", type=int, default=1, help="stages that follow each other (default 1)")
     virtual = "parts of the network on each stage: more than 1 is the interleaved schedule (default 1)"
     parser.add_argument("--virtual-stages", metavar="V", type=int, default=1, help=virtual)
+    ends = "blocks of the {} stage (default 0: as many as the others)"
+    for name in ("first", "last"):
+        parser.add_argument(f"--{name}-stage-layers", metavar="L", type=int, default=0, help=ends.format(name))
     parser.add_argument("--schedule", metavar="S", default="1f1b", help=f"of a pipeline: {', '.join(SCHEDULES)} (default 1f1b)")
+    expert = "devices of a stage that share the experts of a mixture (default 1)"
+    parser.add_argument("--expert", metavar="E", type=int, default=1, help=expert)
+    width = "devices that share each expert, by its width (default 1)"
+    parser.add_argument("--expert-tensor", metavar="T", type=int, default=1, help=width)
+    uneven = "tokens of the device whose experts get most, over the mean (default 1: balanced)"
+    parser.add_argument("--expert-imbalance", metavar="F", type=float, default=1.0, help=uneven)
+    sent = f"how tokens get to their experts: {', '.join(EXPERT_EXCHANGES)} (default all_to_all)"
+    parser.add_argument("--expert-exchange", metavar="E", default="all_to_all", help=sent)
+    beside = "exchanges of experts run beside the computing of another micro batch"
+    parser.add_argument("--expert-overlap", action="store_true", help=beside)
+
+
+def add_recompute_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the backward pass computes again."""
+    again = f"{', '.join(RECOMPUTATIONS)}; selective:PARTS of {', '.join(MODULES)} (default none; without a value full)"
+    parser.add_argument("--recompute", metavar="R", nargs="?", const="full", default="none", help=again)
+    layers = "blocks of each stage that recompute (default 0: all)"
+    parser.add_argument("--recompute-layers", metavar="L", type=int, default=0, help=layers)
 
 
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +103,8 @@ def add_software_argument(parser: argparse.ArgumentParser) -> None:
     """How much of the devices and links the software gets."""
     levels = "ordinary framework code, or tuned as for a benchmark: fused kernels, graphs, layouts (default ordinary)"
     parser.add_argument("--software", metavar="S", default="ordinary", help=levels)
+    fused = "chains of element-wise kernels are fused, as by torch.compile; tuned software has them fused"
+    parser.add_argument("--compile", action="store_true", help=fused)
     usual = ", ".join(f"{kernel} for {level} software" for level, kernel in USUAL_ATTENTION.items())
     kernels = f"kernel of fused attention: {', '.join(ATTENTION_KERNELS)} (default {usual})"
     parser.add_argument("--attention", metavar="K", default="", help=kernels)

@@ -19,7 +19,11 @@ from paceline.verbs import largest_batch
 from paceline.workload import Workload
 
 WIDTH = 80
-DIVISIONS = ("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule", "recompute")
+DIVISIONS = (
+    *("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule"),
+    *("shard_devices", "offload", "recompute", "recompute_layers", "first_stage_layers", "last_stage_layers"),
+    *("expert", "expert_tensor", "expert_imbalance", "expert_exchange", "expert_overlap"),
+)
 Inputs = tuple[Workload, Cluster, Strategy]
 
 
@@ -55,7 +59,7 @@ def with_batch(text: str, o: argparse.Namespace, strategy: Strategy) -> str:
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
     """With the options' software level and records, fed by ``loader`` samples/s. Raises UserError."""
-    plain = Predictor(software=o.software, loader=loader, attention=o.attention)
+    plain = Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile)
     return replace(plain, correction=correction(o, plain))
 
 

@@ -206,6 +206,8 @@ def _catalogue_devices() -> tuple[Device, ...]:
             lanes=of_unit(entry, "lanes"),
             issued=of_unit(entry, "issued"),
             power=_fact(entry["power"], sources) if "power" in entry else None,
+            host_link=entry.get("host_link", entry["link"] if entry["link"].startswith("PCIe") else ""),
+            host_bandwidth=_fact(entry["host_bandwidth"], sources) if "host_bandwidth" in entry else None,
             architecture=entry.get("architecture", ""),
             aliases=tuple(entry.get("aliases", ())),
             note=entry.get("note", ""),

@@ -176,6 +176,11 @@ class Cluster:
         """Between nodes; bandwidth per node, one direction, shared by the node's devices. With one node, the link inside it."""
         return self._tiers[-1].link
 
+    @property
+    def outer_link(self) -> Link:
+        """The network between the nodes; the link inside the node where there is but one."""
+        return self.network if self.num_nodes > 1 else self.intra_link
+
     def __repr__(self) -> str:
         """One line: a device and a link have dozens of numbers with their sources."""
         levels = ", ".join(f"{level.name} of {level.size} by {level.link.name}" for level in self.levels)

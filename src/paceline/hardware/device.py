@@ -33,6 +33,8 @@ class Device:
         lanes: multiply-adds of fp32 that a unit does in a cycle; ``issued``: instructions of a thread that it issues in one.
             Where they are equal, whatever else a kernel does takes cycles from its multiply-adds.
         power: the board's limit in watts, where it is known.
+        host_link: name of the link to the host's memory, where it is known.
+        host_bandwidth: bytes/s of that memory for each device, in the vendor's own system, where they are known.
         architecture: the vendor's name for the design, such as ``Turing``; devices of one share how they throttle.
     """
 
@@ -47,6 +49,8 @@ class Device:
     lanes: Fact | None = None
     issued: Fact | None = None
     power: Fact | None = None
+    host_link: str = ""
+    host_bandwidth: Fact | None = None
     architecture: str = ""
     aliases: tuple[str, ...] = ()
     note: str = ""

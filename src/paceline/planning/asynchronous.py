@@ -211,6 +211,7 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
         ),
         (f"sharding {mesh.sharding}", mesh.sharding != "ddp"),
         (f"{mesh.micro_batches} micro steps", mesh.micro_batches > 1),
+        ("a network that several devices hold together", not mesh.whole),
     ):
         if is_on:
             raise UserError(
@@ -230,8 +231,8 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
 def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -> tuple[LayerProfile, ...]:
     """The layers of one worker, neighbours joined where there are many: by where their middle lies in layers and in bytes."""
     workload = model.workload
-    forward, backward = (seconds.total * factor for seconds in model.passes(device, strategy))
-    backward = backward + run_again(workload, strategy.parallelism.recompute, forward)[0]
+    forward, backward = (seconds.total * factor for seconds in model.launched(model.passes(device, strategy), device))
+    backward = backward + run_again(workload, strategy.parallelism.recomputation, forward)[0]
     owners, elements = [p.layer for p in workload.parameters], [4.0 * p.size for p in workload.parameters]
     sizes = np.bincount(owners, weights=elements, minlength=len(forward))
     part = np.arange(len(sizes))

@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.hardware import Cluster
 from paceline.planning.goal import Goal
+from paceline.planning.layout_view import LayoutView
 from paceline.planning.scaling import curves
 from paceline.planning.space import Excluded
 from paceline.planning.strategy_text import describe
@@ -102,7 +103,9 @@ class Plan:
         by_devices: the best by the goal's quantity for each device and number of them, whether or not it meets the limit.
         critical_batch: in samples; beyond it more than half of the samples are due to the batch. None where it is unknown.
         front: no other strategy is both faster and cheaper, or faster where there are no prices; fastest first.
-        excluded: by reason. ``considered``: legal strategies that were predicted.
+        excluded: by reason. ``considered``: legal strategies that were weighed.
+        layouts: how layouts that divide the network were weighed, in words; empty where none were.
+        layout: what pictures of the best show, where it divides the network.
         compression: what compression is worth here, in words.
         notice: what must be known before the answer is used; empty where nothing.
         why_not: of the strategy that was asked for, in words; ``asked`` is it, where it exists.
@@ -127,6 +130,8 @@ class Plan:
     by_devices: tuple[Choice, ...] = ()
     critical_batch: float | None = None
     learning_rates: str = ""
+    layouts: str = ""
+    layout: LayoutView | None = field(default=None, repr=False)
 
     @property
     def best(self) -> Choice:
@@ -148,6 +153,7 @@ class Plan:
             "front": [choice.to_json() for choice in self.front],
             "excluded": [{"count": x.count, "reason": x.reason, "example": x.example} for x in self.excluded],
             "considered": self.considered,
+            "layouts": self.layouts,
             "compression": self.compression,
             "prices": list(self.prices),
             "why_not": self.why_not,

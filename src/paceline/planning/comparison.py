@@ -9,6 +9,7 @@ from paceline.planning.choice import Choice
 from paceline.planning.space import Space
 from paceline.planning.strategy_text import FIELDS, POINTLESS, Wanted, describe, saves_memory
 from paceline.prediction import Predictor
+from paceline.strategy.recompute import recompute_choice
 from paceline.units import format_bytes, format_gib, format_seconds
 from paceline.workload.table import Workload
 
@@ -56,7 +57,7 @@ def illegal(
     if "servers" not in fields and "exchange" in fields:
         fields["servers"] = 1
     cluster, clusters = best.cluster, space.clusters
-    if wanted.get("recompute") and not saves_memory(workload):
+    if recompute_choice(wanted.get("recompute", "none")) == "full" and not saves_memory(workload):
         return f"{POINTLESS}."
     shown = {k: format_bytes(int(str(v))) if k == "bucket" else v for k, v in wanted.items()}
     title = ", ".join(f"{k} {v}" for k, v in shown.items())
@@ -97,7 +98,9 @@ def _outside(wanted: Mapping[str, object], space: Space) -> str:
         "optimizer": (space.optimizer,),
         "global-batch": space.batches,
         "tensor": space.tensors,
+        "context": space.contexts,
         "pipeline": space.pipelines,
+        "expert": space.experts,
         "precision": space.precisions,
         "exchange": space.exchanges,
         "sharding": space.shardings,

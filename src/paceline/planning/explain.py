@@ -10,6 +10,7 @@ from typing import Any
 from paceline.chrome_trace import chrome_trace
 from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.planning.layout_view import LayoutView, layout_view
 from paceline.planning.scaling import curves, scaling
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.bottleneck import ResourceSpeedup, resource_speedups
@@ -28,6 +29,7 @@ class Explained:
         speedups: the step without the time of each resource; the resource with the longest wait first.
         scaling: predictions of the same strategy on other numbers of devices, by kind of scaling.
         available: bytes of memory on a device.
+        layout: what pictures of a divided network show; None where each device holds it whole.
         measured, measured_timeline: a run of the same network and compression, where the user named one.
     """
 
@@ -35,6 +37,7 @@ class Explained:
     speedups: tuple[ResourceSpeedup, ...]
     scaling: Mapping[str, Sequence[Prediction]]
     available: float
+    layout: LayoutView | None = field(default=None, repr=False)
     measured: RunRecord | None = None
     measured_timeline: tuple[Event, ...] = field(default=(), repr=False)
 
@@ -108,6 +111,7 @@ def explain(
         speedups=resource_speedups(predictor, workload, cluster, strategy, prediction),
         scaling=scaling(workload, cluster, strategy, predictor) if scale else {},
         available=cluster.device.memory.value,
+        layout=layout_view(workload, cluster, strategy, predictor),
         measured=measured,
         measured_timeline=timeline,
     )

@@ -13,7 +13,10 @@ from paceline.errors import UserError
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.comparison import illegal
+from paceline.planning.divided import Searches, divides, search_divided
 from paceline.planning.goal import Goal, money
+from paceline.planning.layout_view import layout_view
+from paceline.planning.layouts import Progress, silent
 from paceline.planning.ranking import PLAIN, TIE, RankedTable, by_devices, distinct, front, preferred, ranked, table_of
 from paceline.planning.scaling import scaling
 from paceline.planning.space import Space, Tally, candidates
@@ -43,12 +46,17 @@ def plan(
     prices: Mapping[str, float] | None = None,
     why_not: Wanted | None = None,
     predictor: Predictor = ORDINARY,
+    progress: Progress = silent,
 ) -> Plan:
     """The best strategy and cluster within ``space`` to train ``workload`` to ``target``.
+
+    Where sizes of a division are named, or no device holds the whole training state, layouts that divide the network are
+    searched on every cluster (``layouts``).
 
     Args:
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
         why_not: choices of a strategy that is to be set beside the best.
+        progress: called with a line now and then while layouts are searched.
 
     Raises:
         UserError: nothing legal; nothing fits, with the least number of GiB that are missing; no price where the goal needs
@@ -70,12 +78,16 @@ def plan(
     legal = candidates(space, target, left_out)
     if pointless:
         left_out.add(POINTLESS, len(legal))
-    if not legal:
-        raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
     steps = predictor.many(workload, legal)
     for why in steps.refused.values():
         left_out.add(why)
-    fitting = _fitting(workload, legal, steps, left_out)
+    whole, searches = len(legal), Searches(())
+    if divides(space, legal, steps):
+        searches = search_divided(workload, space, target, left_out, predictor, progress)
+        legal, steps = searches.added(legal, steps)
+    if not whole and not searches.legal:
+        raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
+    fitting = _fitting(workload, legal, steps, left_out, searches)
     if not space.batches and target.curve is None:
         fitting = _at_once(legal, fitting, left_out)
     notice = _notice(workload, space, target)
@@ -98,7 +110,9 @@ def plan(
         ranking=ranking,
         front=pareto,
         excluded=tuple(left_out.excluded()),
-        considered=len(legal),
+        considered=whole + searches.legal,
+        layouts=searches.sentence,
+        layout=layout_view(workload, best.cluster, best.strategy, predictor),
         compression=_compression(table, order, goal),
         prices=_price_notes(listed),
         notice=notice,
@@ -112,20 +126,23 @@ def plan(
     )
 
 
-def _fitting(workload: Workload, legal: Sequence[Candidate], steps: Steps, left_out: Tally) -> NDArray[np.intp]:
+def _fitting(
+    workload: Workload, legal: Sequence[Candidate], steps: Steps, left_out: Tally, searches: Searches
+) -> NDArray[np.intp]:
     """Indices of the candidates that fit their device."""
     too_large = ~steps.fits
     lacking = steps.memory_bytes - steps.available_bytes
-    if too_large.any():
-        where = np.flatnonzero(too_large)
-        least = int(where[lacking[where].argmin()])
-        missing, title = format_gib(float(lacking[least])), describe(*legal[least])
+    where = np.flatnonzero(too_large)
+    if len(where) + searches.too_large:
+        nearest = [(float(lacking[i]), legal[i]) for i in where[lacking[where].argsort()][:1].tolist()]
+        missing, candidate = min((*nearest, *((lack, layout) for layout, lack in searches.least)), key=lambda of: of[0])
         if too_large.all():
             raise UserError(
-                f"{workload.name} fits nowhere here: at least {missing} are missing, with {title}",
+                f"{workload.name} fits nowhere here: at least {format_gib(missing)} are missing, with {describe(*candidate)}",
                 "give a device with more memory, more nodes or a smaller global batch",
             )
-        left_out.add("does not fit the device's memory", len(where), f"least missing {missing}, with {title}")
+        example = f"least missing {format_gib(missing)}, with {describe(*candidate)}"
+        left_out.add("does not fit the device's memory", len(where) + searches.too_large, example)
     return np.flatnonzero(~too_large & np.isfinite(steps.step_s))
 
 
@@ -136,7 +153,11 @@ def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Ta
     for cluster, strategy in (legal[i] for i in fitting.tolist()):
         if strategy.parallelism.micro_batches == 1:
             largest[id(cluster)] = max(largest.get(id(cluster), 0), strategy.global_batch_size)
-    kept = [i for i in fitting.tolist() if legal[i][1].global_batch_size <= largest.get(id(legal[i][0]), math.inf)]
+    kept = [
+        i
+        for i in fitting.tolist()
+        if legal[i][1].parallelism.model_devices > 1 or legal[i][1].global_batch_size <= largest.get(id(legal[i][0]), math.inf)
+    ]
     left_out.add(
         "the batch does not fit in one micro step, and the cost of a larger batch is unknown", len(fitting) - len(kept)
     )

@@ -134,7 +134,7 @@ def _sorted(table: RankedTable, allowed: NDArray[np.intp]) -> list[int]:
     with less of the other quantity.
     """
     goal = table.goal
-    plain = np.array([1 + PLAIN * _detours(table.candidates[i][1]) for i in allowed.tolist()])
+    plain = np.array([1 + PLAIN * detours(table.candidates[i][1]) for i in allowed.tolist()])
     score = goal.score(table.time_s, table.usd)[allowed] * plain
     other = np.nan_to_num((table.time_s if goal.by_cost else table.usd)[allowed]) * plain
     near = score <= score.min() * (1 + TIE)
@@ -177,7 +177,7 @@ def preferred(table: RankedTable, order: Sequence[int]) -> str:
         return ""
     chosen, fastest = table.candidates[first][1], table.candidates[least][1]
     why = "it is faster" if table.goal.by_cost else "it is cheaper"
-    if _detours(chosen) < _detours(fastest):
+    if detours(chosen) < detours(fastest):
         why = "it is simpler"
     elif chosen.global_batch_size < fastest.global_batch_size:
         why = "its batch is smaller"
@@ -196,28 +196,30 @@ def _wide(goal: Goal, value: float) -> str:
     return f"{math.ceil(value / 3600 * 10) / 10:g}h" if value > 3600 else f"{math.ceil(value)}s"
 
 
-def _detours(s: Strategy) -> int:
+def detours(s: Strategy) -> int:
     """Number of choices that are not the plain ones."""
     x, mesh = s.gradient_exchange, s.parallelism
     plain = (x.exchange == "allreduce" or x.compression != "dense", s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)
-    divided = (mesh.tensor > 1, mesh.pipeline > 1)
+    divided = (mesh.tensor > 1, mesh.pipeline > 1, mesh.context > 1, mesh.expert > 1)
     others = (*divided, *(not usual for usual in plain))
-    return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute, *others))
+    return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute != "none", *others))
 
 
 def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
-    """Of strategies that differ only in exchange, bucket, recomputation or micro steps, the first."""
+    """Of strategies that differ only in exchange, bucket, recomputation, micro steps or parts of a stage, the first."""
     first: dict[tuple[object, ...], int] = {}
     for i in order:
         c, s = candidates[i]
+        mesh = s.parallelism
         first.setdefault(
             (
+                (mesh.tensor, mesh.context, mesh.pipeline),
                 c.device.name,
                 c.world_size,
                 s.global_batch_size,
                 s.precision,
                 s.gradient_exchange.compression,
-                s.parallelism.sharding,
+                mesh.sharding,
             ),
             i,
         )

@@ -10,12 +10,13 @@ from itertools import product
 from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
-from paceline.hardware import PRECISIONS, RECIPES, Cluster
+from paceline.hardware import PRECISIONS, Cluster
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.batch import Candidate
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS
+from paceline.strategy.sharding import TORCH_SHARDINGS
 
 DOUBLINGS = 11
 """Batches of a worker that are tried where none are given: 1 to 1024."""
@@ -29,6 +30,20 @@ _LEGAL: Mapping[str, Iterable[str]] = {
     "exchanges": EXCHANGES,
     "shardings": SHARDINGS,
 }
+
+
+_SIZES = (
+    "batches",
+    "servers",
+    "accumulations",
+    "buckets",
+    "tensors",
+    "contexts",
+    "pipelines",
+    "virtual_stages",
+    "micro_batches",
+)
+"""Choices that are numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +84,11 @@ class Space:
         compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
             against dense in equal epochs; what was never measured is left out too.
         servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
-        tensors, pipelines: devices that divide each layer, and stages. Tensor parallelism comes with sequence parallelism, and
-            within a node. A divided network is tried with dense gradients in all-reduces.
+        tensors, contexts, pipelines: devices that divide each layer (within a node, with sequence parallelism), each sequence,
+            and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts where no device holds the
+            whole training state. A divided network is tried with dense gradients in all-reduces.
+        virtual_stages, micro_batches: of a divided network; empty: those that a search of layouts tries.
+        experts: devices of a stage that share the experts of a mixture, tried where each device holds all other layers whole.
         optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
     """
 
@@ -80,12 +98,16 @@ class Space:
     compressions: tuple[str, ...] = ()
     exchanges: tuple[str, ...] = tuple(EXCHANGES)
     servers: tuple[int, ...] = (1,)
-    shardings: tuple[str, ...] = tuple(SHARDINGS)
+    shardings: tuple[str, ...] = TORCH_SHARDINGS
     accumulations: tuple[int, ...] = (1, 2, 4, 8)
-    recomputes: tuple[bool, ...] = (False, True)
+    recomputes: tuple[bool | str, ...] = (False, True)
     buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
-    tensors: tuple[int, ...] = (1,)
-    pipelines: tuple[int, ...] = (1,)
+    tensors: tuple[int, ...] = ()
+    contexts: tuple[int, ...] = ()
+    pipelines: tuple[int, ...] = ()
+    virtual_stages: tuple[int, ...] = ()
+    micro_batches: tuple[int, ...] = ()
+    experts: tuple[int, ...] = (1,)
     optimizer: str = ""
     max_loss: float = MAX_LOSS
 
@@ -97,11 +119,21 @@ class Space:
             for value in values:
                 check_name(name.removesuffix("s"), value, legal)
             object.__setattr__(self, name, tuple(values))
-        for name in ("batches", "servers", "accumulations", "buckets", "tensors", "pipelines"):
+        for name in _SIZES:
             values = getattr(self, name)
             if not isinstance(values, tuple | list):
                 raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
             object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
+
+    @property
+    def divides(self) -> bool:
+        """Whether sizes of a division are named."""
+        return bool(self.tensors or self.contexts or self.pipelines)
+
+    @property
+    def whole(self) -> bool:
+        """Whether strategies are tried in which each device holds the network whole."""
+        return all(1 in sizes for sizes in (self.tensors, self.contexts, self.pipelines) if sizes)
 
     def barred(self, work: TrainingTarget) -> Mapping[str, str]:
         """Compressions that do not compete for what is known of their accuracy, and why. One that was named competes, and so
@@ -133,7 +165,9 @@ def worlds(devices_per_node: int, max_nodes: int) -> tuple[tuple[int, int], ...]
 
 
 def candidates(space: Space, work: TrainingTarget, left_out: Tally) -> list[Candidate]:
-    """Every legal strategy on every cluster; the others are counted in ``left_out``."""
+    """Every legal strategy on every cluster, of devices that each hold the network; others are counted in ``left_out``."""
+    if not space.whole:
+        return []
     batches = sum(len(space.batches_on(cluster.world_size, work)) for cluster in space.clusters)
     templates = list(_templates(space, work, left_out, batches * len(space.accumulations)))
     return [candidate for cluster in space.clusters for candidate in _on(cluster, space, work, templates, left_out)]
@@ -169,20 +203,20 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
         tried,
         space.buckets,
         space.servers,
-        space.tensors,
-        space.pipelines,
+        space.experts,
     )
-    for compression, exchange, sharding, recompute, precision, bucket, several, tensor, pipeline in combinations:
+    for compression, exchange, sharding, recompute, precision, bucket, several, expert in combinations:
         serving = exchange == "parameter_server"
         if (bucket != space.buckets[0] and exchange != "allreduce") or (several != space.servers[0] and not serving):
             continue  # the same strategy once more
-        if tensor * pipeline > 1 and (compression, exchange) != ("dense", "allreduce"):
+        if expert > 1 and (compression, exchange) != ("dense", "allreduce"):
             continue  # not tried, as Space says
         servers = several if serving else 1
+        workers = servers * expert
         try:
             template = Strategy.of(
-                data=servers,
-                global_batch_size=servers,
+                data=workers,
+                global_batch_size=workers,
                 compression=compression,
                 exchange=exchange,
                 servers=servers,
@@ -191,9 +225,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
                 precision=precision,
                 bucket_bytes=bucket,
                 optimizer=space.optimizer,
-                tensor=tensor,
-                sequence=tensor > 1,
-                pipeline=pipeline,
+                expert=expert,
             )
         except UserError as error:
             if bucket == space.buckets[0]:
@@ -236,12 +268,8 @@ def _on(
     divisions = {id(template.parallelism): template.parallelism for template in here}
     meshed: dict[tuple[int, int], list[tuple[Strategy, Parallelism]]] = {}
     for times in space.accumulations:
-        meshes = {
-            key: replace(division, data=n // division.model_devices, micro_batches=times) for key, division in divisions.items()
-        }
-        for template in here:
-            mesh = meshes[id(template.parallelism)]
-            meshed.setdefault((times, mesh.data), []).append((template, mesh))
+        meshes = {key: replace(division, data=n, micro_batches=times) for key, division in divisions.items()}
+        meshed[times, n] = [(template, meshes[id(template.parallelism)]) for template in here]
     for batch, (times, replicas) in product(batches, meshed):
         pairs = meshed[times, replicas]
         why = _batch(batch, times, replicas, work)
@@ -275,23 +303,16 @@ def _batch(batch: int, times: int, workers: int, work: TrainingTarget) -> str:
 
 def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
     """Why not on this cluster; a single worker exchanges nothing, so that only a plain all-reduce makes sense there."""
-    if template.precision not in cluster.device.precisions:
-        return f"{cluster.device.name} has no {template.precision}"
-    if choose and template.precision == "fp16" and "bf16" in cluster.device.peak_flops:
-        return "fp16 where bf16 is as fast (naming fp16 tries it)"
-    if choose and template.precision in RECIPES:
-        return f"the effect of {template.precision} on accuracy is unknown (naming {template.precision} tries it)"
-    divided = template.parallelism
-    if cluster.world_size % divided.model_devices:
-        return "the devices are no whole replicas of the divided network"
-    if divided.tensor > cluster.devices_per_node:
-        return "a tensor-parallel group lies within a node"
+    if why := precision_left_out(cluster, template.precision, choose):
+        return why
+    if cluster.world_size % template.parallelism.expert:
+        return "the devices are no whole groups of experts"
     plain = (
         template.gradient_exchange.compression == "dense"
         and template.gradient_exchange.exchange == "allreduce"
         and template.parallelism.sharding == "ddp"
     )
-    if cluster.world_size == divided.model_devices and not plain:
+    if cluster.world_size == 1 and not plain:
         return "one worker has nobody to exchange with"
     if cluster.world_size < template.gradient_exchange.servers:
         return f"{template.gradient_exchange.servers} servers need as many workers: a server is one of them"
@@ -299,4 +320,15 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
         return f"{template.gradient_exchange.exchange} is predicted for at most {most:,} workers"
     if template.gradient_exchange.exchange == "hierarchical" and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):
         return "a hierarchical exchange needs several nodes of several devices"
+    return ""
+
+
+def precision_left_out(cluster: Cluster, precision: str, choose: bool) -> str:
+    """Why a precision is not tried there; empty where it is. ``choose``: none was named."""
+    if precision not in cluster.device.peak_flops:
+        return f"{cluster.device.name} has no {precision}"
+    if choose and precision == "fp16" and "bf16" in cluster.device.peak_flops:
+        return "fp16 where bf16 is as fast (naming fp16 tries it)"
+    if choose and precision == "fp8":
+        return "the effect of fp8 on accuracy is unknown (naming fp8 tries it)"
     return ""

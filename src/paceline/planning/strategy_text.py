@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from paceline.errors import UserError, unknown
 from paceline.hardware import PRECISIONS, Cluster, device
 from paceline.prediction.batch import Candidate
-from paceline.prediction.exchange_plan import blocks
+from paceline.prediction.recompute import saved_bytes
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
+from paceline.strategy.recompute import FULL, recompute_choice
 from paceline.units import format_bytes, parse_bytes
 from paceline.workload.table import Workload
 
@@ -28,7 +29,9 @@ FIELDS = {
     "optimizer": "optimizer",
     "workers": "world_size",
     "tensor": "tensor",
+    "context": "context",
     "pipeline": "pipeline",
+    "expert": "expert",
 }
 NAMES = (*FIELDS, "device", "nodes")
 ALIASES = {"grad-accum": "accumulation"}
@@ -49,9 +52,11 @@ EXAMPLES = {
     "global-batch": "1024",
     "accumulation": "2",
     "bucket": "25MiB",
-    "recompute": "yes",
+    "recompute": "full",
     "tensor": "4",
+    "context": "2",
     "pipeline": "4",
+    "expert": "8",
     "device": "A100",
     **{name: next(iter(legal)) for name, legal in LEGAL.items()},
 }
@@ -73,7 +78,7 @@ def parse_wanted(text: str) -> dict[str, object]:
 
 def choice_value(name: str, text: str) -> object:
     """The value of one choice. Raises UserError for an illegal one."""
-    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "pipeline"):
+    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "context", "pipeline", "expert"):
         try:
             number = int(text)
         except ValueError:
@@ -82,7 +87,7 @@ def choice_value(name: str, text: str) -> object:
             raise UserError(f"{name} {text!r} is not a whole number from 1 up", f"write it as {name}=8")
         return number
     if name == "recompute":
-        return yes_or_no(name, text)
+        return recompute_choice(text)
     if name in LEGAL:
         if text not in LEGAL[name]:
             raise unknown(name, text, LEGAL[name])
@@ -108,14 +113,15 @@ def fixed(name: str) -> UserError | None:
 
 def saves_memory(workload: Workload) -> bool:
     """Whether recomputing lowers the memory of activations. Without repeated blocks it does not."""
-    return blocks(workload).kept_bytes < workload.activation_bytes
+    return saved_bytes(workload, FULL) > 0
 
 
 def matches(candidate: Candidate, wanted: Wanted) -> bool:
     """Whether a candidate has every choice that is wanted."""
     cluster, strategy = candidate
     here = {"device": cluster.device.name, "nodes": cluster.num_nodes}
-    return all((here[k] if k in here else strategy.choice(FIELDS[k])) == v for k, v in wanted.items())
+    plain = {k: recompute_choice(v) if k == "recompute" else v for k, v in wanted.items()}
+    return all((here[k] if k in here else strategy.choice(FIELDS[k])) == v for k, v in plain.items())
 
 
 def describe(cluster: Cluster, s: Strategy) -> str:
@@ -127,16 +133,25 @@ def describe(cluster: Cluster, s: Strategy) -> str:
         served = f"{x} of {x.servers}" if x.servers > 1 else str(x)
         parts.append(s.parallelism.sharding if s.parallelism.sharding != "ddp" else served)
     mesh = s.parallelism
+    if mesh.offload != "none":
+        parts.append(f"{mesh.offload} in host memory")
+    if mesh.shard_devices:
+        parts.append(f"shared by groups of {mesh.shard_devices}")
     if mesh.tensor > 1:
         parts.append(f"tensor {mesh.tensor}{' with sequence' if mesh.sequence else ''}")
     if mesh.context > 1:
         parts.append(f"context {mesh.context}")
+    if mesh.expert_devices > 1:
+        wide = f" x {mesh.expert_tensor}" if mesh.expert_tensor > 1 else ""
+        uneven = f" at {mesh.expert_imbalance:g} times the mean" if mesh.expert_imbalance > 1 else ""
+        parts.append(f"expert {mesh.expert}{wide}{uneven}")
     if mesh.pipeline > 1:
         parts.append(f"pipeline {mesh.pipeline}{f' of {mesh.virtual_stages} parts each' if mesh.virtual_stages > 1 else ''}")
     if s.parallelism.micro_batches > 1:
         parts.append(f"{s.parallelism.micro_batches} micro steps")
-    if s.parallelism.recompute:
-        parts.append("recomputing")
+    if mesh.recompute != "none":
+        layers = f" in {mesh.recompute_layers} blocks a stage" if mesh.recompute_layers else ""
+        parts.append(f"recomputing{'' if mesh.recompute == 'full' else f' ({mesh.recompute})'}{layers}")
     if s.bucket_bytes != BUCKET_BYTES:
         parts.append(f"buckets of {format_bytes(s.bucket_bytes)}")
     return ", ".join(parts)

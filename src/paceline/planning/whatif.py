@@ -19,6 +19,7 @@ from paceline.planning.training_target import MILLION
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
 from paceline.strategy import EXCHANGES, Strategy
+from paceline.strategy.recompute import recompute_choice
 from paceline.units import parse_bytes
 from paceline.workload.table import Workload
 
@@ -30,17 +31,42 @@ OF_STRATEGY = {
     "exchange": "exchange",
     "servers": "servers",
     "sharding": "sharding",
+    "shard-devices": "shard_devices",
+    "offload": "offload",
     "global-batch": "global_batch_size",
     "accumulation": "grad_accum_steps",
     "bucket": "bucket_bytes",
     "recompute": "recompute",
+    "recompute-layers": "recompute_layers",
     "optimizer": "optimizer",
     "tensor": "tensor",
     "pipeline": "pipeline",
     "context": "context",
+    "expert": "expert",
+    "expert-tensor": "expert_tensor",
+    "expert-imbalance": "expert_imbalance",
+    "expert-exchange": "expert_exchange",
+    "expert-overlap": "expert_overlap",
     "virtual-stages": "virtual_stages",
+    "schedule": "schedule",
+    "first-stage-layers": "first_stage_layers",
+    "last-stage-layers": "last_stage_layers",
 }
-NUMBERS = ("global-batch", "accumulation", "servers", "tensor", "pipeline", "context", "virtual-stages")
+NUMBERS = (
+    "global-batch",
+    "accumulation",
+    "servers",
+    "tensor",
+    "pipeline",
+    "context",
+    "expert",
+    "expert-tensor",
+    "virtual-stages",
+    "shard-devices",
+    "recompute-layers",
+    "first-stage-layers",
+    "last-stage-layers",
+)
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 SHARED = {"same": 0.6, "other": 0.25}
 """Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones. The model
@@ -214,6 +240,13 @@ def _number(change: Change, before: int) -> int:
     return after
 
 
+def _factor(change: Change) -> float:
+    try:
+        return float(change.value)
+    except ValueError:
+        raise UserError(f"{change.value!r} in {change} is not a number", f"write it as {change.name}=1.2") from None
+
+
 def _cluster(change: Change, cluster: Cluster) -> Cluster:
     if change.name == "nodes":
         many = _number(change, cluster.num_nodes)
@@ -237,7 +270,11 @@ def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
     if change.name == "bucket":
         return {field: int(parse_bytes(value))}
     if change.name == "recompute":
-        return {field: yes_or_no("recompute", value)}
+        return {field: recompute_choice(value)}
+    if change.name == "expert-overlap":
+        return {field: yes_or_no(change.name, value)}
+    if change.name == "expert-imbalance":
+        return {field: _factor(change)}
     alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
     return {field: value, **alone}
 

@@ -12,12 +12,11 @@ from paceline.hardware.device import Link
 from paceline.hardware.precision import RECIPES, WIDE
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
-from paceline.prediction.exchange_plan import blocks
+from paceline.prediction.division_assumptions import division_assumptions
 from paceline.prediction.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.result import Assumption
 from paceline.strategy.exchange import CHUNK_ELEMENTS
 from paceline.strategy.formats import INCEPTIONN_BITS
-from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
     format_bandwidth,
@@ -65,7 +64,7 @@ def assumptions(
         *_attention(workload, cluster, efficiency),
         *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
-        *_micro_steps(workload, strategy),
+        *division_assumptions(workload, strategy),
         *(_stragglers(strategy, efficiency) if calibration is None else ()),
         *_input_pipeline(loader_samples_per_s),
         *_unused(cluster),
@@ -94,83 +93,6 @@ def _reserve(cluster: Cluster) -> Iterator[Assumption]:
         )
     else:
         yield Assumption("memory", "The framework's own memory and workspaces are not counted.")
-
-
-def _micro_steps(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
-    """Micro steps, sharding, the optimizer and recomputation."""
-    mesh, level = strategy.parallelism, strategy.parallelism.shares
-    yield from _divided(strategy)
-    if mesh.micro_batches > 1:
-        when = "after each one, so that they stay sharded" if level.gradients else "after the last one"
-        yield Assumption(
-            "parallelism",
-            f"{mesh.micro_batches} micro steps of {strategy.micro_batch_size} samples on each worker. "
-            f"Gradients are exchanged {when}.",
-        )
-    if level.weights:
-        yield Assumption(
-            "parallelism",
-            f"{mesh.sharding} as in FSDP: weights are gathered one unit ahead, gradients are reduce-scattered, both in "
-            f"{strategy.precision}. A unit is a block, or several blocks up to the bucket's size.",
-        )
-    elif level.optimizer:
-        yield Assumption(
-            "parallelism",
-            f"{mesh.sharding} as ZeroRedundancyOptimizer: gradients are all-reduced. Updated weights are gathered as fp32.",
-        )
-    if workload.frozen:
-        gathered = " and sharded; the time to gather them is not counted" if level.weights else ""
-        yield Assumption("memory", f"{workload.frozen:,} frozen weights are held in {strategy.precision}{gathered}.")
-    optimizer = OPTIMIZERS[strategy.optimizer]
-    yield Assumption(
-        "optimizer",
-        f"Optimizer: {optimizer.name}, {optimizer.state_words} fp32 values of state a parameter. The default is adam for "
-        "networks with attention and momentum for others. plan takes the optimizer of the recipe.",
-    )
-    if mesh.recompute:
-        names = blocks(workload).names
-        yield Assumption(
-            "recomputation",
-            f"The backward pass runs {len(names)} blocks again. Only their inputs are kept."
-            if names
-            else "Recomputation changes nothing: no layer's name marks it as part of a block.",
-        )
-
-
-def _divided(strategy: Strategy) -> Iterator[Assumption]:
-    """How several devices hold a replica."""
-    mesh = strategy.parallelism
-    if mesh.tensor > 1:
-        between = "divided by tokens" if mesh.sequence else "repeated on each device"
-        yield Assumption(
-            "parallelism",
-            f"Tensor parallelism of {mesh.tensor} as in Megatron: neighbours of a node divide attention by heads, the "
-            f"feed-forward network by its width and the vocabulary. Norms, dropout and sums are {between}. Collectives of the "
-            "backward pass run beside the weights' gradients; tuned software with sequence parallelism runs all of them beside "
-            "their products.",
-            "Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198",
-        )
-    if mesh.context > 1:
-        how = "pass around a ring beside attention" if mesh.context_exchange == "ring" else "are swapped for heads (all-to-all)"
-        yield Assumption(
-            "parallelism",
-            f"Context parallelism of {mesh.context}: each device has a part of every sequence. Keys and values {how}. "
-            "Parts take equally long.",
-            "Liu et al. 2023, arXiv:2310.01889; Jacobs et al. 2023, arXiv:2309.14509",
-        )
-    if mesh.pipeline > 1:
-        parts = f", {mesh.virtual_stages} parts on each" if mesh.virtual_stages > 1 else ""
-        yield Assumption(
-            "parallelism",
-            f"A pipeline of {mesh.pipeline} stages{parts}, schedule {mesh.schedule}, {mesh.micro_batches} micro batches. "
-            "Stages have blocks in numbers as equal as can be. The update waits for the norm of all gradients.",
-            "Narayanan et al. 2021, arXiv:2104.04473",
-        )
-        if mesh.micro_batches < 4 * mesh.pipeline:
-            yield Assumption(
-                "parallelism",
-                f"{mesh.micro_batches} micro batches are few for {mesh.pipeline} stages. More of them shrink the bubble.",
-            )
 
 
 def _stragglers(strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
@@ -261,7 +183,8 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
         yield Assumption(
             "device", f"The constants include no measurement of {device.name}: only datasheet numbers, so the range is wider."
         )
-    yield Assumption("constants", f"Software: {e.level}, {LEVELS[e.level]}.")
+    fused = f" Compiled: {e.kept_share:.0%} of element-wise bytes and launches stay." if e.kept_calls < 1 else ""
+    yield Assumption("constants", f"Software: {e.level}, {LEVELS[e.level]}.{fused}")
     yield Assumption(
         "constants",
         f"Layers follow a roofline. They reach {e.memory_share:.0%} of that memory bandwidth. Large products reach "

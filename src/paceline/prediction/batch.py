@@ -6,7 +6,7 @@ equal micro batches are worked out once. The numbers are those of one step at a 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from paceline.hardware.precision import RECIPES
 from paceline.prediction.costs import ExchangeSeconds, run_again, slowest, update_seconds
 from paceline.prediction.exchange_plan import plan_key
 from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
+from paceline.prediction.offload import check_offload
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import StepModel
 from paceline.prediction.timeline import columns, pieces, schedule_step, sums
@@ -72,14 +73,22 @@ def model_steps(model: StepModel, candidates: Sequence[Candidate]) -> Steps:
 
 def steps_one_by_one(predictor: OneStep, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
     """The steps of every candidate, each predicted by itself."""
+
+    def predicted(cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
+        prediction = predictor.step(workload, cluster, strategy)
+        return prediction.step_time_s, prediction.memory_bytes
+
+    return steps_of(candidates, predicted)
+
+
+def steps_of(candidates: Sequence[Candidate], predicted: Callable[[Cluster, Strategy], tuple[float, float]]) -> Steps:
+    """The steps of every candidate by a function that gives seconds and bytes of one, or raises UserError."""
     steps, refused = _empty(candidates), dict[int, str]()
     for index, (cluster, strategy) in enumerate(candidates):
         try:
-            prediction = predictor.step(workload, cluster, strategy)
+            steps.step_s[index], steps.memory_bytes[index] = predicted(cluster, strategy)
         except UserError as error:
             refused[index] = error.message
-            continue
-        steps.step_s[index], steps.memory_bytes[index] = prediction.step_time_s, prediction.memory_bytes
     return replace(steps, refused=refused)
 
 
@@ -97,7 +106,16 @@ def corrected_steps(
     for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
         cluster, s = candidates[index]
         x, mesh = s.gradient_exchange, s.parallelism
-        division = (s.precision, x.compression, x.exchange, x.servers, mesh.sharding, mesh.recompute)
+        division = (
+            s.precision,
+            x.compression,
+            x.exchange,
+            x.servers,
+            mesh.sharding,
+            mesh.shard_devices,
+            mesh.offload,
+            mesh.recomputation,
+        )
         where = (cluster.device.name, cluster.devices_per_node, cluster.num_nodes, s.micro_batch_size, *division)
         alike.setdefault(where, []).append(index)
     step_s = steps.step_s.copy()
@@ -148,6 +166,7 @@ def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) ->
     """The group of ``groups`` that a candidate belongs to; the reason where it cannot be predicted."""
     try:
         strategy.parallelism.check_covers(c.world_size)
+        check_offload(strategy.parallelism.offload, c.device)
     except UserError as error:
         return error
     where = id(c.device), id(c.intra_link), id(c.network), c.devices_per_node, c.num_nodes
@@ -166,7 +185,7 @@ class _PassTable:
     def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
         """Its row; the reason where the device cannot run it."""
         times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
-        key = id(cluster.device), strategy.precision, micro, strategy.parallelism.recompute, times
+        key = id(cluster.device), strategy.precision, micro, strategy.parallelism.recomputation, times
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._add(cluster, strategy)
@@ -174,10 +193,10 @@ class _PassTable:
 
     def _add(self, cluster: Cluster, strategy: Strategy) -> int | UserError:
         try:
-            forward, backward = self.model.passes(cluster.device, strategy)
+            forward, backward = self.model.launched(self.model.passes(cluster.device, strategy), cluster.device)
         except UserError as error:
             return error
-        again, _ = run_again(self.model.workload, strategy.parallelism.recompute, forward.total)
+        again, _ = run_again(self.model.workload, strategy.parallelism.recomputation, forward.total)
         self.forward.append(sums(forward.total))
         self.backward.append(sums(backward.total + again))
         return len(self.forward) - 1
@@ -230,10 +249,13 @@ class _SameExchange:
         forward, backward = (
             np.array([rows[row][at] for row in self.rows]) * slow for rows in (passes.forward, passes.backward)
         )
-        updates: dict[str, float] = {}
-        for s in self.strategies:
-            if s.optimizer not in updates:
-                updates[s.optimizer] = sum(update_seconds(workload, s, plan, self.cluster.device, constants))
+        updates: dict[Hashable, float] = {}
+        of: list[tuple[str, float]] = []  # what an update's seconds depend on
+        for s, beside in zip(self.strategies, backward[:, -1].tolist(), strict=True):
+            of.append((s.optimizer, beside if s.parallelism.offload != "none" else 0.0))
+        for s, key in zip(self.strategies, of, strict=True):
+            if key not in updates:
+                updates[key] = sum(update_seconds(workload, s, plan, self.cluster.device, constants, key[1]))
         times = np.array([s.parallelism.micro_batches for s in self.strategies], dtype=np.int64)
         durations = pieces(
             forward,
@@ -241,7 +263,7 @@ class _SameExchange:
             self.exchange,
             shared,
             times,
-            np.array([updates[s.optimizer] for s in self.strategies]),
+            np.array([updates[key] for key in of]),
             self.micro * times * first.world_size / model.loader if model.loader else 0.0,
             constants.overlap_penalty,
         )
@@ -253,10 +275,10 @@ class _SameExchange:
         bytes_of: dict[Hashable, tuple[float, float]] = {}
         rows = []
         for s in self.strategies:
-            key = s.precision, s.optimizer, s.parallelism.recompute
+            key = s.precision, s.optimizer, s.parallelism.recomputation
             if key not in bytes_of:
                 fixed = sum(fixed_bytes(workload, s, self.exchange.plan).values()) + reserve_bytes(self.cluster.device)
-                bytes_of[key] = fixed, sum(sample_bytes(workload, numbers_of(s), s.parallelism.recompute).values())
+                bytes_of[key] = fixed, sum(sample_bytes(workload, numbers_of(s), s.parallelism.recomputation).values())
             rows.append(bytes_of[key])
         table = np.array(rows)
         needed: Array = table[:, 0] + table[:, 1] * self.micro

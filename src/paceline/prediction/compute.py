@@ -34,6 +34,8 @@ FUSED: int = assumed("fused_tensors")
 """Tensors that a kernel of a fused optimizer updates."""
 SPLIT: float = assumed("split_depth")
 """Least depth of a part when a product of few tiles is split along its depth (split-k)."""
+CAUSAL_BLOCK = 128
+"""Keys of a block of causal attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +254,9 @@ def cast_seconds(
 
     What is multiplied by a weight grows along ``m``; the gradient of a weight is summed along ``k`` and has none.
     """
-    m, n, k, _ = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
+    m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
     weighs = (table.grows[:, 0] > 0) | ~table.grows.any(axis=1)
-    elements = m * k + np.where(weighs, 0.0, k * n), np.where(weighs, weight_casts * k * n, 0.0)
+    elements = batch * (m * k + np.where(weighs, 0.0, k * n)), np.where(weighs, weight_casts * batch * k * n, 0.0)
     launched = np.where(weighs, 1.0, 2.0), np.where(weighs, weight_casts, 0.0)
     seconds = np.zeros(len(table.calls))
     for count, kernels, weight in zip(elements, launched, (False, True), strict=True):
@@ -284,7 +286,7 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
         if matrix
         else np.array([e.vector_share, e.conv_share, e.vector_share, 1.0])
     )
-    work = table.flops * micro_batch_size
+    work = table.flops * micro_batch_size * computed_share(table)
     busy = np.maximum(rate * shape * of_kind[table.kind] * winograd, 1e-30)
     scale: float | Array = BYTES_PER_ELEMENT[precision] / BYTES_PER_ELEMENT["fp32"]
     if recipe:  # narrow operands, a wide result
@@ -298,9 +300,17 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
         accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / BYTES_PER_ELEMENT["fp32"] * e.kept_share
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
     bound = np.maximum(flops, streamed)
-    launch = np.maximum(table.calls * e.launch_s[device.kind] - bound, 0.0)
+    calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
+    launch = np.maximum(calls * e.launch_s[device.kind] - bound, 0.0)
     computing = flops >= streamed
     return Seconds(np.where(computing, flops, 0.0), np.where(computing, 0.0, streamed), launch)
+
+
+def computed_share(table: OperationTable) -> Array:
+    """Share of its FLOPs that a kernel computes, (rows,): causal attention goes over the blocks up to the diagonal's (Dao 2023,
+    FlashAttention-2, arXiv:2307.08691, section 3.1)."""
+    keys = np.maximum(table.sizes[:, 1], 1.0)
+    return np.where(table.causal > 0, np.minimum((keys + CAUSAL_BLOCK) / (2 * keys), 1.0), 1.0)
 
 
 def optimizer_seconds(

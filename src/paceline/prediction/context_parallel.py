@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from paceline.errors import UserError
 from paceline.prediction.exchange_plan import kept
-from paceline.prediction.tensor_parallel import Collective, Share
-from paceline.workload.layers import Layer, Operation
+from paceline.prediction.tensor_parallel import Collective, Share, fewer_tokens
+from paceline.workload.layers import Layer
 from paceline.workload.table import Workload
 
 _FP32 = 4.0
@@ -36,18 +36,10 @@ def token_share(workload: Workload, context: int, exchange: str) -> Share:
 def _token_share(workload: Workload, context: int, exchange: str) -> Share:
     if not workload.attends:
         raise UserError(f"context parallelism of {context}: {workload.name} has no attention", "give context=1")
-    layers = [layer.divided(tuple(_by_tokens(o, context) for o in layer.operations), context) for layer in workload.layers]
+    layers = [layer.divided(tuple(fewer_tokens(o, context) for o in layer.operations), context) for layer in workload.layers]
     own = replace(workload, layers=tuple(layers), input_bytes=workload.input_bytes / context)
     collectives = (c for i, layer in enumerate(workload.layers) for c in _collectives(i, layer, context, exchange))
     return Share(own, tuple(collectives))
-
-
-def _by_tokens(o: Operation, parts: int) -> Operation:
-    """An equal part of the tokens: of the rows of a product, of the depth of a weight's gradient, of attention's queries."""
-    deep = o.grows == "k"
-    return replace(
-        o, flops=o.flops / parts, bytes=o.bytes / parts, m=o.m if deep else o.m / parts, k=o.k / parts if deep else o.k
-    )
 
 
 def _collectives(index: int, layer: Layer, context: int, exchange: str) -> Iterator[Collective]:

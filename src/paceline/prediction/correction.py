@@ -19,7 +19,7 @@ import numpy as np
 
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.calibration.gaussian_process import TASK, CovarianceKernel, Position, Process, coordinates
-from paceline.calibration.host_fit import ObservedHost
+from paceline.calibration.host_fit import TRIED, ObservedHost
 from paceline.calibration.link_fit import HIDDEN, ObservedLinks
 from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80
@@ -33,12 +33,22 @@ from paceline.workload.table import Workload
 
 MOST = 320
 """Observations used at once; of more, those nearest to the workload and the device that are asked for, evenly thinned."""
-WORKING = ("compute", "memory bandwidth", "launch overhead", "stragglers", "input pipeline", "pipeline bubble")
+WORKING = (
+    "compute",
+    "memory bandwidth",
+    "launch overhead",
+    "stragglers",
+    "input pipeline",
+    "pipeline bubble",
+    "expert imbalance",
+)
 """Resources of ``Prediction.exposed`` that the device itself works with; the others are waited for."""
 WHOLE: float = assumed("whole_distance")
 """Distance from an observed step, in units of the coordinates, at which most of what it says of the whole is lost."""
 LEAST_WORK: float = assumed("least_work")
 """Share of a measured step that is taken for work at least, where nobody measured the wait."""
+TOLD: float = assumed("told_wait")
+"""Share of the step by which a wait must differ from the model's to be told from steps on fewer nodes."""
 WORK = CovarianceKernel(**assumed("ratio_work_kernel"))
 WAIT = CovarianceKernel(**assumed("ratio_wait_kernel"))
 
@@ -64,8 +74,9 @@ class Correction:
         self._seen, self._model = tuple(observations), model
         self._positions = [Position.of(seen.workload, seen.cluster, seen.strategy) for seen in observations]
         self._ratios: dict[int, tuple[float, float]] = {}
+        self._untold: set[int] = set()
         self._links = ObservedLinks(self._seen, model.step)
-        self._host = ObservedHost(self._seen, self._with_host)
+        self._host = ObservedHost(self._seen, self._with_host, self._model.typical.host_s or TRIED[0])
         self._local: dict[tuple[tuple[str, ...], float], tuple[Process, Process, int]] = {}
 
     def cluster(self, given: Cluster) -> Cluster:
@@ -124,6 +135,8 @@ class Correction:
             networks, devices_seen = ({position.names[k] for position in self._positions} for k in (0, 1))
             lacking = [name for name, seen in ((place.names[0], networks), (place.names[1], devices_seen)) if name not in seen]
             text += f"; {' and '.join(lacking) if lacking else 'this network on this device'} was not observed"
+        if any(self._positions[index].names[:2] == place.names[:2] for index in self._untold):
+            text += ". Nobody measured how long these steps waited, and none ran on fewer nodes: work or waiting may be slow"
         return _scaled(prediction, working, waiting, math.exp(Z80 * sigma), Assumption("corrected", f"{text}."))
 
     def knows(self, workload: Workload, cluster: Cluster) -> bool:
@@ -155,6 +168,36 @@ class Correction:
         same = int((distance == distance.min()).sum())
         return list(order[np.linspace(0, same - 1, MOST).astype(int)] if same > MOST else order[:MOST])
 
+    def _told_wait(self, index: int, prediction: Prediction) -> float | None:
+        """What a step waited where nobody measured it, from a step of the same network on fewer nodes, or on one device: the
+        device's work is the same there. None without such a step, or where the model's own wait explains the difference."""
+        seen, place = self._seen[index], self._positions[index]
+        if seen.cluster.world_size == 1:
+            return None
+        smaller = [
+            other
+            for other, at in enumerate(self._positions)
+            if at.names[:2] == place.names[:2]
+            and (self._seen[other].cluster.world_size == 1 or self._seen[other].cluster.num_nodes < seen.cluster.num_nodes)
+            and self._seen[other].strategy.precision == seen.strategy.precision
+        ]
+        if not smaller:
+            if seen.cluster.num_nodes > 1 and abs(seen.step_s - prediction.step_time_s) > TOLD * seen.step_s:
+                self._untold.add(index)
+            return None
+        base = min(smaller, key=lambda other: (self._distance(other, index), other))
+        own = self._seen[base]
+        there = self._model.step(own.workload, self.cluster(own.cluster), own.strategy)
+        waited = own.sync_s if own.sync_s is not None else min(there.exposed_comm_s, own.step_s / 2)
+        work = (own.step_s - waited) / (there.step_time_s - there.exposed_comm_s)
+        told = max(0.0, seen.step_s - work * (prediction.step_time_s - prediction.exposed_comm_s))
+        return told if abs(told - prediction.exposed_comm_s) > TOLD * seen.step_s else None
+
+    def _distance(self, first: int, second: int) -> tuple[float, float]:
+        """Of two steps: by their micro batches, then by their devices."""
+        one, two = (self._positions[index].numbers for index in (first, second))
+        return abs(one[2] - two[2]), abs(one[3] + one[4] - two[3] - two[4])
+
     def _ratio(self, index: int) -> tuple[float, float]:
         """Logarithms of measured to predicted work and wait; no number where the wait was not measured."""
         if index not in self._ratios:
@@ -162,11 +205,12 @@ class Correction:
             model = self._model_with(self.constants(self._model.typical, seen.cluster.device).host_s)
             prediction = model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
             exposed, floor = prediction.exposed_comm_s, HIDDEN * prediction.step_time_s
-            if seen.sync_s is None:
+            sync_s = self._told_wait(index, prediction) if seen.sync_s is None else seen.sync_s
+            if sync_s is None:
                 worked, wait = max(seen.step_s - exposed, LEAST_WORK * seen.step_s), math.nan
             else:
-                worked = max(seen.step_s - seen.sync_s, HIDDEN * seen.step_s)
-                wait = math.log((seen.sync_s + floor) / (exposed + floor)) if seen.cluster.world_size > 1 else math.nan
+                worked = max(seen.step_s - sync_s, HIDDEN * seen.step_s)
+                wait = math.log((sync_s + floor) / (exposed + floor)) if seen.cluster.world_size > 1 else math.nan
             self._ratios[index] = (math.log(worked / (prediction.step_time_s - exposed)), wait)
         return self._ratios[index]
 

@@ -19,13 +19,17 @@ from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
+from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds, memory_rate, optimizer_seconds
-from paceline.prediction.exchange_plan import CodecOperation, CodecPass, ExchangePlan, blocks
+from paceline.prediction.exchange_plan import CodecOperation, CodecPass, ExchangePlan
 from paceline.prediction.network import phase_seconds
+from paceline.prediction.offload import copy_seconds, host_update_seconds
+from paceline.prediction.recompute import recomputed
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.phase import Phase
+from paceline.strategy.recompute import Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -39,6 +43,7 @@ Resource = Literal[
     "stragglers",
     "input pipeline",
     "pipeline bubble",
+    "expert imbalance",
 ]
 RESOURCES: tuple[Resource, ...] = get_args(Resource)
 
@@ -178,16 +183,14 @@ class StepCosts:
     overlap_penalty: float = 0.0
 
 
-def run_again(workload: Workload, recompute: bool, forward: Array) -> tuple[Array, Array]:
+def run_again(workload: Workload, choice: Recomputation, forward: Array) -> tuple[Array, Array]:
     """Seconds of recomputation before each layer's backward pass, and which layers are recomputed, both (layers,).
 
-    A block is recomputed as a whole, before the backward pass of its last layer."""
-    if not recompute:
-        return np.zeros_like(forward), np.zeros_like(forward)
-    repeated = blocks(workload)
+    Each part is recomputed as a whole, before the backward pass of its last layer."""
+    plan = recomputed(workload, choice)
     again = np.zeros_like(forward)
-    np.add.at(again, repeated.last, repeated.inside * forward)
-    return again, repeated.inside
+    np.add.at(again, plan.before, plan.again * forward)
+    return again, plan.again
 
 
 def slowest(workers: int, efficiency: Efficiency) -> float:
@@ -198,17 +201,25 @@ def slowest(workers: int, efficiency: Efficiency) -> float:
 
 
 def update_seconds(
-    workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, efficiency: Efficiency
+    workload: Workload,
+    strategy: Strategy,
+    plan: ExchangePlan,
+    device: Device,
+    efficiency: Efficiency,
+    backward_s: float = 0.0,
 ) -> tuple[float, float]:
-    """Seconds of memory traffic and of kernel launches of the optimizer on one worker.
+    """Seconds of memory traffic and of kernel launches of the optimizer on one worker, or on its host, beside whose copies of
+    gradients a backward pass of ``backward_s`` seconds runs.
 
     The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1."""
-    level, workers = (
-        strategy.parallelism.shares,
-        strategy.world_size if strategy.parallelism.shares.optimizer else 1,
-    )
+    mesh = strategy.parallelism
+    level, workers = mesh.shares, mesh.sharers if mesh.shares.optimizer else 1
     tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
     own = ceil(workload.num_parameters / workers)
+    if mesh.offload != "none":
+        optimizer, width = OPTIMIZERS[strategy.optimizer], BYTES_PER_ELEMENT[strategy.precision]
+        times = strategy.exchanges_per_step
+        return host_update_seconds(optimizer, own, width, device, efficiency, times, backward_s), 0.0
     return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
 
 
@@ -234,6 +245,10 @@ def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> Exc
         pieces[plan.codec] = _codec_pass_seconds(plan, cluster.device, efficiency)
     shape = (len(plan.gathers), plan.count)
     gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
+    if plan.strategy.parallelism.offload == "weights+optimizer":
+        width = BYTES_PER_ELEMENT[plan.strategy.precision] / plan.strategy.parallelism.sharers
+        copies = copy_seconds(1.0, cluster.device, efficiency) * width * plan.gathered
+        gathers = gathers[0] + copies, gathers[1]
     return priced(plan, pieces, by_network, *gathers)
 
 
@@ -296,7 +311,7 @@ def calibrated_costs(
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()
     backward = calibration.backward_s * grown / base.backward.total.sum()
-    workers = strategy.world_size if strategy.parallelism.shares.optimizer else 1
+    workers = strategy.parallelism.sharers if strategy.parallelism.shares.optimizer else 1
     update = calibration.optimizer_s / workers / sum(base.optimizer)
     return replace(
         base,

@@ -14,14 +14,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.prediction.frozen import frozen_beside
 from paceline.prediction.network import Loads, load_rows
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.exchange import Traffic
 from paceline.strategy.formats import FP32, PayloadBound
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
 
 CodecOperation = Literal["encode", "reduce", "decode"]
@@ -74,13 +73,14 @@ class Partition:
 
     Attributes:
         layers: layers of each bucket, in order.
-        unlike: every distinct plan once.
+        unlike: every distinct plan once. ``frozen``: elements of frozen weights that are gathered with each of them.
         index: position of each bucket's plan in ``unlike``, (buckets,).
         first: lowest layer of each bucket, whose backward pass runs last, (buckets,).
     """
 
     layers: tuple[tuple[int, ...], ...]
     unlike: tuple[BucketPlan, ...]
+    frozen: tuple[int, ...]
     index: Ints
     first: Ints
 
@@ -135,6 +135,11 @@ class ExchangePlan:
         return np.array([plan.elements for plan in self.partition.unlike], dtype=np.int64)[self.partition.index]
 
     @cached_property
+    def gathered(self) -> Ints:
+        """Elements that are gathered for each bucket, frozen ones too, (buckets,)."""
+        return self.elements + np.array(self.partition.frozen, dtype=np.int64)[self.partition.index]
+
+    @cached_property
     def pieces(self) -> tuple[ExchangePiece, ...]:
         """The pieces of the step, bucket after bucket."""
         return tuple(self.unlike_pieces[i] for i in self.order)
@@ -145,12 +150,11 @@ class ExchangePlan:
         if not self.count:
             return 0
         often = np.bincount(self.partition.index, minlength=len(self.traffic))
-        sent = [
-            times * phase.sent_by_rank()
-            for times, traffic, gathers in zip(often.tolist(), self.traffic, self.gathering, strict=True)
-            for phase in (*gathers, *traffic.phases)
-        ]
-        return int(np.sum(sent, axis=0).max()) * self.strategy.exchanges_per_step if sent else 0
+        sent: dict[int, Ints | int] = {}  # by the number of ranks that exchange: experts have replicas of their own
+        for times, traffic, gathers in zip(often.tolist(), self.traffic, self.gathering, strict=True):
+            for phase in (*gathers, *traffic.phases):
+                sent[phase.world_size] = sent.get(phase.world_size, 0) + times * phase.sent_by_rank()
+        return sum(int(np.max(of_ranks)) for of_ranks in sent.values()) * self.strategy.exchanges_per_step
 
     @cached_property
     def sent(self) -> Array:
@@ -188,9 +192,11 @@ def plan_key(strategy: Strategy) -> Hashable:
         s.first_bucket_bytes,
         s.bucket_bytes,
         s.parallelism.sharding,
+        s.parallelism.shard_devices,
+        s.parallelism.offload,
         s.parallelism.gather_bits,
         s.parallelism.gradient_bits,
-        s.precision if zero or s.parallelism.gather_bits else "",
+        s.precision if s.parallelism.shares.scatters or s.parallelism.gather_bits else "",
         s.parallelism.micro_batches if zero else 1,
     )
 
@@ -201,14 +207,28 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
     sized = s.first_bucket_bytes, s.bucket_bytes
     alone = s.world_size == 1 and not level.weights
     x = s.gradient_exchange
-    key = "partition", alone, level.weights, x.compression, x.options, x.dense_rule, x.exchange == "allreduce", sized
+    shares_frozen = level.frozen and workload.frozen > 0
+    key = (
+        "partition",
+        alone,
+        level.weights,
+        shares_frozen,
+        x.compression,
+        x.options,
+        x.dense_rule,
+        x.exchange == "allreduce",
+        sized,
+    )
 
     def make() -> Partition:
-        groups = [] if alone else s.partition(workload.parameters, workload.ready_order)
+        frozen = frozen_beside(workload) if shares_frozen else {}
+        groups = [] if alone else s.partition(workload.parameters, workload.ready_order, frozen)
         layers = tuple(tuple({p.layer for p in members}) for members, _ in groups)
-        unlike = {plan: number for number, plan in enumerate(dict.fromkeys(plan for _, plan in groups))}
-        index = np.array([unlike[plan] for _, plan in groups], dtype=np.int64)
-        return Partition(layers, tuple(unlike), index, np.array([min(members) for members in layers], dtype=np.int64))
+        kinds = [(plan, sum(frozen.get(p.name, 0) for p in members)) for members, plan in groups]
+        unlike = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+        index = np.array([unlike[kind] for kind in kinds], dtype=np.int64)
+        plans, beside = tuple(plan for plan, _ in unlike), tuple(elements for _, elements in unlike)
+        return Partition(layers, plans, beside, index, np.array([min(members) for members in layers], dtype=np.int64))
 
     return kept(workload, key, make)
 
@@ -216,7 +236,7 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
 def _plan(workload: Workload, strategy: Strategy, devices_per_node: int, level: PayloadBound, measured: bool) -> ExchangePlan:
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
-    gathering = tuple(strategy.gathers(plan) for plan in parts.unlike)
+    gathering = tuple(strategy.gathers(plan, frozen) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True))
     of_bucket = [_pieces(plan, own, measured) for plan, own in zip(parts.unlike, traffic, strict=True)]
     flat = tuple(piece for pieces in of_bucket for piece in pieces)
     counts = np.array([len(pieces) for pieces in of_bucket], dtype=np.int64)
@@ -302,49 +322,3 @@ def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
     moved = int(np.sum([phase.sent_by_rank() + phase.received_by_rank() for phase in worst], axis=0).max()) if worst else 0
     inner = sum(int(phase.received_by_rank().max()) for phase in traffic.before if not phase.ring)
     return FP32.push_bytes(plan.elements) + moved // chunks + inner
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """The blocks that activation recomputation runs again.
-
-    Attributes:
-        inside: 1 for a recomputed layer, else 0, (layers,). In a block these are the layers before the last one that saves
-            an activation. The backward pass needs no result of the later ones (``early_stop`` of ``torch.utils.checkpoint``).
-        last: last layer of each layer's block, (layers,). The block is recomputed before the backward pass of that layer.
-        kept_bytes: saved bytes of one sample: the inputs of the blocks, all layers outside blocks, and the largest block while
-            it is recomputed.
-        largest_bytes: those of the largest block, which ``kept_bytes`` counts whole.
-        names: index of each block's last layer, with the name of the block.
-    """
-
-    inside: Array
-    last: Ints
-    kept_bytes: float
-    largest_bytes: float
-    names: tuple[tuple[int, str], ...]
-
-
-def blocks(workload: Workload, numbers: Numbers = "fp32") -> Blocks:
-    """The blocks of a workload by the names of its layers, such as ``layers.3``; ``numbers`` as for ``Layer.kept_bytes``."""
-    return kept(workload, ("blocks", numbers), lambda: _blocks(workload, numbers))
-
-
-def _blocks(workload: Workload, numbers: Numbers) -> Blocks:
-    names = [block(f"{layer.name}.") for layer in workload.layers]
-    members: dict[str, list[int]] = {}
-    for index, name in enumerate(names):
-        if name:
-            members.setdefault(name, []).append(index)
-    sizes = [layer.kept_bytes(numbers) for layer in workload.layers]
-    last = np.arange(len(names))
-    kept_bytes = sum(size for name, size in zip(names, sizes, strict=True) if not name)
-    largest = 0.0
-    for own in members.values():
-        last[own] = own[-1]
-        kept_bytes += next((sizes[i] for i in own if sizes[i]), 0.0)
-        largest = max(largest, sum(sizes[i] for i in own))
-    inside = np.array([float(bool(name)) for name in names])
-    for own in members.values():
-        inside[next((i for i in reversed(own) if sizes[i]), own[-1]) : own[-1] + 1] = 0.0
-    return Blocks(inside, last, kept_bytes + largest, largest, tuple((own[-1], name) for name, own in members.items()))

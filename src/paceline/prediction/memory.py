@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
-from paceline.prediction.exchange_plan import ExchangePlan, blocks, kept
+from paceline.prediction.exchange_plan import ExchangePlan
+from paceline.prediction.recompute import recomputed
 from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.recompute import NOTHING, Recomputation
+from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
@@ -26,12 +29,14 @@ large language models (15 % on average, up to 33 %)."""
 GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the network
 
 
-def memory_breakdown(workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device) -> dict[str, float]:
+def memory_breakdown(
+    workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, divided: bool = False
+) -> dict[str, float]:
     """Bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recompute)
+    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation)
     return {
-        **fixed_bytes(workload, strategy, plan),
+        **fixed_bytes(workload, strategy, plan, divided),
         **{name: size * micro for name, size in of_sample.items()},
         "reserve": reserve_bytes(device),
     }
@@ -50,7 +55,7 @@ def memory_range(needed: float, device: Device) -> tuple[float, float]:
     return needed - reserve + LEAST_RESERVE, needed + FRAGMENTED * (needed - reserve)
 
 
-def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:
+def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divided: bool = False) -> dict[str, float]:
     """Bytes by purpose that do not grow with the batch.
 
     Weights, gradients and optimizer state are fp32. A 16-bit precision also keeps a 16-bit copy of the weights, as autocast
@@ -59,28 +64,49 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> d
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
     holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
-    they are sharded if the trained weights are. ``gradient_bits`` are those of the gradients too, which then need no buckets.
+    ``zero3`` shares them out and gathers them with the others, and elsewhere every device has all of them.
+
+    A divided network, and ``distributed_optimizer``, are as Megatron-Core has them: 18 bytes a parameter with Adam in 16 bits,
+    the weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With
+    a distributed optimizer each of d replicas has its part of the last two: 6 + 12 / d (user guide, distributed optimizer).
+
+    What is offloaded lies in the host's memory: optimizer state and master weights, gradients that are shared out, and with the
+    weights their shares.
+
+    Args:
+        divided: whether the workload is one device's part of a network that several devices hold.
     """
-    level, workers, whole = strategy.parallelism.shares, strategy.world_size, 4.0 * workload.num_parameters
+    mesh, whole = strategy.parallelism, 4.0 * workload.num_parameters
+    level, workers = mesh.shares, mesh.sharers
     width = BYTES_PER_ELEMENT[strategy.precision]
     recipe = RECIPES.get(strategy.precision)
     copies = 2 * recipe.operand if recipe else 0.0
-    quantised = recipe is not None and gathered_bytes(strategy.precision, strategy.parallelism.gather_bits or 16) < width
-    weights = whole + (((0 if quantised else width) + copies) * workload.num_parameters if width < 4 else 0)
+    quantised = recipe is not None and gathered_bytes(strategy.precision, mesh.gather_bits or 16) < width
+    megatron = divided or mesh.sharding == DISTRIBUTED
+    master = whole / (workers if megatron and level.optimizer else 1)
+    narrow = ((0 if quantised else width) + copies) * workload.num_parameters if width < 4 else 0
+    weights = (whole if megatron and not narrow else master) + narrow
     gathered = 0.0
     if level.weights:
-        units = sorted((width * plan.elements).tolist(), reverse=True)
+        units, gradients = (sorted((width * x).tolist(), reverse=True) for x in (plan.gathered, plan.elements))
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
-        gathered = sum(units[:GATHERED]) + held * (1 + copies / width)
-    ddp = plan.count > 0 and not level.weights and not strategy.parallelism.gradient_bits  # else they are the gradients
+        gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
+    left = 0.0 if mesh.offload != "none" else 1.0  # of what an update reads and writes
+    if not left:
+        on_device = 0.0 if mesh.offload == "weights+optimizer" else width * workload.num_parameters
+        weights = on_device / (workers if level.weights else 1) + (copies * workload.num_parameters if not level.weights else 0)
+    in_host = mesh.offload == "weights+optimizer" and level.frozen
+    frozen = 0.0 if in_host else width * workload.frozen
+    ddp = plan.count > 0 and not level.weights
+    copied = ddp and not (megatron and strategy.gradient_exchange.compression == "dense")
     return {
         "weights": weights,
-        "frozen weights": width * workload.frozen / (workers if level.weights else 1),
+        "frozen weights": frozen / (workers if level.frozen else 1),
         "gathered": gathered,
-        "gradients": (whole / workers if level.gradients else whole) * (strategy.parallelism.gradient_bits or 32) / 32,
-        "optimizer state": OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
-        "buckets": whole if ddp else 0.0,
+        "gradients": (left * whole / workers if level.gradients else whole) * (mesh.gradient_bits or 32) / 32,
+        "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
+        "buckets": whole if copied else 0.0,
         "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
         "codec buffers": float(plan.codec_bytes),
     }
@@ -92,21 +118,18 @@ def numbers_of(strategy: Strategy) -> Numbers:
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
-    return "narrow" if mesh.shares.weights or mesh.model_devices > 1 else "autocast"
+    return "narrow" if mesh.shares.scatters or not mesh.whole or mesh.offload != "none" else "autocast"
 
 
-def sample_bytes(workload: Workload, numbers: Numbers, recompute: bool, in_flight: float = 1.0) -> dict[str, float]:
+def sample_bytes(
+    workload: Workload, numbers: Numbers, choice: Recomputation = NOTHING, in_flight: float = 1.0
+) -> dict[str, float]:
     """Bytes by purpose of one sample of a micro batch: activations and the input. Recipes keep what bf16 does.
 
-    With recomputation a block keeps only its input, which the model takes to be what its first layer keeps. The largest block
-    keeps all activations while it is recomputed.
+    What is recomputed is not kept (``prediction/recompute.py``), but for the largest part while it is recomputed.
 
     Args:
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
     """
-    if recompute:
-        repeated = blocks(workload, numbers)
-        saved = in_flight * (repeated.kept_bytes - repeated.largest_bytes) + repeated.largest_bytes
-    else:
-        saved = in_flight * kept(workload, ("kept bytes", numbers), lambda: workload.kept_bytes(numbers))
-    return {"activations": saved, "inputs": float(workload.input_bytes)}
+    plan = recomputed(workload, choice, numbers)
+    return {"activations": in_flight * plan.kept_bytes + plan.largest_bytes, "inputs": float(workload.input_bytes)}

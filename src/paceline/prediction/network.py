@@ -25,12 +25,14 @@ from paceline.array_types import Array, Bools, Ints
 from paceline.calibration.constants import Efficiency
 from paceline.calibration.protocols import BARE
 from paceline.hardware.cluster import Cluster
+from paceline.prediction.group_view import group_view
 from paceline.strategy.phase import Phase
 
 Algorithm = Literal["ring", "tree", "switch", "hierarchical"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "switch")
 """The algorithms that an engine chooses from. Some frameworks add ``hierarchical`` on top."""
-NOTHING = (4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+COLUMNS = 9
+NOTHING = (4.0, *[0.0] * (COLUMNS - 1))
 """The row of a phase in which no rank sends anything."""
 
 
@@ -59,6 +61,7 @@ class Loads:
         intra, network: bytes over the busiest link of each level, for all other patterns.
         near, far: messages per round for a push or pull; for a shift the share of the ring's links in each level.
         rounds: number of rounds.
+        members, stride: of an engine's collective in groups, their ranks and how far apart these are; 0: all ranks together.
     """
 
     pattern: Ints
@@ -68,11 +71,14 @@ class Loads:
     near: Array
     far: Array
     rounds: Array
+    members: Ints
+    stride: Ints
 
     @classmethod
     def of(cls, rows: Array) -> Loads:
-        """From rows of ``load_rows``, (phases, 7)."""
-        return cls(rows[:, 0].astype(np.int64), *rows[:, 1:].T)
+        """From rows of ``load_rows``, (phases, COLUMNS)."""
+        groups = rows[:, -2:].astype(np.int64)
+        return cls(rows[:, 0].astype(np.int64), *rows[:, 1:-2].T, *groups.T)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +101,9 @@ def loads(phases: Sequence[Phase], devices_per_node: int) -> Loads:
 
 
 def load_rows(phases: Sequence[Phase | None], devices_per_node: int) -> Array:
-    """A row of ``Loads`` for each phase, (phases, 7); a None sends nothing."""
+    """A row of ``Loads`` for each phase, (phases, COLUMNS); a None sends nothing."""
     rows = [NOTHING if phase is None else _row(phase, devices_per_node) for phase in phases]
-    return np.array(rows, dtype=np.float64).reshape(-1, 7)
+    return np.array(rows, dtype=np.float64).reshape(-1, COLUMNS)
 
 
 def _row(phase: Phase, devices_per_node: int) -> tuple[float, ...]:
@@ -105,13 +111,14 @@ def _row(phase: Phase, devices_per_node: int) -> tuple[float, ...]:
     if phase.members == 1:
         return NOTHING
     if phase.pattern in ("allreduce", "gather", "scatter"):
-        return (0 if phase.ring else 1, size, 0, 0, 0, 0, 0)
+        groups = (0, 0) if phase.members == phase.world_size else (phase.members, phase.stride)
+        return (0 if phase.ring else 1, size, 0, 0, 0, 0, 0, *groups)
     load = phase_load(phase, devices_per_node)
     if phase.pattern == "shift":
         node = phase.groups()[0] // devices_per_node
         far = float((node != np.roll(node, -1)).mean())
-        return (3, 0, load.intra, load.network, 1 - far, far, phase.rounds)
-    return (2, 0, load.intra, load.network, load.near, load.far, phase.rounds)
+        return (3, 0, load.intra, load.network, 1 - far, far, phase.rounds, 0, 0)
+    return (2, 0, load.intra, load.network, load.near, load.far, phase.rounds, 0, 0)
 
 
 def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tuple[Array, Bools]:
@@ -138,9 +145,12 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tup
         seconds = seconds + shift * table.rounds * (table.far * alpha[1] + table.near * alpha[0])
         by_network &= ~shift | (table.network > 0)
     for code, halves in ((0, False), (1, True)):
-        own = table.pattern == code
-        if own.any():
-            times, level = collective_seconds(table.size[own], cluster, efficiency, halves=halves)
+        of_kind = table.pattern == code
+        groups = sorted(set(zip(table.members[of_kind].tolist(), table.stride[of_kind].tolist(), strict=True)))
+        for members, stride in groups:
+            own = of_kind & (table.members == members) & (table.stride == stride)
+            view = group_view(cluster, members, stride) if members else cluster
+            times, level = collective_seconds(table.size[own], view, efficiency, halves=halves)
             seconds[own], by_network[own] = times, level
     by_network &= table.pattern != 4
     return seconds, by_network
@@ -171,6 +181,39 @@ def collective_seconds(
     best, rows = total.argmin(axis=1), np.arange(len(volume))
     level = (network + table[:, 1] > intra + table[:, 0])[rows, best]
     return total[rows, best], level
+
+
+def alltoall_seconds(
+    sizes: Array, cluster: Cluster, efficiency: Efficiency, *, copies: float = 1.0, once_per_node: bool = False
+) -> tuple[Array, Bools]:
+    """Seconds of an all-to-all of ``sizes`` bytes on each device, and whether the network between nodes sets them.
+
+    Each device keeps 1/N of its bytes and sends the rest, an equal part to each other device. A node of R devices sends
+    ``R (N-R)/N`` of them; inside the node each sends ``(R-1)/N``. Both levels work at once, and a rank has several messages in
+    flight (``phase_seconds``).
+
+    Args:
+        copies: how many devices each number goes to.
+        once_per_node: numbers cross the network once for each node that they go to, and are copied there: copies to M nodes at
+            random reach ``M (1 - (1 - 1/M)^copies)`` of them. Inside the node ``(R-1)/R`` of all bytes move then (DeepSeek-AI,
+            DeepEP; arXiv:2412.19437, section 3.2.2).
+    """
+    n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
+    volume = np.asarray(sizes, dtype=np.float64)
+    if n == 1:
+        return np.zeros_like(volume), np.zeros(len(volume), dtype=np.bool_)
+    alpha = [link.latency.value * efficiency.latency_factor for link in (cluster.intra_link, cluster.network)]
+    beta = [1 / efficiency.bandwidth(link) for link in (cluster.intra_link, cluster.network)]
+    inside, crossing = (local - 1) / n, 1.0
+    messages = local - 1, n - local
+    if once_per_node and nodes > 1:
+        inside, messages = (local - 1) / local, (local - 1, nodes - 1)
+        crossing = nodes * (1 - (1 - 1 / nodes) ** copies) / copies
+    rounds = [-(-count // efficiency.concurrent_messages) for count in messages]
+    start = 0.0 if cluster.device.kind == "cpu" else efficiency.protocols[-1].ring_s * efficiency.latency_factor
+    near = volume * inside * beta[0] + rounds[0] * alpha[0]
+    far = volume * crossing * local * (n - local) / n * beta[1] + rounds[1] * alpha[1]
+    return start + np.maximum(near, far), far > near
 
 
 def _algorithm_costs(

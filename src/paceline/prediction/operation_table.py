@@ -21,8 +21,9 @@ class OperationTable:
     """The distinct operations of a workload as arrays.
 
     ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch.
-    ``narrow``: whether a recipe of fewer than 16 bits quantises its operands; it leaves the logits as they are. ``row``,
-    ``layer`` and ``backward`` are (operations,): the row, the layer and the pass of each operation of the workload.
+    ``causal``: 1 for attention that leaves out later keys. ``narrow``: whether a recipe of fewer than 16 bits quantises it; it
+    leaves the logits as they are. ``row``, ``layer`` and ``backward`` are (operations,): the row, the layer and the pass of
+    each operation of the workload.
     """
 
     kind: Ints
@@ -33,6 +34,7 @@ class OperationTable:
     sizes: Array
     grows: Array
     window: Array
+    causal: Array
     narrow: Bools
     row: Ints
     layer: Ints
@@ -65,7 +67,7 @@ def tabulate(workload: Workload) -> OperationTable:
 
     return OperationTable(
         kind=np.array([_KINDS[o.kind] for o, _ in unique], dtype=np.int64),
-        **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window")},
+        **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window", "causal")},
         sizes=np.stack([column(name) for name in _SIZES], axis=1),
         grows=np.array([[float(o.grows == name) for name in _SIZES] for o, _ in unique]).reshape(-1, 4),
         narrow=np.array([narrow for _, narrow in unique], dtype=np.bool_),
@@ -77,5 +79,7 @@ def tabulate(workload: Workload) -> OperationTable:
 
 
 def _narrow(o: Operation) -> bool:
-    """Whether it is a product of a layer with its weight, which recipes quantise; products of attention are batches."""
-    return o.kind == "matmul" and o.batch == 1 and o.grows != "batch"
+    """Whether it is a product of a layer with its weight, which recipes quantise; products of attention are batches. Those of
+    experts are batches in which each has its weight."""
+    grouped = o.fixed_bytes > 0 and o.grows in ("m", "k")
+    return o.kind == "matmul" and (o.batch == 1 or grouped) and o.grows != "batch"

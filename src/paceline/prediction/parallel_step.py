@@ -9,31 +9,35 @@ The mesh lies on the cluster as ``strategy.parallelism.MESH`` says: tensor-paral
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
+from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency
-from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster, Level
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.compute import Seconds
-from paceline.prediction.context_parallel import token_share
-from paceline.prediction.costs import Resource
-from paceline.prediction.group_collectives import group_seconds, group_work, with_collectives
+from paceline.prediction.costs import ExchangeSeconds, Resource
+from paceline.prediction.division import divide
+from paceline.prediction.exchange_beside import ExchangeBeside, exchange_beside, exchange_events, megatron_bucket_bytes
+from paceline.prediction.expert_exchange import expert_replicas
+from paceline.prediction.exposed import exposed_without_exchange, share_wait
+from paceline.prediction.group_collectives import group_work
 from paceline.prediction.group_view import divided, group_view, pairs_between
 from paceline.prediction.memory import numbers_of, sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stages import Stage, boundary_bytes, stages
 from paceline.prediction.step_model import Step, StepModel
-from paceline.prediction.tensor_parallel import Collective, share
+from paceline.prediction.timeline import input_event
+from paceline.prediction.weight_gradients import weight_bytes, weight_seconds
 from paceline.record import Event
+from paceline.strategy.buckets import BUCKET_BYTES
 from paceline.strategy.strategy import Strategy
-from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,13 @@ class ParallelStep:
         steps: of each stage, its micro batches one after the other, with the exchange among its replicas.
         pipeline: when they really run.
         send_s, send_far: seconds from each part to the next, and whether over the network.
-        hidden_s: of each stage, seconds of the exchange of its gradients beside passes of other micro batches, and of the
-            all-gathers of its weights beside the forward passes of the next step.
         group_s, group_bytes: of each stage, seconds and bytes of a device's collectives within the passes, hidden ones too.
+        weight_s: of each stage's layers, seconds of the gradients of weights that a zero-bubble pipeline runs later; none
+            elsewhere.
+        beside: of each stage, when it exchanges beside its passes; none where the exchange follows them.
         tie_s: seconds in which the ends of the pipeline add up the gradients of a table that both have.
         bubble_free: whether stages wait for none.
+        uneven: of each stage, the layers that take ``imbalance`` times as long on the device whose experts get most tokens.
     """
 
     strategy: Strategy
@@ -58,16 +64,29 @@ class ParallelStep:
     pipeline: PipelineSchedule
     send_s: tuple[float, ...]
     send_far: tuple[bool, ...]
+    weight_s: tuple[Array, ...]
+    beside: tuple[ExchangeBeside, ...]
     tie_s: float
     bubble_free: bool
-    hidden_s: tuple[tuple[float, float], ...]
     group_s: tuple[float, ...]
     group_bytes: tuple[float, ...]
+    uneven: tuple[tuple[int, ...], ...] = ()
+    imbalance: float = 1.0
 
     @property
     def seconds(self) -> float:
         """How long it takes."""
-        return max(self._exchanged) + self._update
+        return max(self._worked, self.feed_s) if self.beside else self._worked
+
+    @property
+    def _worked(self) -> float:
+        """The step without a wait for its samples beyond that of ``Step``."""
+        return self._delay + max(self._exchanged) + self._update
+
+    @property
+    def _delay(self) -> float:
+        """What the first passes wait for weights."""
+        return max((own.delay_s for own in self.beside), default=0.0)
 
     @cached_property
     def _exchanged(self) -> tuple[float, ...]:
@@ -76,18 +95,16 @@ class ParallelStep:
         if self.bubble_free:
             ends = tuple(float(step.schedule.backward_end) for step in self.steps)
         tied = [self.tie_s if stage.tied else 0.0 for stage in self.stages]
-        after = [
-            float(step.schedule.update_start - step.schedule.backward_end) - hidden[0]
-            for step, hidden in zip(self.steps, self.hidden_s, strict=True)
+        after = [own.after_s for own in self.beside] or [
+            float(step.schedule.update_start - step.schedule.backward_end) for step in self.steps
         ]
         return tuple(end + own + tie for end, own, tie in zip(ends, after, tied, strict=True))
 
     @property
     def _update(self) -> float:
-        return max(
-            float(step.schedule.step - step.schedule.update_start) - hidden[1]
-            for step, hidden in zip(self.steps, self.hidden_s, strict=True)
-        )
+        if self.beside:
+            return max(float(step.pieces.update) for step in self.steps)
+        return max(float(step.schedule.step - step.schedule.update_start) for step in self.steps)
 
     @property
     def _critical(self) -> int:
@@ -97,16 +114,36 @@ class ParallelStep:
     @cached_property
     def exposed(self) -> dict[Resource, float]:
         """Seconds by the resource that the critical stage waits for; they sum to the step."""
-        spent = dict(self.steps[self._critical].exposed)
+        step = self.steps[self._critical]
+        if self.beside:
+            waited = self.beside[self._critical].after_s + self._delay
+            spent = exposed_without_exchange(step.costs, step.pieces) | {"input pipeline": self.seconds - self._worked}
+            share_wait(spent, step.costs, waited)
+        else:
+            spent = dict(step.exposed)
         tie = self.tie_s if self.stages[self._critical].tied else 0.0
-        hidden = sum(self.hidden_s[self._critical])
-        waits: tuple[Resource, ...] = ("network", "intra-node link", "codec")
-        for name in waits:  # where replicas lie in several nodes, the network has most of what they exchange
-            less = min(hidden, spent[name])
-            spent[name], hidden = spent[name] - less, hidden - less
         spent["network" if self.tie_far else "intra-node link"] += tie
+        if self.imbalance > 1:
+            self._set_apart_imbalance(spent)
         spent["pipeline bubble"] = max(0.0, self.seconds - sum(spent.values()))
         return spent
+
+    def _set_apart_imbalance(self, spent: dict[Resource, float]) -> None:
+        """Moves what the fullest experts take beyond the mean from the other resources to ``expert imbalance``."""
+        step, layers = self.steps[self._critical], list(self.uneven[self._critical])
+        more = (1 - 1 / self.imbalance) * self.strategy.parallelism.micro_batches
+        kinds: tuple[tuple[Resource, Callable[[Seconds], Array | float]], ...] = (
+            ("compute", lambda part: part.flops),
+            ("memory bandwidth", lambda part: part.bytes),
+            ("launch overhead", lambda part: part.launch),
+            ("intra-node link", lambda part: part.near),
+            ("network", lambda part: part.far),
+        )
+        for name, of in kinds:
+            own = sum(float(np.broadcast_to(of(part), part.flops.shape)[layers].sum()) for part in step.kernels)
+            moved = min(spent[name], more * own)
+            spent[name] -= moved
+            spent["expert imbalance"] += moved
 
     @property
     def waited_s(self) -> float:
@@ -151,9 +188,11 @@ class ParallelStep:
         """Bytes by purpose on a device of one stage, with the activations of all micro batches that it holds at once."""
         step, stage = self.steps[number], self.stages[number]
         held = self.pipeline.in_flight[number] / len(stage.parts)
-        sizes = step.memory()
+        sizes = step.memory(divided=True)
         micro = step.strategy.micro_batch_size
-        of_sample = sample_bytes(step.workload, numbers_of(self.strategy), step.strategy.parallelism.recompute, held)
+        numbers = numbers_of(self.strategy)
+        of_sample = sample_bytes(step.workload, numbers, step.strategy.parallelism.recomputation, held)
+        of_sample["activations"] += self.pipeline.late[number] * weight_bytes(step.workload, numbers)
         return sizes | {name: size * micro for name, size in of_sample.items()}
 
     def seconds_with_links(self, between: float, inside: float) -> float:
@@ -167,8 +206,11 @@ class ParallelStep:
             slower.append((forward, backward, after))
         send = [seconds * (between if far else inside) for seconds, far in zip(self.send_s, self.send_far, strict=True)]
         far = self.tie_far
-        pipeline = _pipeline(self.steps, self.stages, self.strategy, send, [(f, b) for f, b, _ in slower])
+        pipeline = _pipeline(self.steps, self.stages, self.strategy, send, self.weight_s, [(f, b) for f, b, _ in slower])
         other = replace(self, pipeline=pipeline, tie_s=self.tie_s * (between if far else inside))
+        if self.beside:
+            exchanges = [step.costs.exchange.slower(between, inside) for step in self.steps]
+            return replace(other, beside=_beside(self.steps, self.stages, pipeline, exchanges)).seconds
         return max(end + max(0.0, own[2]) for end, own in zip(other._exchanged, slower, strict=True)) + self._update
 
     def events(self) -> tuple[Event, ...]:
@@ -178,21 +220,22 @@ class ParallelStep:
         several = self.strategy.parallelism.virtual_stages > 1
         bars = [
             Event(
-                name=f"{'backward' if p.backward else 'forward'} stage {number}"
+                name=f"{'weights' if p.weights else 'backward' if p.backward else 'forward'} stage {number}"
                 f"{f' part {p.part}' if several else ''}, micro step {p.micro_batch + 1}",
                 lane="compute",
-                start_s=p.start_s,
+                start_s=self._delay + p.start_s,
                 duration_s=p.end_s - p.start_s,
             )
             for p in own
         ]
+        if self.beside:
+            bars += exchange_events(self.beside[number], step.costs.exchange, self._delay)
+            start = self._delay + max(self._exchanged)
+            bars.append(Event(name="optimizer", lane="compute", start_s=start, duration_s=self._update))
+            return (*bars, input_event(self.feed_s)) if self.feed_s else tuple(bars)
         later = own[-1].end_s - float(step.schedule.backward_end)
         moved = [e for e in step.events() if e.lane in ("network", "codec")]
-        fetched = self.hidden_s[number][1] > 0  # beside the first forward passes, the optimizer having run in the step before
-        begin = float(step.schedule.gather_start)
-        for e in moved:
-            early = fetched and e.name.startswith("gather_update")
-            bars.append(replace(e, start_s=e.start_s - begin if early else max(0.0, e.start_s + later)))
+        bars += [replace(e, start_s=max(0.0, e.start_s + later)) for e in moved]
         start = max(self._exchanged)
         return (*bars, Event(name="optimizer", lane="compute", start_s=start, duration_s=self._update))
 
@@ -204,27 +247,23 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         UserError: as ``StepModel.step``; layers, heads or blocks that do not divide.
     """
     mesh = strategy.parallelism
-    if model.calibration is not None:
-        raise UserError("a calibration is of data parallelism alone", "leave it out, or give tensor=1 and pipeline=1")
-    whole: Workload = model.workload
-    collectives: tuple[Collective, ...] = ()
-    if mesh.context > 1:
-        tokens = token_share(whole, mesh.context, mesh.context_exchange)
-        whole = tokens.workload
-        # Each tensor-parallel device has its heads alone.
-        collectives += tuple(replace(c, bytes=c.bytes / mesh.tensor) for c in tokens.collectives)
-    if mesh.tensor > 1:
-        own_part = share(whole, mesh.tensor, mesh.sequence)
-        whole, collectives = own_part.workload, (*collectives, *own_part.collectives)
+    own_part = divide(model, cluster, strategy)
+    whole, collectives, waits, uneven = own_part.workload, own_part.collectives, own_part.waits, own_part.uneven
+    forward, backward = own_part.passes
     parts = (
-        stages(whole, mesh.pipeline, mesh.virtual_stages) if mesh.pipeline > 1 else (Stage(whole, (range(len(whole.layers)),)),)
+        stages(whole, mesh.pipeline, mesh.virtual_stages, (mesh.first_stage_layers, mesh.last_stage_layers))
+        if mesh.pipeline > 1
+        else (Stage(whole, (range(len(whole.layers)),)),)
     )
-    passes = replace(model, workload=whole).passes(cluster.device, strategy)
-    waits = group_seconds(collectives, cluster, strategy, model.constants)
-    forward, backward = with_collectives(model, passes, collectives, waits, strategy)
     replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor)
+    # Megatron exchanges beside the passes; what is compressed, or shared out in every micro step, is as elsewhere.
+    plain = strategy.gradient_exchange.compression == "dense" and strategy.gradient_exchange.exchange == "allreduce"
+    beside = model.constants.level == "tuned" and model.overlap and plain and not mesh.shares.weights
     # Each stage's replicas are a job of data parallelism; parts of a sequence count as samples of their own.
     inner = replace(strategy, global_batch_size=strategy.global_batch_size * mesh.context, parallelism=mesh.replicas)
+    if beside and strategy.bucket_bytes == BUCKET_BYTES:
+        size = megatron_bucket_bytes(mesh.data * mesh.context)
+        inner = replace(inner, first_bucket_bytes=size, bucket_bytes=size)
     model = replace(model, loader=model.loader * mesh.context)
     own_layers = _own_layers(parts)
     known: dict[int, Step] = {}
@@ -234,46 +273,53 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         if key not in known:
             layers = own_layers[number]
             passes = forward.of(layers), backward.of(layers)
-            known[key] = replace(model, workload=stage.workload, workers=strategy.world_size).step(replicas, inner, passes)
+            rest, experts_apart = expert_replicas(stage.workload, cluster, strategy)
+            own_model = replace(model, workload=rest, workers=strategy.world_size, experts=experts_apart)
+            known[key] = own_model.step(replicas, inner, passes)
         steps.append(known[key])
+    weights: tuple[Array, ...] = ()
+    if mesh.schedule == "zero_bubble":
+        every = weight_seconds(whole, strategy.micro_batch_size, strategy.precision, cluster.device, model.constants)
+        weights = tuple(np.minimum(every[own_layers[i]], step.costs.backward.kernels) for i, step in enumerate(steps))
     send, far, sent_bytes = _sends(parts, cluster, strategy, model.constants)
     work = group_work(collectives, waits[0], strategy)
     own = [[work[layer] for layer in layers if layer in work] for layers in own_layers]
+    pipeline = _pipeline(steps, parts, strategy, send, weights)
     return ParallelStep(
         strategy=strategy,
         cluster=cluster,
         stages=parts,
         steps=tuple(steps),
-        pipeline=_pipeline(steps, parts, strategy, send),
+        pipeline=pipeline,
         send_s=tuple(send),
         send_far=tuple(far),
+        weight_s=weights,
+        beside=_beside(steps, parts, pipeline, [step.costs.exchange for step in steps]) if beside else (),
         tie_s=_tie_s(parts, cluster, strategy, model.constants),
         bubble_free="pipeline bubble" in model.free,
-        hidden_s=tuple(_hidden(step, strategy, model) for step in steps),
         group_s=tuple(sum(seconds for seconds, _ in stage) for stage in own),
         group_bytes=tuple(sum(moved for _, moved in stage) + sent_bytes for stage in own),
+        uneven=tuple(tuple(i for i, layer in enumerate(layers) if layer in uneven) for layers in own_layers),
+        imbalance=1.0 if "expert imbalance" in model.free else mesh.expert_imbalance,
     )
 
 
-def _hidden(step: Step, strategy: Strategy, model: StepModel) -> tuple[float, float]:
-    """Seconds of a stage's exchange, and of the all-gathers of its weights, beside passes that ``Step`` does not know.
+def figures(model: StepModel, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
+    """Seconds of a step, and bytes on the fullest device. Raises UserError as ``parallel_step``, and where the mesh has another
+    number of devices than the cluster."""
+    strategy.parallelism.check_covers(cluster.world_size)
+    step = parallel_step(model, cluster, strategy.settled(model.workload, cluster))
+    return step.seconds, sum(step.memory().values())
 
-    A stage of several parts finishes the gradients of one part after the other: micro batches pass each part in groups of as
-    many as there are stages, so that all but the last part's have the backward passes of the last group (Narayanan et al. 2021,
-    section 2.2; Megatron-Core, ``overlap_grad_reduce``). Tuned software gathers the weights of the optimizer's parts beside the
-    first forward passes of the next step in the same way (``overlap_param_gather``).
-    """
-    mesh, p = strategy.parallelism, step.pieces
-    if not model.overlap:
-        return 0.0, 0.0
-    turns = mesh.virtual_stages
-    group = min(mesh.micro_batches, mesh.pipeline) if turns > 1 else 1
-    early = (group - 1) * float(p.backward) * (turns - 1) / turns
-    parts = turns if turns > 1 else max(step.plan.count, 1)
-    next_step = group * float(p.forward) * (parts - 1) / parts if model.constants.level == "tuned" else 0.0
-    kept = 1 - model.constants.overlap_penalty
-    after = float(step.schedule.update_start - step.schedule.backward_end)
-    return min(after, early) * kept, min(float(p.after), next_step) * kept
+
+def _beside(
+    steps: Sequence[Step], parts: Sequence[Stage], pipeline: PipelineSchedule, exchanges: Sequence[ExchangeSeconds]
+) -> tuple[ExchangeBeside, ...]:
+    """When each stage exchanges."""
+    return tuple(
+        exchange_beside(step, stage, number, len(parts), pipeline, exchange)
+        for number, (step, stage, exchange) in enumerate(zip(steps, parts, exchanges, strict=True))
+    )
 
 
 def _own_layers(parts: Sequence[Stage]) -> list[list[int]]:
@@ -293,11 +339,13 @@ def _pipeline(
     parts: Sequence[Stage],
     strategy: Strategy,
     send_s: Sequence[float],
+    weight_s: Sequence[Array] = (),
     more: Sequence[tuple[float, float]] = (),
 ) -> PipelineSchedule:
     """The schedule of the stages' passes. ``more``: seconds that each stage's passes take beyond their costs."""
     count, turns = len(parts), len(parts[0].parts)
     forward, backward = [0.0] * (count * turns), [0.0] * (count * turns)
+    weights = [float(own.sum()) * step.costs.slowest for own, step in zip(weight_s, steps, strict=bool(weight_s))]
     for number, (step, stage) in enumerate(zip(steps, parts, strict=True)):
         costs = step.costs
         gathers = max(0.0, float(step.schedule.micro_step) - float(step.pieces.forward + step.pieces.backward))
@@ -309,7 +357,7 @@ def _pipeline(
             again = float((costs.backward.total + costs.again)[own].sum()) * costs.slowest
             backward[at] = again + (extra[1] + gathers) / turns
     mesh = strategy.parallelism
-    return schedule_pipeline(forward, backward, mesh.micro_batches, count, send_s, mesh.schedule)
+    return schedule_pipeline(forward, backward, mesh.micro_batches, count, send_s, mesh.schedule, weights)
 
 
 def _sends(

@@ -3,12 +3,28 @@
 GPipe: Huang et al. 2019, arXiv:1811.06965. 1F1B and its interleaved form: Narayanan et al. 2021, arXiv:2104.04473, section
 2.2. Where every stage takes f forward and b backward, with p stages, m micro batches and v parts a stage, the bubble is
 (p - 1)(f + b) / v (equation 2 there); the schedule here has that and what uneven stages add.
+
+Zero bubble is ZB-H1 of Qi et al. 2024, arXiv:2401.10241, section 2.2: the backward pass is two, of the inputs (b) and of the
+weights (w). A stage passes the gradient of its input on after the first, and fills its waits with the second. With f = b = w
+the bubble is (p - 1)(f + b - w), and no stage holds more micro batches than the first stage of 1F1B.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from paceline.array_types import Ints
+
+FORWARD, BACKWARD, WEIGHTS = range(3)
+"""Kinds of passes. ``WEIGHTS`` is of its own in a zero-bubble pipeline alone; elsewhere it belongs to ``BACKWARD``."""
+Order = list[tuple[int, int, int]]
+"""(part, micro batch, kind) in the order of one stage."""
+PROGRAMS = 64
+"""Orders of pipelines that are remembered: a plan asks for the same ones with other seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +33,7 @@ class Pass:
 
     Attributes:
         part: 0 is the part next to the input; stage ``part % stages`` has it.
+        backward: whether it computes gradients; ``weights``: those of the weights alone.
         start_s, end_s: seconds after the step began.
     """
 
@@ -26,28 +43,108 @@ class Pass:
     backward: bool
     start_s: float
     end_s: float
+    weights: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
+class Program:
+    """All passes in an order in which each comes behind what it needs. Arrays are (passes,).
+
+    Attributes:
+        stage, part, micro: of each pass.
+        needs: number of the pass before, from 1; 0 for none.
+        edge: the part behind which that is sent on, from 1; 0 where nothing is sent.
+        cost: position of its seconds among those of all forward, backward and weight passes, each by part.
+        in_flight: of each stage, forward passes without their backward pass, at most.
+        late: of each stage, micro batches beside those that wait for the gradients of their weights, at most.
+    """
+
+    stage: Ints
+    part: Ints
+    micro: Ints
+    needs: Ints
+    edge: Ints
+    cost: Ints
+    in_flight: tuple[int, ...]
+    late: tuple[int, ...]
+
+    @cached_property
+    def of_stage(self) -> tuple[Ints, ...]:
+        """The passes of each stage in its order."""
+        return tuple(np.flatnonzero(self.stage == number) for number in range(len(self.in_flight)))
+
+    @cached_property
+    def first(self) -> tuple[int, ...]:
+        """The first forward pass of each part."""
+        return self._of_parts(self.cost == self.part, last=False)
+
+    @cached_property
+    def last(self) -> tuple[int, ...]:
+        """The pass of each part that completes its gradients."""
+        return self._of_parts(self.cost >= (1 + np.max(self.part)) * (np.max(self.cost) // (1 + np.max(self.part))), last=True)
+
+    def _of_parts(self, chosen: np.ndarray, *, last: bool) -> tuple[int, ...]:
+        numbers = np.flatnonzero(chosen)
+        parts = range(int(np.max(self.part)) + 1)
+        return tuple(int(numbers[self.part[numbers] == part][-1 if last else 0]) for part in parts)
+
+
+@dataclass(frozen=True, eq=False)
 class PipelineSchedule:
     """The passes in each stage's order.
 
     Attributes:
-        passes: of each stage.
-        in_flight: of each stage, micro batches whose activations it holds at most, each of one of its parts.
+        starts, finishes: seconds of each pass of ``program``.
     """
 
-    passes: tuple[tuple[Pass, ...], ...]
-    in_flight: tuple[int, ...]
+    program: Program = field(repr=False)
+    starts: Sequence[float] = field(repr=False)
+    finishes: Sequence[float] = field(repr=False)
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """Of each stage, micro batches whose activations it holds at most, each of one of its parts."""
+        return self.program.in_flight
+
+    @property
+    def late(self) -> tuple[int, ...]:
+        """Of each stage, micro batches beside those of ``in_flight`` that wait for the gradients of their weights."""
+        return self.program.late
 
     @property
     def ends(self) -> tuple[float, ...]:
         """When each stage's last pass ends."""
-        return tuple(own[-1].end_s for own in self.passes)
+        return tuple(self.finishes[int(own[-1])] for own in self.program.of_stage)
 
+    @cached_property
+    def passes(self) -> tuple[tuple[Pass, ...], ...]:
+        """The passes of each stage."""
+        p, parts = self.program, 1 + int(np.max(self.program.part))
+        kinds = p.cost // parts
+        return tuple(
+            tuple(
+                Pass(
+                    stage,
+                    int(p.part[i]),
+                    int(p.micro[i]),
+                    bool(kinds[i] != FORWARD),
+                    self.starts[i],
+                    self.finishes[i],
+                    bool(kinds[i] == WEIGHTS),
+                )
+                for i in own.tolist()
+            )
+            for stage, own in enumerate(p.of_stage)
+        )
 
-Order = list[tuple[int, int, bool]]
-"""(part, micro batch, backward) in the order of one stage."""
+    def first_start(self, part: int) -> float:
+        """When the first forward pass of a part begins."""
+        return self.starts[self.program.first[part]]
+
+    def last_pass(self, part: int) -> tuple[float, float]:
+        """When the pass that completes a part's gradients begins and ends."""
+        number = self.program.last[part]
+        return self.starts[number], self.finishes[number]
 
 
 def stage_order(stage: int, stages: int, micro_batches: int, virtual: int = 1, schedule: str = "1f1b") -> Order:
@@ -63,12 +160,25 @@ def stage_order(stage: int, stages: int, micro_batches: int, virtual: int = 1, s
         warm = min(stages - stage - 1, count)
     else:
         warm = min(2 * (stages - stage - 1) + (virtual - 1) * stages, count)
-    forward = [(*_visit(number, stage, stages, virtual, backward=False), False) for number in range(count)]
-    backward = [(*_visit(number, stage, stages, virtual, backward=True), True) for number in range(count)]
+    forward = [(*_visit(number, stage, stages, virtual, backward=False), FORWARD) for number in range(count)]
+    backward = [(*_visit(number, stage, stages, virtual, backward=True), BACKWARD) for number in range(count)]
     order = forward[:warm]
     for number in range(count - warm):
         order += [forward[warm + number], backward[number]]
-    return order + backward[count - warm :]
+    order += backward[count - warm :]
+    return _with_weights(order, stage) if schedule == "zero_bubble" else order
+
+
+def _with_weights(order: Order, late: int) -> Order:
+    """The order with the gradients of weights, ``late`` micro batches behind those of the inputs: as many more as there are
+    fewer forward passes before the first backward pass."""
+    full: Order = []
+    for part, micro, kind in order:
+        full.append((part, micro, kind))
+        if kind == BACKWARD and micro >= late:
+            full.append((part, micro - late, WEIGHTS))
+    done = sum(kind == WEIGHTS for _, _, kind in full)
+    return full + [(part, micro, WEIGHTS) for part, micro, kind in order if kind == BACKWARD and micro >= done]
 
 
 def _visit(number: int, stage: int, stages: int, virtual: int, *, backward: bool) -> tuple[int, int]:
@@ -81,6 +191,49 @@ def _visit(number: int, stage: int, stages: int, virtual: int, *, backward: bool
     return part, rounds * stages + place
 
 
+@lru_cache(maxsize=PROGRAMS)
+def program(stages: int, micro_batches: int, virtual: int, schedule: str) -> Program:
+    """The passes of a pipeline in an order in which they can be timed."""
+    parts = stages * virtual
+    orders = [stage_order(stage, stages, micro_batches, virtual, schedule) for stage in range(stages)]
+    numbers: dict[tuple[int, int, int], int] = {}
+    places = [0] * stages
+    rows: list[tuple[int, int, int, int, int, int]] = []
+    waiting = list(range(stages))
+    while waiting:
+        moved = len(rows)
+        for stage in waiting:
+            order, place = orders[stage], places[stage]
+            while place < len(order):
+                part, micro, kind = order[place]
+                before, edge = _before(part, micro, kind, parts)
+                needs = 0 if before is None else numbers.get(before, -1)
+                if needs < 0:
+                    break
+                rows.append((stage, part, micro, needs, edge, kind * parts + part))
+                numbers[part, micro, kind] = len(rows)
+                place += 1
+            places[stage] = place
+        waiting = [stage for stage in waiting if places[stage] < len(orders[stage])]
+        assert moved < len(rows) or not waiting, "a stage waits for a pass that is behind it"
+    stage_of, part_of, micro_of, needed, edges, costs = np.array(rows, dtype=np.int64).T
+    held = tuple(_most(order, FORWARD, BACKWARD) for order in orders)
+    last = WEIGHTS if schedule == "zero_bubble" else BACKWARD
+    late = tuple(_most(order, FORWARD, last) - own for order, own in zip(orders, held, strict=True))
+    return Program(stage_of, part_of, micro_of, needed, edges, costs, held, late)
+
+
+def _before(part: int, micro: int, kind: int, parts: int) -> tuple[tuple[int, int, int] | None, int]:
+    """The pass that a pass needs, and the part behind which its result is sent on, from 1."""
+    if kind == FORWARD:
+        return ((part - 1, micro, FORWARD), part) if part else (None, 0)
+    if kind == WEIGHTS:
+        return (part, micro, BACKWARD), 0
+    if part == parts - 1:
+        return (part, micro, FORWARD), 0
+    return (part + 1, micro, BACKWARD), part + 1
+
+
 def schedule_pipeline(
     forward_s: Sequence[float],
     backward_s: Sequence[float],
@@ -88,59 +241,35 @@ def schedule_pipeline(
     stages: int,
     send_s: Sequence[float],
     schedule: str = "1f1b",
+    weights_s: Sequence[float] = (),
 ) -> PipelineSchedule:
     """When each pass runs.
 
     Args:
         forward_s, backward_s: seconds of each part, in the order of the network; ``stages`` times as many as a stage has.
         send_s: seconds from each part to the next one (parts - 1).
+        weights_s: of a zero-bubble pipeline, the seconds in ``backward_s`` that compute the gradients of weights.
     """
-    parts = len(forward_s)
-    virtual = parts // stages
-    orders = [stage_order(stage, stages, micro_batches, virtual, schedule) for stage in range(stages)]
-    ends: dict[tuple[int, int, bool], float] = {}
-    clocks, places = [0.0] * stages, [0] * stages
-    passes: list[list[Pass]] = [[] for _ in range(stages)]
-    waiting = list(range(stages))
-    while waiting:
-        moved = False
-        for stage in waiting:
-            order, place, clock = orders[stage], places[stage], clocks[stage]
-            while place < len(order):
-                part, micro, backward = order[place]
-                there = _ready(ends, part, micro, backward, parts, send_s)
-                if there is None:
-                    break
-                start = max(clock, there)
-                clock = start + (backward_s if backward else forward_s)[part]
-                ends[part, micro, backward] = clock
-                passes[stage].append(Pass(stage, part, micro, backward, start, clock))
-                place, moved = place + 1, True
-            places[stage], clocks[stage] = place, clock
-        waiting = [stage for stage in waiting if places[stage] < len(orders[stage])]
-        assert moved or not waiting, "a stage waits for a pass that is behind it"
-    return PipelineSchedule(tuple(map(tuple, passes)), tuple(map(_held, orders)))
+    plan = program(stages, micro_batches, len(forward_s) // stages, schedule)
+    passed = [b - w for b, w in zip(backward_s, weights_s, strict=True)] if weights_s else backward_s
+    costs, waits = [*forward_s, *passed, *weights_s], [0.0, *send_s]
+    clocks, ends, starts = [0.0] * stages, [0.0], list[float]()
+    for stage, needs, edge, cost in zip(
+        plan.stage.tolist(), plan.needs.tolist(), plan.edge.tolist(), plan.cost.tolist(), strict=True
+    ):
+        start, clock = ends[needs] + waits[edge], clocks[stage]
+        if start < clock:
+            start = clock
+        starts.append(start)
+        clocks[stage] = end = start + costs[cost]
+        ends.append(end)
+    return PipelineSchedule(plan, starts, ends[1:])
 
 
-def _ready(
-    ends: dict[tuple[int, int, bool], float], part: int, micro: int, backward: bool, parts: int, send_s: Sequence[float]
-) -> float | None:
-    """When what a pass needs is there; None where it has not run yet."""
-    if not backward:
-        if part == 0:
-            return 0.0
-        end = ends.get((part - 1, micro, False))
-        return None if end is None else end + send_s[part - 1]
-    if part == parts - 1:
-        return ends.get((part, micro, False))
-    end = ends.get((part + 1, micro, True))
-    return None if end is None else end + send_s[part]
-
-
-def _held(order: Order) -> int:
-    """Forward passes whose backward pass has not run, at most."""
+def _most(order: Order, first: int, second: int) -> int:
+    """Passes of the first kind whose pass of the second kind has not run, at most."""
     held = most = 0
-    for _, _, backward in order:
-        held += -1 if backward else 1
+    for _, _, kind in order:
+        held += (kind == first) - (kind == second)
         most = max(most, held)
     return most

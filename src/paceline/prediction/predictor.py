@@ -9,18 +9,18 @@ from typing import Any, get_args
 
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import ATTENTION_KERNELS, Efficiency, SoftwareLevel, efficiency
-from paceline.calibration.held_out_error import HeldOut, held_out
+from paceline.calibration.held_out_error import HeldOut, held_out, unseen_factor
 from paceline.calibration.observation import Observation
-from paceline.calibration.uncertainty import Z80, interval, spread
+from paceline.calibration.uncertainty import Z80, interval, spread, stretched
 from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.assumptions import assumptions
-from paceline.prediction.batch import Candidate, Steps, corrected_steps, merged_steps, model_steps, steps_one_by_one
+from paceline.prediction.batch import Candidate, Steps, corrected_steps, merged_steps, model_steps, steps_of, steps_one_by_one
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import RESOURCES, Resource
 from paceline.prediction.lazy_tuple import lazy
-from paceline.prediction.parallel_step import ParallelStep, parallel_step
+from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
 from paceline.prediction.timeline import input_event
@@ -59,6 +59,7 @@ class Predictor:
         overlap: whether the exchange runs beside the backward pass; None: as calibrated, else yes, as in DDP.
         software: ``ordinary`` or ``tuned``, the level of ``constants``; empty takes theirs, else ``ordinary``.
         attention: the kernel of fused attention, a name of ``ATTENTION_KERNELS``; empty takes what the software usually runs.
+        compile: whether chains of element-wise kernels are fused (``Efficiency.compiled``); in tuned software they are.
         free: resources that cost no time (``without``).
 
     Raises:
@@ -74,6 +75,7 @@ class Predictor:
     software: SoftwareLevel | str = ""
     free: frozenset[Resource] = frozenset()
     attention: str = ""
+    compile: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -84,6 +86,9 @@ class Predictor:
         if self.attention:
             check_name("attention kernel", self.attention, ATTENTION_KERNELS)
             bounds = (replace(constants, attention_kernel=self.attention) for constants in self._bounds)
+            object.__setattr__(self, "constants", tuple(bounds) if isinstance(self.constants, tuple) else next(bounds))
+        if self.compile:
+            bounds = (constants.compiled() for constants in self._bounds)
             object.__setattr__(self, "constants", tuple(bounds) if isinstance(self.constants, tuple) else next(bounds))
         level = self.typical.level
         if self.software not in ("", level):
@@ -111,6 +116,7 @@ class Predictor:
             ("overlap", isinstance(self.overlap, bool | None), "give True, False or None"),
             ("software", isinstance(self.software, str), "give ordinary or tuned"),
             ("attention", isinstance(self.attention, str), f"give one of {', '.join(ATTENTION_KERNELS)}"),
+            ("compile", isinstance(self.compile, bool), "give True or False"),
             ("free", isinstance(self.free, frozenset), "use Predictor.without"),
         ):
             if not fine:
@@ -171,6 +177,8 @@ class Predictor:
         strategy = strategy.settled(workload, cluster)
         slow, typical, fast = self._steps(workload, cluster, strategy)
         low_s, high_s = self._range(workload, cluster, typical, fast.seconds, slow.seconds)
+        low_s, high_s = self._conformal(cluster, strategy, typical.seconds, (low_s, high_s), known=False)
+        low_s = max(low_s, typical.feed_s)
         prediction = self._prediction(workload, cluster, strategy, typical, (low_s, high_s))
         return prediction if self.correction is None else self._corrected(prediction, workload, asked, strategy)
 
@@ -178,7 +186,7 @@ class Predictor:
         """The ``step_time_s`` and ``memory_bytes`` of very many strategies at once.
 
         Candidates that a correction cannot tell apart share its factor. With a calibration, a free resource, or a network that
-        several devices hold together, they are predicted one by one, which takes longer.
+        several devices hold together, they are predicted one by one, which takes longer (``planning.layouts`` prunes those).
         """
         if not isinstance(candidates, Sequence):
             raise UserError(f"candidates {shown(candidates)}", "give pairs of a Cluster and a Strategy")
@@ -188,15 +196,22 @@ class Predictor:
             check_inputs(workload, *candidate)
         if self.calibration is not None or self.free:
             return steps_one_by_one(self, workload, candidates)
-        whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.model_devices == 1]
+        whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole]
         if len(whole) == len(candidates):
             return self._many_whole(workload, candidates)
         apart = set(whole)
         divided = [index for index in range(len(candidates)) if index not in apart]
         return merged_steps(
             (whole, self._many_whole(workload, [candidates[i] for i in whole])),
-            (divided, steps_one_by_one(self, workload, [candidates[i] for i in divided])),
+            (divided, self._many_divided(workload, [candidates[i] for i in divided])),
         )
+
+    def _many_divided(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
+        """``many`` where several devices hold the network: each step by itself, without its range."""
+        if self.correction is not None:
+            return steps_one_by_one(self, workload, candidates)
+        model = self.model(workload)
+        return steps_of(candidates, lambda *candidate: figures(model, *candidate))
 
     def _many_whole(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
         """``many`` where each device holds the whole network."""
@@ -208,7 +223,7 @@ class Predictor:
     def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[AnyStep, AnyStep, AnyStep]:
         """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
         model = self.model(workload, cluster.device)
-        divided = strategy.parallelism.model_devices > 1
+        divided = not strategy.parallelism.whole
         passes = None if divided else model.passes(cluster.device, strategy)
         middle = parallel_step(model, cluster, strategy) if divided else model.step(cluster, strategy, passes)
         if not isinstance(self.constants, tuple) and self.calibration is None and strategy.description.format.spread is None:
@@ -260,6 +275,18 @@ class Predictor:
             least, most = interval(step_s, ends, spread(typical.exposed, e.sigmas, work, cluster.num_nodes))
             low_s, high_s = low_s * least, high_s * most
         return max(low_s, typical.feed_s), high_s
+
+    def _conformal(
+        self, cluster: Cluster, strategy: Strategy, step_s: float, ends: tuple[float, float], known: bool
+    ) -> tuple[float, float]:
+        """The interval with the tails that such predictions had on published runs; wider for links that limited none."""
+        if self.calibration is not None or isinstance(self.constants, tuple):
+            return ends
+        missed = held_out(self.typical.level, cluster.num_nodes, known, strategy.parallelism.model_devices > 1)
+        if missed is None:
+            return ends
+        wider = 1.0 if cluster.world_size == 1 or cluster.outer_link.kind in missed.links else unseen_factor()
+        return stretched(step_s, ends, (missed.low * wider, missed.high * wider))
 
     def _prediction(
         self, workload: Workload, cluster: Cluster, strategy: Strategy, step: AnyStep, range_s: tuple[float, float]
@@ -313,7 +340,7 @@ class Predictor:
         if self.calibration is not None:
             return None
         known = self.correction is not None and self.correction.knows(workload, cluster)
-        return held_out(self.typical.level, cluster.num_nodes, known, strategy.parallelism.model_devices > 1)
+        return held_out(self.typical.level, cluster.num_nodes, known, not strategy.parallelism.whole)
 
     def _corrected(self, prediction: Prediction, workload: Workload, asked: Cluster, strategy: Strategy) -> Prediction:
         """The prediction by what observed steps taught. With a free resource, the correction is that of the whole step."""
@@ -323,6 +350,12 @@ class Predictor:
             base = replace(self, correction=None, loader=0.0, free=frozenset())
             whole = base.step(workload, self.correction.cluster(asked), strategy)
         corrected = self.correction.applied(prediction, workload, asked, strategy, whole)
+        if self.correction.knows(workload, asked):
+            step_s, before_s = corrected.step_time_s, prediction.step_time_s
+            low_s, high_s = self._conformal(asked, strategy, step_s, (corrected.low_s, corrected.high_s), known=True)
+            # No observation widens the interval.
+            widest = (step_s * end / before_s if before_s else end for end in (prediction.low_s, prediction.high_s))
+            corrected = replace(corrected, low_s=max(low_s, next(widest)), high_s=min(high_s, next(widest)))
         feeds = self.loader and "input pipeline" not in self.free
         return _fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
 

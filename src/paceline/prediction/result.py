@@ -87,7 +87,7 @@ class Prediction(Metrics):
     def __repr__(self) -> str:
         """One line: the network, where, the main choices and the step time. ``explain()`` says everything."""
         s, on = self.strategy, self.cluster
-        usual = {"exchange": "allreduce", "sharding": "ddp", "recompute": False, "compression": "dense"}
+        usual = {"exchange": "allreduce", "sharding": "ddp", "recompute": "none", "compression": "dense"}
         names = ("precision", "optimizer", "compression", "exchange", "sharding")
         choices = [str(s[name]) for name in names if s.get(name) and s[name] != usual.get(name)]
         size = " x ".join(str(on[name]) for name in ("num_nodes", "devices_per_node") if on.get(name, 1) != 1)
@@ -159,7 +159,8 @@ def _critical_path(p: Prediction) -> str:
             f"forward, backward, optimizer. The exchange of {format_bytes(p.wire_bytes_per_device)} "
             f"({format_seconds(p.comm_s)} of network) overlaps the backward pass completely."
         )
-    if p.exposed.get("pipeline bubble", 0.0) > 0 or p.strategy.get("tensor", 1) != 1 or p.strategy.get("context", 1) != 1:
+    divided = any(p.strategy.get(name, 1) != 1 for name in ("tensor", "context", "expert", "expert_tensor"))
+    if p.exposed.get("pipeline bubble", 0.0) > 0 or divided:
         return _path_on_a_mesh(p, update.start_s)
     last = max((e for e in p.timeline if e.lane != "compute"), key=lambda e: e.end_s)
     after = update.start_s - backward

@@ -8,10 +8,14 @@ from itertools import pairwise
 
 from paceline.errors import UserError
 from paceline.prediction.exchange_plan import kept
-from paceline.prediction.tensor_parallel import forward_product, style
+from paceline.prediction.frozen import frozen_of_layers
+from paceline.prediction.tensor_parallel import forward_product, is_expert, style
 from paceline.strategy.sharding import block
 from paceline.workload.layers import Layer, Parameter
 from paceline.workload.table import Workload
+
+EVEN = (0, 0)
+"""Blocks of the first and of the last stage: as many as the others have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +33,20 @@ class Stage:
     tied: int = 0
 
 
-def stages(workload: Workload, count: int, virtual: int) -> tuple[Stage, ...]:
+def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] = EVEN) -> tuple[Stage, ...]:
     """The stages of ``workload``, of ``virtual`` parts each. Stages of equal layers are one object.
 
+    Args:
+        ends: blocks of the first and of the last stage; 0: as many as the others.
+
     Raises:
-        UserError: fewer blocks than parts.
+        UserError: fewer blocks than parts; blocks of an end that do not divide among its parts.
     """
-    return kept(workload, ("stages", count, virtual), lambda: _stages(workload, count, virtual))
+    return kept(workload, ("stages", count, virtual, ends), lambda: _stages(workload, count, virtual, ends))
 
 
-def _stages(workload: Workload, count: int, virtual: int) -> tuple[Stage, ...]:
-    bounds = _bounds(workload, count * virtual)
+def _stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int]) -> tuple[Stage, ...]:
+    bounds = _bounds(workload, count, virtual, ends)
     spans = [range(first, last) for first, last in pairwise(bounds)]
     unique: dict[object, Stage] = {}
     made = []
@@ -54,24 +61,51 @@ def _stages(workload: Workload, count: int, virtual: int) -> tuple[Stage, ...]:
     return tuple(made)
 
 
-def _bounds(workload: Workload, parts: int) -> list[int]:
+def _bounds(workload: Workload, count: int, virtual: int, ends: tuple[int, int]) -> list[int]:
     """The first layer of each part, and the end."""
-    begins: dict[str, int] = {}
-    for index, layer in enumerate(workload.layers):
-        name = block(f"{layer.name}.")
-        if name:
-            begins.setdefault(name, index)
+    begins = block_begins(workload)
+    parts = count * virtual
     if len(begins) < parts:
         raise UserError(
             f"a pipeline of {parts} parts: {workload.name} has {len(begins)} blocks",
             f"give at most {max(1, len(begins))} parts",
         )
-    each, more = divmod(len(begins), parts)
-    # The ends have the embedding and the logits as well: parts in the middle take what is left over.
-    order = sorted(range(parts), key=lambda part: abs(2 * part - parts + 1))
-    sizes = [each + (part in order[:more]) for part in range(parts)]
+    sizes = part_sizes(len(begins), count, virtual, ends)
     firsts = list(begins.values())
     return [0, *(firsts[sum(sizes[: part + 1])] for part in range(parts - 1)), len(workload.layers)]
+
+
+def block_begins(workload: Workload) -> dict[str, int]:
+    """The first layer of each block, by the block's name, in the order of the network."""
+    begins: dict[str, int] = {}
+    for index, layer in enumerate(workload.layers):
+        name = block(f"{layer.name}.")
+        if name:
+            begins.setdefault(name, index)
+    return begins
+
+
+def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] = EVEN) -> list[int]:
+    """Blocks of each part of ``count`` stages. What is left over goes to the middle: the ends have the embedding and the logits
+    as well. Args and errors as ``stages``."""
+    parts, sizes = count * virtual, dict[int, int]()
+    for name, stage, given in (("first", 0, ends[0]), ("last", count - 1, ends[1])):
+        if given % virtual:
+            raise UserError(
+                f"{given} layers of the {name} stage do not divide among its {virtual} parts", f"give a multiple of {virtual}"
+            )
+        if given:
+            sizes |= dict.fromkeys(range(stage, parts, count), given // virtual)
+    rest, others = blocks - sum(sizes.values()), [part for part in range(parts) if part not in sizes]
+    if rest < len(others) or (rest and not others):
+        raise UserError(
+            f"stages with {' and '.join(str(n) for n in ends if n)} layers at their ends leave {rest} of {blocks} blocks for "
+            f"{len(others)} parts",
+            "give the ends other numbers of layers",
+        )
+    each, more = divmod(rest, len(others)) if others else (0, 0)
+    order = sorted(others, key=lambda part: abs(2 * part - parts + 1))
+    return [sizes.get(part, each + (part in order[:more])) for part in range(parts)]
 
 
 def _stage(workload: Workload, spans: Sequence[range], last: bool) -> Stage:
@@ -84,7 +118,7 @@ def _stage(workload: Workload, spans: Sequence[range], last: bool) -> Stage:
         own.append(replace(tied, layer=logits, ready=-1))
     ready = {id(p): position for position, p in enumerate(sorted(own, key=lambda p: p.ready))}
     parameters = tuple(replace(p, layer=place[p.layer], ready=ready[id(p)]) for p in own)
-    frozen = round(workload.frozen * len(indices) / len(workload.layers))
+    frozen = round(float(frozen_of_layers(workload)[indices].sum())) if workload.frozen else 0
     table = replace(
         workload,
         layers=tuple(workload.layers[index] for index in indices),
@@ -110,9 +144,10 @@ def _tied(workload: Workload) -> int:
 
 
 def boundary_bytes(layers: Sequence[Layer]) -> float:
-    """fp32 bytes of one sample that leave those layers: what their last product writes."""
+    """fp32 bytes of one sample that leave those layers: what their last product writes. Experts write a row for each copy of a
+    token, and a router its scores."""
     for layer in reversed(layers):
         product = forward_product(layer)
-        if product is not None:
+        if product is not None and not is_expert(layer.name) and not layer.name.endswith(".router"):
             return 4.0 * product.m * product.n * max(1.0, product.batch)
     return 0.0

@@ -27,14 +27,17 @@ from paceline.prediction.costs import (
     slowest,
     update_seconds,
 )
-from paceline.prediction.exchange_plan import ExchangePlan, blocks, exchange_plan
+from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
+from paceline.prediction.expert_exchange import ExpertReplicas, together
+from paceline.prediction.exposed import exposed_seconds
 from paceline.prediction.memory import memory_breakdown
+from paceline.prediction.offload import check_offload
+from paceline.prediction.recompute import recomputed
 from paceline.prediction.timeline import (
     Schedule,
     StepDurations,
     columns,
     events,
-    exposed_seconds,
     pieces,
     schedule_step,
     sums,
@@ -42,6 +45,7 @@ from paceline.prediction.timeline import (
 )
 from paceline.record import Event
 from paceline.strategy.formats import PayloadBound
+from paceline.strategy.recompute import Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -61,6 +65,7 @@ class Step:
     schedule: Schedule
     overlap: bool
     shared: bool
+    experts: ExpertReplicas | None = None
 
     @property
     def plan(self) -> ExchangePlan:
@@ -107,11 +112,21 @@ class Step:
         """The same without compression."""
         if self.strategy.gradient_exchange.compression == "dense":
             return self.wire_bytes
-        return exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+        own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+        if self.experts is None:
+            return own
+        return own + replace(self.experts, strategy=self.experts.strategy.uncompressed()).plan().wire_bytes
 
-    def memory(self) -> dict[str, float]:
-        """Bytes by purpose on one device."""
-        return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device)
+    def memory(self, divided: bool = False) -> dict[str, float]:
+        """Bytes by purpose on one device; ``divided``: of a network that several devices hold."""
+        if self.experts is None:
+            return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device, divided)
+        plan = exchange_plan(self.workload, self.strategy, self.cluster.devices_per_node)
+        sizes, of_experts = (
+            memory_breakdown(self.workload, self.strategy, plan, self.cluster.device, divided=True),
+            self.experts.fixed_bytes(),
+        )
+        return {name: size + of_experts.get(name, 0.0) for name, size in sizes.items()}
 
     def seconds_with_links(self, between: float, inside: float) -> float:
         """How long it takes where the network between nodes, and the link inside them, take so many times as long."""
@@ -121,7 +136,8 @@ class Step:
     def events(self) -> tuple[Event, ...]:
         """The step as bars."""
         names = [layer.name for layer in self.workload.layers]
-        return tuple(events(self.costs, self.pieces, self.schedule, names, blocks(self.workload).names))
+        again = recomputed(self.workload, self.strategy.parallelism.recomputation).names
+        return tuple(events(self.costs, self.pieces, self.schedule, names, again))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +152,7 @@ class StepModel:
         free: resources that cost no time.
         level: of payloads whose length depends on their values.
         workers: that compute at once and wait for the slowest; 0: those of the strategy.
+        experts: parameters of the layers that ``workload`` leaves out, with other replicas.
     """
 
     workload: Workload
@@ -146,6 +163,7 @@ class StepModel:
     free: frozenset[Resource] = frozenset()
     level: PayloadBound = "expected"
     workers: int = 0
+    experts: ExpertReplicas | None = None
 
     def step(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> Step:
         """The step of a strategy.
@@ -170,34 +188,38 @@ class StepModel:
             costs.overlap_penalty,
         )
         schedule = schedule_step(durations, self.overlap, shared)
-        return Step(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared)
+        return Step(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared, self.experts)
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
-        forward, backward = self._launched(*(passes or self.passes(cluster.device, strategy)))
-        recompute = strategy.parallelism.recompute
-        again, again_share = run_again(self.workload, recompute, forward.total)
+        forward, backward = self.launched(passes or self.passes(cluster.device, strategy), cluster.device)
+        recomputation = strategy.parallelism.recomputation
+        check_offload(strategy.parallelism.offload, cluster.device)
+        again, again_share = run_again(self.workload, recomputation, forward.total)
         exchange = self.exchange(cluster, strategy)
+        slow = slowest(self.workers or strategy.world_size, self.constants)
+        beside = float((backward.total + again).sum())
         costs = StepCosts(
             forward,
             backward,
             again,
             again_share,
-            slowest(self.workers or strategy.world_size, self.constants),
-            update_seconds(self.workload, strategy, exchange.plan, cluster.device, self.constants),
+            slow,
+            self._update_seconds(cluster.device, strategy, exchange.plan, beside * slow),
             exchange,
             self.constants.overlap_penalty,
         )
         if self.calibration is not None:
             plan = self.plan(cluster, strategy, measured=True)
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
-        return self._without_free(costs, recompute) if self.free else costs
+        return self._without_free(costs, recomputation) if self.free else costs
 
-    def _launched(self, forward: Seconds, backward: Seconds) -> PassTimes:
+    def launched(self, passes: PassTimes, device: Device) -> PassTimes:
         """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
-        the layers by their kernels."""
-        if not self.constants.host_s:
-            return forward, backward
+        the layers by their kernels. The constants are of GPUs' hosts; a CPU launches nothing, a TPU runs compiled programs."""
+        if not self.constants.host_s or device.kind != "gpu":
+            return passes
+        forward, backward = passes
         calls = [np.array(of) for of in zip(*((x.ops_forward, x.ops_backward) for x in self.workload.layers), strict=True)]
         count = float(sum(of.sum() for of in calls))
         worked = float(forward.total.sum() + backward.total.sum())
@@ -222,7 +244,18 @@ class StepModel:
 
     def exchange(self, cluster: Cluster, strategy: Strategy) -> ExchangeSeconds:
         """The exchange with the catalogue's prices."""
-        return exchange_seconds(self.plan(cluster, strategy), cluster, self.constants)
+        own = exchange_seconds(self.plan(cluster, strategy), cluster, self.constants)
+        if self.experts is None:
+            return own
+        return together(own, exchange_seconds(self.experts.plan(self.level), self.experts.cluster, self.constants))
+
+    def _update_seconds(self, device: Device, strategy: Strategy, plan: ExchangePlan, backward_s: float) -> tuple[float, float]:
+        """Of memory traffic and of launches; copies to a host run beside the backward pass of ``backward_s`` seconds."""
+        memory, launch = update_seconds(self.workload, strategy, plan, device, self.constants, backward_s)
+        if self.experts is None:
+            return memory, launch
+        more = update_seconds(self.experts.workload, self.experts.strategy, plan, device, self.constants, backward_s)
+        return memory + more[0], launch + more[1]
 
     def feed_s(self, strategy: Strategy) -> float:
         """Seconds in which the input pipeline delivers the samples of a step."""
@@ -230,7 +263,7 @@ class StepModel:
             return 0.0
         return strategy.global_batch_size / self.loader
 
-    def _without_free(self, costs: StepCosts, recompute: bool) -> StepCosts:
+    def _without_free(self, costs: StepCosts, recomputation: Recomputation) -> StepCosts:
         """The costs with the free resources at no time."""
         memory, launches = costs.optimizer
         forward = costs.forward.without(self.free)
@@ -238,7 +271,7 @@ class StepModel:
             costs,
             forward=forward,
             backward=costs.backward.without(self.free),
-            again=run_again(self.workload, recompute, forward.total)[0],
+            again=run_again(self.workload, recomputation, forward.total)[0],
             slowest=1.0 if "stragglers" in self.free else costs.slowest,
             optimizer=(
                 0.0 if "memory bandwidth" in self.free else memory,

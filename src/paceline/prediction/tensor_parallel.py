@@ -22,16 +22,22 @@ from paceline.workload.table import Workload
 Style = Literal["columns", "rows", "inside", "entries", "tokens"]
 """How a layer is divided: ``inside`` is what lies between the columns and the rows, ``entries`` an embedding by its vocabulary,
 ``tokens`` what sequence parallelism divides and tensor parallelism alone repeats."""
-CollectiveKind = Literal["allreduce", "gather", "scatter"]
+CollectiveKind = Literal["allreduce", "gather", "scatter", "alltoall"]
+GroupName = Literal["tensor", "context", "expert", "expert_tensor"]
 _NAMES: tuple[tuple[str, Style], ...] = (
+    (r"experts\.\w+", "tokens"),  # each device sends its own tokens (``expert_parallel``)
     (r"attention\.project|attention\.output|cross\.project|contract|o_proj|down_proj|c_proj|dense_4h_to_h", "rows"),
     (r"(attention|cross)\.(qkv|query|key|value|key_value)|[qkv]_proj|qkv_proj|c_attn|query_key_value", "columns"),
     (r"expand|gate|gate_proj|up_proj|gate_up_proj|c_fc|dense_h_to_4h", "columns"),
     (r"head\.logits|head\.decoder|lm_head|head", "columns"),
-    (r"attention|attn|self_attn|(attention|cross)\.(split|rotate|mix)|act|gelu|multiply|act_fn|loss", "inside"),
+    (
+        r"attention|attn|self_attn|(attention|cross)\.(split|rotate|mix|query_norm|key_norm)|act|gelu|multiply|act_fn|loss",
+        "inside",
+    ),
     (r"tokens|target_tokens|embed_tokens|wte|word_embeddings", "entries"),
 )
 _STYLES = tuple((re.compile(rf"(^|\.)({pattern})$"), style) for pattern, style in _NAMES)
+_EXPERT = re.compile(r"(^|\.)experts\.[a-z]")
 _FP32 = 4.0
 WGRAD_SHARE = 0.5
 """Of a product's backward pass, what computes the gradient of its weight: collectives may run beside it."""
@@ -50,6 +56,7 @@ class Collective:
         beside: share of the layer's kernels in that pass that may run beside it.
         wide: in fp32 whatever the precision. ``operand``: what a product reads, which a recipe quantises before it travels.
         group: which of the mesh's groups exchanges.
+        copies: of an all-to-all, how many members each number goes to.
     """
 
     layer: int
@@ -59,7 +66,8 @@ class Collective:
     beside: float = 0.0
     wide: bool = False
     operand: bool = False
-    group: Literal["tensor", "context"] = "tensor"
+    group: GroupName = "tensor"
+    copies: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +103,18 @@ def _share(workload: Workload, tensor: int, sequence: bool) -> Share:
             f"tensor parallelism of {tensor}: no layer of {workload.name} has a name that says how it is divided",
             "give tensor=1, or name the layers as Llama or GPT-2 do",
         )
+    if not sequence and any(is_expert(layer.name) for layer in workload.layers):
+        raise UserError(
+            f"tensor parallelism of {tensor} without sequence parallelism: its devices would send the same tokens to the "
+            f"experts of {workload.name}",
+            "give sequence (--sequence)",
+        )
     of_layer = _parameters_by_layer(workload)
     layers = [
         _divided(layer, how, tensor, sequence, of_layer[index])
         for index, (layer, how) in enumerate(zip(workload.layers, styles, strict=True))
     ]
-    parameters = [_divided_parameter(p, styles[p.layer], tensor) for p in workload.parameters]
+    parameters = [divided_parameter(p, styles[p.layer], tensor) for p in workload.parameters]
     own = replace(workload, layers=tuple(layers), parameters=tuple(parameters), frozen=ceil(workload.frozen / tensor))
     return Share(own, tuple(_collectives(workload.layers, styles, sequence)))
 
@@ -110,6 +124,11 @@ def _parameters_by_layer(workload: Workload) -> list[list[Parameter]]:
     for parameter in workload.parameters:
         own[parameter.layer].append(parameter)
     return own
+
+
+def is_expert(name: str) -> bool:
+    """Whether a layer or a parameter belongs to a block's experts, which are one grouped layer."""
+    return _EXPERT.search(name) is not None
 
 
 def forward_product(layer: Layer) -> Operation | None:
@@ -126,7 +145,7 @@ def _divided(layer: Layer, how: Style, t: int, sequence: bool, parameters: Seque
         if size < t:
             raise UserError(f"{layer.name} of width {size:g} does not divide among {t} devices", "give a smaller tensor")
         biased = any(parameter.name.endswith("bias") for parameter in parameters)
-        operations = tuple(_divided_product(o, forward, how, t, biased) for o in layer.operations)
+        operations = tuple(divided_product(o, forward, how, t, biased) for o in layer.operations)
         whole = how == "columns" and not sequence  # what enters is the same on all devices
         return layer.divided(operations, 1 if whole else t)
     if how == "inside":
@@ -139,8 +158,16 @@ def _divided(layer: Layer, how: Style, t: int, sequence: bool, parameters: Seque
         operations = tuple(replace(o, fixed_bytes=o.fixed_bytes / t) for o in layer.operations)
         return replace(layer, operations=operations)
     parts = 1 if how == "tokens" and not sequence else t
-    operations = tuple(_divided_work(o, parts) for o in layer.operations)
-    return layer.divided(operations, parts)
+    by = fewer_tokens if how == "tokens" else _divided_work
+    return layer.divided(tuple(by(o, parts) for o in layer.operations), parts)
+
+
+def fewer_tokens(o: Operation, parts: float) -> Operation:
+    """An equal part of the tokens: of the rows of a product, of the depth of a weight's gradient, of attention's queries."""
+    deep = o.grows == "k"
+    return replace(
+        o, flops=o.flops / parts, bytes=o.bytes / parts, m=o.m if deep else o.m / parts, k=o.k / parts if deep else o.k
+    )
 
 
 def _divided_work(o: Operation, parts: int) -> Operation:
@@ -149,7 +176,7 @@ def _divided_work(o: Operation, parts: int) -> Operation:
     return replace(o, flops=o.flops / parts, bytes=o.bytes / parts, batch=batch)
 
 
-def _divided_product(o: Operation, forward: Operation, how: Style, t: int, biased: bool) -> Operation:
+def divided_product(o: Operation, forward: Operation, how: Style, t: int, biased: bool) -> Operation:
     """One product of a linear layer whose outputs (``columns``) or inputs (``rows``) are divided."""
     rows, inputs, outputs = forward.m, forward.k, forward.n
     if o.kind != "matmul":  # sums of the input's gradients, and the bias's
@@ -178,7 +205,8 @@ def _divided_product(o: Operation, forward: Operation, how: Style, t: int, biase
     )
 
 
-def _divided_parameter(p: Parameter, how: Style, t: int) -> Parameter:
+def divided_parameter(p: Parameter, how: Style, t: int) -> Parameter:
+    """One device's part of a parameter of a layer that is divided so."""
     bias = p.name.endswith("bias") and len(p.shape) == 1
     if how == "columns" or how == "entries":
         return replace(p, shape=(ceil(p.shape[0] / t), *p.shape[1:]))
@@ -188,11 +216,11 @@ def _divided_parameter(p: Parameter, how: Style, t: int) -> Parameter:
 
 
 def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: bool) -> Iterator[Collective]:
-    inside = False  # behind the first product of a region, before its last
+    entered = 0.0  # width that entered the region of a product, behind its first product and before its last
     for index, (layer, how) in enumerate(zip(layers, styles, strict=True)):
         product = forward_product(layer)
         if how == "columns" and product is not None:
-            if not inside:
+            if product.k != entered:  # latent attention enters with two vectors
                 size = _FP32 * product.m * product.k
                 if sequence:
                     narrow = not layer.is_logits
@@ -201,10 +229,10 @@ def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: boo
                     yield Collective(index, True, "scatter", size, beside=WGRAD_SHARE)
                 else:
                     yield Collective(index, True, "allreduce", size, beside=WGRAD_SHARE)
-            inside = not layer.is_logits
+            entered = 0.0 if layer.is_logits else product.k
         elif how == "rows" and product is not None:
             yield from _whole(index, _FP32 * product.m * product.n, sequence, operand=True)
-            inside = False
+            entered = 0.0
         elif how == "entries":
             # Rows are read and written; the numbers of the tokens, which are kept, are read beside them.
             moved = sum(o.bytes for o in layer.operations if not o.backward) - layer.activation_bytes

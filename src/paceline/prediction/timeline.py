@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.prediction.costs import RESOURCES, ExchangeCost, ExchangeSeconds, Resource, Stage, StepCosts
+from paceline.prediction.costs import ExchangeCost, ExchangeSeconds, Stage, StepCosts
 from paceline.prediction.exchange_plan import ExchangePlan
 from paceline.record import Event
 
@@ -233,8 +233,13 @@ def with_exchange(parts: StepDurations, x: ExchangeSeconds, buckets: Array | Non
         exchange=(x.buckets if buckets is None else buckets).tolist(),
         gather_forward=gathers.get("gather_forward", ()),
         gather_backward=gathers.get("gather_backward", ()),
-        after=sum(gathers.get("gather_update", ())),
+        after=sum(gathers.get("gather_update", ())) + _beyond(sum(gathers.get("gather_next", ())), parts.forward),
     )
+
+
+def _beyond(gathered: float, forward: Number) -> Number:
+    """What is left of all-gathers beside the first forward pass of the next step, which waits for one layer after the other."""
+    return np.maximum(0.0, gathered - forward) if isinstance(forward, np.ndarray) else max(0.0, gathered - forward)
 
 
 def sums(values: Array) -> Array:
@@ -281,12 +286,22 @@ def events(
         if shared or micro == last:
             yield from _exchanged(costs, placed, begin if shared else 0.0, suffix if shared else "")
     yield Event(name="optimizer", lane="compute", start_s=placed.update_start, duration_s=sum(costs.optimizer))
-    clock = placed.gather_start
-    for index, seconds in enumerate(costs.exchange.gathers[0].tolist() if plan.gathers == ("gather_update",) else ()):
-        yield Event(name=f"gather_update bucket {index}", lane="network", start_s=clock, duration_s=seconds)
-        clock += seconds
+    if plan.gathers in (("gather_update",), ("gather_next",)):
+        yield from _gathered(plan.gathers[0], costs.exchange.gathers[0].tolist(), placed.gather_start, float(parts.after))
     if parts.feed:
         yield input_event(parts.feed)
+
+
+def _gathered(name: str, seconds: Sequence[float], begin: float, after: float) -> Iterator[Event]:
+    """The all-gathers behind the update. What they take beyond ``after`` seconds runs at the start of the next step, which is
+    like this one."""
+    left = after
+    for index, each in enumerate(seconds):
+        now, later = min(each, left), each - min(each, left)
+        for start, part in ((begin + after - left, now), (sum(seconds[:index]) + now - after, later)):
+            if part > 0:
+                yield Event(name=f"{name} bucket {index}", lane="network", start_s=max(0.0, start), duration_s=part)
+        left -= now
 
 
 def input_event(feed: float) -> Event:
@@ -338,50 +353,3 @@ def _placed_stages(start: float, exchange: ExchangeCost) -> Iterator[tuple[Stage
     for stage in exchange.after:
         yield stage, end
         end += stage.seconds
-
-
-def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) -> dict[Resource, float]:
-    """Seconds of the step by the resource it waits for; they sum to the step.
-
-    Compute counts in full. An exchange counts from the end of the backward pass to the optimizer. In that time every bucket
-    is ready, so one stage always runs. If codec and network work at the same time, the step waits for the slower one. With
-    sharded weights the device also waits for all-gathers. Each level of the network then gets the share of the wait that it has
-    of the network's busy time. The same rule divides the time that is lost because exchange and compute share the device.
-    """
-    spent = dict.fromkeys(RESOURCES, 0.0)
-    x, plan, times = costs.exchange, costs.exchange.plan, parts.micro_steps
-    for part, share in ((costs.forward, 1 + costs.again_share), (costs.backward, 1.0)):
-        spent["compute"] += times * float((part.flops * share).sum())
-        spent["memory bandwidth"] += times * float((part.bytes * share).sum())
-        spent["launch overhead"] += times * float((part.launch * share).sum())
-        spent["intra-node link"] += times * float(np.sum(part.near * share))
-        spent["network"] += times * float(np.sum(part.far * share))
-    compute = times * (parts.forward + parts.backward)
-    spent["stragglers"] = compute * (1 - 1 / costs.slowest)
-    spent["memory bandwidth"] += costs.optimizer[0]
-    spent["launch overhead"] += costs.optimizer[1]
-    spent["input pipeline"] = placed.step - placed.gather_start - parts.after
-    stages = x.waited
-    if placed.forward_starts:
-        _share(spent, costs, placed.update_start - compute)
-    elif len(stages):
-        ends = np.cumsum(stages)
-        begins = ends - stages - (ends - stages)[plan.begin][plan.bucket] + np.array(placed.exchange_starts)[plan.bucket]
-        waits = np.maximum(0.0, begins + stages - np.maximum(begins, placed.backward_end))
-        spent["codec"] += float(waits[plan.codec].sum())
-        spent["network"] += float(waits[~plan.codec & x.network].sum())
-        spent["intra-node link"] += float(waits[~plan.codec & ~x.network].sum())
-        _share(spent, costs, placed.penalty)
-    if parts.after:
-        spent["network"] += float(x.gathers[x.gathers_network].sum())
-        spent["intra-node link"] += float(x.gathers[~x.gathers_network].sum())
-    return spent
-
-
-def _share(spent: dict[Resource, float], costs: StepCosts, seconds: float) -> None:
-    """Divide a wait among the levels of the network in proportion to their busy time."""
-    x, wire = costs.exchange, ~costs.exchange.plan.codec
-    far = float(x.pieces[wire & x.network].sum() + x.gathers[x.gathers_network].sum())
-    whole = float(x.pieces[wire].sum() + x.gathers.sum())
-    spent["network"] += seconds * (far / whole if whole else 0.0)
-    spent["intra-node link"] += seconds * (1 - far / whole if whole else 1.0)

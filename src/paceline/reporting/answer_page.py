@@ -12,9 +12,10 @@ from paceline.planning.asynchronous import AsyncPrediction
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained
 from paceline.planning.goal import money
+from paceline.planning.layout_view import LayoutView
 from paceline.planning.whatif import WhatIf
 from paceline.record import Event, Metrics
-from paceline.reporting import asynchronous_text
+from paceline.reporting import asynchronous_text, layout_figures
 from paceline.reporting.answer_figures import ScalingPoint, front, gains, scaling, shares
 from paceline.reporting.planning_text import batch_text, cost, devices_rows, explain_table, plan_table, verdict, whatif_table
 from paceline.reporting.report_page import filled
@@ -91,6 +92,7 @@ def explained_page(explained: Explained, kind: str = "explanation") -> Page:
         _timeline(
             {"predicted": p, **({"measured": explained.measured} if explained.measured else {})}, explained.measured_timeline
         ),
+        *_layout(explained.layout),
         *_scaling(explained.scaling, int(p.strategy["world_size"])),
         Section("To paste", pre=explain_table(explained)),
         Section("It rests on", items=[clean(a, 1000) for a in p.assumptions]),
@@ -169,12 +171,13 @@ def plan_page(plan: Plan) -> Page:
     page.sections += [
         *_by_devices(plan),
         *_front(plan),
+        *_layout(plan.layout),
         *_scaling(plan.scaling, best.cluster.world_size),
         Section("Ranking", heads=["strategy", "time", "cost", "against the best"], rows=rows),
         _timeline({best.title: p}, ()),
         Section(
             "Left out",
-            f"{plan.considered:,} strategies were predicted.",
+            f"{plan.considered:,} strategies were weighed. {plan.layouts}".strip(),
             heads=["reason", "strategies", "one of them"],
             rows=[[x.reason, f"{x.count:,}", clean(x.example)] for x in plan.excluded],
         ),
@@ -183,6 +186,35 @@ def plan_page(plan: Plan) -> Page:
         Section("It rests on", items=[clean(a, 1000) for a in plan.assumptions]),
     ]
     return page
+
+
+def _layout(view: LayoutView | None) -> list[Section]:
+    """A divided network: its pipeline, the memory of its stages, its mesh on the nodes."""
+    if view is None:
+        return []
+    stages = [layout_figures.grouped(sizes) for sizes in view.stage_memory]
+    rows = [
+        [f"{number}", *(memory(sizes[group]) for group in sizes), memory(sum(sizes.values()))]
+        for number, sizes in enumerate(stages)
+    ]
+    mesh = view.mesh
+    return [
+        Section("Pipeline", layout_figures.sentence(view), [layout_figures.pipeline_chart(view, "pipeline")], wide=True),
+        Section(
+            "Memory of each stage",
+            f"A device has {memory(view.available)}.",
+            [layout_figures.memory_of_stages(view, "stages")],
+            wide=True,
+            heads=["stage", *stages[0], "all"],
+            rows=rows,
+        ),
+        Section(
+            "The mesh on the nodes",
+            f"{mesh.data} replicas of {mesh.model_devices} devices: neighbours in tensor are neighbours in a node.",
+            [layout_figures.mesh_on_nodes(view, "mesh")],
+            wide=True,
+        ),
+    ]
 
 
 def whatif_page(whatif: WhatIf) -> Page:

@@ -25,7 +25,7 @@ def subtitle(prediction: AsyncPrediction) -> str:
     r, s, c = prediction.result, prediction.strategy, prediction.cluster
     batch = int(s["global_batch_size"]) // r.workers
     counts = f"{r.workers} worker{'s' * (r.workers > 1)} of {batch} samples, {r.servers} server{'s' * (r.servers > 1)}"
-    arithmetic = f"{s['precision']}, {s['optimizer']}{', recomputing' if s['recompute'] else ''}"
+    arithmetic = f"{s['precision']}, {s['optimizer']}{', recomputing' if s['recompute'] not in (False, 'none') else ''}"
     return f"{counts}; {c['device']}, {arithmetic}"
 
 

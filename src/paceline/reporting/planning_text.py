@@ -46,7 +46,8 @@ def _plan(plan: Plan) -> Iterator[str]:
     )
     yield from _labelled("", f"{best.reason}")
     yield ""
-    yield f"Ranking, of {plan.considered:,} strategies that were predicted (80 % ranges are in --json):"
+    yield from wrap(plan.layouts, WIDTH)
+    yield f"Ranking, of {plan.considered:,} strategies that were weighed (80 % ranges are in --json):"
     yield plan_table(plan)
     yield ""
     yield from wrap(f"The best of each number of devices{BEYOND if plan.critical_batch else ''}:", WIDTH)

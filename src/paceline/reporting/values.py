@@ -106,16 +106,24 @@ def accuracy_of(run: Metrics) -> float:
 
 
 _USUAL: Mapping[str, object] = {
-    **dict.fromkeys(("tensor", "pipeline", "context", "expert", "ranks_per_node", "servers", "grad_accum_steps"), 1),
+    **dict.fromkeys(
+        ("tensor", "pipeline", "context", "expert", "expert_tensor", "ranks_per_node", "servers", "grad_accum_steps"), 1
+    ),
     "compress_pull": True,
     "sharding": "ddp",
-    "recompute": False,
+    **dict.fromkeys(("shard_devices", "recompute_layers", "first_stage_layers", "last_stage_layers"), 0),
+    "offload": "none",
     "sequence": False,
     "virtual_stages": 1,
     "schedule": "1f1b",
     "context_exchange": "ring",
+    "expert_imbalance": 1.0,
+    "expert_exchange": "all_to_all",
+    "expert_overlap": False,
 }
 """Choices of a strategy that are not shown where they have this value."""
+_NO_RECOMPUTATION = (False, "none")
+"""Of ``recompute``; runs of before have the first."""
 
 
 def strategy_text(strategy: Mapping[str, object]) -> str:
@@ -129,7 +137,13 @@ def strategy_text(strategy: Mapping[str, object]) -> str:
             return ", ".join(choice(str(k), f"{v:g}" if isinstance(v, float) else v) for k, v in value.items())
         return f"{clean(name).replace('_', ' ')} {clean(value)}"
 
-    shown = {k: v for k, v in strategy.items() if v not in (None, "", {}) and not (k in _USUAL and v == _USUAL[k])}
+    shown = {
+        k: v
+        for k, v in strategy.items()
+        if v not in (None, "", {})
+        and not (k in _USUAL and v == _USUAL[k])
+        and not (k == "recompute" and v in _NO_RECOMPUTATION)
+    }
     return ", ".join(choice(k, v) for k, v in shown.items())
 
 

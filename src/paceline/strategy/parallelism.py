@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from paceline.errors import UserError, check_count, check_flag, check_name, shown
-from paceline.strategy.sharding import SHARDINGS, Sharding
+from paceline.strategy.offload import OFFLOADS
+from paceline.strategy.recompute import Recomputation, recompute_choice
+from paceline.strategy.sharding import DISTRIBUTED, SHARDINGS, Sharding
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
-``DeviceMesh`` dimensions). Experts lie within ``data``."""
+``DeviceMesh`` dimensions). Groups of experts lie within a pipeline stage, across its other dimensions (Megatron-Core)."""
 MODEL = ("pipeline", "context", "tensor")
 """Dimensions that hold one replica together."""
-_NOT_YET = ("expert",)
 CONTEXT_EXCHANGES = ("ring", "all_to_all")
 """How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
 GATHER_BITS = (0, 8, 16, 32)
 GRADIENT_BITS = (0, 16, 32)
-SCHEDULES = ("1f1b", "gpipe")
+SCHEDULES = ("1f1b", "gpipe", "zero_bubble")
+EXPERT_EXCHANGES = ("all_to_all", "once_per_node")
+"""How tokens get to their experts: a copy for each expert, or one to each node that has some of them, which copies it there
+(DeepSeek-AI, DeepEP, and Megatron-Core's flexible dispatcher; arXiv:2412.19437, section 3.2.2)."""
 """Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
-arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
+arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2).
+``zero_bubble``: as 1f1b, and the gradients of weights fill the waits (ZB-H1; Qi et al. 2024, arXiv:2401.10241, 2.2)."""
 ALIASES = {"fsdp": "zero3", "none": "ddp"}
 """Other names of a sharding; ``fsdp`` with full sharding is ``zero3``."""
 
@@ -31,7 +37,14 @@ class Parallelism:
 
     Attributes:
         data: replicas that work on different samples.
-        tensor, pipeline, context, expert: devices that share a layer, the layers, a sequence, the experts; 1 divides nothing.
+        tensor, pipeline, context: devices that share a layer, the layers, a sequence; 1 divides nothing.
+        expert: devices of a pipeline stage, neighbours in it, that share the experts of a mixture.
+        expert_tensor: devices that share each expert, by its inner width.
+        expert_imbalance: tokens of the device whose experts get most, over the mean of the group; 1 if all get the same, or
+            nearly so, as with a loss or a bias that balances them. Experts that are padded to a capacity factor have that many.
+        expert_exchange: of expert parallelism, a name of ``EXPERT_EXCHANGES``.
+        expert_overlap: whether those exchanges run beside the computing of another micro batch, block by block (DualPipe:
+            arXiv:2412.19437, section 3.2.1; Megatron-Core, ``overlap_moe_expert_parallel_comm``).
         sequence: whether the devices of ``tensor`` also share what lies between the divided products: norms, dropout and sums,
             by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
@@ -41,16 +54,25 @@ class Parallelism:
             distributed optimizer); with ``zero2`` and ``zero3`` 0 is the width of the precision. 0 with ``zero1``: all
             owners add all gradients up in fp32, as PyTorch does.
         context_exchange: of context parallelism, a name of ``CONTEXT_EXCHANGES``.
+        first_stage_layers, last_stage_layers: blocks of these stages, which have the embedding and the logits too; 0: as many
+            as the others (Megatron-Core, ``--decoder-first-pipeline-num-layers``).
         schedule: of a pipeline, a name of ``SCHEDULES``.
-        sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2`` or ``zero3``, also called
-            ``fsdp`` (``strategy/sharding.py``).
+        sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2``, ``zero3``, also called
+            ``fsdp`` (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed_optimizer``.
+        shard_devices: replicas, neighbours, that share out one copy of what ``sharding`` names; other groups of as many hold
+            copies of it, whose gradients an all-reduce adds up (PyTorch, HSDP). 0: all replicas share one.
+        offload: what lies in the host's memory: ``none``, ``optimizer`` or ``weights+optimizer`` (``strategy/offload.py``).
         micro_batches: of one step on one replica, one after the other.
-        recompute: whether the backward pass runs each block's forward pass again and keeps only the blocks' inputs.
+        recompute: what the backward pass computes again: ``none``, ``selective`` or ``full``, or parts by name
+            (``strategy/recompute.py``); True is ``full``.
+        recompute_layers: blocks of each stage's part of the network in which it does so; 0: all.
 
     Raises:
-        UserError: a size that is no whole number from 1 up, a sharding or schedule that does not exist, a dimension that is not
-            served yet; sequence parallelism without tensor parallelism; virtual stages or a schedule without a pipeline;
-            virtual stages with gpipe, or with micro batches that are no multiple of the stages.
+        UserError: a size that is no whole number from 1 up; a sharding, schedule or recomputation that does not exist; layers
+            to recompute without recomputation; sequence parallelism without tensor parallelism; virtual stages or a schedule
+            without a pipeline; virtual stages with another schedule than 1f1b, or with micro batches that are no multiple of
+            the stages; groups of experts that do not divide a stage's devices, an imbalance below 1; what concerns such groups
+            without them, an overlap without a second micro batch.
     """
 
     data: int = 1
@@ -58,11 +80,20 @@ class Parallelism:
     pipeline: int = 1
     context: int = 1
     expert: int = 1
+    expert_tensor: int = 1
+    expert_imbalance: float = 1.0
+    expert_exchange: str = "all_to_all"
+    expert_overlap: bool = False
     sharding: str = "ddp"
+    shard_devices: int = 0
+    offload: str = "none"
     micro_batches: int = 1
-    recompute: bool = False
+    recompute: str = "none"
+    recompute_layers: int = 0
     sequence: bool = False
     virtual_stages: int = 1
+    first_stage_layers: int = 0
+    last_stage_layers: int = 0
     schedule: str = "1f1b"
     context_exchange: str = "ring"
     gather_bits: int = 0
@@ -74,20 +105,23 @@ class Parallelism:
         check_name("sharding", self.sharding, (*SHARDINGS, "fsdp"))
         for name, what in _COUNTS.items():
             object.__setattr__(self, name, check_count(getattr(self, name), what))
-        for name in _NOT_YET:
-            if getattr(self, name) > 1:
-                raise UserError(
-                    f"{name} parallelism of {getattr(self, name)} is neither predicted nor trained yet",
-                    f"give {name}=1 and divide by data",
-                )
+        self._check_groups()
+        check_name("offload", self.offload, OFFLOADS)
+        if self.offload == "weights+optimizer" and not self.shares.weights:
+            raise UserError(f"offload of weights with sharding {self.sharding}, which holds them whole", "give sharding zero3")
+        object.__setattr__(self, "recompute", recompute_choice(self.recompute))
+        object.__setattr__(self, "recompute_layers", check_count(self.recompute_layers, "layers to recompute", least=0))
+        if self.recompute_layers and self.recompute == "none":
+            raise UserError(f"{self.recompute_layers} layers to recompute without recomputation", "give recompute='full' too")
         for name, legal in (("gather_bits", GATHER_BITS), ("gradient_bits", GRADIENT_BITS)):
             bits = getattr(self, name)
             if type(bits) is not int or bits not in legal:
                 raise UserError(f"{name}={shown(bits)}", f"give one of {', '.join(map(str, legal))}")
             if bits and not self.shares.optimizer:
                 raise UserError(f"{name}={bits} with sharding {self.sharding}", "give zero1, zero2 or zero3")
-        check_flag(self.recompute, "recompute")
         check_flag(self.sequence, "sequence")
+        check_flag(self.expert_overlap, "expert_overlap")
+        check_name("expert exchange", self.expert_exchange, EXPERT_EXCHANGES)
         check_name("pipeline schedule", self.schedule, SCHEDULES)
         check_name("context exchange", self.context_exchange, CONTEXT_EXCHANGES)
         if self.context_exchange != "ring" and self.context == 1:
@@ -96,10 +130,43 @@ class Parallelism:
             )
         if self.sequence and self.tensor == 1:
             raise UserError("sequence parallelism without tensor parallelism", "give tensor, or leave sequence out")
+        for name in ("first_stage_layers", "last_stage_layers"):
+            count = check_count(getattr(self, name), name.replace("_", " "), least=0)
+            object.__setattr__(self, name, count)
+            if count and self.pipeline == 1:
+                raise UserError(f"{name} {count} of a pipeline of one stage", f"give pipeline, or leave {name} out")
         if self.schedule != "1f1b" and self.pipeline == 1:
             raise UserError(f"schedule {self.schedule} of a pipeline of one stage", "give pipeline, or leave schedule out")
         if self.virtual_stages > 1:
             self._check_interleaved()
+        if self.expert_devices > 1:
+            self._check_experts()
+        if self.expert == 1:
+            for name, usual in _OF_EXPERTS.items():
+                if getattr(self, name) != usual:
+                    raise UserError(f"{name.replace('_', ' ')} without expert parallelism", f"give expert, or leave {name} out")
+        elif self.expert_overlap and self.micro_batches == 1:
+            raise UserError("an overlap of experts with one micro batch: there is no other to compute", "give micro_batches")
+
+    def _check_experts(self) -> None:
+        group, stage = self.expert_devices, self.stage_devices
+        if stage % group:
+            raise UserError(
+                f"{group} devices that share the experts do not divide the {stage} of a pipeline stage "
+                "(data x context x tensor)",
+                f"give a divisor of {stage}",
+            )
+        size = self.expert_imbalance
+        if isinstance(size, bool) or not isinstance(size, int | float) or not 1 <= size < inf:
+            raise UserError(f"expert_imbalance={shown(size)}", "give 1, or how much more the fullest device gets: 1.2")
+
+    def _check_groups(self) -> None:
+        size, replicas = check_count(self.shard_devices, "devices that share one copy", least=0), self.data * self.context
+        object.__setattr__(self, "shard_devices", size)
+        if size and self.sharding == "ddp":
+            raise UserError(f"shard_devices {size} with sharding ddp, which shares nothing out", "give sharding zero3")
+        if size and replicas % size:
+            raise UserError(f"groups of {size} devices do not divide {replicas} replicas", f"give a divisor of {replicas}")
 
     def _check_interleaved(self) -> None:
         given = f"{self.virtual_stages} virtual stages"
@@ -129,6 +196,16 @@ class Parallelism:
         return self.pipeline * self.context * self.tensor
 
     @property
+    def expert_devices(self) -> int:
+        """Devices that share the experts of a block."""
+        return self.expert * self.expert_tensor
+
+    @property
+    def whole(self) -> bool:
+        """Whether each device holds the whole network."""
+        return self.model_devices == 1 and self.expert_devices == 1
+
+    @property
     def stage_devices(self) -> int:
         """Devices of one pipeline stage."""
         return self.data * self.context * self.tensor
@@ -139,9 +216,40 @@ class Parallelism:
         context group are replicas too, of other tokens."""
         return Parallelism(
             data=self.data * self.context,
-            sharding=self.sharding,
+            sharding=self._divided_sharding,
+            shard_devices=self.shard_devices,
+            offload=self.offload,
             micro_batches=self.micro_batches,
             recompute=self.recompute,
+            recompute_layers=self.recompute_layers * self.virtual_stages,
+            gather_bits=self.gather_bits,
+            gradient_bits=self.gradient_bits,
+        )
+
+    @property
+    def _divided_sharding(self) -> str:
+        return DISTRIBUTED if self.sharding == "zero1" and not self.whole else self.sharding
+
+    @cached_property
+    def recomputation(self) -> Recomputation:
+        """What the backward pass computes again."""
+        return Recomputation.of(self.recompute, self.recompute_layers)
+
+    @property
+    def sharers(self) -> int:
+        """Replicas that share out one copy."""
+        return self.shard_devices or self.data * self.context
+
+    @property
+    def expert_replicas(self) -> Parallelism:
+        """The same for the experts that a device has: so many devices of the stage have the same ones."""
+        return Parallelism(
+            data=self.stage_devices // self.expert_devices,
+            sharding=self._divided_sharding,
+            offload=self.offload,
+            micro_batches=self.micro_batches,
+            recompute=self.recompute,
+            recompute_layers=self.recompute_layers * self.virtual_stages,
             gather_bits=self.gather_bits,
             gradient_bits=self.gradient_bits,
         )
@@ -159,9 +267,11 @@ class Parallelism:
             )
 
 
+_OF_EXPERTS = {"expert_imbalance": 1.0, "expert_exchange": "all_to_all", "expert_overlap": False}
+"""Fields that say something of groups of experts, and their values without any."""
 _COUNTS = {
     "data": "workers",
-    **{name: name for name in ("tensor", "pipeline", "context", "expert")},
+    **{name: name for name in ("tensor", "pipeline", "context", "expert", "expert_tensor")},
     "micro_batches": "micro steps",
     "virtual_stages": "virtual stages",
 }

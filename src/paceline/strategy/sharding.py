@@ -5,6 +5,10 @@ worker keeps the optimizer state of its part, updates it and gathers the rest. `
 gradients are reduce-scattered and weights gathered once for forward and backward. ``zero3`` (``FULL_SHARD``): weights are freed
 behind the forward pass and gathered again for the backward pass.
 
+``distributed_optimizer`` (Megatron-Core's) is what ``zero1`` is where several devices hold a replica: gradients are
+reduce-scattered in fp32, each worker updates the fp32 master weights of its part, and weights are gathered at the width of the
+precision.
+
 Sources: Rajbhandari et al. 2020, ZeRO, SC, section 5 and 7 (bytes of each level); Zhao et al. 2023, PyTorch FSDP, VLDB 16(12).
 """
 
@@ -26,8 +30,11 @@ class Sharding:
     """What one level shares out among the workers.
 
     Attributes:
-        optimizer, gradients, weights: whether each worker keeps only its part between the steps.
-        gathers: names of the all-gathers of every unit of weights in one micro step (``gather_update``: in one step).
+        optimizer, gradients, weights: whether each worker keeps only its part between the steps. ``frozen``: also of weights
+            that are not trained, such as those beside LoRA's adapters.
+        scatters: whether gradients are reduce-scattered, not all-reduced.
+        gathers: names of the all-gathers of every unit of weights in one micro step (``gather_update``, ``gather_next``: in
+            one step; the latter beside the next step's first forward pass).
     """
 
     name: str
@@ -35,27 +42,53 @@ class Sharding:
     optimizer: bool = False
     gradients: bool = False
     weights: bool = False
+    frozen: bool = False
+    scatters: bool = False
     gathers: tuple[str, ...] = ()
 
 
+DISTRIBUTED = "distributed_optimizer"
+"""What ``zero1`` is where several devices hold a replica."""
 SHARDINGS: Mapping[str, Sharding] = {
     s.name: s
     for s in (
         Sharding("ddp", "everything whole on every worker"),
         Sharding("zero1", "optimizer state shared out", optimizer=True, gathers=("gather_update",)),
-        Sharding("zero2", "and gradients", optimizer=True, gradients=True, weights=True, gathers=("gather_forward",)),
         Sharding(
-            "zero3", "and weights", optimizer=True, gradients=True, weights=True, gathers=("gather_forward", "gather_backward")
+            "zero2",
+            "and gradients",
+            optimizer=True,
+            gradients=True,
+            weights=True,
+            scatters=True,
+            gathers=("gather_forward",),
         ),
+        Sharding(
+            "zero3",
+            "and weights",
+            optimizer=True,
+            gradients=True,
+            weights=True,
+            frozen=True,
+            scatters=True,
+            gathers=("gather_forward", "gather_backward"),
+        ),
+        Sharding(DISTRIBUTED, "as zero1, in 16 bits", optimizer=True, scatters=True, gathers=("gather_next",)),
     )
 }
+TORCH_SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
+"""What PyTorch has itself."""
 
 
-def units(parameters: Sequence[T], least_bytes: int) -> list[list[T]]:
+NONE_FROZEN: Mapping[str, int] = {}
+"""No frozen weights beside any parameter."""
+
+
+def units(parameters: Sequence[T], least_bytes: int, frozen: Mapping[str, int] = NONE_FROZEN) -> list[list[T]]:
     """Tensors that are gathered and scattered together, in model order: whole blocks, joined up to ``least_bytes`` of fp32.
 
     A block is what shares a name up to its first number, such as ``layers.3``: what FSDP's policies wrap. ``parameters`` in
-    model order; what belongs to no block joins its neighbours.
+    model order; what belongs to no block joins its neighbours. ``frozen``: elements beside a parameter, by its name.
     """
     groups: list[list[T]] = []
     filled, last = least_bytes, ""
@@ -65,7 +98,7 @@ def units(parameters: Sequence[T], least_bytes: int) -> list[list[T]]:
             groups.append([])
             filled = 0
         groups[-1].append(tensor)
-        filled += 4 * prod(tensor.shape)
+        filled += 4 * (prod(tensor.shape) + frozen.get(tensor.name, 0))
         last = owner
     return groups
 
@@ -77,22 +110,34 @@ def block(name: str) -> str:
     return "" if number is None else ".".join(parts[: number + 1])
 
 
-def scatter(elements: int, precision: str, world_size: int, bits: int = 0) -> Traffic:
-    """The reduce-scatter of a unit's gradients in so many ``bits``; 0: the width of the precision (FSDP's mixed precision)."""
+def scatter(elements: int, precision: str, world_size: int, members: int = 0, bits: int = 0) -> Traffic:
+    """The reduce-scatter of a unit's gradients in so many ``bits``; 0: the width of the precision (FSDP's mixed precision).
+
+    Args:
+        members: workers that share out one copy, neighbours; an all-reduce adds up their shares with those of the other groups
+            (PyTorch FSDP, ``HYBRID_SHARD``). 0: all.
+    """
     size = (bits // 8 or BYTES_PER_ELEMENT[precision]) * elements
-    phases = (Phase("reduce_scatter", (size,), world_size, "scatter"),)
+    phases: tuple[Phase, ...] = (Phase("reduce_scatter", (size,), world_size, "scatter", members),)
+    if 0 < members < world_size:
+        share = -(-size // members)
+        phases += (Phase("replica_allreduce", (share,), world_size, "allreduce", world_size // members, members),)
     return Traffic((), phases, (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
 
 
-def gathers(plan: BucketPlan, sharding: str, precision: str, world_size: int, bits: int = 0) -> tuple[Phase, ...]:
-    """The all-gathers of one unit's weights in a micro step.
+def gathers(
+    plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0, members: int = 0, bits: int = 0
+) -> tuple[Phase, ...]:
+    """The all-gathers of one unit's weights in a micro step, with ``frozen`` elements beside those of ``plan``, among groups of
+    ``members`` neighbours (0: all).
 
     ``bits`` of a weight: 0 is what PyTorch does. ``zero1`` gathers the fp32 master weights once a step, the others gather
     weights of the precision.
     """
     level = SHARDINGS[sharding]
+    elements = plan.elements + frozen * level.frozen
     if bits:
-        size = ceil(gathered_bytes(precision, bits) * plan.elements)
+        size = ceil(gathered_bytes(precision, bits) * elements)
     else:
-        size = BYTES_PER_ELEMENT[precision] * plan.elements if level.weights else FP32.push_bytes(plan.elements)
-    return tuple(Phase(name, (size,), world_size, "gather") for name in level.gathers)
+        size = BYTES_PER_ELEMENT[precision] * elements if level.scatters else FP32.push_bytes(elements)
+    return tuple(Phase(name, (size,), world_size, "gather", members) for name in level.gathers)

@@ -17,7 +17,7 @@ from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.sharding import gathers, scatter, units
+from paceline.strategy.sharding import NONE_FROZEN, gathers, scatter, units
 from paceline.workload.table import Workload
 
 
@@ -205,7 +205,9 @@ class Strategy:
         alike = {plan: (self.traffic(plan, level), self.gathers(plan)) for plan in {plan for _, plan in plans}}
         return [ExchangeGroup(members, plan, *alike[plan]) for members, plan in plans]  # networks repeat themselves
 
-    def partition(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], BucketPlan]]:
+    def partition(
+        self, parameters: Sequence[T], ready: Sequence[T], frozen: Mapping[str, int] = NONE_FROZEN
+    ) -> list[tuple[list[T], BucketPlan]]:
         """What is exchanged together, in order; the number of workers does not change it.
 
         DDP's buckets for ``allreduce``, which works in a bucket itself; else groups of their size that follow from the model
@@ -213,10 +215,13 @@ class Strategy:
 
         Args:
             parameters: in model order; ``ready`` in gradient order.
+            frozen: elements that are gathered beside a parameter, by its name.
         """
         compression = self.description
         if self.parallelism.shares.weights:
-            return [(unit, plan_bucket(unit, compression, ())) for unit in reversed(units(parameters, self.bucket_bytes))]
+            return [
+                (unit, plan_bucket(unit, compression, ())) for unit in reversed(units(parameters, self.bucket_bytes, frozen))
+            ]
         dense = set(compression.dense(parameters))
         in_place = self.gradient_exchange.exchange == "allreduce" and not compression.low_rank
         members = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
@@ -227,16 +232,17 @@ class Strategy:
     def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
         mesh = self.parallelism
-        if mesh.shares.weights or mesh.gradient_bits:
-            return scatter(plan.elements, self.precision, self.world_size, mesh.gradient_bits)
+        if mesh.shares.scatters or mesh.gradient_bits:
+            precision = self.precision if mesh.shares.weights else "fp32"
+            return scatter(plan.elements, precision, self.world_size, mesh.shard_devices, mesh.gradient_bits)
         x = self.gradient_exchange
         compression = x.description if level == "expected" else replace(x.description, level=level)
         return describe(plan, compression, x.exchange, self.world_size, x.ranks_per_node, x.compress_pull, x.servers)
 
-    def gathers(self, plan: BucketPlan) -> tuple[Phase, ...]:
-        """The all-gathers of one group's weights."""
+    def gathers(self, plan: BucketPlan, frozen: int = 0) -> tuple[Phase, ...]:
+        """The all-gathers of one group's weights, with ``frozen`` elements beside them."""
         mesh = self.parallelism
-        return gathers(plan, mesh.sharding, self.precision, self.world_size, mesh.gather_bits)
+        return gathers(plan, mesh.sharding, self.precision, self.world_size, frozen, mesh.shard_devices, mesh.gather_bits)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
         """The groups' tensors with all collectives of each in one step. ``parameters`` in model order, ``ready`` in gradient

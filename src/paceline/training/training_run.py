@@ -149,7 +149,13 @@ class TrainingRun:
                 mesh.pipeline > 1,
                 "train with data parallelism alone, or with torch.distributed.pipelining in your own script",
             ),
-            ("activation recomputation", mesh.recompute, "use torch.utils.checkpoint in your own model"),
+            (
+                f"expert parallelism of {mesh.expert_devices}",
+                mesh.expert_devices > 1,
+                "train with data parallelism alone, or with Megatron-Core in your own script",
+            ),
+            (f"offload {mesh.offload}", mesh.offload != "none", "use FSDP's CPUOffload or DeepSpeed in your own script"),
+            ("activation recomputation", mesh.recompute != "none", "use torch.utils.checkpoint in your own model"),
             (
                 f"{x.servers} servers",
                 x.servers > 1,

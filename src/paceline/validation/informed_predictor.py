@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from paceline.calibration.constants import MOST_DEVICES, ONE_DEVICE, SEVERAL_DEVICES, Efficiency, efficiency
+from paceline.calibration.constants import ONE_DEVICE, SEVERAL_DEVICES, SEVERAL_NODES, Efficiency, efficiency
 from paceline.prediction import Observation, Predictor, fit
 from paceline.validation.case import Case, HoldOut, Info, Software
 from paceline.validation.score import Estimate
+
+IN_A_NODE = 8
+"""Devices of a node, as almost all measured systems have."""
 
 
 class InformedPredictor:
@@ -23,7 +26,7 @@ class InformedPredictor:
 
     def __init__(self, visible: Callable[[Case], Sequence[Case]], info: Info, hold_out: HoldOut) -> None:
         self._visible, self._info, self._hold_out = visible, info, hold_out
-        self._predictors: dict[tuple[int, str, str], tuple[Sequence[Case], Predictor]] = {}
+        self._predictors: dict[tuple[int, str, str, float, str], tuple[Sequence[Case], Predictor]] = {}
 
     def __call__(self, case: Case) -> Estimate:
         """The estimate of each setting, averaged by weight."""
@@ -40,22 +43,21 @@ class InformedPredictor:
     def held_out(self, case: Case) -> str:
         """The chip, the workload or the scale that the constants must not have seen.
 
-        The fit read rows on one node of at most ``MOST_DEVICES`` devices: no scale needs to be left out where all of those
-        are in sight.
+        Rows on several nodes are held out where all that fit in one node are in sight.
         """
         if self._hold_out == "device":
             return case.settings[0].cluster.device.chip
         if self._hold_out == "model":
             return case.workload.name
-        if self._info.kind == "one_node" or self._info.limit >= MOST_DEVICES:
-            return ""
+        if self._info.kind == "one_node" or self._info.limit >= IN_A_NODE:
+            return SEVERAL_NODES
         return ONE_DEVICE if case.keys.devices == 1 else SEVERAL_DEVICES
 
     def _predictor(self, case: Case) -> Predictor:
         rows, without = self._visible(case), self.held_out(case)
-        key = (id(rows), case.software, without)
+        key = (id(rows), case.software, case.attention, case.year, without)
         if key not in self._predictors:
-            plain = Predictor(constants=_efficiency(case.software, without))
+            plain = Predictor(constants=_efficiency(case.software, without).of_year(case.year), attention=case.attention)
             seen = [_observation(row) for row in rows if len(row.settings) == 1]
             corrected = replace(plain, correction=fit(seen, plain)) if seen else plain
             self._predictors[key] = (rows, corrected)  # rows stay alive: no id is used twice

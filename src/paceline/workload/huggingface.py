@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from paceline.errors import UserError, unknown
+from paceline.workload.experts import Experts
+from paceline.workload.latent_attention import LatentAttention
 from paceline.workload.transformer import TransformerShape
 
 Config = Mapping[str, Any]
@@ -44,11 +47,12 @@ def _refuse(config: Config, plain: Mapping[str, Any]) -> None:
 def _llama(config: Config) -> tuple[TransformerShape, int]:
     _refuse(config, {"attention_bias": False, "mlp_bias": False})
     hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
-    _refuse(config, {"head_dim": hidden // heads})
+    own = config.get("head_dim") is not None and config["head_dim"] != hidden // heads
     shape = TransformerShape(
         layers=_number(config, "num_hidden_layers"),
         hidden=hidden,
         heads=heads,
+        head_dim=_number(config, "head_dim") if own else 0,
         kv_heads=_number(config, "num_key_value_heads", "num_attention_heads"),
         ffn=_number(config, "intermediate_size"),
         vocabulary=_number(config, "vocab_size"),
@@ -61,6 +65,61 @@ def _llama(config: Config) -> tuple[TransformerShape, int]:
         dropout=False,
     )
     return shape, _number(config, "max_position_embeddings")
+
+
+def _qwen3(config: Config) -> tuple[TransformerShape, int]:
+    shape, longest = _llama(config)
+    return replace(shape, head_dim=_number(config, "head_dim"), head_norm=True), longest
+
+
+def _qwen3_moe(config: Config) -> tuple[TransformerShape, int]:
+    _refuse(config, {"mlp_only_layers": []})
+    shape, longest = _qwen3(config)
+    experts = Experts(
+        count=_number(config, "num_experts"),
+        active=_number(config, "num_experts_per_tok"),
+        ffn=_number(config, "moe_intermediate_size"),
+        every=config.get("decoder_sparse_step", 1),
+    )
+    return replace(shape, experts=experts), longest
+
+
+def _mixtral(config: Config) -> tuple[TransformerShape, int]:
+    shape, longest = _llama(config)
+    experts = Experts(
+        count=_number(config, "num_local_experts"),
+        active=_number(config, "num_experts_per_tok"),
+        ffn=_number(config, "intermediate_size"),
+    )
+    return replace(shape, experts=experts), longest
+
+
+def _gpt_oss(config: Config) -> tuple[TransformerShape, int]:
+    """Attention counts all tokens, in blocks of a sliding window too."""
+    shape, longest = _mixtral({**config, "attention_bias": False})
+    return replace(shape, head_dim=_number(config, "head_dim"), bias=bool(config.get("attention_bias", True))), longest
+
+
+def _deepseek(config: Config) -> tuple[TransformerShape, int]:
+    """The heads that predict further tokens are left out."""
+    _refuse(config, {"moe_layer_freq": 1})
+    shape, longest = _llama({**config, "head_dim": None})
+    width = _number(config, "moe_intermediate_size")
+    experts = Experts(
+        count=_number(config, "n_routed_experts"),
+        active=_number(config, "num_experts_per_tok"),
+        ffn=width,
+        shared=width * (config.get("n_shared_experts") or 0),
+        first=config.get("first_k_dense_replace", 0),
+    )
+    latent = LatentAttention(
+        q_rank=config.get("q_lora_rank") or 0,
+        kv_rank=_number(config, "kv_lora_rank"),
+        nope=_number(config, "qk_nope_head_dim"),
+        rope=_number(config, "qk_rope_head_dim"),
+        value=_number(config, "v_head_dim"),
+    )
+    return replace(shape, experts=experts, latent=latent), longest
 
 
 def _gpt2(config: Config) -> tuple[TransformerShape, int]:
@@ -115,8 +174,15 @@ def _bert(config: Config) -> tuple[TransformerShape, int]:
 
 _KINDS: Mapping[str, Callable[[Config], tuple[TransformerShape, int]]] = {
     "bert": _bert,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
     "gpt2": _gpt2,
+    "gpt_oss": _gpt_oss,
+    "kimi_k2": _deepseek,
     "llama": _llama,
     "mistral": _llama,
+    "mixtral": _mixtral,
     "opt": _opt,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
 }

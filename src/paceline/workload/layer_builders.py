@@ -143,6 +143,25 @@ def linear(
     return LayerSpec(name, "Linear", tuple(operations), held, (*weights, ("weight", (outputs, inputs))), half)
 
 
+def grouped(
+    name: str, count: float, rows: float, inputs: int, outputs: int, *, bias: bool = True, kept: bool = True, sums: int = 0
+) -> LayerSpec:
+    """``count`` linear layers of one size over ``rows`` tokens each, as one grouped product. Other arguments as ``linear``."""
+    single = linear("", rows, inputs, outputs, bias=bias, kept=kept, kept_half=True, sums=sums)
+    operations = tuple(
+        replace(
+            o,
+            flops=o.flops * count,
+            bytes=o.bytes * count,
+            fixed_bytes=o.fixed_bytes * count,
+            batch=float(count) if o.kind == "matmul" else o.batch,
+        )
+        for o in single.operations
+    )
+    weights = tuple((weight, (int(count), *shape)) for weight, shape in single.weights)
+    return LayerSpec(name, single.kind, operations, single.kept * count, weights, single.kept_half * count)
+
+
 def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept: bool = True, sums: int = 0) -> LayerSpec:
     """LayerNorm, or RMSNorm with one fused kernel. ``kept`` and ``sums`` as for ``linear``. Autocast leaves it at fp32."""
     x, tensors = WORD * rows * width, 1 if rms else 2
@@ -184,16 +203,30 @@ def dropout(name: str, numbers: float, calls: int = 1) -> LayerSpec:
 
 
 def attention(
-    name: str, queries: float, keys: float, heads: int, kv_heads: int, width: int, *, fused: bool = True, drop: bool = True
+    name: str,
+    queries: float,
+    keys: float,
+    heads: int,
+    kv_heads: int,
+    width: int,
+    *,
+    fused: bool = True,
+    drop: bool = True,
+    causal: bool = False,
+    value_width: int = 0,
 ) -> LayerSpec:
-    """Softmax of queries by keys, times values. Both products count in full, causal or not.
+    """Softmax of queries by keys, times values. Both products count in full, causal or not; a fused causal kernel computes
+    half of the scores.
 
     Fused attention (Dao et al. 2022, arXiv:2205.14135) recomputes the scores in the backward pass. Otherwise the product, its
     scale, the mask, the softmax and dropout each read and write them. Heads that share keys and values
-    (Ainslie et al. 2023, arXiv:2305.13245) read them once.
+    (Ainslie et al. 2023, arXiv:2305.13245) read them once. Values may have another ``value_width`` than queries and keys; the
+    operations have the mean of both, whose FLOPs are the same.
     """
-    q, kv = WORD * queries * heads * width, WORD * keys * kv_heads * width
-    shape = (queries, keys, float(width), float(heads))
+    deep, wide = float(width), float(value_width or width)
+    d = (deep + wide) / 2
+    q, kv = WORD * queries * heads * d, WORD * keys * kv_heads * d
+    shape = (queries, keys, d, float(heads))
     if fused:
         sums = WORD * queries * heads
         forward = product(*shape, 2 * q + 2 * kv + sums, False, kind="attention")
@@ -201,11 +234,15 @@ def attention(
         return LayerSpec(
             name,
             "Attention",
-            (replace(forward, flops=2 * forward.flops), replace(back, flops=5 * back.flops)),
+            # the scores again, the gradients of queries and keys; those of the scores and of the values
+            (
+                replace(forward, flops=2 * forward.flops, causal=causal),
+                replace(back, flops=(3 * deep + 2 * wide) / d * back.flops, causal=causal),
+            ),
             2 * q + 2 * kv + sums,
             kept_half=q + kv + sums,
         )
-    scores, d = queries * keys * heads, float(width)
+    scores = queries * keys * heads
     p, dropped = WORD * scores, (2 * WORD + MASK) * scores if drop else 0.0
     operations = (
         product(queries, keys, d, float(heads), q + kv + p, False),

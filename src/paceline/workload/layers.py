@@ -15,7 +15,7 @@ OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
 Numbers = Literal["fp32", "autocast", "narrow"]
 """``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
-has 16 bits too: normalisations save 16 bits, and products no copies. Softmax and the loss are fp32 in all of them."""
+has 16 bits too: normalisations and softmax save 16 bits, and products no copies. The loss is fp32 in all of them."""
 
 _LOGITS = re.compile(r"(^|\.)(head\.logits|head\.decoder|lm_head|head)$")
 
@@ -61,6 +61,7 @@ class Operation:
         fixed_bytes: bytes per step at fp32 of all calls.
         grows: the dimension that the micro batch multiplies; empty for none.
         window: positions of a convolution's kernel, 9 for 3x3.
+        causal: whether a kernel of attention leaves out the scores of later keys. FLOPs count them, as publications do.
     """
 
     kind: OperationKind
@@ -75,6 +76,7 @@ class Operation:
     batch: float = 0.0
     grows: Grows = ""
     window: int = 1
+    causal: bool = False
 
     def to_row(self) -> list[Any]:
         """The fields in order, whole numbers as integers, without trailing defaults."""
@@ -92,6 +94,8 @@ class Operation:
         return cls(kind=kind, backward=bool(backward), calls=calls, **dict(zip(_FIELDS[3:], typed, strict=False)))
 
 
+_SOFTMAX_KERNELS = 3
+"""Of attention that is not fused: scale, mask, softmax; with dropout there is one more."""
 _FIELDS = tuple(entry.name for entry in fields(Operation))
 _DEFAULTS: tuple[Any, ...] = tuple(entry.default for entry in fields(Operation)[3:])
 
@@ -119,7 +123,22 @@ class Layer:
         half = self.activation_bytes / 2 if self.activation_bytes_half is None else self.activation_bytes_half
         if numbers == "narrow" and (self.kind == "Linear" or self.kind.endswith("Norm")):
             return min(half, self.activation_bytes / 2)
-        return half
+        return half - 2 * self.scores if numbers == "narrow" else half
+
+    @property
+    def scores(self) -> float:
+        """Scores of attention that one sample writes to memory; 0 for a fused kernel and for other layers."""
+        if self.kind != "Attention":
+            return 0.0
+        return next((o.m * o.n * o.batch for o in self.operations if o.kind == "matmul" and not o.backward), 0.0)
+
+    def scores_bytes(self, numbers: Numbers) -> float:
+        """Bytes of one sample that attention saves beside queries, keys, values and its result: what softmax and dropout give,
+        and dropout's mask. 5 for each score in 16 bits (Korthikanti et al. 2022, arXiv:2205.05198, section 4.1)."""
+        kernels = sum(o.calls for o in self.operations if o.kind == "memory" and not o.backward)
+        drops = kernels > _SOFTMAX_KERNELS
+        each = {"fp32": 8.0 if drops else 4.0, "autocast": 6.0, "narrow": 4.0}[numbers]
+        return self.scores * (each + drops)
 
     def divided(self, operations: tuple[Operation, ...], parts: int) -> Layer:
         """The layer with these operations, on one of several devices that each save one of ``parts`` equal parts."""

@@ -22,13 +22,14 @@ Shape = tuple[float, float, float, float]  # batch, m, n, k of ``layers.Operatio
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One launched kernel. ``flops`` is None if unknown; ``shape`` and ``window`` are those of an Operation."""
+    """One launched kernel. ``flops`` is None if unknown; The others are those of an Operation."""
 
     kind: OperationKind
     bytes: float
     flops: float | None = 0.0
     shape: Shape = (0.0, 0.0, 0.0, 0.0)
     window: int = 1
+    causal: bool = False
 
 
 def _product(left: Tensor, right: Tensor) -> list[tuple[float, Shape]]:
@@ -78,6 +79,19 @@ _PRODUCTS: dict[str, tuple[OperationKind, Callable[[Sequence[Any]], list[tuple[f
         for name in _FUSED
     },
 }
+
+_CAUSAL = {"flash_attention": (4, 11), "efficient_attention": (6, 11), "cudnn_attention": (6, 14)} | {
+    "flash_attention_for_cpu": (4, 7),
+    "fused_attention_overrideable": (5, 13),
+}
+"""Where the arguments of fused attention have ``is_causal``: in the forward and in the backward pass."""
+
+
+def _is_causal(name: str, args: Sequence[Any]) -> bool:
+    backward = name.endswith("_backward")
+    fused = name.removeprefix("aten._scaled_dot_product_").removesuffix("_backward")
+    place = _CAUSAL[fused][backward] if fused in _CAUSAL else len(args)
+    return len(args) > place and bool(args[place])
 
 
 def _aten(names: str) -> frozenset[str]:
@@ -147,7 +161,7 @@ def kernels(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: S
         return _recurrent(args, backward=name.endswith("backward"))
     if name in _PRODUCTS:
         kind, count = _PRODUCTS[name]
-        return [Kernel(kind, moved, work, shape) for work, shape in count(args)]
+        return [Kernel(kind, moved, work, shape, causal=_is_causal(name, args)) for work, shape in count(args)]
     return [Kernel("memory", moved, 0.0 if bounded or name in _BOUNDED or name in _FILL or name in _GATHER else None)]
 
 

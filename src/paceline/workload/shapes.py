@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from paceline.workload.expert_shapes import EXPERT_SHAPES
 from paceline.workload.layers import LayerTable
 from paceline.workload.transformer import TransformerShape, encoder_decoder, transformer
 
@@ -72,6 +73,10 @@ def _llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocabu
         positions="rotary",
         dropout=False,
     )
+
+
+def _qwen3(layers: int, hidden: int, heads: int, ffn: int, tied: bool = False) -> TransformerShape:
+    return replace(_llama(layers, hidden, heads, 8, ffn, 151936), head_dim=128, head_norm=True, tied=tied)
 
 
 def _nemotron(layers: int, hidden: int, heads: int, kv_heads: int = 0) -> TransformerShape:
@@ -149,8 +154,12 @@ SHAPES: Mapping[str, Named] = {
     "qwen-2.5-14b": Named(_llama(48, 5120, 40, 8, 13824, 152064), 4096, _QWEN),
     "qwen-2.5-32b": Named(_llama(64, 5120, 40, 8, 27648, 152064), 4096, _QWEN),
     "qwen-2.5-72b": Named(_llama(80, 8192, 64, 8, 29568, 152064), 4096, _QWEN),
-    "qwen-3-8b": Named(_llama(36, 4096, 32, 8, 12288, 151936), 4096, _QWEN),
-    "qwen-3-14b": Named(_llama(40, 5120, 40, 8, 17408, 151936), 4096, _QWEN),
+    "qwen-3-0.6b": Named(_qwen3(28, 1024, 16, 3072, tied=True), 4096, _QWEN),
+    "qwen-3-1.7b": Named(_qwen3(28, 2048, 16, 6144, tied=True), 4096, _QWEN),
+    "qwen-3-4b": Named(_qwen3(36, 2560, 32, 9728, tied=True), 4096, _QWEN),
+    "qwen-3-8b": Named(_qwen3(36, 4096, 32, 12288), 4096, _QWEN),
+    "qwen-3-14b": Named(_qwen3(40, 5120, 40, 17408), 4096, _QWEN),
+    "qwen-3-32b": Named(_qwen3(64, 5120, 64, 25600), 4096, _QWEN),
     "mistral-7b": Named(_llama(32, 4096, 32, 8, 14336, 32000), 8192, _MISTRAL),
     "bert-base": Named(_bert(12, 768, 12, "dense"), 128, _BERT),
     "bert-base-mlm": Named(_bert(12, 768, 12, "masked"), 128, _BERT),
@@ -161,4 +170,5 @@ SHAPES: Mapping[str, Named] = {
     "transformer": Named(
         TransformerShape(layers=6, hidden=1024, heads=16, vocabulary=33708, fused_qkv=False), 27, _VASWANI, pairs=True
     ),
+    **{name: Named(*entry) for name, entry in EXPERT_SHAPES.items()},
 }

@@ -240,32 +240,32 @@ def _operations(small: list[Kernel], large: list[Kernel], *, backward: bool) -> 
             groups.setdefault(key, ([], []))[i].append(kernel)
     result = []
     for key in sorted(groups, key=lambda key: key[0] == "memory"):
-        kind, (batch, m, n, k), grows, window = key
+        kind, (batch, m, n, k), grows, window, causal = key
         few, many = groups[key]
         fixed, moved = _line(sum(kernel.bytes for kernel in few), sum(kernel.bytes for kernel in many))
         flops = _line(*(sum(kernel.flops or 0.0 for kernel in side) for side in (few, many)))[1]
-        work = {"flops": flops, "bytes": moved, "fixed_bytes": fixed}
-        shape = {"m": m, "n": n, "k": k, "batch": batch}
-        result.append(Operation(kind=kind, backward=backward, calls=len(few), grows=grows, window=window, **work, **shape))
+        work: dict[str, Any] = {"flops": flops, "bytes": moved, "fixed_bytes": fixed}
+        sizes: dict[str, Any] = {"m": m, "n": n, "k": k, "batch": batch, "grows": grows, "window": window, "causal": causal}
+        result.append(Operation(kind=kind, backward=backward, calls=len(few), **work, **sizes))
     return result
 
 
-_Key = tuple[OperationKind, Shape, Grows, int]
+_Key = tuple[OperationKind, Shape, Grows, int, bool]
 
 
 def _key(small: Kernel, large: Kernel) -> _Key:
-    """Kind, shape for one sample, the dimension that grows with the batch, and window.
+    """Kind, shape for one sample, the dimension that grows with the batch, window, and whether it is causal.
 
     A kernel whose work does not grow with the batch counts as memory-bound.
     """
     if small.kind == "memory" or (small is not large and small.flops == large.flops):
-        return "memory", (0.0, 0.0, 0.0, 0.0), "", 1
+        return "memory", (0.0, 0.0, 0.0, 0.0), "", 1, False
     same = [a == b for a, b in zip(small.shape, large.shape, strict=True)]
     batch, m, n, k = (float(a) if keeps else b / _LARGE for a, b, keeps in zip(small.shape, large.shape, same, strict=True))
     if same == [True, True, False, True]:  # columns: the transposed product
-        return small.kind, (batch, n, m, k), "m", small.window
+        return small.kind, (batch, n, m, k), "m", small.window, small.causal
     grows: Grows = "batch" if not same[0] else "m" if not same[1] else "k" if not same[3] else ""
-    return small.kind, (batch, m, n, k), grows, small.window
+    return small.kind, (batch, m, n, k), grows, small.window, small.causal
 
 
 def _parameters(module: nn.Module, record: Recorder, paths: list[str]) -> tuple[Parameter, ...]:

@@ -12,6 +12,8 @@ from math import prod
 from typing import Literal
 
 from paceline.errors import UserError
+from paceline.workload.experts import Experts, expert_layers
+from paceline.workload.latent_attention import LatentAttention, latent_attention
 from paceline.workload.layer_builders import (
     INDEX,
     WORD,
@@ -37,12 +39,16 @@ class TransformerShape:
 
     Attributes:
         kv_heads: heads of keys and values; 0: as many as ``heads``.
+        head_dim: numbers of a head; 0: as many as make the heads together as wide as ``hidden``.
         ffn: inner width of the feed-forward network; 0: four times ``hidden``.
+        experts: of the blocks that have some in place of the feed-forward network.
+        latent: latent attention, whose heads have widths of their own.
+        head_norm: whether queries and keys are normalised head by head (RMSNorm).
         gated: whether the feed-forward network has a gate, a second product of the same width.
         norm: LayerNorm, or RMSNorm without bias.
         bias: whether the linear layers in the blocks have a bias.
         tied: whether the output shares the weights of the token embedding.
-        causal: whether it is a decoder. This does not change the cost, since the rates of fused kernels count the masked half.
+        causal: whether it is a decoder: a fused kernel of attention leaves out the scores of later tokens.
         post_norm: whether sums are normalised, as in BERT, and not the inputs of attention and feed-forward network.
         fused_qkv: whether queries, keys and values are one product.
         positions: learned embeddings for ``context`` positions (0: the sequence length), rotation of queries and keys, or a
@@ -60,7 +66,11 @@ class TransformerShape:
     heads: int
     vocabulary: int
     kv_heads: int = 0
+    head_dim: int = 0
     ffn: int = 0
+    experts: Experts | None = None
+    latent: LatentAttention | None = None
+    head_norm: bool = False
     gated: bool = False
     norm: Literal["layer", "rms"] = "layer"
     bias: bool = True
@@ -78,7 +88,8 @@ class TransformerShape:
     def __post_init__(self) -> None:
         kv = self.kv_heads or self.heads
         least = min(self.layers, self.hidden, self.heads, self.vocabulary)
-        if least < 1 or self.hidden % self.heads or self.heads % kv:
+        whole = self.latent is not None or self.head_dim > 0 or self.hidden % self.heads == 0
+        if least < 1 or self.head_dim < 0 or not whole or self.heads % kv:
             raise UserError(
                 f"no transformer has {self.layers} layers of width {self.hidden}, {self.heads} heads ({kv} of keys) and "
                 f"{self.vocabulary} tokens",
@@ -86,9 +97,14 @@ class TransformerShape:
             )
 
     @property
+    def head_width(self) -> int:
+        """Width of a head."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
     def kv_width(self) -> int:
         """Width of keys, and of values."""
-        return self.hidden // self.heads * (self.kv_heads or self.heads)
+        return self.head_width * (self.kv_heads or self.heads)
 
 
 def transformer(
@@ -107,9 +123,11 @@ def transformer(
             f"{name or 'the transformer'} has no sequences of {seq_len} tokens",
             f"give 1 to {shape.context}" if shape.context and shape.positions == "learned" else "give at least 1",
         )
-    block = blocks(shape, seq_len, fused_attention)
+    dense, mixed = blocks(replace(shape, experts=None), seq_len, fused_attention), blocks(shape, seq_len, fused_attention)
+    experts = shape.experts
     parts = _start(shape, seq_len)
-    parts += [part.named(f"blocks.{i}.") for i in range(shape.layers) for part in block]
+    for i in range(shape.layers):
+        parts += [part.named(f"blocks.{i}.") for part in (mixed if experts and experts.of_block(i) else dense)]
     parts += _end(shape, seq_len)
     frozen = 0
     if shape.adapter:
@@ -168,7 +186,21 @@ def blocks(shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross
     parts = _residual("attention", shape, s, _attend(shape, s, s, "attention.", fused))
     if cross:
         parts += _residual("cross", shape, s, _attend(shape, s, keys, "cross.", fused))
-    return parts + _residual("mlp", shape, s, _feed_forward(shape, s))
+    return parts + _residual("mlp", shape, s, _mixture(shape, shape.experts, s) if shape.experts else _feed_forward(shape, s))
+
+
+def _mixture(shape: TransformerShape, experts: Experts, s: int) -> list[LayerSpec]:
+    """The experts, and beside them what all tokens go through."""
+    parts = expert_layers(experts, s, shape.hidden, gated=shape.gated, bias=shape.bias)
+    if not experts.shared:
+        return parts
+    x = WORD * s * shape.hidden
+    first, *rest = _feed_forward(replace(shape, ffn=experts.shared), s)
+    return [
+        *parts,
+        *(part.named("shared.") for part in (replace(first, kept=0.0), *rest)),  # the router keeps what enters
+        elementwise("shared_sum", "Add", (1, 3 * x), (1, 3 * x)),
+    ]
 
 
 def _residual(name: str, shape: TransformerShape, s: int, inner: list[LayerSpec]) -> list[LayerSpec]:
@@ -184,23 +216,30 @@ def _residual(name: str, shape: TransformerShape, s: int, inner: list[LayerSpec]
 
 
 def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool) -> list[LayerSpec]:
-    h, kv, bias = shape.hidden, shape.kv_width, shape.bias
-    heads, kv_heads, x = shape.heads, shape.kv_heads or shape.heads, WORD * s * shape.hidden
-    mixed = attention("mix", s, keys, heads, kv_heads, h // heads, fused=fused, drop=shape.dropout)
+    h, kv, bias, heads, kv_heads = shape.hidden, shape.kv_width, shape.bias, shape.heads, shape.kv_heads or shape.heads
+    causal = shape.causal and prefix != "cross."
+    if shape.latent is not None:
+        return latent_attention(shape.latent, s, h, heads, bias=bias, fused=fused, drop=shape.dropout, causal=causal)
+    head = shape.head_width
+    width = heads * head
+    x = WORD * s * width
+    mixed = attention("mix", s, keys, heads, kv_heads, head, fused=fused, drop=shape.dropout, causal=causal)
     parts = []
     if prefix == "cross.":
         # The product of the keys reads the encoder's output first; the gradients are summed there.
-        parts = [linear("query", s, h, h, bias=bias), _copying("key_value", keys, h, 2 * kv, bias, sums=1)]
+        parts = [linear("query", s, h, width, bias=bias), _copying("key_value", keys, h, 2 * kv, bias, sums=1)]
     elif shape.fused_qkv:
-        whole = WORD * s * (h + 2 * kv)
-        parts = [linear("qkv", s, h, h + 2 * kv, bias=bias), elementwise("split", "Split", (0, 0.0), (2, 4 * whole))]
+        whole = WORD * s * (width + 2 * kv)
+        parts = [linear("qkv", s, h, width + 2 * kv, bias=bias), elementwise("split", "Split", (0, 0.0), (2, 4 * whole))]
     else:
-        wide = [("query", h, 1), ("key", kv, 1), ("value", kv, 0)]
-        parts = [linear(n, s, h, width, bias=bias, kept=n == "query", kept_half=True, sums=sums) for n, width, sums in wide]
+        wide = [("query", width, 1), ("key", kv, 1), ("value", kv, 0)]
+        parts = [linear(n, s, h, to, bias=bias, kept=n == "query", kept_half=True, sums=sums) for n, to, sums in wide]
+    if shape.head_norm:
+        parts += [normalisation(f"{n}_norm", s * count, head, rms=True) for n, count in (("query", heads), ("key", kv_heads))]
     if shape.positions == "rotary":
         turned = 2 * (x + WORD * s * kv)
         parts.append(elementwise("rotate", "Rotary", (1, turned), (1, turned)))
-    return [part.named(prefix) for part in (*parts, mixed, linear("project", s, h, h, bias=bias, kept=False))]
+    return [part.named(prefix) for part in (*parts, mixed, linear("project", s, width, h, bias=bias, kept=False))]
 
 
 def _copying(name: str, rows: float, inputs: int, outputs: int, bias: bool, sums: int = 0) -> LayerSpec:
@@ -259,10 +298,11 @@ def encoder_decoder(
     Both share one token table, also with the output if tied. Positions are fixed sinusoids.
     """
     s, h, fused = seq_len, shape.hidden, fused_attention
+    both_ways = replace(shape, causal=False)  # the encoder
     table = embedding("tokens", s, shape.vocabulary, h, tied=shape.tied)
     again = embedding("target_tokens", s, shape.vocabulary, h, tied=True)
     parts = [table, *_wave(shape, s, "source_")]
-    parts += [part.named(f"encoder.{i}.") for i in range(shape.layers) for part in blocks(shape, s, fused)]
+    parts += [part.named(f"encoder.{i}.") for i in range(shape.layers) for part in blocks(both_ways, s, fused)]
     parts += [] if shape.post_norm else [normalisation("encoder_norm", s, h, rms=shape.norm == "rms")]
     parts += [replace(again, weights=()), *_wave(shape, s, "target_")]
     decoder = blocks(shape, s, fused, keys=s, cross=True)

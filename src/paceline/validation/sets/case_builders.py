@@ -9,6 +9,7 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Link
 from paceline.hardware.precision import RECIPES, Precision
+from paceline.prediction.expert_parallel import expert_share
 from paceline.prediction.stages import stages
 from paceline.prediction.tensor_parallel import share
 from paceline.strategy.parallelism import Parallelism
@@ -24,7 +25,7 @@ LONG_WAIT = "synchronisation longer than its step"
 NO_BATCH = "batch not given, or smaller than the devices"
 PARALLEL = "divided among devices, and the row leaves out how"
 MESH = "tensor x pipeline x context parallel does not divide the devices"
-EXPERTS = "mixture of experts"
+EXPERTS = "mixture of experts, and the row leaves out how they are divided"
 PRECISION = "precision not stated"
 
 
@@ -159,8 +160,10 @@ def divided_case(
 def _check_divides(workload: Workload, mesh: Parallelism) -> None:
     """Raises UserError where layers or heads do not divide: a row that is shown to the predictor must not fail there."""
     own = share(workload, mesh.tensor, mesh.sequence).workload if mesh.tensor > 1 else workload
+    if mesh.expert_devices > 1:
+        own = expert_share(own, mesh).workload
     if mesh.pipeline > 1:
-        stages(own, mesh.pipeline, mesh.virtual_stages)
+        stages(own, mesh.pipeline, mesh.virtual_stages, (mesh.first_stage_layers, mesh.last_stage_layers))
 
 
 def low_precision(text: str) -> str:

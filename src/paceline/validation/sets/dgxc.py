@@ -12,13 +12,19 @@ from typing import Any
 from paceline.csv_rows import Row
 from paceline.validation.case import Case, Keys, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
-from paceline.validation.sets.language_models import has_experts, language_model
+from paceline.validation.sets.language_models import has_experts, language_model, model_name
 
 TEXTS = ("model", "table_title", "gpu", "precision", "tag", "tokens_per_s", "vp", "cp")
 NUMBERS = ("num_gpus", "global_batch", "micro_batch", "seq_len", "layers", "tp", "pp", "step_time_s")
 FSDP = "FSDP among an unknown number of devices"
 AGREES = 0.02
 """Relative difference that tokens a second may have from those of the step time, which are rounded."""
+EXPERT_GROUPS = {"grok-1": {8: 2, 16: 4, 32: 8}}
+"""Of models with experts, the devices of a group by those of the run; the largest for more. The tables leave them out
+(grok1/configure.sh and grok1_314b.yaml, 24.11). Experts of this version are divided as all layers are (Megatron-Core 0.9), and
+get equally many tokens: a capacity factor of 1."""
+GROK_TOKENS = 128256
+"""Its vocabulary in these runs: that of Llama 3."""
 NOTHING = ("", "n/a", "na", "none")
 
 
@@ -36,7 +42,8 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, case_builders.NO_VALUE, good=False)
     if device is None or machines is None:
         return Skip(keys, case_builders.NO_DEVICE if device is None else case_builders.MESH, good=device is None)
-    if has_experts(model):
+    experts = EXPERT_GROUPS.get(model_name(model), {})
+    if has_experts(model) and not experts:
         return Skip(keys, case_builders.EXPERTS)
     if batch is None or micro is None or length is None:
         return Skip(keys, case_builders.NO_BATCH, good=False)
@@ -49,7 +56,13 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, case_builders.PRECISION, good=False)
     if precision not in device.precisions:
         return Skip(keys, f"{precision} on a device without it")
-    workload = language_model(model, length, layers=row.whole("layers") or 0, lora="lora" in model.casefold())
+    workload = language_model(
+        model,
+        length,
+        layers=row.whole("layers") or 0,
+        lora="lora" in model.casefold(),
+        vocabulary=GROK_TOKENS if experts else 0,
+    )
     if workload is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
     mesh: dict[str, Any] = {
@@ -57,8 +70,10 @@ def case(row: Row) -> Case | Skip:
         "pipeline": row.whole("pp") or 1,
         "context": _or_one(row, "cp"),
         "virtual_stages": _or_one(row, "vp"),
-        "sharding": "zero1",
+        "sharding": "distributed_optimizer",
     }
+    if experts:
+        mesh |= {"expert": experts.get(devices, max(experts.values())), "expert_tensor": mesh["tensor"]}
     return case_builders.divided_case(keys, measured, machines, workload, batch, micro, precision, **mesh)
 
 

@@ -11,6 +11,15 @@ from paceline.workload.shapes import SHAPES
 
 LORA_RANK = 16
 """Of the adapters in NVIDIA's LoRA tables, as in MLPerf's benchmark of LoRA; they lie beside the products of attention."""
+_WITH_EXPERTS: tuple[tuple[str, str], ...] = (
+    (r"qwen-?3-(30b-a3b|235b-a22b)", "qwen-3-{}"),
+    (r"deepseek-?v(2-lite|2|3)(?![.\d])", "deepseek-v{}"),
+    (r"mixtral-8x(7|22)b", "mixtral-8x{}b"),
+    (r"grok-?1()", "grok-1"),
+    (r"gpt-oss-(20|120)b", "gpt-oss-{}b"),
+    (r"llama-?4-(scout|maverick)", "llama-4-{}"),
+    (r"kimi-k2()", "kimi-k2"),
+)
 _NAMES: tuple[tuple[str, str], ...] = (
     (r"llama-?3(?:\.\d)?-(8|70|405)b", "llama-3-{}b"),
     (r"llama-?3\.2-(1|3)b", "llama-3.2-{}b"),
@@ -36,23 +45,22 @@ def has_experts(text: str) -> bool:
 
 
 def model_name(text: str) -> str:
-    """The workload of a dense model, whatever stands around its name (``LLAMA3.1_405B``: ``llama-3-405b``); else empty."""
+    """The workload of a model, whatever stands around its name (``LLAMA3.1_405B``: ``llama-3-405b``); else empty."""
     folded = _folded(text)
-    if has_experts(text):
-        return ""
-    for pattern, name in _NAMES:
+    for pattern, name in _WITH_EXPERTS if has_experts(text) else _NAMES:
         if matched := re.search(rf"(?<![a-z0-9]){pattern}(?![a-z0-9])", folded):
             return name.format(matched[1])
     return ""
 
 
 @cache
-def language_model(text: str, seq_len: int, *, layers: int = 0, lora: bool = False) -> Workload | None:
-    """The dense model that ``text`` names, on sequences of ``seq_len`` tokens; None where it is none of the workloads.
+def language_model(text: str, seq_len: int, *, layers: int = 0, lora: bool = False, vocabulary: int = 0) -> Workload | None:
+    """The model that ``text`` names, on sequences of ``seq_len`` tokens; None where it is none of the workloads.
 
     Args:
         layers: of a shortened model; 0: its own.
         lora: whether only adapters are trained.
+        vocabulary: of a model that was trained on other tokens, with an output layer of its own; 0: its own.
 
     Raises:
         UserError: more tokens than it has positions for.
@@ -64,6 +72,8 @@ def language_model(text: str, seq_len: int, *, layers: int = 0, lora: bool = Fal
     short = bool(layers) and layers != shape.layers
     if short:
         shape = replace(shape, layers=layers)
+    if vocabulary:
+        shape = replace(shape, vocabulary=vocabulary, tied=False)
     if lora:
         shape = replace(shape, fused_qkv=True, adapter=LORA_RANK)
     name = model_name(text) + ("-lora" if lora else "") + (f"-of-{layers}-layers" if short else "")

@@ -1,6 +1,8 @@
 """MPT models with FSDP (``llmfoundry_mpt_fsdp.csv``): full sharding, bf16 or fp8, activation checkpointing by row.
 
-Steps are rebuilt from tokens per second; samples per second are rounded to whole numbers in the source.
+Steps are rebuilt from tokens per second; samples per second are rounded to whole numbers in the source. Attention is Triton's,
+as ``--attn_impl`` of scripts/train/benchmarking/submit_benchmarks.py has it, which was written for the A100; FlashAttention-2
+is taken on newer chips.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def case(row: Row) -> Case | Skip:
     except UserError:
         return Skip(keys, case_builders.NO_BATCH)
     samples = batch if batch is not None else setting.strategy.global_batch_size
-    return Case(keys=keys, workload=workload, settings=(setting,), software="tuned", step_s=samples * length / rate)
+    step_s = samples * length / rate
+    kernel = "triton" if device.architecture.startswith("Ampere") else "fa2"
+    return Case(keys=keys, workload=workload, settings=(setting,), software="tuned", step_s=step_s, attention=kernel)
 
 
 def _precision(text: str) -> str | None:

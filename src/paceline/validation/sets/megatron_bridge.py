@@ -2,18 +2,20 @@
 
 Tensor parallel runs are sequence parallel, and optimizer states are shared out among the replicas (Megatron-Bridge,
 performance guide); where the table says FSDP, weights are too. Nothing is computed twice unless a row says it. LoRA trains
-adapters alone. Releases of Megatron-Bridge run ``FP8`` with current scaling; older pages of NeMo do not say the recipe, and are
-predicted with delayed scaling.
+adapters alone. Experts are whole on their device, and get equally many tokens (scripts/performance/configs, qwen3: expert
+tensor parallelism of 1, tokens dropped beyond a capacity factor of 1; deepseek: balance forced). Releases of Megatron-Bridge
+run ``FP8`` with current scaling; older pages of NeMo do not say the recipe, and are predicted with delayed scaling.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from paceline.csv_rows import Row
 from paceline.validation.case import Case, Keys, PrecisionSource, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
-from paceline.validation.sets.language_models import has_experts, language_model
+from paceline.validation.sets.language_models import language_model, model_name
 
 TEXTS = ("model", "task", "system", "container", "precision")
 NUMBERS = (
@@ -29,6 +31,13 @@ NUMBERS = (
     "fsdp",
     "tokens_per_s_per_gpu",
 )
+EXPERT_EXCHANGES: Mapping[str, Mapping[str, Any]] = {
+    "deepseek-v3": {"expert_exchange": "once_per_node", "expert_overlap": True},
+    "qwen-3-30b-a3b": {"expert_exchange": "once_per_node"},
+    "qwen-3-235b-a22b": {"expert_overlap": True},
+}
+"""How NVIDIA's scripts for H100 send tokens to experts: DeepEP or HybridEP against a plain all-to-all, and ``moe_a2a_overlap``
+(scripts/performance/configs: deepseek_v3_llm_pretrain.py, qwen3_workload_base_configs.py)."""
 
 
 FP8 = "fp8-current"
@@ -51,8 +60,6 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, case_builders.NO_BATCH, good=False)
     if device is None or machines is None:
         return Skip(keys, case_builders.NO_DEVICE if device is None else case_builders.MESH, good=device is None)
-    if has_experts(model):
-        return Skip(keys, case_builders.EXPERTS)
     precision = case_builders.low_precision(row.text("precision"))
     if not precision:
         stated = row.text("precision")
@@ -66,12 +73,15 @@ def case(row: Row) -> Case | Skip:
     workload = language_model(model, length, lora=lora)
     if workload is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
+    experts = row.whole("ep") or 1
     mesh: dict[str, Any] = {
         "tensor": row.whole("tp") or 1,
         "pipeline": row.whole("pp") or 1,
         "context": row.whole("cp") or 1,
         "virtual_stages": row.whole("vp") or 1,
-        "sharding": "zero3" if row.whole("fsdp") else "zero1",
+        "expert": experts,
+        **(EXPERT_EXCHANGES.get(model_name(model), {}) if experts > 1 else {}),
+        "sharding": "zero3" if row.whole("fsdp") else "distributed_optimizer",
     }
     step_s = batch * length / (rate * devices)
     origin: PrecisionSource = "row" if precision == stated else "submission"

@@ -29,8 +29,8 @@ NUMBERS = (
 )
 VOCABULARY = 51200
 """GPT-2's 50257 tokens, padded as Megatron does (Narayanan et al. 2021, arXiv:2104.04473, section 5)."""
-RECOMPUTE = {"": False, "none": False, "no": False, "false": False, "selective": False, "full": True, "true": True}
-"""Whether blocks run again: selective recomputation only repeats the scores of attention."""
+RECOMPUTE = {"": "none", **{name: name for name in ("none", "no", "false", "selective", "full", "true")}}
+"""What runs again."""
 
 
 def case(row: Row) -> Case | Skip:

@@ -137,6 +137,7 @@ def case(row: Row) -> Case | Skip:
         workload=workload,
         settings=(setting,),
         software="tuned" if _round(row) >= 1 else "eager",
+        year=YEARS.get(row.text("round"), 0.0),
         step_s=setting.strategy.global_batch_size / rate,
         precision_from="submission",
     )
@@ -172,6 +173,10 @@ def _precision(row: Row, device: Device, samples: int) -> str:
     if "fp8" in device.precisions and (large or language):
         return "fp8"
     return case_builders.half(device)
+
+
+YEARS = {"v0.6": 2019.5, "v0.7": 2020.6, "v1.0": 2021.5, "v1.1": 2021.9, "v2.0": 2022.5, "v2.1": 2022.9, "v3.0": 2023.5}
+"""When the results of a round were published; later ones are the newest software."""
 
 
 def _benchmark(row: Row) -> str:

@@ -3,9 +3,9 @@
 Columns: model, num_gpus, gpu, parallelism, local_batch, global_batch, seq_len, activation_ckpt, technique,
 tokens_per_s_per_gpu, peak_mem_gib. ``parallelism`` is text such as ``FSDP 32, TP 8``: whatever it leaves of the devices is
 sharded data parallelism. Micro batches of a pipeline are as many as its stages (torchtitan,
-``pipeline_parallel_microbatches``). Selective checkpointing runs every second product again (torchtitan,
-``activation_checkpoint``): it lies half way between none and full. A compiled model counts as tuned, another as tuned with
-kernels launched one by one.
+``pipeline_parallel_microbatches``). Selective checkpointing keeps every second product and attention (torchtitan,
+``activation_checkpoint``, option ``op``); with a number, such as ``selective 2``, it is every second block. A compiled model
+counts as tuned, another as tuned with kernels launched one by one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 
 from paceline.csv_rows import Row
 from paceline.errors import UserError
-from paceline.validation.case import Case, Keys, Setting, Skip
+from paceline.prediction.recompute import block_names
+from paceline.validation.case import Case, Keys, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
-from paceline.validation.sets.language_models import has_experts, language_model
+from paceline.validation.sets.language_models import language_model
 
 TEXTS = ("model", "gpu", "parallelism", "activation_ckpt", "technique")
 NUMBERS = ("num_gpus", "local_batch", "global_batch", "seq_len", "tokens_per_s_per_gpu", "peak_mem_gib")
@@ -27,14 +28,8 @@ FP8 = "fp8-current"
 _DIMENSION = re.compile(r"(?P<name>hsdp|fsdp2?|ddp|dp|tp|pp|cp|ep)(?:\s*degree)?\s*[=:(x-]*\s*(?P<size>\d+)", re.IGNORECASE)
 _SIZE_FIRST = re.compile(r"(?P<size>\d+)\s*-?\s*(?:way)?[\s-]*(?P<name>hsdp|fsdp2?|ddp|dp|tp|pp|cp|ep)\b", re.IGNORECASE)
 _MESH = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
-_AGAIN: tuple[tuple[str, tuple[tuple[bool, float], ...]], ...] = (
-    ("selective", ((False, 0.5), (True, 0.5))),
-    ("sac", ((False, 0.5), (True, 0.5))),
-    ("op", ((False, 0.5), (True, 0.5))),
-    ("full", ((True, 1.0),)),
-    ("", ((False, 1.0),)),
-)
-"""By the words of ``activation_ckpt``: whether blocks run again, and the weight of each."""
+_AGAIN = (("selective", "selective:op"), ("sac", "selective:op"), ("op", "selective:op"), ("full", "full"), ("", "none"))
+"""By the words of ``activation_ckpt``: what runs again."""
 
 
 def case(row: Row) -> Case | Skip:
@@ -56,8 +51,6 @@ def case(row: Row) -> Case | Skip:
         local = batch // replicas
     if not local or length is None:
         return Skip(keys, case_builders.NO_BATCH, good=False)
-    if has_experts(model) or mesh["expert"] > 1:
-        return Skip(keys, case_builders.EXPERTS)
     technique = row.text("technique").casefold()
     stated = case_builders.low_precision(technique)
     precision = FP8 if stated == "fp8" else stated or "bf16"
@@ -69,32 +62,27 @@ def case(row: Row) -> Case | Skip:
     virtual = 2 if "interleaved" in technique and mesh["pipeline"] > 1 else 1
     batch = batch or local * replicas
     parts = mesh["pipeline"] * virtual if mesh["pipeline"] > 1 else 1
-    choices: dict[str, Any] = {name: size for name, size in mesh.items() if name != "expert"}
-    settings: list[Setting] = []
+    choices: dict[str, Any] = dict(mesh)
     ddp = re.search(r"\bddp\b", row.text("parallelism"), re.IGNORECASE) is not None
     try:
-        for again, weight in recomputation(row.text("activation_ckpt")):
-            settings.append(
-                case_builders.divided(
-                    machines,
-                    workload,
-                    batch,
-                    max(1, local // parts),
-                    precision,
-                    weight=weight,
-                    sharding="ddp" if ddp else "zero3",
-                    recompute=again,
-                    virtual_stages=virtual,
-                    gradient_bits=0 if ddp else 32,  # torchtitan, ``mixed_precision_reduce``
-                    **choices,
-                )
-            )
+        setting = case_builders.divided(
+            machines,
+            workload,
+            batch,
+            max(1, local // parts),
+            precision,
+            sharding="ddp" if ddp else "zero3",
+            virtual_stages=virtual,
+            gradient_bits=0 if ddp else 32,  # torchtitan, ``mixed_precision_reduce``
+            **recomputation(row.text("activation_ckpt"), len(block_names(workload)) // parts),
+            **choices,
+        )
     except UserError as error:
         return case_builders.refused(keys, error)
     return Case(
         keys=keys,
         workload=workload,
-        settings=tuple(settings),
+        settings=(setting,),
         software="tuned" if "compile" in technique else "eager",
         step_s=batch * length / (rate * devices),
         memory_bytes=peak * 2.0**30 if peak else None,
@@ -112,7 +100,10 @@ def dimensions(text: str) -> Mapping[str, int]:
     return sizes
 
 
-def recomputation(text: str) -> tuple[tuple[bool, float], ...]:
-    """Whether blocks run again in the backward pass, and the weight of each way."""
+def recomputation(text: str, blocks: int) -> dict[str, Any]:
+    """What runs again in the backward pass, of parts of so many blocks: choices of ``Strategy.of``."""
     folded = text.casefold()
-    return next(ways for word, ways in _AGAIN if word in folded)
+    every = re.search(r"selective\D*(\d+)", folded)
+    if every:
+        return {"recompute": "full", "recompute_layers": max(1, blocks // max(1, int(every[1])))}
+    return {"recompute": next(what for word, what in _AGAIN if word in folded)}

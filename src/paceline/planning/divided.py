@@ -1,0 +1,138 @@
+"""When a plan divides the network among devices, and which layouts it then searches on each cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.hardware import PRECISIONS, Cluster
+from paceline.planning.layouts import MOST_VIRTUAL, LayoutSearch, LayoutSpace, Progress, powers, search_layouts, silent
+from paceline.planning.space import Space, Tally, precision_left_out
+from paceline.planning.training_target import TrainingTarget
+from paceline.prediction import Predictor
+from paceline.prediction.batch import Candidate, Steps, merged_steps
+from paceline.strategy import Strategy
+from paceline.workload.table import Workload
+
+SAMPLES = 8
+"""Without a batch, layouts are tried with a sample for each device, for each second one, and so on to each of this many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """What the searches of all clusters gave."""
+
+    searches: tuple[LayoutSearch, ...]
+
+    @property
+    def legal(self) -> int:
+        """Layouts that were weighed."""
+        return sum(search.legal for search in self.searches)
+
+    @property
+    def too_large(self) -> int:
+        """Layouts that do not fit."""
+        return sum(search.too_large for search in self.searches)
+
+    @property
+    def least(self) -> list[tuple[Candidate, float]]:
+        """Of each cluster, the layout that lacks least memory, and the bytes that it lacks."""
+        return [search.least for search in self.searches if search.least]
+
+    def added(self, candidates: Sequence[Candidate], steps: Steps) -> tuple[list[Candidate], Steps]:
+        """Other candidates and their steps, and behind them the best layouts of each cluster."""
+        joined, parts = list(candidates), [(range(len(candidates)), steps)]
+        for search in self.searches:
+            parts.append((range(len(joined), len(joined) + len(search.candidates)), search.steps))
+            joined += search.candidates
+        return joined, merged_steps(*parts)
+
+    @property
+    def sentence(self) -> str:
+        """How the layouts were weighed; empty without any."""
+        if not self.searches:
+            return ""
+        bounded, predicted = (sum(getattr(search, name) for search in self.searches) for name in ("bounded", "predicted"))
+        return (
+            f"Of {self.legal:,} layouts that divide the network among devices, {self.too_large:,} do not fit, {bounded:,} "
+            f"cannot beat the best by a bound, and {predicted:,} were predicted whole: the ranking is that of all."
+        )
+
+
+def divides(space: Space, legal: Sequence[Candidate], steps: Steps) -> bool:
+    """Whether layouts are searched: sizes are named, or no device of the plan holds the whole training state (DDP)."""
+    if space.divides:
+        return any(max(sizes) > 1 for sizes in (space.tensors, space.contexts, space.pipelines) if sizes)
+    if not any(cluster.world_size > 1 for cluster in space.clusters):
+        return False
+    fits = steps.fits.tolist()
+    return not any(fits[i] and strategy.parallelism.sharding == "ddp" for i, (_, strategy) in enumerate(legal))
+
+
+def search_divided(
+    workload: Workload,
+    space: Space,
+    target: TrainingTarget,
+    left_out: Tally,
+    predictor: Predictor,
+    progress: Progress = silent,
+) -> Searches:
+    """The best layouts on every cluster of ``space``; what is left out is counted. ``space`` has its optimizer."""
+    if not _dense(space):
+        left_out.add("a divided network is tried with dense gradients over allreduce", 1)
+        return Searches(())
+    found = []
+    for cluster in space.clusters:
+        layouts = _layouts(workload, cluster, space, target)
+        if layouts is None:
+            continue
+        search = search_layouts(
+            workload,
+            cluster,
+            layouts,
+            predictor=predictor,
+            weight=lambda batch: target.samples(Strategy.of(global_batch_size=batch)) / batch,
+            progress=lambda line, n=cluster.world_size: progress(f"{n:,} devices, {line}"),  # type: ignore[misc]
+        )
+        search.tally(left_out)
+        found.append(search)
+    return Searches(tuple(found))
+
+
+def _dense(space: Space) -> bool:
+    return "dense" in (space.compressions or ("dense",)) and "allreduce" in space.exchanges
+
+
+def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget) -> LayoutSpace | None:
+    """What is searched on a cluster; None where nothing is."""
+    world = cluster.world_size
+    precisions = tuple(p for p in space.precisions or PRECISIONS if not precision_left_out(cluster, p, not space.precisions))
+    fastest = precisions if space.precisions else precisions_of_training(precisions)
+    batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world))
+    batches = tuple(batch for batch in batches if batch <= target.largest_batch)
+    if world == 1 or not fastest or not batches:
+        return None
+    named = space.divides
+    longest = min(cluster.devices_per_node, 16) if workload.attends else 1
+    return LayoutSpace(
+        batches=batches,
+        precisions=fastest,
+        tensors=space.tensors or ((1,) if named else ()),
+        contexts=space.contexts or ((1,) if named else tuple(powers(longest))),
+        pipelines=space.pipelines or ((1,) if named else ()),
+        virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
+        micro_batches=space.micro_batches,
+        shardings=space.shardings,
+        recomputes=space.recomputes,
+        optimizer=space.optimizer,
+    )
+
+
+def precisions_of_training(precisions: Sequence[str]) -> tuple[str, ...]:
+    """The one that large networks are trained in, of those that a device has: bf16, else fp16, else what there is."""
+    return next(((p,) for p in ("bf16", "fp16") if p in precisions), tuple(precisions))
+
+
+def _batches(world: int) -> tuple[int, ...]:
+    """A sample for each device, for each second one, and so on."""
+    return tuple(sorted(world // share for share in powers(SAMPLES) if world % share == 0))

@@ -1,0 +1,410 @@
+"""Bounds of very many layouts at once: seconds that no step of a layout undercuts, and bytes that it needs at least.
+
+A layout is a strategy whose replicas are several devices each. The model of one step (``parallel_step``) takes milliseconds; a
+search over a million of them needs a figure in microseconds. The bounds here are put together from the model's own seconds of
+each layer (``division``), bytes of each block and parameter (``memory``) and collectives (``network``). Only what waits for
+what is bounded, not simulated (``pipeline_bounds``). One collective of all bytes takes no longer than several of parts of them,
+since the time of one is concave in its bytes.
+
+A search predicts the layouts with the least bounds whole, until the bound of the next is above what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from paceline.array_types import Array, Bools, Ints
+from paceline.errors import UserError
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
+from paceline.prediction.compute import optimizer_seconds
+from paceline.prediction.costs import run_again, slowest
+from paceline.prediction.division import Divided, divide, shared_layers
+from paceline.prediction.exchange_plan import exchange_plan, kept
+from paceline.prediction.group_view import group_view, pairs_between
+from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
+from paceline.prediction.network import collective_seconds
+from paceline.prediction.pipeline_bounds import ROUNDING, PipelineShape, in_flight, pipelined_seconds
+from paceline.prediction.segments import Segments, segments_of
+from paceline.prediction.stages import block_begins, part_sizes
+from paceline.prediction.step_model import StepModel
+from paceline.strategy.buckets import BucketPlan
+from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.parallelism import Parallelism
+from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Parameter
+from paceline.workload.table import Workload
+
+T = TypeVar("T")
+_PROBE = 1 << 26
+"""Elements of a tensor that asks the model for its bytes per element."""
+_TIMES = 1 << 16
+"""Micro batches over which a bound spreads what happens once a step, such as casts of weights."""
+_MANY = 512
+"""Tensors that ask what frozen elements need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """What decides the work of one device on one micro batch, but for the stages."""
+
+    tensor: int
+    sequence: bool
+    context: int
+    context_exchange: str
+    precision: str
+    micro_batch_size: int
+    recompute: str
+
+    @property
+    def division(self) -> tuple[int, bool, int, str]:
+        """What the layers are divided by."""
+        return self.tensor, self.sequence, self.context, self.context_exchange
+
+    def mesh(self) -> Parallelism:
+        """The division of the layers alone."""
+        return Parallelism(
+            tensor=self.tensor, sequence=self.sequence, context=self.context, context_exchange=self.context_exchange
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of every combination of slices, shardings and batches with one pipeline; arrays are (slices, shardings, batches).
+
+    Attributes:
+        micro_batches: of a step, (slices, batches); 0 where the batch does not divide, or not in rounds of virtual stages.
+        legal: whether the mesh covers the devices and the micro batches exist, (slices, batches).
+        memory_bytes: needed at least on one device.
+    """
+
+    micro_batches: Ints
+    legal: Bools
+    memory_bytes: Array
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutBounds:
+    """Bounds of the layouts of ``model.workload`` on ``cluster``.
+
+    Args:
+        slices, shardings, batches: what is combined. Slices that the network cannot be divided into are left out
+            (``refused``).
+        optimizer, bucket_bytes: of every layout.
+    """
+
+    model: StepModel
+    cluster: Cluster
+    slices: tuple[Slice, ...]
+    shardings: tuple[str, ...]
+    batches: tuple[int, ...]
+    template: Strategy
+    _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The result of ``make()``, computed once."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        result: T = self._memo[key]
+        return result
+
+    @cached_property
+    def blocks(self) -> int:
+        """Blocks of the network: the most parts of a pipeline."""
+        return len(block_begins(self.model.workload))
+
+    def segments(self, own: Slice) -> Segments:
+        """The blocks of a device's part of the layers. Raises UserError where they do not divide."""
+
+        def make() -> Segments:
+            workload, _ = shared_layers(self.model.workload, own.mesh())
+            return kept(workload, "segments of blocks", lambda: segments_of(workload, max(1, self.blocks)))
+
+        return self._once(("segments", own.division), make)
+
+    def refused(self, own: Slice) -> str:
+        """Why no layout has this slice; empty where there are some."""
+        if own.tensor > self.cluster.devices_per_node:
+            return "a tensor-parallel group lies within a node"
+        if self.cluster.world_size % (own.tensor * own.context):
+            return "the devices are no whole replicas of the divided network"
+        try:
+            group_view(self.cluster, own.context, own.tensor)
+            self.segments(own)
+        except UserError as error:
+            return error.message
+        return ""
+
+    def replicas(self, own: Slice, pipeline: int) -> int:
+        """Devices that add up the gradients of one device's part."""
+        return self.cluster.world_size // (own.tensor * pipeline)
+
+    def _inner(self, own: Slice, pipeline: int, sharding: str) -> Strategy:
+        """What the replicas of a stage see."""
+        count = self.replicas(own, pipeline)
+        mesh = replace(own.mesh(), data=max(1, count // own.context), pipeline=pipeline, sharding=sharding)
+        return replace(self.template, global_batch_size=count, precision=own.precision, parallelism=mesh.replicas)
+
+    def bounds(self, shape: PipelineShape) -> Bounds:
+        """Legality and memory of all combinations."""
+        p = shape.stages
+        devices = np.array([own.tensor * own.context * p for own in self.slices])
+        micro = np.array([own.micro_batch_size for own in self.slices])
+        world = self.cluster.world_size
+        data = world // devices
+        batches = np.array(self.batches)
+        samples = data * micro
+        whole = (world % devices == 0) & (data > 0)
+        times = np.where(whole[:, None], batches[None, :] // np.maximum(samples, 1)[:, None], 0)
+        legal = whole[:, None] & (times > 0) & (batches % np.maximum(samples, 1)[:, None] == 0)
+        if shape.virtual > 1:
+            legal &= times % p == 0
+        usable = {key: self._even(*key, p) for key in {(own.tensor, own.context) for own in self.slices}}
+        legal &= np.array([usable[own.tensor, own.context] for own in self.slices])[:, None]
+        times = np.where(legal, times, 0)
+        return Bounds(times, legal, self._memory(shape, times))
+
+    def _even(self, tensor: int, context: int, pipeline: int) -> bool:
+        """Whether groups of replicas lie evenly in nodes."""
+        world = self.cluster.world_size
+        if world % (tensor * context * pipeline):
+            return False
+        try:
+            group_view(self.cluster, world // (tensor * pipeline), tensor)
+        except UserError:
+            return False
+        return True
+
+    def _parts(self, shape: PipelineShape) -> Ints:
+        """First segment of each part."""
+
+        def make() -> Ints:
+            sizes = np.array(self._sizes(shape))
+            firsts: Ints = np.cumsum(sizes) - sizes
+            return firsts
+
+        return self._once(("parts", shape), make)
+
+    def _sizes(self, shape: PipelineShape) -> list[int]:
+        """Blocks of each part."""
+        return part_sizes(max(1, self.blocks), shape.stages, shape.virtual)
+
+    def _by_stage(self, values: Array, shape: PipelineShape) -> Array:
+        """Sums over each stage of values of segments: (..., segments) to (..., stages)."""
+        parts = np.add.reduceat(values, self._parts(shape), axis=-1)
+        whole: Array = parts.reshape(*parts.shape[:-1], shape.virtual, shape.stages).sum(axis=-2)
+        return whole
+
+    def _elements(self, own: Slice, shape: PipelineShape) -> tuple[Array, Array, Array]:
+        """Trained elements and tensors, and frozen elements, of each stage."""
+        segments = self.segments(own)
+        elements, tensors, frozen = (
+            self._by_stage(values, shape) for values in (segments.elements, segments.tensors, segments.frozen)
+        )
+        if shape.stages == 1 and segments.tied:
+            elements, tensors = elements - segments.tied, tensors - 1
+        return elements, tensors, frozen
+
+    def _memory(self, shape: PipelineShape, times: Ints) -> Array:
+        """Bytes of the stage that needs most."""
+        fixed: dict[Hashable, Array] = {}
+        saved: dict[Hashable, tuple[Array, Array]] = {}
+        out = np.full((len(self.slices), len(self.shardings), len(self.batches)), np.inf)
+        held = in_flight(shape, times) / shape.virtual
+        for row, own in enumerate(self.slices):
+            if not times[row].any():
+                continue
+            key = own.tensor, own.context > 1, own.precision
+            if key not in fixed:
+                fixed[key] = np.stack([self._fixed(own, shape, sharding) for sharding in self.shardings])
+            per_sample = (*own.division, own.precision, own.recompute)
+            if per_sample not in saved:
+                slope, once = self._saved(own)
+                most = np.maximum.reduceat(once, self._parts(shape)).reshape(shape.virtual, shape.stages).max(axis=0)
+                saved[per_sample] = self._by_stage(slope, shape), most
+            slope, once = saved[per_sample]
+            of_samples = (held[row] * slope + once) * own.micro_batch_size
+            out[row] = (fixed[key][:, None, :] + of_samples).max(axis=-1)
+        return (out + reserve_bytes(self.cluster.device)) * (1 - ROUNDING)
+
+    def _fixed(self, own: Slice, shape: PipelineShape, sharding: str) -> Array:
+        """Bytes of each stage that do not grow with the batch."""
+        each, unit, of_frozen = self._bytes_of(own, shape.stages, sharding)
+        elements, _, frozen = self._elements(own, shape)
+        count = np.bincount(np.arange(shape.stages * shape.virtual) % shape.stages, self._sizes(shape), shape.stages)
+        smallest = float(self.segments(own).elements.min())
+        return each * elements + unit * np.minimum(count, 2) * smallest + of_frozen * np.maximum(frozen - 1, 0)
+
+    def _bytes_of(self, own: Slice, pipeline: int, sharding: str) -> tuple[float, float, float]:
+        """Bytes that the model needs for a trained element, for an element of the two largest units, for a frozen one."""
+        inner = self._inner(own, pipeline, sharding)
+        local = group_view(self.cluster, inner.world_size, own.tensor).devices_per_node
+        key = "bytes of an element", inner.world_size, inner.parallelism.sharding, own.precision, local
+
+        def make() -> tuple[float, float, float]:
+            def needed(tensors: int, frozen: int = 0) -> float:
+                probe = _probe(self.model.workload, tensors, frozen)
+                return sum(fixed_bytes(probe, inner, exchange_plan(probe, inner, local), divided=True).values())
+
+            two, four = needed(2) / (2 * _PROBE), needed(4) / (4 * _PROBE)
+            unit, of_frozen = 2 * (two - four), 0.0
+            if self.model.workload.frozen:  # of many units, so that the two that are gathered at once count little
+                of_frozen = (needed(_MANY, _MANY * _PROBE) - needed(_MANY)) / (_MANY * _PROBE)
+            return two - unit, unit, of_frozen
+
+        return self._once(key, make)
+
+    def _saved(self, own: Slice) -> tuple[Array, Array]:
+        """Bytes of one sample in each segment: those that every micro batch in flight holds, and those that are held once."""
+
+        def make() -> tuple[Array, Array]:
+            segments = self.segments(own)
+            strategy = self._strategy_of(own)
+            numbers, again = numbers_of(strategy), strategy.parallelism.recomputation
+            known: dict[int, tuple[float, float]] = {}
+            for segment in segments.workloads:
+                if id(segment) not in known:
+                    first, second = (sum(sample_bytes(segment, numbers, again, n).values()) for n in (1.0, 2.0))
+                    known[id(segment)] = second - first, 2 * first - second
+            rows = np.array([known[id(segment)] for segment in segments.workloads])
+            return rows[:, 0], rows[:, 1]
+
+        return self._once(("saved", *own.division, own.precision, own.recompute), make)
+
+    def _strategy_of(self, own: Slice) -> Strategy:
+        """A strategy with this slice, of one replica and two stages, so that several devices hold the network."""
+        times = _TIMES if own.precision in RECIPES else 1
+        mesh = replace(own.mesh(), pipeline=2, recompute=own.recompute, micro_batches=times)
+        batch = own.micro_batch_size * times
+        return replace(self.template, global_batch_size=batch, precision=own.precision, parallelism=mesh)
+
+    def seconds(self, shape: PipelineShape, times: Ints, rows: Ints) -> Array:
+        """Seconds that no step undercuts, (rows, shardings, batches).
+
+        Args:
+            times: micro batches of a step, (slices, batches); from ``bounds``.
+            rows: the slices that are asked about.
+        """
+        if self.model.free:
+            return np.zeros((len(rows), len(self.shardings), len(self.batches)))
+        slices = [self.slices[row] for row in rows.tolist()]
+        passes = np.stack([self._passes(own) for own in slices])
+        begins = self._parts(shape)
+        slow = slowest(self.cluster.world_size, self.model.constants)
+        more = self._launching(passes, shape)
+        forward, backward = ((np.add.reduceat(passes[:, n], begins, axis=1) + more[n]) * slow for n in (0, 1))
+        sends = self._sends(slices, shape)
+        exchange = [self._exchange(own, shape) for own in slices]
+        after, micro, update, gathered = (np.stack([of[n] for of in exchange]) for n in range(4))
+        e, overlap = self.model.constants, self.model.overlap
+        penalty = e.overlap_penalty if overlap else 0.0
+        passes_alone = backward.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :]
+        if overlap and e.level == "tuned":  # gradients and weights travel beside the passes (``exchange_beside``)
+            last = update.max(axis=-1) + penalty * gathered.max(axis=-1)
+            exposed = penalty * after
+        else:
+            beside = forward.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :]  # of the next step
+            last = (update + np.maximum(0.0, gathered - beside)).max(axis=-1)
+            exposed = penalty * after + (1 - penalty) * np.maximum(0.0, after - (passes_alone if overlap else 0.0))
+        return pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
+
+    def _passes(self, own: Slice) -> Array:
+        """Of one micro batch in each segment, (5, segments): seconds of the forward and of the backward pass, of both without
+        recomputation, and kernels of each pass."""
+
+        def divided() -> Divided:
+            return divide(self.model, self.cluster, self._strategy_of(own))
+
+        def make() -> Array:
+            # Recomputation runs layers again, and changes no pass.
+            layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
+            forward, backward = layers.passes
+            again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
+            calls = ([getattr(x, name) for x in layers.workload.layers] for name in ("ops_forward", "ops_backward"))
+            both = np.stack([forward.total, backward.total + again, forward.total + backward.total, *calls])
+            summed: Array = np.add.reduceat(both, self.segments(own).starts, axis=1)
+            return summed
+
+        return self._once(("passes of segments", own), make)
+
+    def _launching(self, passes: Array, shape: PipelineShape) -> tuple[Array, Array]:
+        """Seconds of the forward and of the backward pass of each part, (slices, parts), beyond its kernels, in which the host
+        launches those of its stage (``StepModel.launched``)."""
+        host_s = self.model.constants.host_s if self.cluster.device.kind == "gpu" else 0.0
+        worked, *calls = (np.add.reduceat(passes[:, n], self._parts(shape), axis=1) for n in (2, 3, 4))
+        of_stage = (x.reshape(len(x), shape.virtual, shape.stages).sum(axis=1) for x in (worked, calls[0] + calls[1]))
+        working, count = of_stage
+        each = np.tile(np.maximum(0.0, count * host_s - working) / np.maximum(count, 1.0), (1, shape.virtual))
+        return calls[0] * each, calls[1] * each
+
+    def _sends(self, slices: Sequence[Slice], shape: PipelineShape) -> Array:
+        """Seconds from each part to the next, (slices, parts - 1)."""
+        parts, e = shape.stages * shape.virtual, self.model.constants
+        if parts == 1:
+            return np.zeros((len(slices), 0))
+        block = self.cluster.world_size // shape.stages
+        latency, each = np.zeros(parts - 1), np.zeros(parts - 1)
+        for part in range(parts - 1):
+            link, users, _ = pairs_between(self.cluster, block, part % shape.stages, (part + 1) % shape.stages)
+            latency[part], each[part] = link.latency.value * e.latency_factor, users / e.bandwidth(link)
+            if part >= shape.stages:
+                latency[part], each[part] = latency[part - shape.stages], each[part - shape.stages]
+        last = self._parts(shape)[1:] - 1
+        sizes = np.stack(
+            [self.segments(own).boundary[last] * _width(own) * own.micro_batch_size / own.tensor for own in slices]
+        )
+        return latency + sizes * each
+
+    def _exchange(self, own: Slice, shape: PipelineShape) -> list[Array]:
+        """Seconds by sharding and stage, (shardings, stages): of what is exchanged after the last micro batch, of what every
+        micro batch exchanges, of the update, and of the all-gathers behind it."""
+        key = "exchange", own.tensor, own.context > 1, own.precision, shape.stages, shape.virtual
+
+        def make() -> list[Array]:
+            return [np.stack(of) for of in zip(*(self._exchange_of(own, shape, x) for x in self.shardings), strict=True)]
+
+        return self._once(key, make)
+
+    def _exchange_of(self, own: Slice, shape: PipelineShape, sharding: str) -> tuple[Array, ...]:
+        inner = self._inner(own, shape.stages, sharding)
+        view, e = group_view(self.cluster, inner.world_size, own.tensor), self.model.constants
+        level, workers = inner.parallelism.shares, inner.world_size
+        elements, tensors, _ = self._elements(own, shape)
+        probe = BucketPlan(_PROBE, 1, 0)
+        traffic, gathers = inner.traffic(probe), inner.gathers(probe)
+        seconds = {when: np.zeros(shape.stages) for when in ("after", "micro", "update", "gathered")}
+        exchanged = [("micro" if level.gradients else "after", phase) for phase in traffic.phases]
+        fetched = [("gathered" if phase.name in ("gather_update", "gather_next") else "micro", phase) for phase in gathers]
+        for when, phase in (*exchanged, *fetched):
+            if phase.pattern not in ("allreduce", "gather", "scatter") or workers == 1:
+                continue
+            sizes = elements * (max(phase.sizes) / _PROBE)
+            seconds[when] += collective_seconds(sizes, view, e, halves=phase.pattern != "allreduce")[0]
+        shares = workers if level.optimizer else 1
+        for stage in range(shape.stages):
+            count = -(-int(tensors[stage]) // (1 if level.weights else shares))
+            words = OPTIMIZERS[self.template.optimizer]
+            spent = optimizer_seconds(words, int(elements[stage]) // shares, count, self.cluster.device, e)
+            seconds["update"][stage] = sum(spent)
+        return tuple(seconds.values())
+
+
+def _width(own: Slice) -> float:
+    return BYTES_PER_ELEMENT[own.precision] / 4
+
+
+def _probe(workload: Workload, tensors: int, frozen: int) -> Workload:
+    """A network of so many equal tensors, a block each: what it needs says what the model counts for an element."""
+
+    def make() -> Workload:
+        parameters = tuple(
+            Parameter(name=f"layers.{n}.weight", shape=(_PROBE,), layer=0, ready=tensors - 1 - n) for n in range(tensors)
+        )
+        return replace(workload, layers=workload.layers[:1], parameters=parameters, frozen=frozen)
+
+    return kept(workload, ("probe", tensors, frozen), make)

@@ -1,0 +1,53 @@
+"""Seconds of what lies in the host's memory: copies over the host's link, and the update on the host.
+
+Gradients leave while the backward pass runs. The host updates its part at the rate of its memory, and copies new weights back
+while it updates others (Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840, sections 4 and 5).
+"""
+
+from __future__ import annotations
+
+from paceline.calibration.constants import Efficiency
+from paceline.errors import UserError
+from paceline.hardware.catalogue import link
+from paceline.hardware.device import Device
+from paceline.strategy.optimizer import Optimizer
+
+
+def check_offload(offload: str, device: Device) -> None:
+    """Raises UserError where the catalogue does not say what an offload takes."""
+    if offload == "none":
+        return
+    if device.kind == "cpu":
+        raise UserError(f"offload {offload} on {device.name}, whose memory is the host's", "leave offload out")
+    lacks = "link to the host" if not device.host_link else "host's memory bandwidth" if device.host_bandwidth is None else ""
+    if lacks:
+        raise UserError(
+            f"offload {offload} on {device.name}: its {lacks} is not in the catalogue",
+            "name a device that has it, such as A100 or H100, or leave offload out",
+        )
+
+
+def copy_seconds(size: float, device: Device, efficiency: Efficiency) -> float:
+    """Seconds of a copy of ``size`` bytes between a device and its host. Raises UserError where the link is unknown."""
+    check_offload("optimizer", device)
+    return size / efficiency.bandwidth(link(device.host_link))
+
+
+def host_update_seconds(
+    optimizer: Optimizer, parameters: int, width: float, device: Device, efficiency: Efficiency, times: int, beside_s: float
+) -> float:
+    """Seconds that a step waits for the host.
+
+    Args:
+        parameters: of the worker's part.
+        width: bytes of a gradient, and of a weight on the device.
+        times: how often gradients are sent in a step, each time beside ``beside_s`` seconds of backward pass.
+
+    Raises:
+        UserError: as ``check_offload``.
+    """
+    check_offload("optimizer", device)
+    assert device.host_bandwidth is not None
+    moved = copy_seconds(width * parameters, device, efficiency)
+    update = 4 * optimizer.moved_words * parameters / (device.host_bandwidth.value * efficiency.memory_share)
+    return times * max(0.0, moved - beside_s) + max(update, moved)

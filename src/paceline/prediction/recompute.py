@@ -1,0 +1,179 @@
+"""What recomputation costs and saves: which layers run their forward pass again, and what is kept in place of activations.
+
+Sources: Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 5 (bytes of each part of a block); PyTorch,
+``torch.utils.checkpoint`` (blocks, and ``early_stop``); Megatron-Core, ``--recompute-modules``; torchtitan,
+``activation_checkpoint`` (what its policy by operation keeps).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.prediction.exchange_plan import kept
+from paceline.prediction.tensor_parallel import forward_product
+from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
+from paceline.strategy.sharding import block
+from paceline.workload.layers import Layer, Numbers
+from paceline.workload.table import Workload
+
+_MLP = re.compile(r"(^|\.)(expand|gate|act|multiply|contract|mlp|feed_forward)(\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """What a choice of recomputation means for one table of layers.
+
+    Attributes:
+        again: 1 for a layer whose forward pass runs again, else 0, (layers,).
+        before: the layer before whose backward pass it does, (layers,).
+        kept_bytes: saved bytes of one sample of each micro batch in flight.
+        largest_bytes: what the largest part holds beside them while it is recomputed.
+        names: index of the last layer of each part that is recomputed, with the part's name.
+    """
+
+    again: Array
+    before: Ints
+    kept_bytes: float
+    largest_bytes: float
+    names: tuple[tuple[int, str], ...]
+
+
+def recomputed(workload: Workload, choice: Recomputation, numbers: Numbers = "fp32") -> Recomputed:
+    """What ``choice`` means for ``workload``, by the names of its layers, such as ``layers.3.mlp``; cached.
+
+    Args:
+        numbers: as for ``Layer.kept_bytes``.
+    """
+    return kept(workload, ("recomputed", choice, numbers), lambda: _recomputed(workload, choice, numbers))
+
+
+def saved_bytes(workload: Workload, choice: Recomputation, numbers: Numbers = "fp32") -> float:
+    """Bytes of one sample that recomputation need not keep; negative where it needs more."""
+    plan = recomputed(workload, choice, numbers)
+    return workload.kept_bytes(numbers) - plan.kept_bytes - plan.largest_bytes
+
+
+@dataclass(slots=True)
+class _Table:
+    """The layers while parts of them are marked: bytes that each still keeps, and the largest part's bytes."""
+
+    layers: Sequence[Layer]
+    numbers: Numbers
+    sizes: list[float]
+    again: Array
+    before: Ints
+    largest: float = 0.0
+    names: list[tuple[int, str]] = field(default_factory=list)
+
+    def drop(self, members: Sequence[int], kept_bytes: float, again: Sequence[int], name: str) -> None:
+        """``members`` keep ``kept_bytes`` together; those of ``again`` run before the backward pass of the last member."""
+        freed = sum(self.sizes[i] for i in members) - kept_bytes
+        for i in members:
+            self.sizes[i] = 0.0
+        self.sizes[members[0]] = kept_bytes
+        self.again[list(again)] = 1.0
+        self.before[list(members)] = members[-1]
+        self.largest = max(self.largest, freed)
+        self.names.append((members[-1], name))
+
+
+def _recomputed(workload: Workload, choice: Recomputation, numbers: Numbers) -> Recomputed:
+    layers = workload.layers
+    sizes = [layer.kept_bytes(numbers) for layer in layers]
+    table = _Table(layers, numbers, sizes, np.zeros(len(layers)), np.arange(len(layers)))
+    if choice.kind != "none":
+        for name, members in _chosen(workload, choice.layers):
+            if choice.kind == "full":
+                _whole(table, name, members)
+            elif BY_OPERATION in choice.modules:
+                _by_operation(table, name, members)
+            else:
+                _modules(table, members, choice.modules)
+    return Recomputed(table.again, table.before, sum(table.sizes), table.largest, tuple(table.names))
+
+
+def _chosen(workload: Workload, count: int) -> Iterator[tuple[str, list[int]]]:
+    """Name and layers of each block that recomputes: all, or ``count`` of them at equal distances."""
+    members = block_names(workload)
+    count = min(count or len(members), len(members))
+    for number, (name, own) in enumerate(members.items()):
+        if (number + 1) * count // len(members) > number * count // len(members):
+            yield name, own
+
+
+def block_names(workload: Workload) -> Mapping[str, list[int]]:
+    """The blocks by name, with the indices of their layers."""
+    members: dict[str, list[int]] = {}
+    for index, layer in enumerate(workload.layers):
+        if name := block(f"{layer.name}."):
+            members.setdefault(name, []).append(index)
+    return members
+
+
+def _needed(table: _Table, members: Sequence[int]) -> list[int]:
+    """The members before the last one that saves something: the backward pass needs no result of the later ones."""
+    last = next((i for i in reversed(members) if table.sizes[i]), members[-1])
+    return [i for i in members if i < last]
+
+
+def _whole(table: _Table, name: str, members: Sequence[int]) -> None:
+    """The block keeps its input, which is taken to be what its first layer keeps. It is there a second time while the block is
+    recomputed."""
+    first = next((table.sizes[i] for i in members if table.sizes[i]), 0.0)
+    held = sum(table.sizes[i] for i in members)
+    table.drop(members, first, _needed(table, members), name)
+    table.largest = max(table.largest, held)
+
+
+def _by_operation(table: _Table, name: str, members: Sequence[int]) -> None:
+    """The block keeps its input, and the results of attention and of its first, third, ... product."""
+    width = 4.0 if table.numbers == "fp32" else 2.0
+    results, again, products = 0.0, [], 0
+    for i in members:
+        fused = next((o for o in table.layers[i].operations if o.kind == "attention" and not o.backward), None)
+        product = forward_product(table.layers[i])
+        products += product is not None
+        if fused is not None:  # its result, and the logarithm of each sum
+            results += (width * fused.k + 4.0) * fused.m * fused.batch
+        elif product is not None and products % 2:
+            results += width * product.m * product.n
+        else:
+            again.append(i)
+    needed = set(_needed(table, members))
+    first = next((table.sizes[i] for i in members if table.sizes[i]), 0.0)
+    held = sum(table.sizes[i] for i in members)
+    table.drop(members, min(held, first + results), [i for i in again if i in needed], name)
+
+
+def _modules(table: _Table, members: Sequence[int], modules: Sequence[str]) -> None:
+    """The parts of one block that were named."""
+    if CORE in modules:
+        for i in members:
+            freed = table.layers[i].scores_bytes(table.numbers)
+            if freed:
+                table.drop([i], table.sizes[i] - freed, [i], table.layers[i].name)
+    if "mlp" in modules:
+        own = [i for i in members if _MLP.search(table.layers[i].name)]
+        if own:
+            table.drop(own, table.sizes[own[0]], _needed(table, own), table.layers[own[0]].name)
+    if "layernorm" in modules:
+        for norm, readers in _norms(table, members):
+            table.drop([norm, *readers], table.sizes[norm], [norm], table.layers[norm].name)
+
+
+def _norms(table: _Table, members: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Each norm with the products right behind it, which keep its result."""
+    for place, i in enumerate(members):
+        if table.layers[i].kind.endswith("Norm"):
+            readers: list[int] = []
+            for j in members[place + 1 :]:
+                if table.layers[j].kind != "Linear":
+                    break
+                readers.append(j)
+            if readers:
+                yield i, readers

@@ -1,0 +1,225 @@
+"""Options of other frameworks: read back they are the strategy, and what a framework lacks is refused."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline import Strategy, Workload
+from paceline.errors import UserError
+from paceline.planning.framework_options import FRAMEWORKS, emit
+
+LLAMA = Workload.named("llama-2-7b")  # 32 blocks
+
+
+def strategy(**choices: Any) -> Strategy:
+    usual = {"world_size": 64, "global_batch_size": 512, "precision": "bf16", "optimizer": "adamw"}
+    return Strategy.of(**{**usual, **choices})
+
+
+meshes = st.fixed_dictionaries(
+    {
+        "tensor": st.sampled_from([1, 2, 8]),
+        "context": st.sampled_from([1, 2]),
+        "pipeline": st.sampled_from([1, 2, 4]),
+        "grad_accum_steps": st.sampled_from([4, 8]),
+        "sharding": st.sampled_from(["ddp", "zero1", "zero2", "zero3"]),
+        "recompute": st.sampled_from(["none", "full", "selective", "selective:mlp,layernorm", "selective:op"]),
+        "sequence": st.booleans(),
+        "precision": st.sampled_from(["bf16", "fp8", "fp32"]),
+        "virtual_stages": st.sampled_from([1, 2, 3]),
+        "context_exchange": st.sampled_from(["ring", "all_to_all"]),
+    }
+)
+
+
+def legal(choices: dict[str, Any]) -> Strategy:
+    """The strategy of drawn choices, those left out that belong to a dimension that is not there."""
+    if choices["tensor"] == 1:
+        choices = {**choices, "sequence": False}
+    if choices["context"] == 1:
+        choices = {**choices, "context_exchange": "ring"}
+    if choices["pipeline"] == 1:
+        choices = {**choices, "virtual_stages": 1}
+    return strategy(**choices)
+
+
+def recompute(granularity: str, modules: str) -> str:
+    """Paceline's name of a recomputation."""
+    if granularity in ("none", "null"):
+        return "none"
+    return granularity if modules in ("", "core_attn") else f"{granularity}:{modules}"
+
+
+def of_megatron(text: str) -> dict[str, Any]:
+    """The choices that Megatron's arguments say, as its own parser reads them."""
+    parser = argparse.ArgumentParser()
+    for name in ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "micro-batch-size"):
+        parser.add_argument(f"--{name}", type=int, default=1)
+    for name in ("global-batch-size", "num-virtual-stages-per-pipeline-rank", "recompute-num-layers"):
+        parser.add_argument(f"--{name}", type=int)
+    for name in ("cp-comm-type", "recompute-granularity", "recompute-method", "fp8-format", "optimizer", "ckpt-format"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--data-parallel-sharding-strategy", default="no_shard")
+    parser.add_argument("--pipeline-model-parallel-layout")
+    parser.add_argument("--recompute-modules", nargs="*")
+    for flag in ("sequence-parallel", "use-distributed-optimizer", "use-megatron-fsdp", "bf16", "fp16", "overlap-grad-reduce"):
+        parser.add_argument(f"--{flag}", action="store_true")
+    parser.add_argument("--no-gradient-accumulation-fusion", action="store_true")
+    o = parser.parse_args(shlex.split(text))
+    sharding = {"optim_grads": "zero2", "optim_grads_params": "zero3"}.get(o.data_parallel_sharding_strategy)
+    virtual = o.num_virtual_stages_per_pipeline_rank or 1
+    if o.pipeline_model_parallel_layout:
+        virtual = len(o.pipeline_model_parallel_layout.split("|")) // o.pipeline_model_parallel_size
+    return {
+        "tensor": o.tensor_model_parallel_size,
+        "pipeline": o.pipeline_model_parallel_size,
+        "context": o.context_parallel_size,
+        "global_batch_size": o.global_batch_size,
+        "micro_batch_size": o.micro_batch_size,
+        "sequence": o.sequence_parallel,
+        "virtual_stages": virtual,
+        "sharding": sharding or ("zero1" if o.use_distributed_optimizer else "ddp"),
+        "recompute": recompute(o.recompute_granularity or "none", ",".join(o.recompute_modules or ())),
+        "precision": "fp8" if o.fp8_format else "bf16" if o.bf16 else "fp16" if o.fp16 else "fp32",
+        "context_exchange": "all_to_all" if o.cp_comm_type == "a2a" else "ring",
+    }
+
+
+def of_nemo(text: str) -> dict[str, Any]:
+    values = dict(line.split("=", 1) for line in text.splitlines())
+    sharding = {"optim_grads": "zero2", "optim_grads_params": "zero3"}
+    whole = "zero1" if values["ddp.use_distributed_optimizer"] == "true" else "ddp"
+    mixed = {"bf16_mixed": "bf16", "bf16_with_fp8_current_scaling_mixed": "fp8", "": "fp32"}
+    stages = int(values["model.pipeline_model_parallel_size"])
+    layout = values.get("model.pipeline_model_parallel_layout")
+    virtual = values.get("model.virtual_pipeline_model_parallel_size", "1")
+    return {
+        "tensor": int(values["model.tensor_model_parallel_size"]),
+        "pipeline": stages,
+        "context": int(values["model.context_parallel_size"]),
+        "global_batch_size": int(values["train.global_batch_size"]),
+        "micro_batch_size": int(values["train.micro_batch_size"]),
+        "sequence": values["model.sequence_parallel"] == "true",
+        "virtual_stages": len(layout.split("|")) // stages if layout else int(virtual),
+        "sharding": sharding.get(values.get("ddp.data_parallel_sharding_strategy", ""), whole),
+        "recompute": recompute(values["model.recompute_granularity"], values.get("model.recompute_modules", "").strip("[]")),
+        "precision": mixed[values.get("mixed_precision", "")],
+        "context_exchange": "all_to_all" if values.get("model.cp_comm_type") == "a2a" else "ring",
+    }
+
+
+def of_torchtitan(text: str) -> dict[str, Any]:
+    tables = tomllib.loads(text)
+    mesh, training, again = tables["parallelism"], tables["training"], tables["activation_checkpoint"]
+    stages = mesh["pipeline_parallel_degree"]
+    parts = mesh.get("module_fqns_per_model_part", [[]] * stages)
+    shared = mesh["data_parallel_shard_degree"] > 1 or "fsdp_reshard_after_forward" in mesh
+    half = training.get("mixed_precision_param", "bfloat16") == "bfloat16"
+    return {
+        "tensor": mesh["tensor_parallel_degree"],
+        "pipeline": stages,
+        "context": mesh["context_parallel_degree"],
+        "global_batch_size": training["global_batch_size"],
+        "micro_batch_size": mesh.get("pipeline_parallel_microbatch_size", training["local_batch_size"]),
+        "sequence": mesh["tensor_parallel_degree"] > 1,
+        "virtual_stages": len(parts) // stages,
+        "sharding": {"always": "zero3", "never": "zero2"}[mesh["fsdp_reshard_after_forward"]] if shared else "ddp",
+        "recompute": recompute(again["mode"], again.get("selective_ac_option", "")),
+        "precision": "fp8" if "model" in tables else "bf16" if half else "fp32",
+        "context_exchange": "ring",
+    }
+
+
+def of_deepspeed(text: str) -> dict[str, Any]:
+    config = json.loads(text)
+    return {
+        "tensor": config.get("tensor_parallel", {}).get("autotp_size", 1),
+        "pipeline": 1,
+        "context": 1,
+        "global_batch_size": config["train_batch_size"],
+        "micro_batch_size": config["train_micro_batch_size_per_gpu"],
+        "sequence": False,
+        "virtual_stages": 1,
+        "sharding": ("ddp", "zero1", "zero2", "zero3")[config["zero_optimization"]["stage"]],
+        "recompute": "none",
+        "precision": next((p for p in ("bf16", "fp16") if config.get(p, {}).get("enabled")), "fp32"),
+        "context_exchange": "ring",
+    }
+
+
+READ = {"megatron": of_megatron, "nemo": of_nemo, "torchtitan": of_torchtitan, "deepspeed": of_deepspeed}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@given(meshes)
+def test_options_read_back_are_the_strategy_or_it_is_refused(framework: str, choices: dict[str, Any]) -> None:
+    chosen = legal(choices)
+    try:
+        text = emit(framework, chosen, LLAMA)
+    except UserError as error:
+        assert error.message.startswith(f"{framework} has no option for ") and error.fix
+        return
+    read = READ[framework](text)
+    mesh = chosen.parallelism
+    if framework == "torchtitan" and mesh.sharding == "ddp":
+        read["precision"] = chosen.precision  # DDP has no option for it
+    assert read == {name: getattr(chosen if "batch" in name or name == "precision" else mesh, name) for name in read}
+
+
+def test_every_framework_takes_some_strategies() -> None:
+    plain = strategy(sharding="zero3", grad_accum_steps=4)
+    assert all(emit(name, plain, LLAMA) for name in FRAMEWORKS)
+    assert "--recompute-granularity full" in emit("megatron", strategy(recompute=True), LLAMA)
+
+
+def test_uneven_stages_are_laid_out_block_by_block() -> None:
+    uneven = strategy(pipeline=4, virtual_stages=3, tensor=2, sequence=True, sharding="zero3", grad_accum_steps=8)
+    parts = tomllib.loads(emit("torchtitan", uneven, LLAMA))["parallelism"]["module_fqns_per_model_part"]
+    names = [name for part in parts for name in part]
+    assert names == ["tok_embeddings", *(f"layers.{n}" for n in range(32)), "norm", "output"] and len(parts) == 12
+    layout = emit("megatron", uneven.changed(sharding="zero1"), LLAMA)
+    assert "'Et*2|t*2|t*3|" in layout and "|t*2L'" in layout
+    sizes = [int(part.strip("EL'").removeprefix("t*")) for part in layout.split("layout ")[1].splitlines()[0].split("|")]
+    assert sizes == [sum(name.startswith("layers") for name in part) for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("framework", "choices", "why"),
+    [
+        ("megatron", {"compression": "terngrad", "exchange": "sharded"}, "compression terngrad"),
+        ("megatron", {"pipeline": 4, "schedule": "gpipe", "grad_accum_steps": 4}, "schedule gpipe"),
+        ("nemo", {"pipeline": 2, "sharding": "zero3", "grad_accum_steps": 4}, "zero3 with a pipeline"),
+        ("nemo", {"optimizer": "lamb"}, "optimizer lamb"),
+        ("megatron", {"precision": "tf32"}, "precision tf32"),
+        ("torchtitan", {"sharding": "zero1"}, "zero1"),
+        ("torchtitan", {"tensor": 2, "sequence": True}, "ddp beside tensor"),
+        ("torchtitan", {"tensor": 2, "sharding": "zero3"}, "without sequence"),
+        ("torchtitan", {"context": 2, "context_exchange": "all_to_all", "sharding": "zero3"}, "context exchange"),
+        ("torchtitan", {"optimizer": "lars"}, "optimizer lars"),
+        ("torchtitan", {"precision": "fp16"}, "precision fp16"),
+        ("deepspeed", {"pipeline": 2, "grad_accum_steps": 4}, "a pipeline of 2"),
+        ("deepspeed", {"context": 2}, "context parallelism of 2"),
+        ("deepspeed", {"tensor": 2, "sequence": True}, "sequence parallelism"),
+        ("deepspeed", {"tensor": 2, "sharding": "zero3"}, "zero3 with tensor"),
+        ("deepspeed", {"recompute": True}, "recomputation"),
+        ("deepspeed", {"precision": "fp8"}, "precision fp8"),
+        ("deepspeed", {"sharding": "zero3", "shard_devices": 8}, "groups of 8"),
+        ("megatron", {"sharding": "zero3", "shard_devices": 8}, "zero3 in groups"),
+        ("megatron", {"recompute": "selective:op"}, "by operation"),
+        ("torchtitan", {"recompute": "selective", "sharding": "zero3"}, "recomputation selective"),
+        ("deepspeed", {"optimizer": "lars"}, "optimizer lars"),
+        ("deepspeed", {"exchange": "sharded"}, "exchange sharded"),
+        ("jax", {}, "unknown framework 'jax'"),
+    ],
+)
+def test_what_a_framework_lacks_is_refused_with_the_reason(framework: str, choices: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        emit(framework, strategy(**choices), LLAMA)

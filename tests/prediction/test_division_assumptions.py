@@ -1,0 +1,51 @@
+"""Sentences about how the work is divided."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline import Strategy, Workload
+from paceline.prediction.division_assumptions import division_assumptions
+from prediction_toys import make_workload
+
+
+def texts(workload: Workload | None = None, **choices: object) -> str:
+    whole = {"world_size": 16, "global_batch_size": 64, "optimizer": "adam", **choices}
+    network = workload or make_workload(layers=6, blocks=2)
+    return " ".join(str(line) for line in division_assumptions(network, Strategy.of(**whole)))
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"sharding": "zero3", "shard_devices": 4}, "4 neighbours share out one copy (HSDP)."),
+        ({"recompute": "full"}, "runs 3 blocks again. Only their inputs are kept."),
+        ({"recompute": "full", "recompute_layers": 2}, "runs 2 blocks again."),
+        ({"recompute": "selective"}, "Selective recomputation changes nothing: the network has no core_attn in its blocks."),
+        ({"pipeline": 2, "grad_accum_steps": 4, "schedule": "zero_bubble"}, "schedule zero_bubble"),
+        ({"tensor": 2}, "Tensor parallelism of 2"),
+        ({"context": 2}, "Context parallelism of 2"),
+        ({"pipeline": 2, "grad_accum_steps": 8}, "A pipeline of 2 stages"),
+        ({"expert": 8}, "Expert parallelism of 8: neighbours in a stage share the experts. Nothing hides"),
+        ({"expert": 4, "expert_tensor": 2}, "share the experts, and 2 devices divide each by its width"),
+        ({"expert": 8}, "among the 2 devices that have the same ones"),
+        ({"expert": 8}, "A token crosses the network once for each expert"),
+        ({"expert": 8, "expert_exchange": "once_per_node"}, "A token crosses the network once to each node"),
+        (
+            {"expert": 8, "grad_accum_steps": 2, "expert_overlap": True},
+            "Another micro batch's kernels hide the two all-to-alls",
+        ),
+        ({"expert": 8}, "All devices get equally many tokens"),
+        ({"expert": 8, "expert_imbalance": 1.25}, "fullest device get 1.25 times as many tokens as the mean"),
+    ],
+)
+def test_every_choice_is_said(choices: dict[str, object], words: str) -> None:
+    assert words in texts(**choices)
+
+
+def test_the_whole_group_is_no_hsdp() -> None:
+    assert "HSDP" not in texts(sharding="zero3", shard_devices=16)
+
+
+def test_experts_that_no_other_device_has_are_not_exchanged() -> None:
+    assert "have the same ones" in texts(expert=8) and "have the same ones" not in texts(expert=16)

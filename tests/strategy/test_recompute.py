@@ -1,0 +1,35 @@
+"""Choices of recomputation: their one name, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.strategy import Parallelism
+from wrong_types import wrong_types
+
+
+def test_recompute_is_a_name_or_true_or_false() -> None:
+    for recompute in (0, 1, *wrong_types(str)):
+        with pytest.raises(UserError, match=r"recompute=.*; give none, selective, full, or True or False"):
+            Parallelism(recompute=recompute)
+    assert Parallelism(recompute=True) == Parallelism(recompute="full") != Parallelism(recompute=False) == Parallelism()
+    assert Parallelism(recompute="selective:core_attn") == Parallelism(recompute="selective")
+    named = Parallelism(recompute="selective:norm,mlp", recompute_layers=2)
+    assert (named.recompute, named.recomputation.layers) == ("selective:mlp,layernorm", 2)
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"recompute": "ful"}, r"unknown recomputation 'ful'.*did you mean full\?"),
+        ({"recompute": "selective:mpl"}, r"unknown part to recompute 'mpl'.*did you mean mlp\?"),
+        ({"recompute": "full:mlp"}, r"only selective recomputation names parts"),
+        ({"recompute": "selective:op,mlp"}, r"op decides for the whole block"),
+        ({"recompute_layers": 2}, r"2 layers to recompute without recomputation; give recompute='full' too"),
+        ({"recompute": "full", "recompute_layers": -1}, r"-1 layers to recompute; give a whole number from 0 up"),
+    ],
+)
+def test_recomputation_that_does_not_exist_is_refused(choices: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Parallelism(**choices)  # type: ignore[arg-type]

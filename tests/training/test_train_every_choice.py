@@ -74,7 +74,6 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "gather_bits": [({"sharding": "zero3", "gather_bits": 8}, "cannot run sharding zero3")],
     "gradient_bits": [({"sharding": "zero1", "gradient_bits": 16}, "cannot run sharding zero1")],
     "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],
-    **{name: [({"sharding": "zero1", name: 16}, "cannot run sharding zero1")] for name in ("gather_bits", "gradient_bits")},
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
     "recompute_layers": [({"recompute": "full", "recompute_layers": 1}, "cannot run activation recomputation")],
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],

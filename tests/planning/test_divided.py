@@ -55,7 +55,7 @@ def test_sizes_that_are_named_are_tried_alone() -> None:
     assert {mesh.micro_batches for mesh in meshes} <= {4, 8} and {mesh.context for mesh in meshes} == {1}
     both = plan(GPT, space(tensors=(1, 2)), Goal("fastest"))
     assert {choice.strategy.parallelism.tensor for choice in both.ranking} == {1, 2}
-    assert both.best.prediction.step_time_s == min(choice.prediction.step_time_s for choice in both.ranking)
+    assert both.best.time_s == min(choice.time_s for choice in both.front)
 
 
 def test_without_a_batch_or_with_a_curve_layouts_have_batches_of_their_own() -> None:

@@ -136,7 +136,7 @@ def test_groups_of_experts_are_tried_where_they_divide_a_stage(space: Space) -> 
     shared = replace(space, clusters=clusters, precisions=("bf16",), batches=(48,), experts=(1, 4, 8))
     left_out = Tally()
     legal = candidates(shared, TrainingTarget(), left_out)
-    groups = {(c.world_size, s.parallelism.expert) for c, s in legal}
-    assert {(4, 4), (8, 4), (8, 8), (12, 4)} <= groups and not {(4, 8), (12, 8)} & groups
-    assert "the devices are no whole groups of experts" in {x.reason for x in left_out.excluded()}
+    groups = {(c.world_size, s.parallelism.pipeline, s.parallelism.expert) for c, s in legal}
+    assert {(4, 1, 4), (8, 1, 8), (12, 1, 4)} <= groups and not {(4, 1, 8), (12, 1, 8)} & groups
+    assert "the devices of a stage are no whole groups of experts" in {x.reason for x in left_out.excluded()}
     assert all(s.parallelism.expert == 1 or s.gradient_exchange.compression == "dense" for _, s in legal)

@@ -22,7 +22,7 @@ def strategy(**choices: object) -> Strategy:
 
 
 def test_a_device_alone_has_the_layers_whole() -> None:
-    assert shared_layers(GPT, Parallelism()) == (GPT, ())
+    assert shared_layers(GPT, Parallelism()) == (GPT, (), frozenset())
     model = Predictor().model(GPT)
     own = divide(model, CLUSTER, strategy(pipeline=2))
     alone = model.passes(CLUSTER.device, strategy(pipeline=2))

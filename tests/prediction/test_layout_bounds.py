@@ -10,20 +10,22 @@ import pytest
 
 from paceline import Cluster, Strategy, Workload
 from paceline.prediction import Predictor
-from paceline.prediction.layout_bounds import LayoutBounds, Slice
+from paceline.prediction.layout_bounds import LayoutBounds
+from paceline.prediction.layout_slices import Slice
 from paceline.prediction.parallel_step import parallel_step
 from paceline.prediction.pipeline_bounds import PipelineShape
 from paceline.strategy import SHARDINGS, Parallelism
 from paceline.workload import TransformerShape
 
 SMALL = Workload.from_shape(TransformerShape(layers=6, hidden=1024, heads=16, vocabulary=51200), 512, name="gpt-6x1024")
+MIXTURE = Workload.named("mixtral-8x7b")
 LLAMA = Workload.named("llama-2-7b")
 TWO_NODES = Cluster.named("2x8 A100", network="8x InfiniBand HDR")
 SLOW_NODES = Cluster.named("8x2 V100", network="10Gb/s")
 TEMPLATE = Strategy.of(global_batch_size=1, optimizer="adamw")
 
 
-def slices(workload: Workload, precision: str = "bf16", most: int = 8) -> tuple[Slice, ...]:
+def slices(workload: Workload, precision: str = "bf16", most: int = 8, experts: tuple[int, ...] = (1,)) -> tuple[Slice, ...]:
     tensors = [(t, sequence) for t in (1, 2, 4, 8) for sequence in (False, True) if t <= most and (t > 1 or not sequence)]
     contexts = [(1, "ring"), (2, "ring"), (2, "all_to_all"), (4, "ring")]
     return tuple(
@@ -35,9 +37,10 @@ def slices(workload: Workload, precision: str = "bf16", most: int = 8) -> tuple[
             precision=precision,
             micro_batch_size=micro,
             recompute=recompute,
+            expert=expert,
         )
-        for (tensor, sequence), (context, exchange), micro, recompute in itertools.product(
-            tensors, contexts, (1, 2, 3), ("none", "full", "selective")
+        for (tensor, sequence), (context, exchange), micro, recompute, expert in itertools.product(
+            tensors, contexts, (1, 2, 3), ("none", "full", "selective"), experts
         )
     )
 
@@ -55,6 +58,7 @@ def strategy(own: Slice, shape: PipelineShape, sharding: str, batch: int, times:
         sharding=sharding,
         micro_batches=times,
         recompute=own.recompute,
+        expert=own.expert,
     )
     return Strategy(global_batch_size=batch, parallelism=mesh, precision=own.precision, optimizer="adamw")
 
@@ -70,6 +74,8 @@ SHAPES += [PipelineShape(p, 1, schedule) for p in (2, 4) for schedule in ("gpipe
         (SMALL, TWO_NODES, Predictor(software="tuned"), "bf16"),
         (SMALL, TWO_NODES, Predictor(overlap=False), "fp32"),
         (SMALL, SLOW_NODES, Predictor(), "fp16"),
+        (MIXTURE, TWO_NODES, Predictor(), "bf16"),
+        (MIXTURE, TWO_NODES, Predictor(software="tuned"), "bf16"),
         (LLAMA, Cluster.named("4x8 H100", network="8x InfiniBand NDR"), Predictor(software="tuned"), "fp8"),
     ],
 )
@@ -79,7 +85,8 @@ def test_no_bound_is_above_the_step_or_its_memory(
     draw = random.Random(len(precision))
     devices, batches = cluster.world_size, (48, 96, 384)
     model = predictor.model(workload)
-    every = slices(workload, precision, cluster.devices_per_node)
+    experts = (1, 2, 8) if workload is MIXTURE else (1,)
+    every = slices(workload, precision, cluster.devices_per_node, experts)
     legal = LayoutBounds(model, cluster, every, tuple(SHARDINGS), batches, TEMPLATE)
     bounds = LayoutBounds(model, cluster, tuple(x for x in every if not legal.refused(x)), legal.shardings, batches, TEMPLATE)
     near = []

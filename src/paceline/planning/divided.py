@@ -119,6 +119,7 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
         precisions=fastest,
         tensors=space.tensors or ((1,) if named else ()),
         contexts=space.contexts or ((1,) if named else tuple(powers(longest))),
+        experts=space.experts,
         pipelines=space.pipelines or ((1,) if named else ()),
         virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
         micro_batches=space.micro_batches,

@@ -22,7 +22,8 @@ from paceline.planning.ranking import PLAIN, TIE, detours
 from paceline.planning.space import Tally
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Candidate, Steps, merged_steps
-from paceline.prediction.layout_bounds import LayoutBounds, Slice
+from paceline.prediction.layout_bounds import LayoutBounds
+from paceline.prediction.layout_slices import Slice
 from paceline.prediction.pipeline_bounds import PipelineShape
 from paceline.strategy import Strategy
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES
@@ -34,8 +35,8 @@ KEPT = 8
 MOST_VIRTUAL = 8
 """Virtual stages that are tried where none are given: 1 to this; each more costs as many sends again."""
 Progress = Callable[[str], None]
-Division = tuple[int, str, int, int, int]
-"""Batch, precision, tensor, context, pipeline."""
+Division = tuple[int, str, int, int, int, int]
+"""Batch, precision, tensor, context, expert, pipeline."""
 _UNEVEN = "the batch does not divide among the replicas and micro batches, or not in rounds of the stages"
 _SLOWER = "provably slower than those that were predicted: a bound of its step is above them"
 
@@ -49,6 +50,7 @@ class LayoutSpace:
         batches: global batches.
         tensors, contexts, pipelines: devices that share a layer (within a node), a sequence, and stages.
         virtual_stages: parts of the network on each stage.
+        experts: devices of a stage that share the experts of a mixture.
         micro_batch_sizes: samples of one micro batch on one replica; the number of micro batches follows from the batch.
         sequences: whether what lies between the divided products is divided too, where tensor is above 1.
         recomputes: values of ``Parallelism.recompute``.
@@ -61,6 +63,7 @@ class LayoutSpace:
     contexts: tuple[int, ...] = (1,)
     context_exchanges: tuple[str, ...] = CONTEXT_EXCHANGES
     pipelines: tuple[int, ...] = ()
+    experts: tuple[int, ...] = (1,)
     virtual_stages: tuple[int, ...] = tuple(range(1, MOST_VIRTUAL + 1))
     micro_batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
     micro_batches: tuple[int, ...] = ()
@@ -87,8 +90,9 @@ class LayoutSpace:
         for tensor, context, precision in product(tensors, self.contexts, self.precisions):
             sequences = self.sequences if tensor > 1 else (False,)
             exchanges = self.context_exchanges if context > 1 else ("ring",)
-            others = product(sequences, exchanges, self._sizes(cluster, tensor * context), self.recomputes)
-            for sequence, exchange, micro, recompute in others:
+            sizes = self._sizes(cluster, tensor * context)
+            others = product(sequences, exchanges, sizes, self.recomputes, self.experts)
+            for sequence, exchange, micro, recompute, expert in others:
                 yield Slice(
                     tensor=tensor,
                     sequence=sequence,
@@ -97,6 +101,7 @@ class LayoutSpace:
                     precision=precision,
                     micro_batch_size=micro,
                     recompute=recompute_choice(recompute),
+                    expert=expert,
                 )
 
     def _sizes(self, cluster: Cluster, devices: int) -> tuple[int, ...]:
@@ -131,7 +136,7 @@ def powers(most: int) -> Iterator[int]:
         power *= 2
 
 
-_SIZES = ("batches", "tensors", "contexts", "pipelines", "virtual_stages", "micro_batch_sizes", "micro_batches")
+_SIZES = ("batches", "tensors", "contexts", "pipelines", "experts", "virtual_stages", "micro_batch_sizes", "micro_batches")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +289,8 @@ class _Search:
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Array:
         """Number of choices that are not plain, at least (``ranking.detours``), (rows, shardings, batches)."""
         own = [self.bounds.slices[row] for row in rows.tolist()]
-        of_row = np.array([(of.tensor > 1) + (of.context > 1) + (of.recompute != "none") for of in own]) + (shape.stages > 1)
+        sizes = [(of.tensor, of.context, of.expert, 1 + (of.recompute != "none"), shape.stages) for of in own]
+        of_row = np.array([sum(size > 1 for size in of) for of in sizes])
         of_sharding = np.array([sharding != "ddp" for sharding in self.space.shardings])
         counted: Array = of_row[:, None, None] + of_sharding[None, :, None] + (times > 1)[:, None, :]
         return counted
@@ -314,7 +320,7 @@ class _Search:
     def _division(self, place: Sequence[int]) -> Division:
         number, row, _, batch = place
         own = self.bounds.slices[row]
-        return self.space.batches[batch], own.precision, own.tensor, own.context, self.shapes[number].stages
+        return self.space.batches[batch], own.precision, own.tensor, own.context, own.expert, self.shapes[number].stages
 
     def _distinct_places(self) -> list[list[int]]:
         """Places of every slice, pipeline and batch, of one sharding each."""

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
-from paceline.hardware import PRECISIONS, Cluster
+from paceline.hardware import PRECISIONS, RECIPES, Cluster
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.batch import Candidate
 from paceline.prediction.convergence import accuracies
@@ -40,6 +40,7 @@ _SIZES = (
     "tensors",
     "contexts",
     "pipelines",
+    "experts",
     "virtual_stages",
     "micro_batches",
 )
@@ -87,8 +88,8 @@ class Space:
         tensors, contexts, pipelines: devices that divide each layer (within a node, with sequence parallelism), each sequence,
             and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts where no device holds the
             whole training state. A divided network is tried with dense gradients in all-reduces.
+        experts: devices of a stage that share the experts of a mixture.
         virtual_stages, micro_batches: of a divided network; empty: those that a search of layouts tries.
-        experts: devices of a stage that share the experts of a mixture, tried where each device holds all other layers whole.
         optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
     """
 
@@ -306,7 +307,7 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
     if why := precision_left_out(cluster, template.precision, choose):
         return why
     if cluster.world_size % template.parallelism.expert:
-        return "the devices are no whole groups of experts"
+        return "the devices of a stage are no whole groups of experts"
     plain = (
         template.gradient_exchange.compression == "dense"
         and template.gradient_exchange.exchange == "allreduce"
@@ -325,10 +326,10 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
 
 def precision_left_out(cluster: Cluster, precision: str, choose: bool) -> str:
     """Why a precision is not tried there; empty where it is. ``choose``: none was named."""
-    if precision not in cluster.device.peak_flops:
+    if precision not in cluster.device.precisions:
         return f"{cluster.device.name} has no {precision}"
     if choose and precision == "fp16" and "bf16" in cluster.device.peak_flops:
         return "fp16 where bf16 is as fast (naming fp16 tries it)"
-    if choose and precision == "fp8":
-        return "the effect of fp8 on accuracy is unknown (naming fp8 tries it)"
+    if choose and precision in RECIPES:
+        return f"the effect of {precision} on accuracy is unknown (naming {precision} tries it)"
     return ""

@@ -27,16 +27,16 @@ class Divided:
 
     Attributes:
         workload: its part of the layers.
-        collectives: of its tensor and context groups; ``waits``: seconds of each, and whether the network sets them.
-        uneven: layers that take longer on the device whose experts get most tokens.
+        collectives: of its tensor, context and expert groups; ``waits``: seconds of each, and whether the network sets them.
         passes: seconds of one micro batch by layer, with what the layers wait for the collectives.
+        uneven: layers that take longer on the device whose experts get most tokens.
     """
 
     workload: Workload
     collectives: tuple[Collective, ...]
     waits: tuple[Array, Bools]
     passes: PassTimes
-    uneven: frozenset[int] = frozenset()
+    uneven: frozenset[int]
 
 
 def divide(model: StepModel, cluster: Cluster, strategy: Strategy) -> Divided:
@@ -48,20 +48,18 @@ def divide(model: StepModel, cluster: Cluster, strategy: Strategy) -> Divided:
     mesh = strategy.parallelism
     if model.calibration is not None:
         raise UserError("a calibration is of data parallelism alone", "leave it out, or give tensor=1 and pipeline=1")
-    if "expert imbalance" in model.free:
+    if mesh.expert_devices > 1 and "expert imbalance" in model.free:
         mesh = replace(mesh, expert_imbalance=1.0)
-    whole, collectives = shared_layers(model.workload, mesh)
-    uneven: frozenset[int] = frozenset()
-    if mesh.expert_devices > 1:
-        experts = expert_share(whole, mesh)
-        whole, collectives, uneven = experts.workload, (*collectives, *experts.collectives), experts.uneven
+    whole, collectives, uneven = shared_layers(model.workload, mesh)
     passes = replace(model, workload=whole).passes(cluster.device, strategy)
     waits = group_seconds(collectives, cluster, strategy, model.constants)
-    return Divided(whole, collectives, waits, with_collectives(model, passes, collectives, waits, strategy), uneven)
+    waited = with_collectives(model, passes, collectives, waits, strategy)
+    return Divided(whole, collectives, waits, waited, uneven)
 
 
-def shared_layers(workload: Workload, mesh: Parallelism) -> tuple[Workload, tuple[Collective, ...]]:
-    """One device's part of the layers in its tensor and context groups, and what those exchange. Errors as ``divide``."""
+def shared_layers(workload: Workload, mesh: Parallelism) -> tuple[Workload, tuple[Collective, ...], frozenset[int]]:
+    """One device's part of the layers in its groups, what those exchange, and the layers of uneven experts. Errors as
+    ``divide``."""
     collectives: tuple[Collective, ...] = ()
     if mesh.context > 1:
         tokens = token_share(workload, mesh.context, mesh.context_exchange)
@@ -71,4 +69,8 @@ def shared_layers(workload: Workload, mesh: Parallelism) -> tuple[Workload, tupl
     if mesh.tensor > 1:
         own_part = share(workload, mesh.tensor, mesh.sequence)
         workload, collectives = own_part.workload, (*collectives, *own_part.collectives)
-    return workload, collectives
+    uneven: frozenset[int] = frozenset()
+    if mesh.expert_devices > 1:
+        experts = expert_share(workload, mesh)
+        workload, collectives, uneven = experts.workload, (*collectives, *experts.collectives), experts.uneven
+    return workload, collectives, uneven

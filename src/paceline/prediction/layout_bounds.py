@@ -21,12 +21,12 @@ import numpy as np
 from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
 from paceline.prediction.compute import optimizer_seconds
 from paceline.prediction.costs import run_again, slowest
 from paceline.prediction.division import Divided, divide, shared_layers
 from paceline.prediction.exchange_plan import exchange_plan, kept
 from paceline.prediction.group_view import group_view, pairs_between
+from paceline.prediction.layout_slices import PROBE, Slice, probe_network
 from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline_bounds import ROUNDING, PipelineShape, in_flight, pipelined_seconds
@@ -37,40 +37,12 @@ from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import Parameter
-from paceline.workload.table import Workload
 
 T = TypeVar("T")
-_PROBE = 1 << 26
-"""Elements of a tensor that asks the model for its bytes per element."""
-_TIMES = 1 << 16
-"""Micro batches over which a bound spreads what happens once a step, such as casts of weights."""
+_GATHERED = {"gather_update": "gathered", "gather_next": "next"}
+"""All-gathers that are no part of a micro batch: behind the update, or beside the next forward pass."""
 _MANY = 512
 """Tensors that ask what frozen elements need."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """What decides the work of one device on one micro batch, but for the stages."""
-
-    tensor: int
-    sequence: bool
-    context: int
-    context_exchange: str
-    precision: str
-    micro_batch_size: int
-    recompute: str
-
-    @property
-    def division(self) -> tuple[int, bool, int, str]:
-        """What the layers are divided by."""
-        return self.tensor, self.sequence, self.context, self.context_exchange
-
-    def mesh(self) -> Parallelism:
-        """The division of the layers alone."""
-        return Parallelism(
-            tensor=self.tensor, sequence=self.sequence, context=self.context, context_exchange=self.context_exchange
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +94,7 @@ class LayoutBounds:
         """The blocks of a device's part of the layers. Raises UserError where they do not divide."""
 
         def make() -> Segments:
-            workload, _ = shared_layers(self.model.workload, own.mesh())
+            workload, *_ = shared_layers(self.model.workload, own.mesh())
             return kept(workload, "segments of blocks", lambda: segments_of(workload, max(1, self.blocks)))
 
         return self._once(("segments", own.division), make)
@@ -144,10 +116,13 @@ class LayoutBounds:
         """Devices that add up the gradients of one device's part."""
         return self.cluster.world_size // (own.tensor * pipeline)
 
-    def _inner(self, own: Slice, pipeline: int, sharding: str) -> Strategy:
-        """What the replicas of a stage see."""
-        count = self.replicas(own, pipeline)
-        mesh = replace(own.mesh(), data=max(1, count // own.context), pipeline=pipeline, sharding=sharding)
+    def _inner(self, own: Slice, pipeline: int, sharding: str, count: int = 0) -> Strategy:
+        """What the replicas of a stage see; ``count``: how many, where it is not those of all parameters."""
+        if count:
+            mesh = Parallelism(data=count, pipeline=2, sharding=sharding)  # several devices hold the network
+        else:
+            count = self.replicas(own, pipeline)
+            mesh = replace(own.mesh(), data=max(1, count // own.context), expert=1, pipeline=pipeline, sharding=sharding)
         return replace(self.template, global_batch_size=count, precision=own.precision, parallelism=mesh.replicas)
 
     def bounds(self, shape: PipelineShape) -> Bounds:
@@ -159,7 +134,8 @@ class LayoutBounds:
         data = world // devices
         batches = np.array(self.batches)
         samples = data * micro
-        whole = (world % devices == 0) & (data > 0)
+        experts = np.array([own.expert for own in self.slices])
+        whole = (world % devices == 0) & (data > 0) & (world // p % experts == 0)
         times = np.where(whole[:, None], batches[None, :] // np.maximum(samples, 1)[:, None], 0)
         legal = whole[:, None] & (times > 0) & (batches % np.maximum(samples, 1)[:, None] == 0)
         if shape.virtual > 1:
@@ -219,7 +195,7 @@ class LayoutBounds:
         for row, own in enumerate(self.slices):
             if not times[row].any():
                 continue
-            key = own.tensor, own.context > 1, own.precision
+            key = own.tensor, own.expert, own.context > 1, own.precision
             if key not in fixed:
                 fixed[key] = np.stack([self._fixed(own, shape, sharding) for sharding in self.shardings])
             per_sample = (*own.division, own.precision, own.recompute)
@@ -236,25 +212,32 @@ class LayoutBounds:
         """Bytes of each stage that do not grow with the batch."""
         each, unit, of_frozen = self._bytes_of(own, shape.stages, sharding)
         elements, _, frozen = self._elements(own, shape)
+        experts = self._by_stage(self.segments(own).experts, shape)
+        of_expert = self._bytes_of(own, shape.stages, sharding, self._expert_replicas(own, shape))[0] if experts.any() else 0.0
         count = np.bincount(np.arange(shape.stages * shape.virtual) % shape.stages, self._sizes(shape), shape.stages)
-        smallest = float(self.segments(own).elements.min())
-        return each * elements + unit * np.minimum(count, 2) * smallest + of_frozen * np.maximum(frozen - 1, 0)
+        smallest = float((self.segments(own).elements - self.segments(own).experts).min())
+        whole = each * (elements - experts) + of_expert * experts
+        return whole + unit * np.minimum(count, 2) * smallest + of_frozen * np.maximum(frozen - 1, 0)
 
-    def _bytes_of(self, own: Slice, pipeline: int, sharding: str) -> tuple[float, float, float]:
+    def _expert_replicas(self, own: Slice, shape: PipelineShape) -> int:
+        """Devices of a stage that have the same experts."""
+        return self.cluster.world_size // (shape.stages * own.expert)
+
+    def _bytes_of(self, own: Slice, pipeline: int, sharding: str, count: int = 0) -> tuple[float, float, float]:
         """Bytes that the model needs for a trained element, for an element of the two largest units, for a frozen one."""
-        inner = self._inner(own, pipeline, sharding)
-        local = group_view(self.cluster, inner.world_size, own.tensor).devices_per_node
+        inner = self._inner(own, pipeline, sharding, count)
+        local = group_view(self.cluster, self.replicas(own, pipeline), own.tensor).devices_per_node
         key = "bytes of an element", inner.world_size, inner.parallelism.sharding, own.precision, local
 
         def make() -> tuple[float, float, float]:
             def needed(tensors: int, frozen: int = 0) -> float:
-                probe = _probe(self.model.workload, tensors, frozen)
+                probe = probe_network(self.model.workload, tensors, frozen)
                 return sum(fixed_bytes(probe, inner, exchange_plan(probe, inner, local), divided=True).values())
 
-            two, four = needed(2) / (2 * _PROBE), needed(4) / (4 * _PROBE)
+            two, four = needed(2) / (2 * PROBE), needed(4) / (4 * PROBE)
             unit, of_frozen = 2 * (two - four), 0.0
             if self.model.workload.frozen:  # of many units, so that the two that are gathered at once count little
-                of_frozen = (needed(_MANY, _MANY * _PROBE) - needed(_MANY)) / (_MANY * _PROBE)
+                of_frozen = (needed(_MANY, _MANY * PROBE) - needed(_MANY)) / (_MANY * PROBE)
             return two - unit, unit, of_frozen
 
         return self._once(key, make)
@@ -277,10 +260,10 @@ class LayoutBounds:
         return self._once(("saved", *own.division, own.precision, own.recompute), make)
 
     def _strategy_of(self, own: Slice) -> Strategy:
-        """A strategy with this slice, of one replica and two stages, so that several devices hold the network."""
-        times = _TIMES if own.precision in RECIPES else 1
-        mesh = replace(own.mesh(), pipeline=2, recompute=own.recompute, micro_batches=times)
-        batch = own.micro_batch_size * times
+        """A strategy with this slice, of two stages, so that several devices hold the network, and of very many micro batches,
+        which share what happens once a step."""
+        mesh = replace(own.mesh(), pipeline=2, recompute=own.recompute, micro_batches=_MANY)
+        batch = own.micro_batch_size * mesh.data * _MANY
         return replace(self.template, global_batch_size=batch, precision=own.precision, parallelism=mesh)
 
     def seconds(self, shape: PipelineShape, times: Ints, rows: Ints) -> Array:
@@ -294,28 +277,43 @@ class LayoutBounds:
             return np.zeros((len(rows), len(self.shardings), len(self.batches)))
         slices = [self.slices[row] for row in rows.tolist()]
         passes = np.stack([self._passes(own) for own in slices])
-        begins = self._parts(shape)
+        parts = np.add.reduceat(passes, self._parts(shape), axis=2)
         slow = slowest(self.cluster.world_size, self.model.constants)
-        more = self._launching(passes, shape)
-        forward, backward = ((np.add.reduceat(passes[:, n], begins, axis=1) + more[n]) * slow for n in (0, 1))
+        forward, backward = (of * slow for of in self._launched(parts, shape))
         sends = self._sends(slices, shape)
         exchange = [self._exchange(own, shape) for own in slices]
-        after, micro, update, gathered = (np.stack([of[n] for of in exchange]) for n in range(4))
+        after, micro, update, gathered, ahead = (np.stack([of[n] for of in exchange]) for n in range(5))
         e, overlap = self.model.constants, self.model.overlap
         penalty = e.overlap_penalty if overlap else 0.0
-        passes_alone = backward.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :]
+        of_stages = (of.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :] for of in (forward, backward))
+        whole_f, whole_b = of_stages
         if overlap and e.level == "tuned":  # gradients and weights travel beside the passes (``exchange_beside``)
-            last = update.max(axis=-1) + penalty * gathered.max(axis=-1)
+            last = update.max(axis=-1) + penalty * (gathered + ahead).max(axis=-1)
             exposed = penalty * after
         else:
-            beside = forward.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :]  # of the next step
-            last = (update + np.maximum(0.0, gathered - beside)).max(axis=-1)
-            exposed = penalty * after + (1 - penalty) * np.maximum(0.0, after - (passes_alone if overlap else 0.0))
+            last = (update + gathered + np.maximum(0.0, ahead - whole_f)).max(axis=-1)
+            exposed = penalty * after + (1 - penalty) * np.maximum(0.0, after - whole_b * overlap)
         return pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
 
+    def _launched(self, parts: Array, shape: PipelineShape) -> tuple[Array, Array]:
+        """Both passes of each part, with what the host of its stage needs beyond them (``StepModel.launched``).
+
+        Args:
+            parts: as ``_passes`` has them for segments, (slices, 5, parts).
+        """
+        forward, backward, again, calls, calls_back = parts.transpose(1, 0, 2)
+        host_s = self.model.constants.host_s if self.cluster.device.kind == "gpu" else 0.0
+        if host_s:
+            worked, count = (
+                of.reshape(len(of), shape.virtual, shape.stages).sum(axis=1) for of in (forward + backward, calls + calls_back)
+            )
+            more = np.tile(np.maximum(0.0, count * host_s - worked) / np.maximum(count, 1.0), shape.virtual)
+            forward, backward = forward + calls * more, backward + calls_back * more
+        return forward, backward + again
+
     def _passes(self, own: Slice) -> Array:
-        """Of one micro batch in each segment, (5, segments): seconds of the forward and of the backward pass, of both without
-        recomputation, and kernels of each pass."""
+        """Of one micro batch in each segment, (5, segments): seconds of the forward and of the backward pass, and of what runs
+        again before the latter; kernels that the host launches in both."""
 
         def divided() -> Divided:
             return divide(self.model, self.cluster, self._strategy_of(own))
@@ -325,22 +323,12 @@ class LayoutBounds:
             layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
             forward, backward = layers.passes
             again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
-            calls = ([getattr(x, name) for x in layers.workload.layers] for name in ("ops_forward", "ops_backward"))
-            both = np.stack([forward.total, backward.total + again, forward.total + backward.total, *calls])
-            summed: Array = np.add.reduceat(both, self.segments(own).starts, axis=1)
+            calls = np.array([(layer.ops_forward, layer.ops_backward) for layer in layers.workload.layers], dtype=np.float64).T
+            of_layers = np.stack([forward.total, backward.total, again, *calls])
+            summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
             return summed
 
         return self._once(("passes of segments", own), make)
-
-    def _launching(self, passes: Array, shape: PipelineShape) -> tuple[Array, Array]:
-        """Seconds of the forward and of the backward pass of each part, (slices, parts), beyond its kernels, in which the host
-        launches those of its stage (``StepModel.launched``)."""
-        host_s = self.model.constants.host_s if self.cluster.device.kind == "gpu" else 0.0
-        worked, *calls = (np.add.reduceat(passes[:, n], self._parts(shape), axis=1) for n in (2, 3, 4))
-        of_stage = (x.reshape(len(x), shape.virtual, shape.stages).sum(axis=1) for x in (worked, calls[0] + calls[1]))
-        working, count = of_stage
-        each = np.tile(np.maximum(0.0, count * host_s - working) / np.maximum(count, 1.0), (1, shape.virtual))
-        return calls[0] * each, calls[1] * each
 
     def _sends(self, slices: Sequence[Slice], shape: PipelineShape) -> Array:
         """Seconds from each part to the next, (slices, parts - 1)."""
@@ -355,15 +343,13 @@ class LayoutBounds:
             if part >= shape.stages:
                 latency[part], each[part] = latency[part - shape.stages], each[part - shape.stages]
         last = self._parts(shape)[1:] - 1
-        sizes = np.stack(
-            [self.segments(own).boundary[last] * _width(own) * own.micro_batch_size / own.tensor for own in slices]
-        )
+        sizes = np.stack([self.segments(own).boundary[last] * own.width * own.micro_batch_size / own.tensor for own in slices])
         return latency + sizes * each
 
     def _exchange(self, own: Slice, shape: PipelineShape) -> list[Array]:
         """Seconds by sharding and stage, (shardings, stages): of what is exchanged after the last micro batch, of what every
-        micro batch exchanges, of the update, and of the all-gathers behind it."""
-        key = "exchange", own.tensor, own.context > 1, own.precision, shape.stages, shape.virtual
+        micro batch exchanges, of the update, of the all-gathers behind it and of those beside the next forward pass."""
+        key = "exchange", own.tensor, own.expert, own.context > 1, own.precision, shape.stages, shape.virtual
 
         def make() -> list[Array]:
             return [np.stack(of) for of in zip(*(self._exchange_of(own, shape, x) for x in self.shardings), strict=True)]
@@ -375,36 +361,21 @@ class LayoutBounds:
         view, e = group_view(self.cluster, inner.world_size, own.tensor), self.model.constants
         level, workers = inner.parallelism.shares, inner.world_size
         elements, tensors, _ = self._elements(own, shape)
-        probe = BucketPlan(_PROBE, 1, 0)
+        experts = self._by_stage(self.segments(own).experts, shape)
+        probe = BucketPlan(PROBE, 1, 0)
         traffic, gathers = inner.traffic(probe), inner.gathers(probe)
-        seconds = {when: np.zeros(shape.stages) for when in ("after", "micro", "update", "gathered")}
+        seconds = {when: np.zeros(shape.stages) for when in ("after", "micro", "update", "gathered", "next")}
         exchanged = [("micro" if level.gradients else "after", phase) for phase in traffic.phases]
-        fetched = [("gathered" if phase.name in ("gather_update", "gather_next") else "micro", phase) for phase in gathers]
+        fetched = [(_GATHERED.get(phase.name, "micro"), phase) for phase in gathers]
         for when, phase in (*exchanged, *fetched):
             if phase.pattern not in ("allreduce", "gather", "scatter") or workers == 1:
                 continue
-            sizes = elements * (max(phase.sizes) / _PROBE)
+            sizes = (elements - experts) * (max(phase.sizes) / PROBE)  # experts have replicas of their own
             seconds[when] += collective_seconds(sizes, view, e, halves=phase.pattern != "allreduce")[0]
-        shares = workers if level.optimizer else 1
+        shares = max(workers, self._expert_replicas(own, shape) if experts.any() else 1) if level.optimizer else 1
         for stage in range(shape.stages):
             count = -(-int(tensors[stage]) // (1 if level.weights else shares))
             words = OPTIMIZERS[self.template.optimizer]
             spent = optimizer_seconds(words, int(elements[stage]) // shares, count, self.cluster.device, e)
             seconds["update"][stage] = sum(spent)
         return tuple(seconds.values())
-
-
-def _width(own: Slice) -> float:
-    return BYTES_PER_ELEMENT[own.precision] / 4
-
-
-def _probe(workload: Workload, tensors: int, frozen: int) -> Workload:
-    """A network of so many equal tensors, a block each: what it needs says what the model counts for an element."""
-
-    def make() -> Workload:
-        parameters = tuple(
-            Parameter(name=f"layers.{n}.weight", shape=(_PROBE,), layer=0, ready=tensors - 1 - n) for n in range(tensors)
-        )
-        return replace(workload, layers=workload.layers[:1], parameters=parameters, frozen=frozen)
-
-    return kept(workload, ("probe", tensors, frozen), make)

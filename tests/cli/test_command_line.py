@@ -31,7 +31,7 @@ PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
     " --compile"
-    " --records --seq-len --tensor --pipeline --expert --grad-accum --micro-batches"
+    " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"

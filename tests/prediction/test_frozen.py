@@ -64,7 +64,8 @@ def test_elsewhere_nothing_gathers_them(sharding: str) -> None:
 
 
 def test_a_plan_shares_them_out_where_they_do_not_fit_whole() -> None:
-    space = Space(clusters=(ON,), batches=(8,), precisions=("bf16",), exchanges=("allreduce",), compressions=("dense",))
+    whole = {"tensors": (1,), "pipelines": (1,), "contexts": (1,), "exchanges": ("allreduce",), "compressions": ("dense",)}
+    space = Space(clusters=(ON,), batches=(8,), precisions=("bf16",), **whole)
     answer = plan(LORA, space, Goal("fastest"))
     best = answer.ranking[0].strategy
     assert best.parallelism.sharding == "zero3" and numbers_of(best) == "narrow"

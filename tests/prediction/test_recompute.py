@@ -167,3 +167,44 @@ def test_many_at_once_have_the_numbers_of_each() -> None:
     for strategy, seconds, needed in zip(each, table.step_s, table.memory_bytes, strict=True):
         p = Predictor().step(net, on, strategy)
         assert (seconds, needed) == pytest.approx((p.step_time_s, p.memory_bytes))
+
+
+def kept_by_block(name: str, choice: str) -> float:
+    """Bytes that one sample keeps of block 5 in 16 bits."""
+    net = Workload.named(name)
+    plans = [recomputed(net, Recomputation.of(x), "narrow").kept_bytes for x in ("none", choice)]
+    blocks = sum(".attention.mix" in layer.name for layer in net.layers)
+    return (plans[0] - plans[1]) / blocks
+
+
+def test_parts_of_a_mixture_of_experts() -> None:
+    # Mixtral 8x7B: 4096 tokens go to 2 of 8 experts each, 4096 wide, 14336 inside; a router reads what the norm gives
+    s, h, f = 4096, 4096, 14336
+    copies = 2 * s
+    assert kept_by_block("mixtral-8x7b", "selective:moe_act") == pytest.approx(2 * 2 * copies * f)  # both inputs of products
+    whole = 2 * copies * (h + 4 * f)  # what experts keep: their input, both factors, the activation's input, the product
+    assert kept_by_block("mixtral-8x7b", "selective:moe") == pytest.approx(whole, rel=2e-3)
+    assert kept_by_block("mixtral-8x7b", "selective:mlp") == 0, "a block with experts has no other feed-forward network"
+    net = Workload.named("mixtral-8x7b")
+    again = recomputed(net, Recomputation.of("selective:moe")).again
+    names = {layer.name.removeprefix("blocks.5."): bool(again[i]) for i, layer in enumerate(net.layers)}
+    assert names["router"] and names["dispatch"] and names["experts.expand"] and not names["attention.query"]
+
+
+def test_parts_of_deepseek() -> None:
+    # V3: 4096 tokens, 7168 wide; 128 heads whose keys have 192 numbers and whose values have 128; 58 of 61 blocks have experts
+    s, heads = 4096, 128
+    latent = kept_by_block("deepseek-v3", "selective:mla_up_proj")
+    assert latent == pytest.approx(2 * s * heads * (192 + 192 + 128), rel=2e-3)
+    shared = kept_by_block("deepseek-v3", "selective:shared_experts")
+    assert shared == pytest.approx(58 / 61 * 2 * s * 2048 * 4, rel=1e-3)
+    dense = kept_by_block("deepseek-v3", "selective:mlp")
+    assert dense == pytest.approx(3 / 61 * 2 * s * 18432 * 4, rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("again", ["selective:moe", "selective:moe_act", "selective:mla_up_proj,moe_act,layernorm", "full"])
+def test_experts_recompute_in_every_precision(again: str, precision: str) -> None:
+    net = Workload.named("deepseek-v2-lite")
+    runs = [step(net, "8 H100", recompute=x, precision=precision, global_batch_size=8) for x in ("none", again)]
+    assert runs[1].memory_bytes < runs[0].memory_bytes and runs[1].step_time_s > runs[0].step_time_s

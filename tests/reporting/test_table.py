@@ -115,5 +115,5 @@ def test_the_bubble_of_a_pipeline_is_no_compute_and_no_exchange() -> None:
     )
     lines = {line.split()[0]: line for line in prediction_text(p).splitlines() if line.startswith("  ") and line.endswith("%")}
     shares = [float(lines[name].split()[-2]) for name in ("compute", "bubble", "exposed")]
-    assert sum(shares) == pytest.approx(100, abs=0.3) and shares[1] > 20
+    assert sum(shares) == pytest.approx(100, abs=0.3) and shares[1] > 15
     assert "compute, bubble and exposed communication add up to it" in prediction_text(p)

@@ -108,6 +108,8 @@ def test_gradients_of_zero1_are_scattered_where_bits_say_so() -> None:
     assert shared.traffic(BucketPlan(1000, 1, 0)).phases[0].sizes == (2000,)
     with pytest.raises(UserError, match="gradient_bits=16 with sharding ddp; give zero1"):
         Strategy.of(world_size=4, global_batch_size=4, gradient_bits=16)
+    with pytest.raises(UserError, match="gather_bits=16 with sharding ddp; give zero1"):
+        Strategy.of(world_size=4, global_batch_size=4, gather_bits=16)
     with pytest.raises(UserError, match="gather_bits=12; give one of 0, 8, 16, 32"):
         Strategy.of(world_size=4, global_batch_size=4, sharding="zero1", gather_bits=12)
 

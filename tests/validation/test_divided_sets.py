@@ -210,6 +210,9 @@ def test_mlperf_predicts_what_states_its_division() -> None:
     assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 12, 16, 128)
     assert (row.precision, row.precision_from, row.step_s) == ("fp8", "submission", 16.0)
     assert (row.settings[0].strategy.parallelism.gather_bits, row.settings[0].strategy.parallelism.gradient_bits) == (16, 16)
+    blackwell = gpt3 | {"accelerator": "NVIDIA B200-SXM-180GB"}
+    assert [case("mlperf", **blackwell | {"round": r}).precision for r in ("v5.0", "v5.1")] == ["fp8", "nvfp4"]
+    assert case("mlperf", **blackwell | {"round": "v5.0"}).settings[0].strategy.parallelism.gather_bits == 8
     gaudi = gpt3 | {"accelerator": "Gaudi2", "submitter": "Intel-HabanaLabs", "tp": "8"}
     assert [case("mlperf", **gaudi | {"round": r}).precision for r in ("v3.0", "v3.1")] == ["bf16", "fp8"]
     assert case("mlperf", **gpt3 | {"cp": "2"}).settings[0].strategy.parallelism.context == 2

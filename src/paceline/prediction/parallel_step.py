@@ -17,9 +17,7 @@ from typing import Literal
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.calibration.constants import Efficiency
-from paceline.hardware.cluster import Cluster, Level
-from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.hardware.cluster import Cluster
 from paceline.prediction.compute import Seconds
 from paceline.prediction.costs import ExchangeSeconds, Resource
 from paceline.prediction.division import divide
@@ -27,11 +25,11 @@ from paceline.prediction.exchange_beside import ExchangeBeside, exchange_beside,
 from paceline.prediction.expert_exchange import expert_replicas
 from paceline.prediction.exposed import exposed_without_exchange, share_wait
 from paceline.prediction.group_collectives import group_work
-from paceline.prediction.group_view import divided, group_view, pairs_between
+from paceline.prediction.group_view import group_view, pairs_between
 from paceline.prediction.memory import numbers_of, sample_bytes
-from paceline.prediction.network import collective_seconds
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
-from paceline.prediction.stages import Stage, boundary_bytes, stages
+from paceline.prediction.stage_sends import sends, tie_seconds
+from paceline.prediction.stages import Stage, stages
 from paceline.prediction.step_model import Step, StepModel
 from paceline.prediction.timeline import input_event
 from paceline.prediction.weight_gradients import weight_bytes, weight_seconds
@@ -281,7 +279,7 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
     if mesh.schedule == "zero_bubble":
         every = weight_seconds(whole, strategy.micro_batch_size, strategy.precision, cluster.device, model.constants)
         weights = tuple(np.minimum(every[own_layers[i]], step.costs.backward.kernels) for i, step in enumerate(steps))
-    send, far, sent_bytes = _sends(parts, cluster, strategy, model.constants)
+    send, far, sent_bytes = sends(parts, cluster, strategy, model.constants)
     work = group_work(collectives, waits[0], strategy)
     own = [[work[layer] for layer in layers if layer in work] for layers in own_layers]
     pipeline = _pipeline(steps, parts, strategy, send, weights)
@@ -295,7 +293,7 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         send_far=tuple(far),
         weight_s=weights,
         beside=_beside(steps, parts, pipeline, [step.costs.exchange for step in steps]) if beside else (),
-        tie_s=_tie_s(parts, cluster, strategy, model.constants),
+        tie_s=tie_seconds(parts, cluster, strategy, model.constants),
         bubble_free="pipeline bubble" in model.free,
         group_s=tuple(sum(seconds for seconds, _ in stage) for stage in own),
         group_bytes=tuple(sum(moved for _, moved in stage) + sent_bytes for stage in own),
@@ -358,39 +356,3 @@ def _pipeline(
             backward[at] = again + (extra[1] + gathers) / turns
     mesh = strategy.parallelism
     return schedule_pipeline(forward, backward, mesh.micro_batches, count, send_s, mesh.schedule, weights)
-
-
-def _sends(
-    parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency
-) -> tuple[list[float], list[bool], float]:
-    """From each part to the next: seconds, and whether over the network; and bytes that a device sends in a step.
-
-    Each device of a group sends its share; without sequence parallelism the group then gathers the whole (Narayanan et al.
-    2021, section 4.1).
-    """
-    mesh, count, turns = strategy.parallelism, len(parts), len(parts[0].parts)
-    size = strategy.micro_batch_size * BYTES_PER_ELEMENT[strategy.precision] / 4
-    seconds, far, sent = [], [], 0.0
-    for part in range(count * turns - 1):
-        stage = parts[part % count]
-        layers = [stage.workload.layers[i] for i in stage.parts[part // count]]
-        own = boundary_bytes(layers) * size / mesh.tensor
-        link, users, network = pairs_between(cluster, mesh.stage_devices, part % count, (part + 1) % count)
-        wait = link.latency.value * e.latency_factor + own * users / e.bandwidth(link)
-        if mesh.tensor > 1 and not mesh.sequence:
-            group = group_view(cluster, mesh.tensor, 1)
-            wait += float(collective_seconds(np.array([own * mesh.tensor]), group, e, halves=True)[0][0])
-        seconds.append(wait)
-        far.append(network)
-        sent = max(sent, own)
-    return seconds, far, 2.0 * sent * turns * mesh.micro_batches
-
-
-def _tie_s(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency) -> float:
-    """Seconds of the all-reduce of the shared table's gradient between the ends of the pipeline, in fp32."""
-    if len(parts) == 1 or not parts[0].tied:
-        return 0.0
-    link, users, _ = pairs_between(cluster, strategy.parallelism.stage_devices, 0, len(parts) - 1)
-    shared = divided(link, users)
-    ends = replace(cluster, levels=(Level("node", 1, cluster.intra_link), Level("pod", 2, shared)))
-    return float(collective_seconds(np.array([4.0 * parts[0].tied]), ends, e)[0][0])

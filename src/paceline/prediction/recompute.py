@@ -21,6 +21,8 @@ from paceline.strategy.sharding import block
 from paceline.workload.layers import Layer, Numbers
 from paceline.workload.table import Workload
 
+_EXPERTS = re.compile(r"(^|\.)(router|route|dispatch|experts\.\w+|combine|shared\.\w+|shared_sum)$")
+_SHARED = re.compile(r"(^|\.)shared\.\w+$")
 _MLP = re.compile(r"(^|\.)(expand|gate|act|multiply|contract|mlp|feed_forward)(\.|$)")
 
 
@@ -157,10 +159,20 @@ def _modules(table: _Table, members: Sequence[int], modules: Sequence[str]) -> N
             freed = table.layers[i].scores_bytes(table.numbers)
             if freed:
                 table.drop([i], table.sizes[i] - freed, [i], table.layers[i].name)
-    if "mlp" in modules:
-        own = [i for i in members if _MLP.search(table.layers[i].name)]
-        if own:
-            table.drop(own, table.sizes[own[0]], _needed(table, own), table.layers[own[0]].name)
+    names = {i: table.layers[i].name for i in members}
+    experts = [i for i in members if _EXPERTS.search(names[i])]
+    whole = {
+        "mlp": [i for i in members if _MLP.search(names[i]) and i not in experts],
+        "moe": experts,
+        "shared_experts": [i for i in experts if _SHARED.search(names[i]) and "moe" not in modules],
+    }
+    for module, own in whole.items():
+        if module in modules and own:
+            table.drop(own, table.sizes[own[0]], _needed(table, own), names[own[0]])
+    if "moe_act" in modules and "moe" not in modules:
+        _between_products(table, [i for i in experts if not _SHARED.search(names[i])])
+    if "mla_up_proj" in modules:
+        _latent(table, members)
     if "layernorm" in modules:
         for norm, readers in _norms(table, members):
             table.drop([norm, *readers], table.sizes[norm], [norm], table.layers[norm].name)
@@ -175,5 +187,31 @@ def _norms(table: _Table, members: Sequence[int]) -> Iterator[tuple[int, list[in
                 if table.layers[j].kind != "Linear":
                     break
                 readers.append(j)
-            if readers:
+            if any(table.sizes[j] for j in readers):
                 yield i, readers
+
+
+def _between_products(table: _Table, experts: Sequence[int]) -> None:
+    """What lies between the experts' products keeps what they give, and not its own result, which the last product reads."""
+    between = [i for i in experts if table.layers[i].name.rpartition(".")[2] in ("act", "multiply")]
+    last = next((i for i in experts if table.layers[i].name.endswith("experts.contract")), None)
+    if between and last is not None:
+        # The gate's product keeps both its factors, of which one is the result of the activation.
+        read = table.sizes[between[0]] + sum(table.sizes[i] for i in between[1:]) / 2
+        table.drop([*between, last], read, between, table.layers[between[0]].name)
+
+
+def _latent(table: _Table, members: Sequence[int]) -> None:
+    """Latent attention keeps its latents, and its result, but no queries, keys and values."""
+    last = {table.layers[i].name.rpartition("attention.")[2]: i for i in members}
+    if "latent" not in last or "mix" not in last or "project" not in last:
+        return
+    product = forward_product(table.layers[last["project"]])
+    fused = next((o for o in table.layers[last["mix"]].operations if not o.backward), None)
+    if product is not None and fused is not None:
+        width = 4.0 if table.numbers == "fp32" else 2.0
+        result = width * product.m * product.k + 4.0 * fused.m * fused.batch
+        again = [last[name] for name in ("query", "key_value", "rotate", "split") if name in last]
+        if result < table.sizes[last["mix"]]:
+            table.drop([last["mix"]], result, again, table.layers[last["mix"]].name)
+            table.before[again] = last["mix"]

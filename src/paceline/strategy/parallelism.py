@@ -117,8 +117,8 @@ class Parallelism:
             bits = getattr(self, name)
             if type(bits) is not int or bits not in legal:
                 raise UserError(f"{name}={shown(bits)}", f"give one of {', '.join(map(str, legal))}")
-        if self.gradient_bits and not self.shares.optimizer:
-            raise UserError(f"gradient_bits={self.gradient_bits} with sharding {self.sharding}", "give zero1, zero2 or zero3")
+            if bits and not self.shares.optimizer:
+                raise UserError(f"{name}={bits} with sharding {self.sharding}", "give zero1, zero2 or zero3")
         check_flag(self.sequence, "sequence")
         check_flag(self.expert_overlap, "expert_overlap")
         check_name("expert exchange", self.expert_exchange, EXPERT_EXCHANGES)

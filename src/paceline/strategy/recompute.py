@@ -18,8 +18,10 @@ Kind = Literal["none", "selective", "full"]
 RECOMPUTATIONS: tuple[Kind, ...] = get_args(Kind)
 CORE = "core_attn"
 BY_OPERATION = "op"
-MODULES = (CORE, "mlp", "layernorm", BY_OPERATION)
-"""What ``selective`` may recompute; ``core_attn`` where nothing is named."""
+MODULES = (CORE, "mlp", "layernorm", "moe", "moe_act", "shared_experts", "mla_up_proj", BY_OPERATION)
+"""What ``selective`` may recompute; ``core_attn`` where nothing is named. ``mlp`` is the feed-forward network of a block that
+has no experts, ``moe`` all of the experts' part with its exchanges, ``moe_act`` what lies between their products,
+``mla_up_proj`` the queries, keys and values of latent attention."""
 _MODULE_ALIASES = {"norm": "layernorm"}
 _ALIASES = {"yes": "full", "true": "full", "no": "none", "false": "none"}
 

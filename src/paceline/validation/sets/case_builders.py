@@ -114,7 +114,7 @@ def divided(
     shared = mesh.get("sharding", "ddp") != "ddp"
     choices: dict[str, Any] = {
         "sequence": tensor > 1,
-        "gather_bits": bits,
+        "gather_bits": bits if shared else 0,
         "gradient_bits": 16 if shared and bits else 0,
         **(_buckets(replicas * context) if mesh.get("sharding") == "zero1" else {}),
         **mesh,

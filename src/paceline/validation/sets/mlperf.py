@@ -71,6 +71,9 @@ LANGUAGE_MODELS = ("gpt3", "llama2_70b_lora", "llama31_405b", "llama31_8b")
 TRANSFORMER_ENGINE = ("Hopper", "Blackwell")
 FP8_SINCE = {"Gaudi 2": "v3.1"}
 """First round in which a device's language models ran in fp8, where it was not that of the device."""
+NVFP4_SINCE = "v5.1"
+"""First round in which language models ran in NVFP4 on Blackwell (NVIDIA's announcement of its submission; nobody looked at a
+row of it)."""
 FP8_SAMPLES = 32
 """Samples a device from which BERT is taken to run in fp8: between the 6 (3 pairs) and the 36 of NVIDIA's files."""
 VIRTUAL_STAGES = {"gpt3": 12}
@@ -155,7 +158,7 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
         optimizer=OPTIMIZERS.get(_benchmark(row), "adam"),
         virtual_stages=virtual,
         sharding="zero1",
-        gather_bits=16,  # quantised weights travel from round v4.0 on
+        gather_bits=16 if _round(row) < 4 else 8,  # NVIDIA's configurations keep weights in fp8 from round v4.0 on
         **mesh,
     )
 
@@ -165,6 +168,8 @@ def _precision(row: Row, device: Device, samples: int) -> str:
     benchmark = _benchmark(row)
     large = benchmark == "bert" and device.architecture in TRANSFORMER_ENGINE and samples >= FP8_SAMPLES
     language = benchmark in LANGUAGE_MODELS and row.text("round") >= FP8_SINCE.get(device.name, "")
+    if language and "nvfp4" in device.precisions and row.text("round") >= NVFP4_SINCE:
+        return "nvfp4"
     if "fp8" in device.precisions and (large or language):
         return "fp8"
     return case_builders.half(device)

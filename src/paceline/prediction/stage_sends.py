@@ -1,0 +1,50 @@
+"""What the stages of a pipeline send to each other: activations and their gradients, and the gradient of a shared table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.calibration.constants import Efficiency
+from paceline.hardware.cluster import Cluster, Level
+from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.prediction.group_view import divided, group_view, pairs_between
+from paceline.prediction.network import collective_seconds
+from paceline.prediction.stages import Stage, boundary_bytes
+from paceline.strategy.strategy import Strategy
+
+
+def sends(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency) -> tuple[list[float], list[bool], float]:
+    """From each part to the next: seconds, and whether over the network; and bytes that a device sends in a step.
+
+    Each device of a group sends its share; without sequence parallelism the group then gathers the whole (Narayanan et al.
+    2021, section 4.1).
+    """
+    mesh, count, turns = strategy.parallelism, len(parts), len(parts[0].parts)
+    size = strategy.micro_batch_size * BYTES_PER_ELEMENT[strategy.precision] / 4
+    seconds, far, sent = [], [], 0.0
+    for part in range(count * turns - 1):
+        stage = parts[part % count]
+        layers = [stage.workload.layers[i] for i in stage.parts[part // count]]
+        own = boundary_bytes(layers) * size / mesh.tensor
+        link, users, network = pairs_between(cluster, mesh.stage_devices, part % count, (part + 1) % count)
+        wait = link.latency.value * e.latency_factor + own * users / e.bandwidth(link)
+        if mesh.tensor > 1 and not mesh.sequence:
+            group = group_view(cluster, mesh.tensor, 1)
+            wait += float(collective_seconds(np.array([own * mesh.tensor]), group, e, halves=True)[0][0])
+        seconds.append(wait)
+        far.append(network)
+        sent = max(sent, own)
+    return seconds, far, 2.0 * sent * turns * mesh.micro_batches
+
+
+def tie_seconds(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency) -> float:
+    """Seconds of the all-reduce of the shared table's gradient between the ends of the pipeline, in fp32."""
+    if len(parts) == 1 or not parts[0].tied:
+        return 0.0
+    link, users, _ = pairs_between(cluster, strategy.parallelism.stage_devices, 0, len(parts) - 1)
+    shared = divided(link, users)
+    ends = replace(cluster, levels=(Level("node", 1, cluster.intra_link), Level("pod", 2, shared)))
+    return float(collective_seconds(np.array([4.0 * parts[0].tied]), ends, e)[0][0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from paceline.errors import UserError, shown, unknown
 from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.device_rows import VARIABLE, device_of, fact, own_devices
 from paceline.units import format_bandwidth, parse_bandwidth
 
 _Named = TypeVar("_Named", bound=Device | Link)
@@ -56,8 +58,12 @@ def find(name: str) -> Device | Link:
 
 
 def devices() -> tuple[Device, ...]:
-    """Every device of the catalogue, in the order of the file."""
-    return _catalogue_devices()
+    """Every device of the catalogue, in the order of the file; before them those of the file that ``PACELINE_DEVICES`` names.
+
+    Raises:
+        UserError: that file is not one of devices.
+    """
+    return _devices(os.environ.get(VARIABLE, ""))
 
 
 def links() -> tuple[Link, ...]:
@@ -92,15 +98,19 @@ def _fold(name: str) -> str:
     return _VENDOR.sub("", _SEPARATORS.sub("", name.casefold()))
 
 
-@cache
 def _by_longer_name(name: str) -> Device | None:
+    return _named_longer(name, os.environ.get(VARIABLE, ""))
+
+
+@cache
+def _named_longer(name: str, own: str) -> Device | None:
     """The device that ``name`` means. Additions to the name are removed step by step. None where no device fits."""
     plain = _NOISE.sub("", name.replace("_", " "))
     general = _FORM.sub(r"\1", plain)
     short, shorter = _MEMORY.sub("", plain), _MEMORY.sub("", general)
     sizes = [float(size) * 2**30 for size in _MEMORY.findall(plain)]
     for text in (name, plain, general, short, shorter, _VARIANT.sub("", general), _VARIANT.sub("", shorter)):
-        candidate = _device_index().get(_fold(text))
+        candidate = _indexed(own).get(_fold(text))
         if candidate and (
             _MEMORY.search(text) or all(math.isclose(size, candidate.memory.value, rel_tol=_NEAR) for size in sizes)
         ):
@@ -172,48 +182,20 @@ def _load(file_name: str) -> dict[str, Any]:
     return tomllib.loads(files("paceline.hardware").joinpath(file_name).read_text(encoding="utf-8"))
 
 
-def _fact(entry: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> Fact:
-    """A number of the file with its source spelled out: title, address or derivation, and how the value follows."""
-    source = sources[entry["source"]]
-    text = f"{source['title']} <{source['url']}>" if "url" in source else f"{source['title']}: {source['derivation']}"
-    if "how" in entry:
-        text += f" ({entry['how']})"
-    return Fact(value=float(entry["value"]), source=text, date=source["date"])
-
-
 @cache
-def _catalogue_devices() -> tuple[Device, ...]:
+def _devices(own: str) -> tuple[Device, ...]:
+    """Those of the user's file ``own``, then those of the package that have other names."""
     data = _load("devices.toml")
-    sources = data["sources"]
-
-    def per_precision(entry: Mapping[str, Any], key: str) -> dict[str, Fact]:
-        return {precision: _fact(number, sources) for precision, number in entry.get(key, {}).items()}
-
-    def of_unit(entry: Mapping[str, Any], key: str) -> Fact | None:
-        number = entry.get(key) or data["architectures"].get(entry.get("architecture", ""), {}).get(key)
-        return _fact(number, sources) if number else None
-
-    return tuple(
-        Device(
-            name=entry["name"],
-            kind=entry["kind"],
-            peak_flops=per_precision(entry, "peak_flops"),
-            matmul_flops=per_precision(entry, "matmul_flops"),
-            memory=_fact(entry["memory"], sources),
-            memory_bandwidth=_fact(entry["memory_bandwidth"], sources),
-            link=entry["link"],
-            units=_fact(entry["units"], sources) if "units" in entry else None,
-            lanes=of_unit(entry, "lanes"),
-            issued=of_unit(entry, "issued"),
-            power=_fact(entry["power"], sources) if "power" in entry else None,
-            host_link=entry.get("host_link", entry["link"] if entry["link"].startswith("PCIe") else ""),
-            host_bandwidth=_fact(entry["host_bandwidth"], sources) if "host_bandwidth" in entry else None,
-            architecture=entry.get("architecture", ""),
-            aliases=tuple(entry.get("aliases", ())),
-            note=entry.get("note", ""),
-        )
-        for entry in data["device"]
-    )
+    architectures = data["architectures"]
+    known = tuple(dict.fromkeys(entry.get("architecture", "") for entry in data["device"]))
+    rows, sources = own_devices(own, tuple(name for name in known if name))
+    added = [device_of(row, {**data["sources"], **sources}, architectures) for row in rows]
+    for entry in added:
+        if _fold(entry.link) not in _link_index():
+            raise unknown(f"link of {entry.name} in {own}", entry.link, [x.name for x in links()], "paceline hardware list")
+    names = {_fold(entry.name) for entry in added}
+    package = (device_of(entry, data["sources"], architectures) for entry in data["device"])
+    return (*added, *(entry for entry in package if _fold(entry.name) not in names))
 
 
 @cache
@@ -224,12 +206,12 @@ def _catalogue_links() -> tuple[Link, ...]:
         Link(
             name=entry["name"],
             kind=entry["kind"],
-            bandwidth=_fact(entry["bandwidth"], sources),
-            latency=_fact(entry["latency"], sources),
+            bandwidth=fact(entry["bandwidth"], sources),
+            latency=fact(entry["latency"], sources),
             aliases=tuple(entry.get("aliases", ())),
             note=entry.get("note", ""),
             reduces=entry.get("reduces", False),
-            carried=_fact(entry["carried"], sources) if "carried" in entry else None,
+            carried=fact(entry["carried"], sources) if "carried" in entry else None,
         )
         for entry in data["link"]
     )
@@ -243,8 +225,13 @@ def _index(entries: Iterable[_Named]) -> dict[str, _Named]:
 
 
 @cache
+def _indexed(own: str) -> dict[str, Device]:
+    # The first of a name counts: the user's own.
+    return _index(reversed(_devices(own)))
+
+
 def _device_index() -> dict[str, Device]:
-    return _index(devices())
+    return _indexed(os.environ.get(VARIABLE, ""))
 
 
 @cache

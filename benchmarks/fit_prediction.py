@@ -159,12 +159,18 @@ def host(cases: Sequence[Case], values: Array, exclude: str = "") -> float:
     return HOSTS[int(np.argmin(fits + prior))]
 
 
-def without_each(read: Sequence[Point]) -> dict[str, Array]:
-    """The constants that were fitted without each chip, each model and each scale, by its name."""
-    names = sorted({name for p in read for name in p.names})
+def folds(read: Sequence[Point], cases: Sequence[Case]) -> dict[str, tuple[Array, float]]:
+    """The constants and the host of all rows (by an empty name), and without each chip, each model and each scale."""
+    names = ["", *sorted({name for p in read for name in p.names})]
     with ProcessPoolExecutor(2) as pool:
-        fits = pool.map(partial(fit_constants, read), names)
-        return dict(zip(names, fits, strict=True))
+        return dict(zip(names, pool.map(partial(fold, read, cases), names), strict=True))
+
+
+def fold(read: Sequence[Point], cases: Sequence[Case], name: str) -> tuple[Array, float]:
+    """The constants and the host without ``name``."""
+    values = fit_constants(read, name)
+    print(f"without {name or 'nothing'}", file=sys.stderr, flush=True)
+    return values, host(cases, values, name)
 
 
 def table(read: Sequence[Point], held_out: Mapping[str, Array], all_rows: Array) -> str:
@@ -264,25 +270,23 @@ HEAD = """\
 
 def main(folder: Path) -> None:
     """Fit, print the errors, write the file."""
-    read, launched = points(folder), host_cases(folder)
-    all_rows = fit_constants(read)
-    held_out = without_each(read)
-    hosts = {name: host(launched, values, name) for name, values in {"": all_rows, **held_out}.items()}
+    read = points(folder)
+    fits = folds(read, host_cases(folder))
+    (all_rows, host_s), held_out = fits.pop(""), {name: values for name, (values, _) in fits.items()}
     counted = Counter(p.group[0] for p in read for _ in p.measured)
     read = [p.at(applied(all_rows)) for p in read]
     rows = "".join(f"\n#   {FILES.get(name, KERNELS)}: {count} rows" for name, count in counted.items())
     head = HEAD.format(date=datetime.datetime.now(datetime.UTC).date(), rows=rows)
     kept = tomllib.loads(TARGET.read_text(encoding="utf-8"))
     constants_now = {part: {**kept[part], **entries} for part, entries in parts(read, held_out, "", all_rows).items()}
-    constants_now["ordinary"]["host_s"] = hosts[""]
+    constants_now["ordinary"]["host_s"] = host_s
     seen = {"seen": {"names": sorted(held_out)}}
     about = ABOUT + TARGET.read_text(encoding="utf-8").partition(ABOUT)[2]
     written_parts = to_toml({"sigmas": kept["sigmas"], **seen, **constants_now})
     TARGET.write_text(f"{head}\n{written_parts}\n{about}", encoding="utf-8")
     apart = {_key(name): parts(read, held_out, name, values) for name, values in held_out.items()}
-    for name, host_s in hosts.items():
-        if name:
-            apart[_key(name)]["ordinary"]["host_s"] = host_s
+    for name, (_, own) in fits.items():
+        apart[_key(name)]["ordinary"]["host_s"] = own
     HELD_OUT.write_text(HEAD_HELD_OUT + "\n" + to_toml(apart), encoding="utf-8")
     print(table(read, held_out, all_rows))
 

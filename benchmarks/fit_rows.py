@@ -128,7 +128,7 @@ def host_cases(folder: Path) -> list[Case]:
             case = reader.read(row)
             if not isinstance(case, Case) or case.keys.nodes > 1 or case.workload.name == "ncf":
                 continue
-            if case.keys.devices == 1 or case.settings[0].strategy.parallelism.model_devices > 1:
+            if case.keys.devices == 1 or not case.settings[0].strategy.parallelism.whole:
                 groups.setdefault((case.keys.model, case.keys.device), []).append(case)
         chosen += [case for group in groups.values() for case in group[:: ceil(len(group) / MOST)]]
     return chosen
@@ -237,7 +237,7 @@ def whole_step(case: Case, constants: Efficiency) -> Step | ParallelStep:
     setting, workload = case.settings[0], case.workload
     cluster, strategy = setting.cluster, setting.strategy.settled(workload, setting.cluster)
     model = Predictor(constants=constants).model(workload)
-    divided = strategy.parallelism.model_devices > 1
+    divided = not strategy.parallelism.whole
     return parallel_step(model, cluster, strategy) if divided else model.step(cluster, strategy)
 
 
@@ -254,7 +254,7 @@ def _shipped() -> dict[SoftwareLevel, Efficiency]:
 
 def _busiest(case: Case) -> Case:
     """The part of the network that the busiest device has, as a case of its own."""
-    if case.settings[0].strategy.parallelism.model_devices == 1:
+    if case.settings[0].strategy.parallelism.whole:
         return case
     step = whole_step(case, constants_of(case, _shipped()))
     assert isinstance(step, ParallelStep)

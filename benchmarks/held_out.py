@@ -93,7 +93,7 @@ def main(folder: str) -> None:
     for name, info in RUNS:
         for point in run(folder, name, info).points:
             level = "ordinary" if point.case.software == "ordinary" else "tuned"
-            divided = any(s.strategy.parallelism.model_devices > 1 for s in point.case.settings)
+            divided = any(not s.strategy.parallelism.whole for s in point.case.settings)
             kind = there.kind(level, max(1, point.case.keys.nodes), info != "none", divided)
             errors[kind][name.split()[0]].append(point.error)
             misses[kind].append(miss(name.split()[0], point))

@@ -9,9 +9,8 @@ from typing import Any, get_args
 
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import ATTENTION_KERNELS, Efficiency, SoftwareLevel, efficiency
-from paceline.calibration.held_out_error import HeldOut, held_out, unseen_factor
+from paceline.calibration.held_out_error import HeldOut
 from paceline.calibration.observation import Observation
-from paceline.calibration.uncertainty import Z80, interval, spread, stretched
 from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
@@ -23,6 +22,7 @@ from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
+from paceline.prediction.step_range import conformal_range, fitted_factors, missed_by
 from paceline.prediction.timeline import input_event
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
@@ -175,11 +175,9 @@ class Predictor:
         strategy.parallelism.check_covers(cluster.world_size)
         asked, cluster = cluster, cluster if self.correction is None else self.correction.cluster(cluster)
         strategy = strategy.settled(workload, cluster)
-        slow, typical, fast = self._steps(workload, cluster, strategy)
-        low_s, high_s = self._range(workload, cluster, typical, fast.seconds, slow.seconds)
-        low_s, high_s = self._conformal(cluster, strategy, typical.seconds, (low_s, high_s), known=False)
-        low_s = max(low_s, typical.feed_s)
-        prediction = self._prediction(workload, cluster, strategy, typical, (low_s, high_s))
+        steps = self._steps(workload, cluster, strategy)
+        range_s = self._range(workload, cluster, strategy, steps)
+        prediction = self._prediction(workload, cluster, strategy, steps[1], range_s)
         return prediction if self.correction is None else self._corrected(prediction, workload, asked, strategy)
 
     def many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
@@ -252,41 +250,23 @@ class Predictor:
         return (passes[0].scaled(factor), passes[1].scaled(factor)) if factor else None
 
     def _range(
-        self, workload: Workload, cluster: Cluster, typical: AnyStep, fastest_s: float, slowest_s: float
+        self, workload: Workload, cluster: Cluster, strategy: Strategy, steps: tuple[AnyStep, AnyStep, AnyStep]
     ) -> tuple[float, float]:
         """Seconds between which the step lies: with 80 %, or as the three constants or the calibration's repetitions say."""
-        spread_of_runs = 1.0 if self.calibration is None else 1 + self.calibration.spread
-        low_s, high_s = fastest_s / spread_of_runs, slowest_s * spread_of_runs
-        if self.calibration is None and not isinstance(self.constants, tuple):
-            e, step_s = self.typical, typical.seconds
-            forward, backward = typical.kernels
-            worked = float(forward.kernels.sum()) + float(backward.kernels.sum())
-            conv = (forward.plain_conv + backward.plain_conv) / worked if worked else 0.0
-            device = cluster.device
-            work = e.sigmas.work(device.chip in e.seen, e.knows(workload.name), device.kind == "gpu", conv)
-            ends = (step_s, step_s)
-            if cluster.world_size > 1:
-                between = e.link_sigma(cluster.network, e.sigmas.network)
-                inside = e.link_sigma(cluster.intra_link, e.sigmas.intra)
-                fast, slow = (
-                    typical.seconds_with_links(math.exp(sign * between), math.exp(sign * inside)) for sign in (-Z80, Z80)
-                )
-                ends = (fast, slow)
-            least, most = interval(step_s, ends, spread(typical.exposed, e.sigmas, work, cluster.num_nodes))
-            low_s, high_s = low_s * least, high_s * most
+        slow, typical, fast = steps
+        if self._fitted:
+            least, most = fitted_factors(self.typical, workload, cluster, typical)
+            ends = fast.seconds * least, slow.seconds * most
+            low_s, high_s = conformal_range(self.typical, cluster, strategy, typical.seconds, ends, known=False)
+        else:
+            spread_of_runs = 1.0 if self.calibration is None else 1 + self.calibration.spread
+            low_s, high_s = fast.seconds / spread_of_runs, slow.seconds * spread_of_runs
         return max(low_s, typical.feed_s), high_s
 
-    def _conformal(
-        self, cluster: Cluster, strategy: Strategy, step_s: float, ends: tuple[float, float], known: bool
-    ) -> tuple[float, float]:
-        """The interval with the tails that such predictions had on published runs; wider for links that limited none."""
-        if self.calibration is not None or isinstance(self.constants, tuple):
-            return ends
-        missed = held_out(self.typical.level, cluster.num_nodes, known, strategy.parallelism.model_devices > 1)
-        if missed is None:
-            return ends
-        wider = 1.0 if cluster.world_size == 1 or cluster.outer_link.kind in missed.links else unseen_factor()
-        return stretched(step_s, ends, (missed.low * wider, missed.high * wider))
+    @property
+    def _fitted(self) -> bool:
+        """Whether constants were fitted, and neither measured for this very job nor bounded by the user."""
+        return self.calibration is None and not isinstance(self.constants, tuple)
 
     def _prediction(
         self, workload: Workload, cluster: Cluster, strategy: Strategy, step: AnyStep, range_s: tuple[float, float]
@@ -340,7 +320,7 @@ class Predictor:
         if self.calibration is not None:
             return None
         known = self.correction is not None and self.correction.knows(workload, cluster)
-        return held_out(self.typical.level, cluster.num_nodes, known, not strategy.parallelism.whole)
+        return missed_by(self.typical, cluster, strategy, known)
 
     def _corrected(self, prediction: Prediction, workload: Workload, asked: Cluster, strategy: Strategy) -> Prediction:
         """The prediction by what observed steps taught. With a free resource, the correction is that of the whole step."""
@@ -350,9 +330,10 @@ class Predictor:
             base = replace(self, correction=None, loader=0.0, free=frozenset())
             whole = base.step(workload, self.correction.cluster(asked), strategy)
         corrected = self.correction.applied(prediction, workload, asked, strategy, whole)
-        if self.correction.knows(workload, asked):
+        if self._fitted and self.correction.knows(workload, asked):
             step_s, before_s = corrected.step_time_s, prediction.step_time_s
-            low_s, high_s = self._conformal(asked, strategy, step_s, (corrected.low_s, corrected.high_s), known=True)
+            ends = corrected.low_s, corrected.high_s
+            low_s, high_s = conformal_range(self.typical, asked, strategy, step_s, ends, known=True)
             # No observation widens the interval.
             widest = (step_s * end / before_s if before_s else end for end in (prediction.low_s, prediction.high_s))
             corrected = replace(corrected, low_s=max(low_s, next(widest)), high_s=min(high_s, next(widest)))

@@ -25,12 +25,12 @@ TRAIN = (
 PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --global-batch --precision --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
-    " --compile" + EXCHANGE
+    " --compile --software-year" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
-    " --compile"
+    " --compile --software-year"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
 )
 MESH = (

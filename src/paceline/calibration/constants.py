@@ -137,7 +137,15 @@ class Efficiency:
 
     def of_year(self, year: float) -> Efficiency:
         """Those of the software of ``year``, such as 2021.5; 0: the newest. Submissions to MLPerf became faster from round to
-        round on the same devices."""
+        round on the same devices.
+
+        Raises:
+            UserError: no year of this kind of software; ordinary software, of which nobody measured it.
+        """
+        if year and not FIRST_YEAR <= year < LAST_YEAR:
+            raise UserError(f"software of the year {year:g}", f"give one from {FIRST_YEAR} on, such as 2021.5")
+        if year and self.level != "tuned":
+            raise UserError(f"a year of {self.level} software: how it became faster is not known", "give software tuned too")
         return replace(self, year=year, time_factor=self.time_factor * self._aged(year) / self._aged(self.year))
 
     def _aged(self, year: float) -> float:
@@ -214,6 +222,8 @@ def assumed(name: str) -> Any:
     return _read("constants.toml")["assumed"][name]["value"]
 
 
+FIRST_YEAR, LAST_YEAR = 2015, 2100
+"""Years that make sense: matrix units, and so mixed precision, are of 2017."""
 NEWEST_YEAR: float = assumed("newest_year")
 """Of the newest software that ``yearly_gain`` was fitted on."""
 

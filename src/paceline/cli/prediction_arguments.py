@@ -108,6 +108,8 @@ def add_software_argument(parser: argparse.ArgumentParser) -> None:
     usual = ", ".join(f"{kernel} for {level} software" for level, kernel in USUAL_ATTENTION.items())
     kernels = f"kernel of fused attention: {', '.join(ATTENTION_KERNELS)} (default {usual})"
     parser.add_argument("--attention", metavar="K", default="", help=kernels)
+    year = "year of tuned software, such as 2021.5, which was slower (default: the newest)"
+    parser.add_argument("--software-year", metavar="Y", type=float, default=0.0, help=year)
 
 
 def add_records_argument(parser: argparse.ArgumentParser) -> None:

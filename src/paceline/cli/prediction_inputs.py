@@ -59,7 +59,7 @@ def with_batch(text: str, o: argparse.Namespace, strategy: Strategy) -> str:
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
     """With the options' software level and records, fed by ``loader`` samples/s. Raises UserError."""
-    plain = Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile)
+    plain = Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
     return replace(plain, correction=correction(o, plain))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -60,6 +60,7 @@ class Predictor:
         software: ``ordinary`` or ``tuned``, the level of ``constants``; empty takes theirs, else ``ordinary``.
         attention: the kernel of fused attention, a name of ``ATTENTION_KERNELS``; empty takes what the software usually runs.
         compile: whether chains of element-wise kernels are fused (``Efficiency.compiled``); in tuned software they are.
+        year: of tuned software, such as 2021.5, which was slower than the newest; 0: the newest.
         free: resources that cost no time (``without``).
 
     Raises:
@@ -76,6 +77,7 @@ class Predictor:
     free: frozenset[Resource] = frozenset()
     attention: str = ""
     compile: bool = False
+    year: float = 0.0
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -85,11 +87,11 @@ class Predictor:
             object.__setattr__(self, "constants", efficiency(self.software or "ordinary"))  # type: ignore[arg-type]
         if self.attention:
             check_name("attention kernel", self.attention, ATTENTION_KERNELS)
-            bounds = (replace(constants, attention_kernel=self.attention) for constants in self._bounds)
-            object.__setattr__(self, "constants", tuple(bounds) if isinstance(self.constants, tuple) else next(bounds))
+            self._change(lambda constants: replace(constants, attention_kernel=self.attention))
         if self.compile:
-            bounds = (constants.compiled() for constants in self._bounds)
-            object.__setattr__(self, "constants", tuple(bounds) if isinstance(self.constants, tuple) else next(bounds))
+            self._change(Efficiency.compiled)
+        if self.year:
+            self._change(lambda constants: constants.of_year(self.year))
         level = self.typical.level
         if self.software not in ("", level):
             raise UserError(
@@ -104,6 +106,11 @@ class Predictor:
             if name not in RESOURCES:
                 raise unknown("resource", name, RESOURCES)
 
+    def _change(self, change: Callable[[Efficiency], Efficiency]) -> None:
+        """Change the constants, once or more often alike. Raises UserError as ``change``."""
+        bounds = tuple(map(change, self._bounds))
+        object.__setattr__(self, "constants", bounds if isinstance(self.constants, tuple) else bounds[1])
+
     def _check_types(self) -> None:
         bounds = self.constants if isinstance(self.constants, tuple) else (self.constants,) * 3
         legal = self.constants is None or (len(bounds) == 3 and all(isinstance(c, Efficiency) for c in bounds))
@@ -117,6 +124,7 @@ class Predictor:
             ("software", isinstance(self.software, str), "give ordinary or tuned"),
             ("attention", isinstance(self.attention, str), f"give one of {', '.join(ATTENTION_KERNELS)}"),
             ("compile", isinstance(self.compile, bool), "give True or False"),
+            ("year", isinstance(self.year, int | float) and not isinstance(self.year, bool), "give a year, such as 2021.5"),
             ("free", isinstance(self.free, frozenset), "use Predictor.without"),
         ):
             if not fine:

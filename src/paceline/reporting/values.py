@@ -112,6 +112,7 @@ _USUAL: Mapping[str, object] = {
     "compress_pull": True,
     "sharding": "ddp",
     **dict.fromkeys(("shard_devices", "recompute_layers", "first_stage_layers", "last_stage_layers"), 0),
+    **dict.fromkeys(("gather_bits", "gradient_bits"), 0),
     "offload": "none",
     "sequence": False,
     "virtual_stages": 1,

@@ -1,0 +1,66 @@
+"""The 80 % interval of a step: wider for what is unknown, and as wide as held-out runs of the kind ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline import Cluster, Strategy, Workload
+from paceline.calibration.constants import efficiency
+from paceline.calibration.held_out_error import HeldOut
+from paceline.prediction import Predictor, step_range
+from paceline.prediction.step_range import conformal_range, fitted_factors, missed_by
+
+TUNED = efficiency("tuned")
+ONE, TWO = Cluster.named("8 A100"), Cluster.named("2x8 A100", network="25Gb/s")
+ENDS = (0.8, 1.25)
+
+
+def strategy(cluster: Cluster, **choices: object) -> Strategy:
+    return Strategy.of(world_size=cluster.world_size, global_batch_size=64 * cluster.world_size, precision="bf16", **choices)
+
+
+def kind(links: tuple[str, ...]) -> HeldOut:
+    return HeldOut("made up", {"a": 0.1}, 10, "2026-01-01", "0000000", 1.5, 0.5, links)
+
+
+def test_each_end_has_its_own_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("nvlink",)))
+    low, high = conformal_range(TUNED, ONE, strategy(ONE), 1.0, ENDS, known=False)
+    assert (low, high) == (pytest.approx(0.8**1.5), pytest.approx(1.25**0.5))
+
+
+def test_links_that_limited_no_held_out_run_make_it_wider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("infiniband",)))
+    monkeypatch.setattr(step_range, "unseen_factor", lambda: 2.0)
+    assert conformal_range(TUNED, TWO, strategy(TWO), 1.0, ENDS, known=False) == pytest.approx((0.8**3, 1.25))
+    alone = Cluster.named("A100")
+    assert conformal_range(TUNED, alone, strategy(alone), 1.0, ENDS, known=False) == pytest.approx((0.8**1.5, 1.25**0.5))
+
+
+def test_without_a_held_out_run_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_range, "held_out", lambda *_: None)
+    assert conformal_range(TUNED, TWO, strategy(TWO), 1.0, ENDS, known=False) == ENDS
+
+
+def test_divided_networks_are_a_kind_of_their_own() -> None:
+    kinds = [missed_by(TUNED, ONE, strategy(ONE, **choices), known=False) for choices in ({}, {"tensor": 2})]
+    assert [missed.kind for missed in kinds if missed] == ["tuned software, one node", "divided networks"]
+    known = missed_by(TUNED, ONE, strategy(ONE, tensor=2), known=True)
+    assert known is not None and known.kind == "corrected by records"
+
+
+def test_a_chip_and_a_network_that_no_constant_was_fitted_on_are_less_certain() -> None:
+    net = Workload.named("resnet-50")
+    step = Predictor(software="tuned").model(net).step(ONE, strategy(ONE).settled(net, ONE))
+    known, unknown = (fitted_factors(e, net, ONE, step) for e in (TUNED, replace(TUNED, seen=frozenset())))
+    assert unknown[0] < known[0] < 1 < known[1] < unknown[1]
+
+
+def test_the_step_stays_inside() -> None:
+    net = Workload.named("gpt2")
+    for cluster in (ONE, TWO):
+        for choices in ({}, {"tensor": 2}, {"sharding": "zero3"}):
+            p = Predictor().step(net, cluster, strategy(cluster, **choices))
+            assert p.low_s < p.step_time_s < p.high_s

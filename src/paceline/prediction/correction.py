@@ -47,6 +47,8 @@ WHOLE: float = assumed("whole_distance")
 """Distance from an observed step, in units of the coordinates, at which most of what it says of the whole is lost."""
 LEAST_WORK: float = assumed("least_work")
 """Share of a measured step that is taken for work at least, where nobody measured the wait."""
+ALIKE = math.log(2)
+"""Logarithm of the ratio of two micro batches that are near enough for one to say what the other works."""
 TOLD: float = assumed("told_wait")
 """Share of the step by which a wait must differ from the model's to be told from steps on fewer nodes."""
 WORK = CovarianceKernel(**assumed("ratio_work_kernel"))
@@ -169,20 +171,23 @@ class Correction:
         return list(order[np.linspace(0, same - 1, MOST).astype(int)] if same > MOST else order[:MOST])
 
     def _told_wait(self, index: int, prediction: Prediction) -> float | None:
-        """What a step waited where nobody measured it, from a step of the same network on fewer nodes, or on one device: the
-        device's work is the same there. None without such a step, or where the model's own wait explains the difference."""
+        """What a step on several nodes waited where nobody measured it, from a step of the same network and nearly the same
+        micro batch on fewer nodes: the device's work is the same there. None without such a step, or where the model's own
+        wait explains the difference.
+        """
         seen, place = self._seen[index], self._positions[index]
-        if seen.cluster.world_size == 1:
+        if seen.cluster.num_nodes == 1:
             return None
         smaller = [
             other
             for other, at in enumerate(self._positions)
             if at.names[:2] == place.names[:2]
-            and (self._seen[other].cluster.world_size == 1 or self._seen[other].cluster.num_nodes < seen.cluster.num_nodes)
+            and self._seen[other].cluster.num_nodes < seen.cluster.num_nodes
             and self._seen[other].strategy.precision == seen.strategy.precision
+            and abs(at.numbers[2] - place.numbers[2]) <= ALIKE
         ]
         if not smaller:
-            if seen.cluster.num_nodes > 1 and abs(seen.step_s - prediction.step_time_s) > TOLD * seen.step_s:
+            if abs(seen.step_s - prediction.step_time_s) > TOLD * seen.step_s:
                 self._untold.add(index)
             return None
         base = min(smaller, key=lambda other: (self._distance(other, index), other))

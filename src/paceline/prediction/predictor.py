@@ -338,13 +338,14 @@ class Predictor:
             base = replace(self, correction=None, loader=0.0, free=frozenset())
             whole = base.step(workload, self.correction.cluster(asked), strategy)
         corrected = self.correction.applied(prediction, workload, asked, strategy, whole)
-        if self._fitted and self.correction.knows(workload, asked):
-            step_s, before_s = corrected.step_time_s, prediction.step_time_s
-            ends = corrected.low_s, corrected.high_s
-            low_s, high_s = conformal_range(self.typical, asked, strategy, step_s, ends, known=True)
-            # No observation widens the interval.
-            widest = (step_s * end / before_s if before_s else end for end in (prediction.low_s, prediction.high_s))
-            corrected = replace(corrected, low_s=max(low_s, next(widest)), high_s=min(high_s, next(widest)))
+        if self._fitted and prediction.step_time_s:
+            step_s, ends = corrected.step_time_s, (corrected.low_s, corrected.high_s)
+            # As wide as without observations, also where the network was not observed on the device; never wider.
+            low_s, high_s = (step_s * end / prediction.step_time_s for end in (prediction.low_s, prediction.high_s))
+            if self.correction.knows(workload, asked):
+                own = conformal_range(self.typical, asked, strategy, step_s, ends, known=True)
+                low_s, high_s = max(low_s, own[0]), min(high_s, own[1])
+            corrected = replace(corrected, low_s=low_s, high_s=high_s)
         feeds = self.loader and "input pipeline" not in self.free
         return _fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
 

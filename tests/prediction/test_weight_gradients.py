@@ -60,3 +60,23 @@ def test_a_pipeline_without_its_bubble_is_the_same_with_both() -> None:
     chosen = {"world_size": 4, "pipeline": 4, "grad_accum_steps": 8, "global_batch_size": 8, "precision": "bf16"}
     steps = [free.step(gpt(16), ON, Strategy.of(**chosen, schedule=name)).step_time_s for name in ("1f1b", "zero_bubble")]
     assert steps[0] == pytest.approx(steps[1])
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 8])
+def test_a_zero_bubble_pipeline_holds_little_more_than_1f1b_whatever_divides_its_layers(tensor: int) -> None:
+    """ZB-H1 keeps the memory of 1F1B (Qi et al. 2024, arXiv:2401.10241, section 2.2)."""
+    network, cluster = Workload.named("llama-2-7b", seq_len=2048), Cluster.named("4x8 H100", network="8x InfiniBand NDR")
+    held = []
+    for schedule in ("1f1b", "zero_bubble"):
+        chosen = Strategy.of(
+            world_size=32,
+            global_batch_size=16 * 32 // (4 * tensor),
+            tensor=tensor,
+            sequence=tensor > 1,
+            pipeline=4,
+            micro_batches=16,
+            schedule=schedule,
+            precision="bf16",
+        )
+        held.append(Predictor().step(network, cluster, chosen).memory["activations"])
+    assert held[0] <= held[1] < 1.05 * held[0]

@@ -188,9 +188,10 @@ class ParallelStep:
         held = self.pipeline.in_flight[number] / len(stage.parts)
         sizes = step.memory(divided=True)
         micro = step.strategy.micro_batch_size
-        numbers = numbers_of(self.strategy)
+        numbers, mesh = numbers_of(self.strategy), self.strategy.parallelism
+        sharers = mesh.tensor if mesh.sequence else 1
         of_sample = sample_bytes(step.workload, numbers, step.strategy.parallelism.recomputation, held)
-        of_sample["activations"] += self.pipeline.late[number] * weight_bytes(step.workload, numbers)
+        of_sample["activations"] += self.pipeline.late[number] * weight_bytes(step.workload, numbers, sharers)
         return sizes | {name: size * micro for name, size in of_sample.items()}
 
     def seconds_with_links(self, between: float, inside: float) -> float:

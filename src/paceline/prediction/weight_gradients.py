@@ -13,7 +13,7 @@ from paceline.hardware.device import Device
 from paceline.prediction.compute import operation_seconds
 from paceline.prediction.exchange_plan import kept
 from paceline.prediction.operation_table import operation_table
-from paceline.prediction.tensor_parallel import forward_product
+from paceline.prediction.tensor_parallel import forward_product, style
 from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
 
@@ -33,13 +33,22 @@ def weight_seconds(workload: Workload, micro_batch_size: int, precision: str, de
     return np.bincount(table.layer[chosen], seconds[table.row[chosen]], table.layers).astype(np.float64)
 
 
-def weight_bytes(workload: Workload, numbers: Numbers) -> float:
+def weight_bytes(workload: Workload, numbers: Numbers, sharers: int = 1) -> float:
     """Bytes of one sample that are held from the gradient of the inputs to that of the weights: the inputs of products and the
-    gradients of what they give; 32 s h of a block of a GPT of width h in 16 bits (table 1 there)."""
+    gradients of what they give; 32 s h of a block of a GPT of width h in 16 bits (table 1 there).
+
+    Args:
+        sharers: devices of a sequence-parallel group: each holds its tokens of what enters a region of divided products and of
+            what leaves it, and gathers them again.
+    """
     width = 4.0 if numbers == "fp32" else 2.0
 
     def count() -> float:
-        products = filter(None, map(forward_product, workload.layers))
-        return sum(width * p.m * (p.k + p.n) * max(1.0, p.batch) for p in products)
+        held = 0.0
+        for layer in workload.layers:
+            if (p := forward_product(layer)) is not None:
+                entering, leaving = (sharers if style(layer) == side else 1 for side in ("columns", "rows"))
+                held += width * p.m * (p.k / entering + p.n / leaving) * max(1.0, p.batch)
+        return held
 
-    return kept(workload, ("weight bytes", width), count)
+    return kept(workload, ("weight bytes", width, sharers), count)

@@ -73,7 +73,13 @@ SHARDINGS: Mapping[str, Sharding] = {
             scatters=True,
             gathers=("gather_forward", "gather_backward"),
         ),
-        Sharding(DISTRIBUTED, "as zero1, in 16 bits", optimizer=True, scatters=True, gathers=("gather_next",)),
+        Sharding(
+            DISTRIBUTED,
+            "as zero1, weights and optimizer state as Megatron-Core has them",
+            optimizer=True,
+            scatters=True,
+            gathers=("gather_next",),
+        ),
     )
 }
 TORCH_SHARDINGS = ("ddp", "zero1", "zero2", "zero3")

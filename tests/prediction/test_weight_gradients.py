@@ -79,4 +79,4 @@ def test_a_zero_bubble_pipeline_holds_little_more_than_1f1b_whatever_divides_its
             precision="bf16",
         )
         held.append(Predictor().step(network, cluster, chosen).memory["activations"])
-    assert held[0] <= held[1] < 1.05 * held[0]
+    assert held[0] <= held[1] < 1.1 * held[0]

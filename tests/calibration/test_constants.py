@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import paceline
-from paceline.calibration.constants import HIGH, LOW, TYPICAL, assumed, attention_factor, efficiency
+from paceline.calibration.constants import HIGH, LOW, TYPICAL, assumed, attention_factor, check_attention, efficiency
 from paceline.errors import UserError
+from paceline.hardware import device
 
 DATA: dict[str, Any] = tomllib.loads(files("paceline.calibration").joinpath("constants.toml").read_text(encoding="utf-8"))
 FITTED = {*DATA["sigmas"], *DATA["shared"], *DATA["ordinary"], *DATA["tuned"], *DATA["ordinary"]["sigmas"]} - {"sigmas"}
@@ -61,6 +62,19 @@ def test_what_is_judged_in_code_is_what_the_file_assumes(module: str, constant: 
 def test_every_assumption_is_read_somewhere() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in Path(paceline.__file__).parent.rglob("*.py"))
     assert [name for name in DATA["assumed"] if f'"{name}"' not in code] == []
+
+
+def test_a_kernel_that_does_not_run_on_the_device_is_refused() -> None:
+    check_attention(device("H100"), "fa3")
+    check_attention(device("MI300X"), "fa2")
+    for name, kernel, words in (
+        ("A100", "fa3", "attention kernel fa3 does not run on A100 SXM 80GB; give fa2 or cudnn or triton, or leave it out"),
+        ("MI300X", "cudnn", "cudnn does not run on MI300X; give fa2 or triton"),
+        ("V100", "fa2", "fa2 does not run on V100 SXM2 16GB; leave it out"),
+        ("TPU v4", "triton", "triton does not run on TPU v4; leave it out"),
+    ):
+        with pytest.raises(UserError, match=words):
+            check_attention(device(name), kernel)
 
 
 def test_older_tuned_software_is_slower_and_what_is_not_known_is_refused() -> None:

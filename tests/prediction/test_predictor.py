@@ -248,7 +248,7 @@ def test_the_kernel_of_attention_is_a_choice() -> None:
     plain = Predictor().step(workload, ampere, strategy)
     assert plain.step_time_s == Predictor(attention="cudnn").step(workload, ampere, strategy).step_time_s
     assert not any("Attention runs" in text for text in plain.assumptions)
-    with pytest.raises(UserError, match="FlashAttention-3 does not run on Ampere GA100"):
+    with pytest.raises(UserError, match="attention kernel fa3 does not run on A100 SXM 80GB"):
         Predictor(attention="fa3").step(workload, ampere, strategy)
     with pytest.raises(UserError, match="unknown attention kernel 'eager'"):
         Predictor(attention="eager")

@@ -16,13 +16,22 @@ from typing import Any, Literal
 from paceline.calibration.protocols import BARE, NCCL, Protocol
 from paceline.calibration.uncertainty import Z80, Sigmas
 from paceline.errors import UserError, check_name, unknown
-from paceline.hardware.device import Link
+from paceline.hardware.device import Device, Link
 
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
 ATTENTION_KERNELS = ("fa2", "cudnn", "fa3", "triton")
 """FlashAttention-2, which PyTorch's ``scaled_dot_product_attention`` runs too; cuDNN's; FlashAttention-3; the first one's
 version in Triton."""
+_AMPERE_ON = ("Ampere GA100", "Ampere GA10x", "Ada", "Hopper", "Blackwell")
+_RUNS_ON = {
+    "fa2": (*_AMPERE_ON, "CDNA 2", "CDNA 3", "CDNA 4"),
+    "cudnn": _AMPERE_ON,
+    "fa3": ("Hopper",),
+    "triton": (*_AMPERE_ON, "CDNA 2", "CDNA 3", "CDNA 4"),
+}
+"""Architectures that each kernel was written for: the README of flash-attention (2.x: Ampere and later, MI200 and later; 3:
+H100) and NVIDIA's cuDNN frontend (scaled dot product attention: compute capability 8.0 and later)."""
 USUAL_ATTENTION: Mapping[SoftwareLevel, str] = {"ordinary": "fa2", "tuned": "cudnn"}
 """What framework code as people write it runs, and what a submission to a benchmark does."""
 ONE_DEVICE, SEVERAL_DEVICES, SEVERAL_NODES = "one device", "several devices", "several nodes"
@@ -226,6 +235,15 @@ FIRST_YEAR, LAST_YEAR = 2015, 2100
 """Years that make sense: matrix units, and so mixed precision, are of 2017."""
 NEWEST_YEAR: float = assumed("newest_year")
 """Of the newest software that ``yearly_gain`` was fitted on."""
+
+
+def check_attention(device: Device, kernel: str) -> None:
+    """Raises UserError where a kernel that was asked for does not run on the device."""
+    check_name("attention kernel", kernel, ATTENTION_KERNELS)
+    if device.architecture not in _RUNS_ON[kernel]:
+        runs = [name for name in ATTENTION_KERNELS if device.architecture in _RUNS_ON[name]]
+        instead = f"give {' or '.join(runs)}, or leave it out" if runs else "leave it out"
+        raise UserError(f"attention kernel {kernel} does not run on {device.name}", instead)
 
 
 def attention_factor(architecture: str, kernel: str) -> float:

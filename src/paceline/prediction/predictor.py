@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import ATTENTION_KERNELS, Efficiency, SoftwareLevel, efficiency
+from paceline.calibration.constants import ATTENTION_KERNELS, Efficiency, SoftwareLevel, check_attention, efficiency
 from paceline.calibration.held_out_error import HeldOut
 from paceline.calibration.observation import Observation
 from paceline.errors import UserError, check_name, shown, unknown
@@ -106,6 +106,13 @@ class Predictor:
             if name not in RESOURCES:
                 raise unknown("resource", name, RESOURCES)
 
+    def _check_attention(self, workload: Workload, cluster: Cluster) -> None:
+        """Raises UserError where the kernel that was asked for runs nowhere in this job."""
+        if self.attention:
+            check_attention(cluster.device, self.attention)
+            if not workload.attends:
+                raise UserError(f"attention kernel {self.attention}: {workload.name} has no attention", "leave attention out")
+
     def _change(self, change: Callable[[Efficiency], Efficiency]) -> None:
         """Change the constants, once or more often alike. Raises UserError as ``change``."""
         bounds = tuple(map(change, self._bounds))
@@ -180,6 +187,7 @@ class Predictor:
                 precision; the calibration is of another workload or compression.
         """
         check_inputs(workload, cluster, strategy)
+        self._check_attention(workload, cluster)
         strategy.parallelism.check_covers(cluster.world_size)
         asked, cluster = cluster, cluster if self.correction is None else self.correction.cluster(cluster)
         strategy = strategy.settled(workload, cluster)
@@ -200,6 +208,7 @@ class Predictor:
             if not isinstance(candidate, tuple) or len(candidate) != 2:
                 raise UserError(f"candidate {shown(candidate)}", "give pairs of a Cluster and a Strategy")
             check_inputs(workload, *candidate)
+            self._check_attention(workload, candidate[0])
         if self.calibration is not None or self.free:
             return steps_one_by_one(self, workload, candidates)
         whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole]

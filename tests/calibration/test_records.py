@@ -89,3 +89,18 @@ def test_a_table_without_a_column_and_a_run_without_a_machine_are_said(tmp_path)
         observations([tmp_path / "run"])
     with pytest.raises(UserError, match="no run directory"):
         observations([tmp_path / "none"])
+
+
+def test_a_divided_job_is_read_as_divided_and_no_column_is_lost(tmp_path: Path) -> None:
+    table = tmp_path / "jobs.csv"
+    head = "workload,device,devices_per_node,global_batch,precision,sharding,tensor,sequence,pipeline,grad_accum,step_s,#note\n"
+    table.write_text(head + "llama-3-8b,H100,8,8,bf16,zero1,4,yes,2,4,1.9,first try\n", encoding="utf-8")
+    (seen,) = observations([table])
+    mesh = seen.strategy.parallelism
+    assert (mesh.tensor, mesh.sequence, mesh.pipeline, mesh.data, mesh.micro_batches) == (4, True, 2, 1, 4)
+    table.write_text(head.replace("#note", "tensors") + "llama-3-8b,H100,8,8,bf16,zero1,4,yes,2,4,1.9,3\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"unknown column of jobs.csv 'tensors'; nearest: tensor, .*write #NAME for a remark"):
+        observations([table])
+    table.write_text(head + "llama-3-8b,H100,8,8,bf16,zero1,4,maybe,2,4,1.9,\n", encoding="utf-8")
+    with pytest.raises(UserError, match="column sequence: 'maybe' is not yes or no"):
+        observations([table])

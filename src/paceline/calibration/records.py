@@ -9,7 +9,7 @@ from typing import Any
 from paceline import hardware
 from paceline.calibration.observation import Observation
 from paceline.csv_rows import Row, read
-from paceline.errors import UserError
+from paceline.errors import UserError, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.record import RunRecord, parse_json
 from paceline.rundir import RunDir
@@ -18,6 +18,15 @@ from paceline.workload import Workload
 
 NEEDED = ("workload", "device", "global_batch", "step_s")
 """Columns of a table. Each row is a job; ``step_s`` and ``sync_s`` are in seconds."""
+_TEXTS = ("precision", "compression", "exchange", "sharding", "optimizer", "schedule", "context_exchange", "offload")
+_COUNTS = (
+    *("tensor", "context", "pipeline", "virtual_stages", "expert", "expert_tensor", "servers", "ranks_per_node"),
+    *("shard_devices", "recompute_layers", "first_stage_layers", "last_stage_layers", "gather_bits", "gradient_bits"),
+)
+_MACHINE = ("devices_per_node", "nodes", "network", "seq_len", "grad_accum", "recompute", "sequence", "sync_s")
+COLUMNS = (*NEEDED, *_MACHINE, *_TEXTS, *_COUNTS)
+"""Columns that a table may have: those of the job, choices of ``Strategy`` by name; one whose name begins with # is a remark."""
+_FLAGS = {"": False, "0": False, "no": False, "false": False, "1": True, "yes": True, "true": True}
 PROBE = "write it with paceline hardware probe --json > FILE.json"
 
 
@@ -87,7 +96,11 @@ def _runs(path: Path) -> list[Observation]:
 
 
 def _table(path: Path) -> list[Observation]:
-    return [_observation(row) for row in read(path, NEEDED)]
+    rows = read(path, NEEDED)
+    for column in rows[0].values:
+        if column not in COLUMNS and not column.startswith("#"):
+            raise unknown(f"column of {path.name}", column, COLUMNS, "write #NAME for a remark")
+    return [_observation(row) for row in rows]
 
 
 _RECOMPUTE = {"": "none", "0": "none", "1": "full"}
@@ -103,9 +116,14 @@ def _observation(row: Row) -> Observation:
     step, batch = row.positive("step_s"), row.whole("global_batch")
     if step is None or batch is None:
         raise row.wrong("step_s" if step is None else "global_batch", "a number above 0")
-    names = ("precision", "compression", "exchange", "sharding", "optimizer")
-    again = row.text("recompute").casefold()
-    chosen: dict[str, Any] = {name: row.text(name) for name in names}
+    again, sequence = row.text("recompute").casefold(), row.text("sequence").casefold()
+    if sequence not in _FLAGS:
+        raise row.wrong("sequence", "yes or no")
+    chosen: dict[str, Any] = {
+        **{name: row.text(name) for name in _TEXTS},
+        **{name: row.whole(name) for name in _COUNTS},
+        "sequence": _FLAGS[sequence],
+    }
     try:
         cluster = hardware.cluster(row.text("device"), whole("devices_per_node"), whole("nodes"), row.text("network") or None)
         return Observation(

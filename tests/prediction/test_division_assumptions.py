@@ -19,6 +19,12 @@ def texts(workload: Workload | None = None, **choices: object) -> str:
     ("choices", "words"),
     [
         ({"sharding": "zero3", "shard_devices": 4}, "4 neighbours share out one copy (HSDP)."),
+        ({"sharding": "zero1"}, "zero1 as ZeroRedundancyOptimizer"),
+        (
+            {"sharding": "zero1", "tensor": 2},
+            "zero1 as Megatron-Core's distributed optimizer: gradients are reduce-scattered in fp32",
+        ),
+        ({"sharding": "distributed_optimizer", "gradient_bits": 16}, "reduce-scattered in 16 bits"),
         ({"recompute": "full"}, "runs 3 blocks again. Only their inputs are kept."),
         ({"recompute": "full", "recompute_layers": 2}, "runs 2 blocks again."),
         ({"recompute": "selective"}, "Selective recomputation changes nothing: the network has no core_attn in its blocks."),

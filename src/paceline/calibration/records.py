@@ -25,7 +25,7 @@ _COUNTS = (
 )
 _MACHINE = ("devices_per_node", "nodes", "network", "seq_len", "grad_accum", "recompute", "sequence", "sync_s")
 COLUMNS = (*NEEDED, *_MACHINE, *_TEXTS, *_COUNTS)
-"""Columns that a table may have: those of the job, choices of ``Strategy`` by name; one whose name begins with # is a remark."""
+"""Columns that a table may have: those of the job, and choices of ``Strategy`` by name. One that begins with # is a remark."""
 _FLAGS = {"": False, "0": False, "no": False, "false": False, "1": True, "yes": True, "true": True}
 PROBE = "write it with paceline hardware probe --json > FILE.json"
 

@@ -9,6 +9,7 @@ from paceline.prediction.result import Assumption
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
+from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -29,6 +30,14 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
             "parallelism",
             f"{mesh.sharding} as in FSDP: weights are gathered one unit ahead, gradients are reduce-scattered, both in "
             f"{strategy.precision}. A unit is a block, or several blocks up to the bucket's size.",
+        )
+    elif DISTRIBUTED in (mesh.sharding, mesh.replicas.sharding):
+        bits = f"{mesh.gradient_bits} bits" if mesh.gradient_bits else "fp32"
+        yield Assumption(
+            "parallelism",
+            f"{mesh.sharding} as Megatron-Core's distributed optimizer: gradients are reduce-scattered in {bits}. Updated weights "
+            "are gathered at the width of the precision, beside the next step's first forward pass.",
+            "Megatron-Core, user guide, distributed optimizer",
         )
     elif level.optimizer:
         yield Assumption(

@@ -22,7 +22,7 @@ def texts(workload: Workload | None = None, **choices: object) -> str:
         ({"sharding": "zero1"}, "zero1 as ZeroRedundancyOptimizer"),
         (
             {"sharding": "zero1", "tensor": 2},
-            "zero1 as Megatron-Core's distributed optimizer: gradients are reduce-scattered in fp32",
+            "as Megatron-Core's distributed optimizer: gradients are reduce-scattered in fp32",
         ),
         ({"sharding": "distributed_optimizer", "gradient_bits": 16}, "reduce-scattered in 16 bits"),
         ({"recompute": "full"}, "runs 3 blocks again. Only their inputs are kept."),

@@ -35,8 +35,8 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
         bits = f"{mesh.gradient_bits} bits" if mesh.gradient_bits else "fp32"
         yield Assumption(
             "parallelism",
-            f"{mesh.sharding} as Megatron-Core's distributed optimizer: gradients are reduce-scattered in {bits}. Updated weights "
-            "are gathered at the width of the precision, beside the next step's first forward pass.",
+            f"{mesh.sharding} as Megatron-Core's distributed optimizer: gradients are reduce-scattered in {bits}. Updated "
+            "weights are gathered at the width of the precision, beside the next step's first forward pass.",
             "Megatron-Core, user guide, distributed optimizer",
         )
     elif level.optimizer:

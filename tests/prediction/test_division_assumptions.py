@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline import Strategy, Workload
-from paceline.prediction.division_assumptions import division_assumptions
+from paceline.prediction.division_assumptions import division_assumptions, uneven_stages
 from prediction_toys import make_workload
 
 
@@ -26,6 +26,11 @@ def texts(workload: Workload | None = None, **choices: object) -> str:
         ({"tensor": 2}, "Tensor parallelism of 2"),
         ({"context": 2}, "Context parallelism of 2"),
         ({"pipeline": 2, "grad_accum_steps": 8}, "A pipeline of 2 stages"),
+        ({"pipeline": 2, "grad_accum_steps": 8}, "Stages have blocks in numbers as equal as can be"),
+        (
+            {"pipeline": 2, "grad_accum_steps": 8, "first_stage_layers": 2},
+            "The first stage has 2 blocks, the others have blocks in numbers as equal as can be.",
+        ),
         ({"expert": 8}, "Expert parallelism of 8: neighbours in a stage share the experts. Nothing hides"),
         ({"expert": 4, "expert_tensor": 2}, "share the experts, and 2 devices divide each by its width"),
         ({"expert": 8}, "among the 2 devices that have the same ones"),
@@ -49,3 +54,10 @@ def test_the_whole_group_is_no_hsdp() -> None:
 
 def test_experts_that_no_other_device_has_are_not_exchanged() -> None:
     assert "have the same ones" in texts(expert=8) and "have the same ones" not in texts(expert=16)
+
+
+def test_stages_that_work_unequally_long_are_said_with_what_even_ones_could_save() -> None:
+    assert uneven_stages([1.0, 1.0, 1.1, 1.0], 2.0) == () == uneven_stages([3.0], 3.0)
+    (line,) = uneven_stages([1.0, 5.0, 1.0, 1.0], 6.0)
+    assert line.startswith("Stage 1 works 2.5 times as long as the mean of the 4 stages, and the others idle meanwhile")
+    assert "save up to 50% of the step" in line

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.result import Assumption
@@ -11,6 +11,9 @@ from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
+
+UNEVEN = 1.1
+"""Work of the fullest stage, over the mean, from which an assumption says it."""
 
 
 def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
@@ -62,6 +65,22 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
         yield Assumption("recomputation", _recomputation(workload, mesh.recomputation))
 
 
+def uneven_stages(work_s: Sequence[float], step_s: float) -> tuple[Assumption, ...]:
+    """What stages that work unequally long cost; nothing where they are nearly even.
+
+    Args:
+        work_s: seconds of the passes of each stage.
+    """
+    mean, most = sum(work_s) / len(work_s), max(work_s)
+    if most <= UNEVEN * mean:
+        return ()
+    text = (
+        f"Stage {work_s.index(most)} works {most / mean:.2g} times as long as the mean of the {len(work_s)} stages, and the "
+        f"others idle meanwhile: even stages would save up to {(most - mean) / step_s:.0%} of the step."
+    )
+    return (Assumption("parallelism", text),)
+
+
 def _recomputation(workload: Workload, choice: Recomputation) -> str:
     """What runs again, or why nothing does."""
     count = len(recomputed(workload, choice).names)
@@ -106,7 +125,7 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
         yield Assumption(
             "parallelism",
             f"A pipeline of {mesh.pipeline} stages{parts}, schedule {mesh.schedule}, {mesh.micro_batches} micro batches. "
-            "Stages have blocks in numbers as equal as can be. The update waits for the norm of all gradients.",
+            f"{_blocks(mesh)}. The update waits for the norm of all gradients.",
             "Narayanan et al. 2021, arXiv:2104.04473",
         )
         if mesh.micro_batches < 4 * mesh.pipeline:
@@ -114,6 +133,15 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
                 "parallelism",
                 f"{mesh.micro_batches} micro batches are few for {mesh.pipeline} stages. More of them shrink the bubble.",
             )
+
+
+def _blocks(mesh: Parallelism) -> str:
+    """How many blocks the stages have."""
+    ends = (("first", mesh.first_stage_layers), ("last", mesh.last_stage_layers))
+    given = " and ".join(f"the {name} stage has {count} blocks" for name, count in ends if count)
+    others = "the others have" if given else "Stages have"
+    equal = f"{others} blocks in numbers as equal as can be"
+    return f"{given[0].upper()}{given[1:]}, {equal}" if given else equal
 
 
 def _experts(mesh: Parallelism) -> Iterator[Assumption]:

@@ -18,6 +18,8 @@ from paceline.prediction.assumptions import assumptions
 from paceline.prediction.batch import Candidate, Steps, corrected_steps, merged_steps, model_steps, steps_of, steps_one_by_one
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import RESOURCES, Resource
+from paceline.prediction.division_assumptions import uneven_stages
+from paceline.prediction.exposed import without_rounding
 from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
 from paceline.prediction.result import Prediction
@@ -282,7 +284,7 @@ class Predictor:
         """The figures of a step."""
         memory = step.memory()
         needed, available = sum(memory.values()), cluster.device.memory.value
-        wire, dense, waited = step.wire_bytes, step.dense_wire_bytes, step.waited_s
+        wire, dense, waited = step.wire_bytes, step.dense_wire_bytes, without_rounding(step.waited_s, step.seconds)
         missed = self._held_out(workload, cluster, strategy)
         return Prediction(
             workload=workload.name,
@@ -300,17 +302,20 @@ class Predictor:
             memory_bytes=needed,
             bottleneck=max(step.exposed, key=lambda name: step.exposed[name]),
             assumptions=lazy(
-                lambda: assumptions(
-                    workload,
-                    cluster,
-                    measured_ratio(strategy, self.calibration),
-                    self.calibration,
-                    needed,
-                    self.overlaps,
-                    self.loader,
-                    self.typical,
-                    missed,
-                    self.free,
+                lambda: (
+                    *(uneven_stages(step.stage_work_s, step.seconds) if isinstance(step, ParallelStep) else ()),
+                    *assumptions(
+                        workload,
+                        cluster,
+                        measured_ratio(strategy, self.calibration),
+                        self.calibration,
+                        needed,
+                        self.overlaps,
+                        self.loader,
+                        self.typical,
+                        missed,
+                        self.free,
+                    ),
                 )
             ),
             timeline=lazy(step.events),
@@ -320,7 +325,7 @@ class Predictor:
             software=str(self.software),
             held_out_error=None if missed is None else missed.mape,
             missing_bytes=max(0.0, needed - available),
-            exposed={str(name): seconds for name, seconds in step.exposed.items()},
+            exposed={str(name): without_rounding(seconds, step.seconds) for name, seconds in step.exposed.items()},
         )
 
     def _held_out(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> HeldOut | None:

@@ -22,6 +22,7 @@ from paceline.prediction.division_assumptions import uneven_stages
 from paceline.prediction.exposed import without_rounding
 from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
+from paceline.prediction.recompute import check_recompute_layers
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
 from paceline.prediction.step_range import conformal_range, fitted_factors, missed_by
@@ -182,6 +183,7 @@ class Predictor:
                 precision; the calibration is of another workload or compression.
         """
         check_inputs(workload, cluster, strategy)
+        check_recompute_layers(workload, strategy.parallelism)
         strategy.parallelism.check_covers(cluster.world_size)
         asked, cluster = cluster, cluster if self.correction is None else self.correction.cluster(cluster)
         strategy = strategy.settled(workload, cluster)
@@ -202,6 +204,7 @@ class Predictor:
             if not isinstance(candidate, tuple) or len(candidate) != 2:
                 raise UserError(f"candidate {shown(candidate)}", "give pairs of a Cluster and a Strategy")
             check_inputs(workload, *candidate)
+            check_recompute_layers(workload, candidate[1].parallelism)
         if self.calibration is not None or self.free:
             return steps_one_by_one(self, workload, candidates)
         whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole]

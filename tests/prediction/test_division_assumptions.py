@@ -61,3 +61,17 @@ def test_stages_that_work_unequally_long_are_said_with_what_even_ones_could_save
     (line,) = uneven_stages([1.0, 5.0, 1.0, 1.0], 6.0)
     assert line.startswith("Stage 1 works 2.5 times as long as the mean of the 4 stages, and the others idle meanwhile")
     assert "save up to 50% of the step" in line
+
+
+@pytest.mark.parametrize(
+    ("network", "heads"), [("llama-3-8b", 8), ("qwen-3-30b-a3b", 4), ("gpt2", 0), ("deepseek-v3", 0), ("llama-2-7b", 32)]
+)
+def test_heads_of_keys_that_a_tensor_group_copies_are_said(network: str, heads: int) -> None:
+    for tensor in (1, 2, 4, 8, 16):
+        words = texts(Workload.named(network, 64), tensor=tensor)
+        assert ("heads of keys and values do not divide" in words) == (0 < heads < tensor)
+        assert (
+            heads >= tensor
+            or not heads
+            or f"The {heads} heads of keys and values do not divide among {tensor} devices" in words
+        )

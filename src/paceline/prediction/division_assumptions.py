@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.result import Assumption
+from paceline.prediction.tensor_parallel import forward_product
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
@@ -20,6 +21,13 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
     """How the work is divided: the mesh, micro steps, sharding, the optimizer and recomputation."""
     mesh, level = strategy.parallelism, strategy.parallelism.shares
     yield from _divided(strategy)
+    heads = _key_heads(workload)
+    if heads % mesh.tensor:
+        yield Assumption(
+            "parallelism",
+            f"The {heads} heads of keys and values do not divide among {mesh.tensor} devices, so devices have copies of them. "
+            "The weights, memory and time of the copies are not counted.",
+        )
     if mesh.micro_batches > 1:
         when = "after each one, so that they stay sharded" if level.gradients else "after the last one"
         yield Assumption(
@@ -79,6 +87,19 @@ def uneven_stages(work_s: Sequence[float], step_s: float) -> tuple[Assumption, .
         f"others idle meanwhile: even stages would save up to {(most - mean) / step_s:.0%} of the step."
     )
     return (Assumption("parallelism", text),)
+
+
+def _key_heads(workload: Workload) -> int:
+    """Heads of the keys in the first attention; 0 where no layer's name tells."""
+    keys = 0.0
+    for layer in workload.layers:
+        product = forward_product(layer)
+        if layer.name.endswith("attention.key") and product is not None:
+            keys = product.n
+        attention = next((o for o in layer.operations if o.grows == "batch" and o.k and not o.backward), None)
+        if attention is not None:
+            return round(keys / attention.k)
+    return 0
 
 
 def _recomputation(workload: Workload, choice: Recomputation) -> str:

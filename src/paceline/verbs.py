@@ -11,8 +11,8 @@ from paceline import planning
 from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
 from paceline.planning import Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
+from paceline.planning.changes import BatchScaling
 from paceline.planning.space import worlds
-from paceline.planning.whatif import BatchScaling
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload import Workload

@@ -91,3 +91,12 @@ def test_it_goes_with_tensor_and_pipeline() -> None:
 def test_a_network_without_attention_is_refused() -> None:
     with pytest.raises(UserError, match="context parallelism of 2: resnet-50 has no attention"):
         step(Cluster.named("2 A100"), Workload.named("resnet-50"), context=2, global_batch_size=8)
+
+
+@pytest.mark.parametrize(("tokens", "context"), [(8, 12), (10, 4), (1, 2)])
+def test_tokens_that_do_not_divide_are_refused(tokens: int, context: int) -> None:
+    short = Workload.named("gpt2", tokens)
+    for exchange in ("ring", "all_to_all"):
+        with pytest.raises(UserError, match=f"the {tokens} tokens of .* do not divide among {context} devices of context"):
+            token_share(short, context, exchange)
+    assert token_share(Workload.named("gpt2", 2 * context), context, "ring").workload

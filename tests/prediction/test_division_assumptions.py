@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline import Strategy, Workload
-from paceline.prediction.division_assumptions import division_assumptions
+from paceline.prediction.division_assumptions import division_assumptions, uneven_stages
 from prediction_toys import make_workload
 
 
@@ -32,6 +32,11 @@ def texts(workload: Workload | None = None, **choices: object) -> str:
         ({"tensor": 2}, "Tensor parallelism of 2"),
         ({"context": 2}, "Context parallelism of 2"),
         ({"pipeline": 2, "grad_accum_steps": 8}, "A pipeline of 2 stages"),
+        ({"pipeline": 2, "grad_accum_steps": 8}, "Stages have blocks in numbers as equal as can be"),
+        (
+            {"pipeline": 2, "grad_accum_steps": 8, "first_stage_layers": 2},
+            "The first stage has 2 blocks, the others have blocks in numbers as equal as can be.",
+        ),
         ({"expert": 8}, "Expert parallelism of 8: neighbours in a stage share the experts. Nothing hides"),
         ({"expert": 4, "expert_tensor": 2}, "share the experts, and 2 devices divide each by its width"),
         ({"expert": 8}, "among the 2 devices that have the same ones"),
@@ -55,3 +60,24 @@ def test_the_whole_group_is_no_hsdp() -> None:
 
 def test_experts_that_no_other_device_has_are_not_exchanged() -> None:
     assert "have the same ones" in texts(expert=8) and "have the same ones" not in texts(expert=16)
+
+
+def test_stages_that_work_unequally_long_are_said_with_what_even_ones_could_save() -> None:
+    assert uneven_stages([1.0, 1.0, 1.1, 1.0], 2.0) == () == uneven_stages([3.0], 3.0)
+    (line,) = uneven_stages([1.0, 5.0, 1.0, 1.0], 6.0)
+    assert line.startswith("Stage 1 works 2.5 times as long as the mean of the 4 stages, and the others idle meanwhile")
+    assert "save up to 50% of the step" in line
+
+
+@pytest.mark.parametrize(
+    ("network", "heads"), [("llama-3-8b", 8), ("qwen-3-30b-a3b", 4), ("gpt2", 0), ("deepseek-v3", 0), ("llama-2-7b", 32)]
+)
+def test_heads_of_keys_that_a_tensor_group_copies_are_said(network: str, heads: int) -> None:
+    for tensor in (1, 2, 4, 8, 16):
+        words = texts(Workload.named(network, 64), tensor=tensor)
+        assert ("heads of keys and values do not divide" in words) == (0 < heads < tensor)
+        assert (
+            heads >= tensor
+            or not heads
+            or f"The {heads} heads of keys and values do not divide among {tensor} devices" in words
+        )

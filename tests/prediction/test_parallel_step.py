@@ -224,3 +224,13 @@ def test_a_payload_of_unknown_length_widens_the_range_of_a_divided_network_too()
         p = step(slow, tensor=4, global_batch_size=8, compression="inceptionn", options=options)
         ends.append(p.high_s / p.low_s)
     assert ends[0] > 1.05 * ends[1]
+
+
+def test_uneven_stages_are_said_and_even_ones_save_no_more_than_that() -> None:
+    llama, choices = Workload.named("llama-2-7b"), {"pipeline": 4, "tensor": 2, "grad_accum_steps": 16, "global_batch_size": 64}
+    even, uneven = (step(workload=llama, **choices, first_stage_layers=count) for count in (0, 20))
+    assert not any("times as long as the mean" in text for text in even.assumptions)
+    (line,) = [text for text in uneven.assumptions if "times as long as the mean" in text]
+    assert line.startswith("Stage 0 works 2.5 times") and line in uneven.explain().replace("\n  ", " ")
+    share = float(line.partition("save up to ")[2].partition("%")[0]) / 100
+    assert 0.4 < 1 - even.step_time_s / uneven.step_time_s <= share + 0.005

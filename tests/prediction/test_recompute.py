@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline import Cluster, Strategy, Workload
+from paceline.errors import UserError
 from paceline.prediction import Prediction, Predictor
 from paceline.prediction.memory import sample_bytes
 from paceline.prediction.recompute import recomputed, saved_bytes
@@ -154,6 +155,25 @@ def test_layers_are_those_of_each_part_of_a_pipeline() -> None:
     some, all_of_it = (step(net, "2 A100", recompute="full", recompute_layers=n, **where) for n in (1, 2))
     assert all_of_it.memory_bytes == step(net, "2 A100", recompute="full", **where).memory_bytes
     assert some.memory_bytes > all_of_it.memory_bytes and some.step_time_s < all_of_it.step_time_s
+
+
+@pytest.mark.parametrize(
+    ("where", "layers", "words"),
+    [
+        ({}, 9, "9 layers to recompute: .* has 8 blocks; give at most 8"),
+        ({"pipeline": 2, "grad_accum_steps": 4}, 5, "a part of the pipeline of .* has 4 blocks; give at most 4"),
+        ({"pipeline": 2, "grad_accum_steps": 4, "virtual_stages": 2}, 3, "has 2 blocks"),
+        ({"pipeline": 2, "grad_accum_steps": 4, "first_stage_layers": 6}, 7, "has 6 blocks"),
+    ],
+)
+def test_more_layers_to_recompute_than_there_are_blocks_are_refused(where: dict[str, int], layers: int, words: str) -> None:
+    choices = {"recompute": "full", "global_batch_size": 16, **where}
+    with pytest.raises(UserError, match=words):
+        step(gpt(), "2 A100", recompute_layers=layers, **choices)
+    strategy = Strategy.of(world_size=2, precision="bf16", recompute_layers=layers, **choices)
+    with pytest.raises(UserError, match=words):
+        Predictor().many(gpt(), [(Cluster.named("2 A100"), strategy)])
+    assert step(gpt(), "2 A100", recompute_layers=layers - 1, **choices).step_time_s > 0
 
 
 def test_many_at_once_have_the_numbers_of_each() -> None:

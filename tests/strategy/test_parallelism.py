@@ -68,6 +68,8 @@ def test_devices_are_the_product_of_the_dimensions(data: int, tensor: int, pipel
         ({"data": 2, "expert": 2, "expert_imbalance": 0.5}, "expert_imbalance=0.5; give 1, or how much more"),
         ({"data": 2, "expert": 2, "expert_imbalance": float("nan")}, "expert_imbalance=nan; give 1, or"),
         ({"data": 2, "expert": 2, "expert_imbalance": "2"}, "expert_imbalance='2'; give 1, or"),
+        ({"data": 4, "expert": 4, "expert_imbalance": 4.5}, "expert_imbalance=4.5: all tokens on one .* 4 .*; give at most 4"),
+        ({"data": 8, "expert": 2, "expert_tensor": 4, "expert_imbalance": 3}, "expert_imbalance=3: .*; give at most 2"),
         ({"expert_imbalance": 2}, "expert imbalance without expert parallelism; give expert"),
         ({"expert_exchange": "once_per_node"}, "expert exchange without expert parallelism; give expert"),
         ({"expert_overlap": True}, "expert overlap without expert parallelism; give expert"),
@@ -98,6 +100,7 @@ def test_groups_of_experts_lie_within_a_stage_across_its_dimensions() -> None:
     assert Parallelism(data=8, expert=2).expert_replicas == Parallelism(data=4)
     assert Parallelism(data=8).whole and not Parallelism(data=8, expert=2).whole and not Parallelism(tensor=2).whole
     assert Strategy.of(world_size=8, expert=4, expert_imbalance=1.5, global_batch_size=8).parallelism.expert_imbalance == 1.5
+    assert Parallelism(data=4, expert=4, expert_imbalance=4).expert_imbalance == 4
 
 
 @pytest.mark.parametrize(

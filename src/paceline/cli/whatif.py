@@ -10,7 +10,8 @@ from paceline.cli.prediction_inputs import prediction_inputs, predictor, with_ba
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import unknown
 from paceline.hardware.prices import parse_prices
-from paceline.planning.whatif import parse_change, whatif
+from paceline.planning.changes import parse_change
+from paceline.planning.whatif import whatif
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import whatif_text
 

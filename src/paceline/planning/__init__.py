@@ -1,13 +1,14 @@
 """Choosing before there is hardware: the best strategy for a goal, what an upgrade gains, and why."""
 
 from paceline.planning.asynchronous import AsyncPrediction, predict_asynchronous
+from paceline.planning.changes import Change, parse_change
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import Goal, parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import Excluded, Space
 from paceline.planning.training_target import TrainingTarget
-from paceline.planning.whatif import Change, WhatIf, parse_change, whatif
+from paceline.planning.whatif import WhatIf, whatif
 
 __all__ = [
     "AsyncPrediction",

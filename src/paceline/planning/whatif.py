@@ -3,87 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from paceline import hardware
 from paceline.calibration.uncertainty import Z80, log_spread
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError
 from paceline.hardware import Cluster, Link
 from paceline.hardware.prices import price
+from paceline.planning.changes import BatchScaling, Change, apply
 from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
-from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
 from paceline.planning.training_target import MILLION
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
-from paceline.strategy import EXCHANGES, Strategy
-from paceline.strategy.recompute import recompute_choice
-from paceline.units import parse_bytes
+from paceline.strategy import Strategy
 from paceline.workload.table import Workload
 
-BatchScaling = Literal["strong", "weak"]
-OF_CLUSTER = ("nodes", "devices-per-node", "network", "device")
-OF_STRATEGY = {
-    "precision": "precision",
-    "compression": "compression",
-    "exchange": "exchange",
-    "servers": "servers",
-    "sharding": "sharding",
-    "shard-devices": "shard_devices",
-    "offload": "offload",
-    "global-batch": "global_batch_size",
-    "accumulation": "grad_accum_steps",
-    "bucket": "bucket_bytes",
-    "recompute": "recompute",
-    "recompute-layers": "recompute_layers",
-    "optimizer": "optimizer",
-    "tensor": "tensor",
-    "pipeline": "pipeline",
-    "context": "context",
-    "expert": "expert",
-    "expert-tensor": "expert_tensor",
-    "expert-imbalance": "expert_imbalance",
-    "expert-exchange": "expert_exchange",
-    "expert-overlap": "expert_overlap",
-    "virtual-stages": "virtual_stages",
-    "schedule": "schedule",
-    "first-stage-layers": "first_stage_layers",
-    "last-stage-layers": "last_stage_layers",
-}
-NUMBERS = (
-    "global-batch",
-    "accumulation",
-    "servers",
-    "tensor",
-    "pipeline",
-    "context",
-    "expert",
-    "expert-tensor",
-    "virtual-stages",
-    "shard-devices",
-    "recompute-layers",
-    "first-stage-layers",
-    "last-stage-layers",
-)
-SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 SHARED = {"same": 0.6, "other": 0.25}
 """Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones. The model
 repeats after a change the error that it made before. Five sets of measurements give 0.6 to 0.9 on the same device and 0.0 to
 0.9 on different ones (``benchmarks/speedup_error.py``). These values are near the lower end, where ranges are wider."""
 
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change: ``nodes+1``, ``network=100Gb/s``. ``operator`` is ``=``, ``+``, ``-`` or ``x``."""
-
-    name: str
-    operator: str
-    value: str
-
-    def __str__(self) -> str:
-        return f"{self.name}{self.operator}{self.value}"
+TOGETHER = "all together"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +39,7 @@ class Outcome:
         price: where the dollars come from.
         scaling: ``strong`` where the global batch stayed, ``weak`` where it grew with the devices, empty where the number of
             devices stayed.
-        batch_note: why the batch changed: the old one does not divide among the new devices. Empty where it stayed.
+        batch_note: why the batch changed: the old one does not divide among the new replicas. Empty where it stayed.
     """
 
     title: str
@@ -134,6 +76,7 @@ class WhatIf:
     """The base, each change by itself, and all of them together where there are several.
 
     Attributes:
+        impossible: why a change, or all of them together, cannot be, by its title.
         priced_samples: the number of samples that ``usd`` pays for: an epoch where the data is known, else a million.
         scaling: the base on other numbers of devices, by kind of scaling.
     """
@@ -143,6 +86,7 @@ class WhatIf:
     together: Outcome | None
     priced_samples: int
     unit: str
+    impossible: Mapping[str, str] = field(default_factory=dict)
     scaling: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
 
     @property
@@ -166,117 +110,11 @@ class WhatIf:
             "base": self.base.to_json(),
             "changes": [outcome.to_json() for outcome in self.changes],
             "together": self.together.to_json() if self.together else None,
+            "impossible": dict(self.impossible),
             "amount": self.priced_samples,
             "unit": self.unit,
             "scaling": curves(self.scaling),
         }
-
-
-def parse_change(text: str) -> Change:
-    """``nodes+1``, ``nodes=4``, ``nodesx2``, ``network=100Gb/s``, ``device=H100-SXM``. Raises UserError for anything else."""
-    names = sorted((*OF_CLUSTER, *OF_STRATEGY), key=len, reverse=True)
-    text = text.strip()
-    for word in (*names, *ALIASES):
-        name, rest = ALIASES.get(word, word), text[len(word) :].strip()
-        if text.startswith(word) and rest in ("", "=", "+", "-", "x"):
-            example = {"nodes": "nodes+1", "network": "network=100Gb/s"}.get(name, f"{name}={EXAMPLES.get(name, 'VALUE')}")
-            raise UserError(f"{name} has no value", f"write {example}")
-        if text.startswith(word) and rest[:1] in ("=", "+", "-", "x") and len(rest) > 1:
-            if rest[0] != "=" and name not in ("nodes", "devices-per-node", *NUMBERS):
-                raise UserError(f"{name} is not a number: {rest!r} cannot change it", f"write it as {name}=VALUE")
-            return Change(name, rest[0], rest[1:].strip())
-    given = text.rstrip("0123456789").partition("=")[0].rstrip("+-x ")
-    raise fixed(given) or unknown("change", given, sorted(names), "write it as nodes+1 or network=100Gb/s")
-
-
-def apply(
-    changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scaling: BatchScaling
-) -> tuple[Cluster, Strategy, str]:
-    """Cluster, strategy and kind of scaling after the changes. A batch that does not divide among the new
-    devices becomes the nearest that does. A dense hierarchical exchange on one node becomes an all-reduce.
-
-    Raises:
-        UserError: an illegal value, or an illegal combination, with the nearest legal one.
-    """
-    before = cluster.world_size
-    fields: dict[str, Any] = {}
-    for change in changes:
-        if change.name in OF_CLUSTER:
-            cluster = _cluster(change, cluster)
-        else:
-            fields |= _fields(change, strategy)
-    n = cluster.world_size
-    scaled = ""
-    if n != before:
-        scaled = "global batch given" if "global_batch_size" in fields else scaling
-        if scaled == "weak":
-            fields["global_batch_size"] = strategy.global_batch_size * n // before
-        elif scaled == "strong":
-            shares = n * fields.get("grad_accum_steps", strategy.parallelism.micro_batches)
-            fields["global_batch_size"] = _nearest_multiple(strategy.global_batch_size, shares)
-    if strategy.gradient_exchange.exchange == "hierarchical" and "exchange" not in fields:
-        fields["ranks_per_node"] = cluster.devices_per_node
-    after = strategy.changed(world_size=n, **fields)
-    x = after.gradient_exchange
-    if cluster.num_nodes == 1 and (x.exchange, x.compression) == ("hierarchical", "dense"):
-        after = after.changed(exchange="allreduce", ranks_per_node=1)
-    return cluster, after, scaled
-
-
-def _nearest_multiple(value: int, of: int) -> int:
-    """The nearest multiple of ``of`` above 0; the smaller of two equally near ones."""
-    below = max(1, value // of) * of
-    return below + of if 2 * (value - below) > of else below
-
-
-def _number(change: Change, before: int) -> int:
-    try:
-        value = int(change.value)
-    except ValueError:
-        raise UserError(f"{change.value!r} in {change} is not a whole number", f"write it as {change.name}+1") from None
-    after = {"=": value, "+": before + value, "-": before - value, "x": before * value}[change.operator]
-    if after < 1:
-        raise UserError(f"{change} leaves {after} of {before} {change.name}", "keep at least 1")
-    return after
-
-
-def _factor(change: Change) -> float:
-    try:
-        return float(change.value)
-    except ValueError:
-        raise UserError(f"{change.value!r} in {change} is not a number", f"write it as {change.name}=1.2") from None
-
-
-def _cluster(change: Change, cluster: Cluster) -> Cluster:
-    if change.name == "nodes":
-        many = _number(change, cluster.num_nodes)
-        if many > 1 and cluster.num_nodes == 1 and cluster.network == cluster.intra_link:
-            raise UserError(f"{many} nodes have no network", "give one, such as network=100Gb/s")
-        return cluster.changed(num_nodes=many)
-    if change.name == "devices-per-node":
-        return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
-    if change.name == "network":
-        return cluster.changed(network=hardware.network(change.value))
-    device = hardware.device(change.value)
-    return cluster.changed(device=device, intra_link=hardware.link(device.link))
-
-
-def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
-    """The fields of the strategy that a change sets. A new compression takes its own exchange and options, so do servers."""
-    field, value = OF_STRATEGY[change.name], change.value
-    if change.name in NUMBERS:
-        given = {field: _number(change, strategy.choice(field))}
-        return {**given, "exchange": "parameter_server"} if change.name == "servers" else given
-    if change.name == "bucket":
-        return {field: int(parse_bytes(value))}
-    if change.name == "recompute":
-        return {field: recompute_choice(value)}
-    if change.name == "expert-overlap":
-        return {field: yes_or_no(change.name, value)}
-    if change.name == "expert-imbalance":
-        return {field: _factor(change)}
-    alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
-    return {field: value, **alone}
 
 
 def whatif(
@@ -296,7 +134,7 @@ def whatif(
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
 
     Raises:
-        UserError: no change; or as ``apply`` and ``predict``.
+        UserError: no change, or none that can be; or as ``predict`` of the base.
     """
     if not changes:
         raise UserError("no change is given", "give a change, such as nodes+1 or network=100Gb/s")
@@ -335,13 +173,24 @@ def whatif(
             usd_high=usd * p.high_s / p.step_time_s,
             price=str(listing) if listing else f"no price of {c.device.name} is known",
             scaling=scaled,
-            batch_note=_batch_note(s, strategy, scaled),
+            batch_note=_batch_note(s, strategy, chosen, scaled),
         )
 
+    outcomes: dict[str, Outcome] = {}
+    errors: dict[str, UserError] = {}
+    alone = [(str(change), [change]) for change in changes]
+    for title, chosen in [*alone, *([(TOGETHER, [*changes])] if len(changes) > 1 else [])]:
+        try:
+            outcomes[title] = outcome(title, chosen)
+        except UserError as error:
+            errors[title] = error
+    if not outcomes:
+        raise next(iter(errors.values()))
     return WhatIf(
         base=outcome("as it is", ()),
-        changes=tuple(outcome(str(change), [change]) for change in changes),
-        together=outcome("all together", changes) if len(changes) > 1 else None,
+        changes=tuple(outcomes[title] for title, _ in alone if title in outcomes),
+        together=outcomes.get(TOGETHER),
+        impossible={title: str(error) for title, error in errors.items()},
         priced_samples=priced_samples,
         unit="epoch" if epoch else "1M samples",
         scaling=scales(workload, cluster, strategy, predictor),
@@ -358,13 +207,15 @@ def _no_worse(link: Link, than: Link) -> bool:
     return link.bandwidth.value >= than.bandwidth.value and link.latency.value <= than.latency.value
 
 
-def _batch_note(after: Strategy, before: Strategy, scaled: str) -> str:
-    if scaled != "strong" or after.global_batch_size == before.global_batch_size:
+def _batch_note(after: Strategy, before: Strategy, changes: Sequence[Change], scaled: str) -> str:
+    given = any(change.name == "global-batch" for change in changes)
+    if given or scaled == "weak" or after.global_batch_size == before.global_batch_size:
         return ""
+    whom = "workers" if after.parallelism.model_devices == 1 else "replicas"
     times = f" in {after.parallelism.micro_batches} micro steps" if after.parallelism.micro_batches > 1 else ""
     return (
         f"global batch {after.global_batch_size} instead of {before.global_batch_size}, which does not divide among "
-        f"{after.world_size} workers{times}"
+        f"{after.parallelism.data} {whom}{times}"
     )
 
 

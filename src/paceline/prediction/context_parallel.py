@@ -28,7 +28,7 @@ def token_share(workload: Workload, context: int, exchange: str) -> Share:
         exchange: ``ring`` or ``all_to_all``.
 
     Raises:
-        UserError: a network without attention; all-to-all with heads that do not divide among the devices.
+        UserError: a network without attention; tokens, or with all-to-all heads, that do not divide among the devices.
     """
     return kept(workload, ("tokens", context, exchange), lambda: _token_share(workload, context, exchange))
 
@@ -38,8 +38,20 @@ def _token_share(workload: Workload, context: int, exchange: str) -> Share:
         raise UserError(f"context parallelism of {context}: {workload.name} has no attention", "give context=1")
     layers = [layer.divided(tuple(fewer_tokens(o, context) for o in layer.operations), context) for layer in workload.layers]
     own = replace(workload, layers=tuple(layers), input_bytes=workload.input_bytes / context)
-    collectives = (c for i, layer in enumerate(workload.layers) for c in _collectives(i, layer, context, exchange))
-    return Share(own, tuple(collectives))
+    collectives = tuple(c for i, layer in enumerate(workload.layers) for c in _collectives(i, layer, context, exchange))
+    _check_tokens(workload, context)
+    return Share(own, collectives)
+
+
+def _check_tokens(workload: Workload, context: int) -> None:
+    """Raises UserError where the tokens of a sequence do not divide; a mean of several lengths need not be whole."""
+    for layer in workload.layers:
+        queries = next((o.m for o in layer.operations if o.grows == "batch" and not o.backward), 0.0)
+        if queries and (queries < context or (queries == int(queries) and queries % context)):
+            raise UserError(
+                f"the {queries:g} tokens of {layer.name} do not divide among {context} devices of context parallelism",
+                "give a context that divides the sequence, or another sequence length",
+            )
 
 
 def _collectives(index: int, layer: Layer, context: int, exchange: str) -> Iterator[Collective]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.result import Assumption
+from paceline.prediction.tensor_parallel import forward_product
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
@@ -13,11 +14,21 @@ from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
+UNEVEN = 1.1
+"""Work of the fullest stage, over the mean, from which an assumption says it."""
+
 
 def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
     """How the work is divided: the mesh, micro steps, sharding, the optimizer and recomputation."""
     mesh, level = strategy.parallelism, strategy.parallelism.shares
     yield from _divided(strategy)
+    heads = _key_heads(workload)
+    if heads % mesh.tensor:
+        yield Assumption(
+            "parallelism",
+            f"The {heads} heads of keys and values do not divide among {mesh.tensor} devices, so devices have copies of them. "
+            "The weights, memory and time of the copies are not counted.",
+        )
     if mesh.micro_batches > 1:
         when = "after each one, so that they stay sharded" if level.gradients else "after the last one"
         yield Assumption(
@@ -71,6 +82,35 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
         yield Assumption("recomputation", _recomputation(workload, mesh.recomputation))
 
 
+def uneven_stages(work_s: Sequence[float], step_s: float) -> tuple[Assumption, ...]:
+    """What stages that work unequally long cost; nothing where they are nearly even.
+
+    Args:
+        work_s: seconds of the passes of each stage.
+    """
+    mean, most = sum(work_s) / len(work_s), max(work_s)
+    if most <= UNEVEN * mean:
+        return ()
+    text = (
+        f"Stage {work_s.index(most)} works {most / mean:.2g} times as long as the mean of the {len(work_s)} stages, and the "
+        f"others idle meanwhile: even stages would save up to {(most - mean) / step_s:.0%} of the step."
+    )
+    return (Assumption("parallelism", text),)
+
+
+def _key_heads(workload: Workload) -> int:
+    """Heads of the keys in the first attention; 0 where no layer's name tells."""
+    keys = 0.0
+    for layer in workload.layers:
+        product = forward_product(layer)
+        if layer.name.endswith("attention.key") and product is not None:
+            keys = product.n
+        attention = next((o for o in layer.operations if o.grows == "batch" and o.k and not o.backward), None)
+        if attention is not None:
+            return round(keys / attention.k)
+    return 0
+
+
 def _recomputation(workload: Workload, choice: Recomputation) -> str:
     """What runs again, or why nothing does."""
     count = len(recomputed(workload, choice).names)
@@ -115,7 +155,7 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
         yield Assumption(
             "parallelism",
             f"A pipeline of {mesh.pipeline} stages{parts}, schedule {mesh.schedule}, {mesh.micro_batches} micro batches. "
-            "Stages have blocks in numbers as equal as can be. The update waits for the norm of all gradients.",
+            f"{_blocks(mesh)}. The update waits for the norm of all gradients.",
             "Narayanan et al. 2021, arXiv:2104.04473",
         )
         if mesh.micro_batches < 4 * mesh.pipeline:
@@ -123,6 +163,15 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
                 "parallelism",
                 f"{mesh.micro_batches} micro batches are few for {mesh.pipeline} stages. More of them shrink the bubble.",
             )
+
+
+def _blocks(mesh: Parallelism) -> str:
+    """How many blocks the stages have."""
+    ends = (("first", mesh.first_stage_layers), ("last", mesh.last_stage_layers))
+    given = " and ".join(f"the {name} stage has {count} blocks" for name, count in ends if count)
+    others = "the others have" if given else "Stages have"
+    equal = f"{others} blocks in numbers as equal as can be"
+    return f"{given[0].upper()}{given[1:]}, {equal}" if given else equal
 
 
 def _experts(mesh: Parallelism) -> Iterator[Assumption]:

@@ -7,6 +7,9 @@ import numpy as np
 from paceline.prediction.costs import RESOURCES, Resource, StepCosts
 from paceline.prediction.timeline import Schedule, StepDurations
 
+ROUNDING = 1e-9
+"""Share of a step below which a wait is what differences of rounded seconds leave."""
+
 
 def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) -> dict[Resource, float]:
     """Seconds of the step by the resource it waits for; they sum to the step.
@@ -36,6 +39,11 @@ def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) ->
         spent["network"] += share * float(x.gathers[x.gathers_network].sum())
         spent["intra-node link"] += share * float(x.gathers[~x.gathers_network].sum())
     return spent
+
+
+def without_rounding(seconds: float, step_s: float) -> float:
+    """``seconds`` of a step of ``step_s``; 0 where they are so few, of either sign, that they come from rounding alone."""
+    return seconds if abs(seconds) > ROUNDING * step_s else 0.0
 
 
 def share_wait(spent: dict[Resource, float], costs: StepCosts, seconds: float) -> None:

@@ -105,6 +105,11 @@ class ParallelStep:
         return max(float(step.schedule.step - step.schedule.update_start) for step in self.steps)
 
     @property
+    def stage_work_s(self) -> tuple[float, ...]:
+        """Seconds that the passes of each stage take, with the collectives within them."""
+        return tuple(sum(p.end_s - p.start_s for p in own) for own in self.pipeline.passes)
+
+    @property
     def _critical(self) -> int:
         """The stage with the most work: without bubbles it would set the step."""
         return max(range(len(self.steps)), key=lambda stage: self.steps[stage].seconds)

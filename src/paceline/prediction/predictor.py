@@ -18,8 +18,11 @@ from paceline.prediction.assumptions import assumptions
 from paceline.prediction.batch import Candidate, Steps, corrected_steps, merged_steps, model_steps, steps_of, steps_one_by_one
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import RESOURCES, Resource
+from paceline.prediction.division_assumptions import uneven_stages
+from paceline.prediction.exposed import without_rounding
 from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
+from paceline.prediction.recompute import check_recompute_layers
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
 from paceline.prediction.step_range import conformal_range, fitted_factors, missed_by
@@ -188,6 +191,7 @@ class Predictor:
         """
         check_inputs(workload, cluster, strategy)
         self._check_attention(workload, cluster)
+        check_recompute_layers(workload, strategy.parallelism)
         strategy.parallelism.check_covers(cluster.world_size)
         asked, cluster = cluster, cluster if self.correction is None else self.correction.cluster(cluster)
         strategy = strategy.settled(workload, cluster)
@@ -209,6 +213,7 @@ class Predictor:
                 raise UserError(f"candidate {shown(candidate)}", "give pairs of a Cluster and a Strategy")
             check_inputs(workload, *candidate)
             self._check_attention(workload, candidate[0])
+            check_recompute_layers(workload, candidate[1].parallelism)
         if self.calibration is not None or self.free:
             return steps_one_by_one(self, workload, candidates)
         whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole]
@@ -291,7 +296,7 @@ class Predictor:
         """The figures of a step."""
         memory = step.memory()
         needed, available = sum(memory.values()), cluster.device.memory.value
-        wire, dense, waited = step.wire_bytes, step.dense_wire_bytes, step.waited_s
+        wire, dense, waited = step.wire_bytes, step.dense_wire_bytes, without_rounding(step.waited_s, step.seconds)
         missed = self._held_out(workload, cluster, strategy)
         return Prediction(
             workload=workload.name,
@@ -309,17 +314,20 @@ class Predictor:
             memory_bytes=needed,
             bottleneck=max(step.exposed, key=lambda name: step.exposed[name]),
             assumptions=lazy(
-                lambda: assumptions(
-                    workload,
-                    cluster,
-                    measured_ratio(strategy, self.calibration),
-                    self.calibration,
-                    needed,
-                    self.overlaps,
-                    self.loader,
-                    self.typical,
-                    missed,
-                    self.free,
+                lambda: (
+                    *(uneven_stages(step.stage_work_s, step.seconds) if isinstance(step, ParallelStep) else ()),
+                    *assumptions(
+                        workload,
+                        cluster,
+                        measured_ratio(strategy, self.calibration),
+                        self.calibration,
+                        needed,
+                        self.overlaps,
+                        self.loader,
+                        self.typical,
+                        missed,
+                        self.free,
+                    ),
                 )
             ),
             timeline=lazy(step.events),
@@ -329,7 +337,7 @@ class Predictor:
             software=str(self.software),
             held_out_error=None if missed is None else missed.mape,
             missing_bytes=max(0.0, needed - available),
-            exposed={str(name): seconds for name, seconds in step.exposed.items()},
+            exposed={str(name): without_rounding(seconds, step.seconds) for name, seconds in step.exposed.items()},
         )
 
     def _held_out(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> HeldOut | None:

@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.array_types import Array, Ints
+from paceline.errors import UserError
 from paceline.prediction.exchange_plan import kept
+from paceline.prediction.stages import part_sizes
 from paceline.prediction.tensor_parallel import forward_product
+from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
 from paceline.strategy.sharding import block
 from paceline.workload.layers import Layer, Numbers
@@ -97,6 +100,22 @@ def _recomputed(workload: Workload, choice: Recomputation, numbers: Numbers) -> 
             else:
                 _modules(table, members, choice.modules)
     return Recomputed(table.again, table.before, sum(table.sizes), table.largest, tuple(table.names))
+
+
+def check_recompute_layers(workload: Workload, mesh: Parallelism) -> None:
+    """Raises UserError where more blocks recompute than the fullest part of a stage has."""
+    if not mesh.recompute_layers:
+        return
+    blocks, parts = len(block_names(workload)), mesh.pipeline * mesh.virtual_stages
+    if blocks < parts > 1:
+        return  # such a pipeline is refused elsewhere
+    ends = mesh.first_stage_layers, mesh.last_stage_layers
+    most = max(part_sizes(blocks, mesh.pipeline, mesh.virtual_stages, ends)) if parts > 1 else blocks
+    if mesh.recompute_layers > most:
+        whose = workload.name if parts == 1 else f"a part of the pipeline of {workload.name}"
+        raise UserError(
+            f"{mesh.recompute_layers} layers to recompute: {whose} has {most} blocks", f"give at most {most}, or 0 for all"
+        )
 
 
 def _chosen(workload: Workload, count: int) -> Iterator[tuple[str, list[int]]]:

@@ -17,7 +17,16 @@ from paceline.planning.whatif import WhatIf
 from paceline.record import Event, Metrics
 from paceline.reporting import asynchronous_text, layout_figures
 from paceline.reporting.answer_figures import ScalingPoint, front, gains, scaling, shares
-from paceline.reporting.planning_text import batch_text, cost, devices_rows, explain_table, plan_table, verdict, whatif_table
+from paceline.reporting.planning_text import (
+    batch_text,
+    cost,
+    devices_rows,
+    explain_table,
+    impossible_lines,
+    plan_table,
+    verdict,
+    whatif_table,
+)
 from paceline.reporting.report_page import filled
 from paceline.reporting.timeline import StepTimeline, draw, merged, one_rank
 from paceline.reporting.values import clean, memory, number, percent, rate_bounds, ratio, seconds, strategy_text, time_range
@@ -222,6 +231,7 @@ def whatif_page(whatif: WhatIf) -> Page:
     base = whatif.base.prediction
     page = Page("what if", clean(base.workload), strategy_text(base.strategy))
     page.findings = [f"{outcome.title}: {verdict(outcome, whatif.base)}" for outcome in whatif.outcomes[1:]]
+    page.findings += impossible_lines(whatif)
     page.card("today", seconds(base.step_time_s), f"one step; {time_range(base.low_s, base.high_s, base.step_time_s)}")
     for outcome in whatif.outcomes[1:]:
         p = outcome.prediction

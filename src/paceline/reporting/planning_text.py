@@ -159,11 +159,18 @@ def _whatif(whatif: WhatIf) -> Iterator[str]:
         yield from wrap(f"{base.title}: {lacking}.", WIDTH, subsequent_indent="  ")
     for outcome in whatif.outcomes[1:]:
         yield from wrap(f"{outcome.title}: {verdict(outcome, base)}", WIDTH, subsequent_indent="  ")
+    for line in impossible_lines(whatif):
+        yield from wrap(line, WIDTH, subsequent_indent="  ")
     yield ""
     yield "Prices:"
     yield from _list(dict.fromkeys(outcome.price for outcome in whatif.outcomes))
     yield "It rests on:"
     yield from _list(whatif.assumptions)
+
+
+def impossible_lines(whatif: WhatIf) -> list[str]:
+    """A sentence for each change that cannot be."""
+    return [f"{clean(title, SENTENCES)}: impossible: {clean(why, SENTENCES)}." for title, why in whatif.impossible.items()]
 
 
 def whatif_table(whatif: WhatIf) -> str:
@@ -230,6 +237,8 @@ def verdict(outcome: Outcome, base: Outcome) -> str:
         )
     elif outcome.scaling:
         clauses.append(f"the global batch is {outcome.strategy.global_batch_size}, as given")
+    elif outcome.batch_note:
+        clauses.append(outcome.batch_note)
     if outcome.strategy.gradient_exchange.compression != base.strategy.gradient_exchange.compression:
         clauses.append("for equal samples; accuracy may differ, and the notes below say what is known")
     if lacking := _lacking(outcome):

@@ -41,7 +41,8 @@ class Parallelism:
         expert: devices of a pipeline stage, neighbours in it, that share the experts of a mixture.
         expert_tensor: devices that share each expert, by its inner width.
         expert_imbalance: tokens of the device whose experts get most, over the mean of the group; 1 if all get the same, or
-            nearly so, as with a loss or a bias that balances them. Experts that are padded to a capacity factor have that many.
+            nearly so, as with a loss or a bias that balances them; ``expert`` if it gets all. Experts that are padded to a
+            capacity factor have that many.
         expert_exchange: of expert parallelism, a name of ``EXPERT_EXCHANGES``.
         expert_overlap: whether those exchanges run beside the computing of another micro batch, block by block (DualPipe:
             arXiv:2412.19437, section 3.2.1; Megatron-Core, ``overlap_moe_expert_parallel_comm``).
@@ -71,8 +72,8 @@ class Parallelism:
         UserError: a size that is no whole number from 1 up; a sharding, schedule or recomputation that does not exist; layers
             to recompute without recomputation; sequence parallelism without tensor parallelism; virtual stages or a schedule
             without a pipeline; virtual stages with another schedule than 1f1b, or with micro batches that are no multiple of
-            the stages; groups of experts that do not divide a stage's devices, an imbalance below 1; what concerns such groups
-            without them, an overlap without a second micro batch.
+            the stages; groups of experts that do not divide a stage's devices, an imbalance below 1 or above ``expert``; what
+            concerns such groups without them, an overlap without a second micro batch.
     """
 
     data: int = 1
@@ -159,6 +160,11 @@ class Parallelism:
         size = self.expert_imbalance
         if isinstance(size, bool) or not isinstance(size, int | float) or not 1 <= size < inf:
             raise UserError(f"expert_imbalance={shown(size)}", "give 1, or how much more the fullest device gets: 1.2")
+        if size > self.expert > 1:  # one has all tokens; the devices of expert_tensor have the same ones
+            raise UserError(
+                f"expert_imbalance={shown(size)}: all tokens on one device are {self.expert} times the mean of {self.expert}",
+                f"give at most {self.expert}",
+            )
 
     def _check_groups(self) -> None:
         size, replicas = check_count(self.shard_devices, "devices that share one copy", least=0), self.data * self.context

@@ -1,0 +1,111 @@
+"""Changes as text, and what they make of a cluster and a strategy."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster, cluster
+from paceline.planning import Change, parse_change
+from paceline.planning.changes import BatchScaling, apply
+from paceline.strategy import Strategy
+
+TWO = cluster("V100", 8, 2, "10Gb/s")
+PLAIN = Strategy.of(world_size=16, global_batch_size=1024, precision="fp16")
+DIVIDED = Strategy.of(
+    world_size=64, global_batch_size=256, grad_accum_steps=32, tensor=4, sequence=True, pipeline=8, precision="bf16"
+)
+EIGHT = Cluster.named("8x8 H100", network="8x InfiniBand NDR")
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("nodes+1", Change("nodes", "+", "1")),
+        ("nodesx2", Change("nodes", "x", "2")),
+        ("devices-per-node=4", Change("devices-per-node", "=", "4")),
+        ("network=8x InfiniBand HDR", Change("network", "=", "8x InfiniBand HDR")),
+        ("device=H100-SXM", Change("device", "=", "H100-SXM")),
+        ("global-batch=2048", Change("global-batch", "=", "2048")),
+        ("grad-accum=2", Change("accumulation", "=", "2")),
+        ("optimizer=adam", Change("optimizer", "=", "adam")),
+    ],
+)
+def test_changes(text: str, change: Change) -> None:
+    assert parse_change(text) == change and parse_change(str(change)) == change
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("notes+1", "unknown change 'notes'; nearest: nodes"),
+        ("network", "network has no value; write network=100Gb/s"),
+        ("seq-len=4", "changes the network"),
+        ("network+1", "not a number"),
+        ("nodes=", r"nodes has no value; write nodes\+1"),
+        ("nodes", r"nodes has no value; write nodes\+1"),
+    ],
+)
+def test_a_change_that_is_none(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parse_change(text)
+
+
+@given(batch=st.integers(1, 200), nodes=st.integers(1, 40), times=st.integers(1, 4))
+def test_no_legal_batch_is_nearer(batch: int, nodes: int, times: int) -> None:
+    before = Strategy.of(world_size=2, global_batch_size=2 * times * batch, grad_accum_steps=times)
+    _, after, _ = apply([Change("nodes", "=", str(nodes))], cluster("V100", 2, 1, "10Gb/s"), before, "strong")
+    legal = range(2 * nodes * times, 4 * (before.global_batch_size + nodes * times), 2 * nodes * times)
+    off = abs(after.global_batch_size - before.global_batch_size)
+    assert after.global_batch_size in legal and off == min(abs(b - before.global_batch_size) for b in legal)
+
+
+def test_the_optimizer_is_a_choice_and_yes_is_true() -> None:
+    _, strategy, _ = apply([parse_change("optimizer=adam"), parse_change("recompute=true")], TWO, PLAIN, "strong")
+    assert strategy.optimizer == "adam" and strategy.parallelism.recompute == "full"
+
+
+def test_another_compression_comes_with_its_own_exchange() -> None:
+    _, strategy, _ = apply([parse_change("compression=terngrad")], TWO, PLAIN, "strong")
+    assert (strategy.gradient_exchange.compression, strategy.gradient_exchange.exchange) == ("terngrad", "sharded")
+
+
+def test_groups_of_experts_change_with_all_that_is_said_of_them() -> None:
+    before = Strategy.of(world_size=16, global_batch_size=64, grad_accum_steps=2)
+    words = (
+        "expert=8",
+        "expertx2",
+        "expert-tensor=2",
+        "expert-imbalance=1.5",
+        "expert-exchange=once_per_node",
+        "expert-overlap=yes",
+    )
+    changes = [parse_change(words[0]), *map(parse_change, words[2:])]
+    mesh = apply(changes, TWO, before, "strong")[1].parallelism
+    assert (mesh.expert, mesh.expert_tensor, mesh.expert_imbalance) == (8, 2, 1.5)
+    assert mesh.expert_exchange == "once_per_node" and mesh.expert_overlap
+    assert apply([parse_change(words[1])], TWO, before, "strong")[1].parallelism.expert == 2
+    with pytest.raises(UserError, match=r"'much' in expert-imbalance=much is not a number; write it as expert-imbalance=1.2"):
+        apply([parse_change("expert-imbalance=much")], TWO, before, "strong")
+    with pytest.raises(UserError, match="expert-imbalance is not a number"):
+        parse_change("expert-imbalance+1")
+
+
+@pytest.mark.parametrize(
+    ("words", "scaling", "batch"),
+    [
+        (["nodes=16"], "strong", 256),  # 4 replicas of 32 devices, in 32 micro steps
+        (["nodes=16"], "weak", 512),
+        (["nodes=10", "pipeline=4"], "strong", 320),
+        (["pipeline=4"], "strong", 256),
+        (["pipeline=1", "tensor=2"], "strong", 1024),  # 32 replicas in 32 micro steps
+        (["pipeline=1", "tensor=2"], "weak", 1024),
+        (["pipeline=1", "tensor=2", "accumulation=8"], "strong", 256),
+        (["nodes=16", "global-batch=512"], "strong", 512),
+    ],
+)
+def test_the_batch_divides_among_replicas_not_devices(words: list[str], scaling: BatchScaling, batch: int) -> None:
+    _, after, _ = apply([parse_change(word) for word in words], EIGHT, DIVIDED, scaling)
+    assert after.global_batch_size == batch

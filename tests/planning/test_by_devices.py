@@ -26,3 +26,15 @@ def test_the_best_of_all_stands_for_its_number_of_devices(toy: Workload, space: 
     best = ranked(Goal("fastest"), table, Tally())[0]
     assert best == 1
     assert by_devices(table, best) == [0, 1]
+
+
+def test_rows_are_sorted_by_devices_whatever_the_order_of_the_candidates(toy: Workload, space: Space) -> None:
+    places = [space.clusters[i] for i in (2, 0, 1)]
+    candidates = [(place, Strategy.of(world_size=place.world_size, global_batch_size=256)) for place in places]
+    time_s = np.array([1.0, 4.0, 2.0])
+    table = RankedTable(
+        toy, TrainingTarget(total=1e7), Goal("fastest"), {}, candidates, time_s, time_s, time_s, np.ones(3, bool), Predictor()
+    )
+    rows = by_devices(table, 0)
+    counts = [candidates[i][0].world_size for i in rows]
+    assert counts == sorted(counts) and set(rows) == {0, 1, 2}

@@ -12,7 +12,7 @@ from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.planning.space import Tally, candidates
 from paceline.prediction import Predictor
 from paceline.prediction.convergence import Point, fit
-from paceline.workload import TransformerShape
+from paceline.workload import Experts, TransformerShape
 
 GPT = Workload.from_shape(TransformerShape(layers=8, hidden=2048, heads=16, vocabulary=51200), 512, name="gpt-8x2048")
 NODES = Cluster.named("2x8 A100", network="8x InfiniBand HDR")
@@ -76,3 +76,40 @@ def test_what_fits_in_no_layout_says_how_much_is_missing() -> None:
 def test_compressed_gradients_are_not_searched_for_a_divided_network() -> None:
     with pytest.raises(UserError):
         plan(GPT, space(tensors=(2,), compressions=("bf16",)), Goal("fastest"))
+
+
+MIXTURE = Workload.from_shape(
+    TransformerShape(layers=4, hidden=1024, heads=16, vocabulary=32000, experts=Experts(count=12, active=2, ffn=4096)),
+    512,
+    name="mixture-4x1024",
+)
+
+
+def test_groups_of_experts_are_searched_without_being_named() -> None:
+    """12 experts go in groups of 1, 2 and 4; without groups nothing fits."""
+    small = space(small_device(2.5), shardings=("zero1",))
+    answer = plan(MIXTURE, small, Goal("fastest"))
+    groups = {choice.strategy.parallelism.expert for choice in answer.ranking}
+    assert groups <= {2, 4} and answer.best.prediction.fits
+    with pytest.raises(UserError, match="fits nowhere here") as alone:
+        plan(MIXTURE, replace(small, experts=(1,)), Goal("fastest"))
+    assert "groups that share the experts (`expert`)" in str(alone.value)
+    with pytest.raises(UserError, match="fits nowhere here") as tried:
+        plan(MIXTURE, space(small_device(1.6)), Goal("fastest"))
+    assert "`expert`" not in str(tried.value)
+
+
+def test_a_size_that_is_asked_about_is_compared_with_its_best_layout() -> None:
+    """Tensor 8 is in no row of the ranking; with the other choices of the best it would be another strategy."""
+    answer = plan(GPT, space(small_device(7)), Goal("fastest"), why_not={"tensor": 8})
+    assert answer.asked is not None and answer.asked.strategy.parallelism.tensor == 8
+    mesh = answer.asked.strategy.parallelism
+    assert mesh.sequence and answer.asked.prediction.fits and "slower" in answer.why_not
+    named = plan(GPT, space(small_device(7), tensors=(8,), pipelines=(1, 2, 4, 8), contexts=(1, 2)), Goal("fastest"))
+    assert answer.asked.time_s == pytest.approx(named.best.time_s, rel=0.02)
+
+
+def test_a_size_that_is_asked_about_and_does_not_fit_says_how_much_its_best_layout_lacks() -> None:
+    small = space(small_device(2.4))
+    answer = plan(GPT, small, Goal("fastest"), why_not={"tensor": 1, "pipeline": 2, "sharding": "ddp"})
+    assert answer.asked is None and "does not fit" in answer.why_not and "pipeline 2" in answer.why_not

@@ -33,7 +33,7 @@ meshes = st.fixed_dictionaries(
         "sharding": st.sampled_from(["ddp", "zero1", "zero2", "zero3"]),
         "recompute": st.sampled_from(["none", "full", "selective", "selective:mlp,layernorm", "selective:op"]),
         "sequence": st.booleans(),
-        "precision": st.sampled_from(["bf16", "fp8", "fp32"]),
+        "precision": st.sampled_from(["bf16", "fp8", "fp8-current", "fp8-block", "mxfp8", "fp32"]),
         "virtual_stages": st.sampled_from([1, 2, 3]),
         "context_exchange": st.sampled_from(["ring", "all_to_all"]),
     }
@@ -58,12 +58,15 @@ def recompute(granularity: str, modules: str) -> str:
     return granularity if modules in ("", "core_attn") else f"{granularity}:{modules}"
 
 
+FP8 = {"delayed": "fp8", "tensorwise": "fp8-current", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
+
+
 def of_megatron(text: str) -> dict[str, Any]:
     """The choices that Megatron's arguments say, as its own parser reads them."""
     parser = argparse.ArgumentParser()
     for name in ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "micro-batch-size"):
         parser.add_argument(f"--{name}", type=int, default=1)
-    for name in ("global-batch-size", "num-virtual-stages-per-pipeline-rank", "recompute-num-layers"):
+    for name in ("global-batch-size", "seq-length", "num-virtual-stages-per-pipeline-rank", "recompute-num-layers"):
         parser.add_argument(f"--{name}", type=int)
     for name in ("cp-comm-type", "recompute-granularity", "recompute-method", "fp8-format", "optimizer", "ckpt-format"):
         parser.add_argument(f"--{name}")
@@ -71,7 +74,15 @@ def of_megatron(text: str) -> dict[str, Any]:
     parser.add_argument("--pipeline-model-parallel-layout")
     parser.add_argument("--recompute-modules", nargs="*")
     parser.add_argument("--fp8-recipe")
-    for flag in ("sequence-parallel", "use-distributed-optimizer", "use-megatron-fsdp", "bf16", "fp16", "overlap-grad-reduce"):
+    for flag in (
+        "sequence-parallel",
+        "use-distributed-optimizer",
+        "use-megatron-fsdp",
+        "bf16",
+        "fp16",
+        "overlap-grad-reduce",
+        "overlap-param-gather",
+    ):
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("--no-gradient-accumulation-fusion", action="store_true")
     o = parser.parse_args(shlex.split(text))
@@ -89,7 +100,7 @@ def of_megatron(text: str) -> dict[str, Any]:
         "virtual_stages": virtual,
         "sharding": sharding or ("zero1" if o.use_distributed_optimizer else "ddp"),
         "recompute": recompute(o.recompute_granularity or "none", ",".join(o.recompute_modules or ())),
-        "precision": "fp8" if o.fp8_format else "bf16" if o.bf16 else "fp16" if o.fp16 else "fp32",
+        "precision": FP8[o.fp8_recipe] if o.fp8_format else "bf16" if o.bf16 else "fp16" if o.fp16 else "fp32",
         "context_exchange": "all_to_all" if o.cp_comm_type == "a2a" else "ring",
     }
 
@@ -98,7 +109,14 @@ def of_nemo(text: str) -> dict[str, Any]:
     values = dict(line.split("=", 1) for line in text.splitlines())
     sharding = {"optim_grads": "zero2", "optim_grads_params": "zero3"}
     whole = "zero1" if values["ddp.use_distributed_optimizer"] == "true" else "ddp"
-    mixed = {"bf16_mixed": "bf16", "bf16_with_fp8_delayed_scaling_mixed": "fp8", "": "fp32"}
+    mixed = {
+        "bf16_mixed": "bf16",
+        "bf16_with_fp8_delayed_scaling_mixed": "fp8",
+        "bf16_with_fp8_current_scaling_mixed": "fp8-current",
+        "bf16_with_fp8_subchannel_scaling_mixed": "fp8-block",
+        "bf16_with_mxfp8_mixed": "mxfp8",
+        "": "fp32",
+    }
     stages = int(values["model.pipeline_model_parallel_size"])
     layout = values.get("model.pipeline_model_parallel_layout")
     virtual = values.get("model.virtual_pipeline_model_parallel_size", "1")
@@ -134,7 +152,7 @@ def of_torchtitan(text: str) -> dict[str, Any]:
         "virtual_stages": len(parts) // stages,
         "sharding": {"always": "zero3", "never": "zero2"}[mesh["fsdp_reshard_after_forward"]] if shared else "ddp",
         "recompute": recompute(again["mode"], again.get("selective_ac_option", "")),
-        "precision": "fp8" if "model" in tables else "bf16" if half else "fp32",
+        "precision": "fp8-current" if "model" in tables else "bf16" if half else "fp32",
         "context_exchange": "ring",
     }
 
@@ -226,7 +244,8 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("torchtitan", {"recompute": "selective", "sharding": "zero3"}, "recomputation selective"),
         ("deepspeed", {"optimizer": "lars"}, "optimizer lars"),
         ("deepspeed", {"exchange": "sharded"}, "exchange sharded"),
-        ("megatron", {"precision": "mxfp8"}, "precision mxfp8"),
+        ("megatron", {"precision": "nvfp4"}, "precision nvfp4"),
+        ("torchtitan", {"precision": "fp8"}, "precision fp8"),
         ("nemo", {"sharding": "zero3", "offload": "optimizer"}, "offload optimizer"),
         ("torchtitan", {"sharding": "zero3", "expert": 8}, "groups of experts"),
         ("jax", {}, "unknown framework 'jax'"),
@@ -235,3 +254,28 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
 def test_what_a_framework_lacks_is_refused_with_the_reason(framework: str, choices: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
         emit(framework, strategy(**choices), LLAMA)
+
+
+def test_the_length_of_a_sequence_is_written() -> None:
+    plain, long = strategy(sharding="zero3", grad_accum_steps=4), Workload.named("llama-2-7b", 2048)
+    assert "--seq-length 2048\n" in emit("megatron", plain, long)
+    assert "model.seq_length=2048\ndataset.sequence_length=2048\n" in emit("nemo", plain, long)
+    assert tomllib.loads(emit("torchtitan", plain, long))["training"]["seq_len"] == 2048
+
+
+@pytest.mark.parametrize("framework", ["megatron", "nemo", "torchtitan"])
+def test_networks_that_would_be_trained_otherwise_are_refused(framework: str) -> None:
+    plain = strategy(sharding="zero3", grad_accum_steps=4)
+    with pytest.raises(UserError, match="adapters of llama-2-70b-lora: what is written here trains all weights"):
+        emit(framework, plain, Workload.named("llama-2-70b-lora"))
+    for name in ("resnet-50", "stable-diffusion"):
+        with pytest.raises(UserError, match=f"no option for {name}"):
+            emit(framework, plain, Workload.named(name))
+
+
+def test_the_distributed_optimizer_gathers_beside_the_next_forward_pass() -> None:
+    shared, whole = (strategy(tensor=2, sharding=sharding) for sharding in ("zero1", "ddp"))
+    assert "--overlap-grad-reduce\n--overlap-param-gather\n" in emit("megatron", shared, LLAMA)
+    assert "--overlap-param-gather" not in emit("megatron", whole, LLAMA)
+    assert "ddp.overlap_param_gather=true" in emit("nemo", shared, LLAMA)
+    assert "ddp.overlap_param_gather=false" in emit("nemo", whole, LLAMA)

@@ -73,7 +73,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--pipeline", metavar="P", type=int, action="append", help="stages that follow each other; likewise")
     virtual = "parts of the network on each stage; may be repeated (default 1 to 8)"
     parser.add_argument("--virtual-stages", metavar="V", type=int, action="append", help=virtual)
-    expert = "devices of a stage that share the experts of a mixture (default 1); may be repeated: all are tried"
+    expert = "devices of a stage that share the experts of a mixture; may be repeated (default: all that layouts can have)"
     parser.add_argument("--expert", metavar="E", type=int, action="append", help=expert)
     parser.add_argument(
         "--grad-accum", "--micro-batches", metavar="A", type=int, action="append", help="micro batches a step; may be repeated"
@@ -133,7 +133,7 @@ def _best(o: argparse.Namespace) -> Plan:
         virtual_stages=_sizes(o.virtual_stages),
         micro_batches=_sizes(o.grad_accum),
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
-        experts=_sizes(o.expert) or (1,),
+        experts=_sizes(o.expert),
         shardings=_only("sharding", o.sharding, SHARDINGS),
         optimizer=o.optimizer or "",
         max_loss=o.max_loss,

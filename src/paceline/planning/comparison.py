@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from paceline.errors import UserError
 from paceline.planning.choice import Choice
 from paceline.planning.space import Space
 from paceline.planning.strategy_text import FIELDS, POINTLESS, Wanted, describe, saves_memory
 from paceline.prediction import Predictor
+from paceline.prediction.batch import Candidate
 from paceline.strategy.recompute import recompute_choice
 from paceline.units import format_bytes, format_gib, format_seconds
 from paceline.workload.table import Workload
@@ -42,12 +43,14 @@ def illegal(
     space: Space,
     barred: Mapping[str, str],
     predictor: Predictor,
+    least: Sequence[tuple[Candidate, float]] = (),
 ) -> str:
     """Why no candidate has these choices: they are illegal, do not fit, lose accuracy, or were not tried.
 
     Args:
         space: what was tried. ``barred``: by compression, why it does not compete.
         predictor: the one that predicted the best, so that both rates come from one model.
+        least: layouts with these choices that lack least memory, where some were searched, and the bytes that they lack.
     """
     fields = {FIELDS[k]: v for k, v in wanted.items() if k in FIELDS}
     if "servers" in fields:
@@ -61,6 +64,11 @@ def illegal(
         return f"{POINTLESS}."
     shown = {k: format_bytes(int(str(v))) if k == "bucket" else v for k, v in wanted.items()}
     title = ", ".join(f"{k} {v}" for k, v in shown.items())
+    if least:
+        layout, missing = min(least, key=lambda of: of[1])
+        return f"{title} does not fit: {format_gib(missing)} are missing on each device with {describe(*layout)}."
+    if "tensor" in fields:
+        fields["sequence"] = fields["tensor"] != 1  # as a search of layouts has it
     if "device" in wanted:
         given = {c.device.name: c for c in clusters}
         if wanted["device"] not in given:
@@ -80,8 +88,8 @@ def illegal(
     except UserError as error:
         return f"{title} is not legal: {str(error).rstrip('.?')}."
     if not p.fits:
-        missing = format_gib(p.memory_bytes - cluster.device.memory.value)
-        return f"{title} does not fit: {missing} are missing on each device with {describe(cluster, strategy)}."
+        lacking = format_gib(p.memory_bytes - cluster.device.memory.value)
+        return f"{title} does not fit: {lacking} are missing on each device with {describe(cluster, strategy)}."
     rate = p.samples_per_s / best.prediction.samples_per_s
     pace = f"it would train {rate:.2f} times as many samples a second as the best"
     if barred_for := barred.get(strategy.gradient_exchange.compression):

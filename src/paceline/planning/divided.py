@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from paceline.array_types import Array
 from paceline.hardware import PRECISIONS, Cluster
+from paceline.planning.choice import Choice
 from paceline.planning.layouts import MOST_VIRTUAL, LayoutSearch, LayoutSpace, Progress, powers, search_layouts, silent
 from paceline.planning.space import Space, Tally, precision_left_out
+from paceline.planning.strategy_text import Wanted
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import Predictor
 from paceline.prediction.batch import Candidate, Steps, merged_steps
+from paceline.prediction.expert_parallel import expert_count, has_experts
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -46,6 +52,12 @@ class Searches:
             parts.append((range(len(joined), len(joined) + len(search.candidates)), search.steps))
             joined += search.candidates
         return joined, merged_steps(*parts)
+
+    @property
+    def fitting(self) -> tuple[list[Candidate], Array] | None:
+        """The best layouts of each cluster, and seconds of their steps; None where nothing fits."""
+        candidates = [candidate for search in self.searches for candidate in search.candidates]
+        return (candidates, np.concatenate([s.steps.step_s for s in self.searches])) if candidates else None
 
     @property
     def sentence(self) -> str:
@@ -103,6 +115,37 @@ def _dense(space: Space) -> bool:
     return "dense" in (space.compressions or ("dense",)) and "allreduce" in space.exchanges
 
 
+def narrowed(wanted: Wanted, best: Choice, workload: Workload, space: Space) -> Space | None:
+    """Of ``space`` the layouts on the cluster of the best that have what is wanted; None where no division of the network is
+    wanted, or something that a search of layouts does not choose. Sizes that nobody named are those that a search tries."""
+    values: dict[str, tuple[object, ...]] = {_SEARCHED[name]: (of,) for name, of in wanted.items() if name in _SEARCHED}
+    if len(values) < len(wanted) or not any(isinstance(wanted.get(name), int) and wanted[name] != 1 for name in _SIZES):
+        return None
+    cluster = best.cluster
+    usual = {
+        "tensors": space.tensors or tuple(powers(cluster.devices_per_node)),
+        "contexts": space.contexts or _contexts(workload, cluster, space),
+        "pipelines": space.pipelines or tuple(powers(cluster.world_size)),
+        "batches": space.batches or (best.strategy.global_batch_size,),
+    }
+    return replace(space, clusters=(cluster,), **{**usual, **values})  # type: ignore[arg-type]
+
+
+_SIZES = ("tensor", "context", "pipeline", "expert")
+_SEARCHED = {
+    "tensor": "tensors",
+    "context": "contexts",
+    "pipeline": "pipelines",
+    "expert": "experts",
+    "precision": "precisions",
+    "sharding": "shardings",
+    "recompute": "recomputes",
+    "global-batch": "batches",
+    "accumulation": "micro_batches",
+}
+"""What a search of layouts chooses, and the field of ``Space`` that holds its values."""
+
+
 def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget) -> LayoutSpace | None:
     """What is searched on a cluster; None where nothing is."""
     world = cluster.world_size
@@ -113,13 +156,12 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
     if world == 1 or not fastest or not batches:
         return None
     named = space.divides
-    longest = min(cluster.devices_per_node, 16) if workload.attends else 1
     return LayoutSpace(
         batches=batches,
         precisions=fastest,
         tensors=space.tensors or ((1,) if named else ()),
-        contexts=space.contexts or ((1,) if named else tuple(powers(longest))),
-        experts=space.experts,
+        contexts=space.contexts or ((1,) if named else _contexts(workload, cluster, space)),
+        experts=space.experts or tuple(_experts(workload, world)),
         pipelines=space.pipelines or ((1,) if named else ()),
         virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
         micro_batches=space.micro_batches,
@@ -127,6 +169,19 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
         recomputes=space.recomputes,
         optimizer=space.optimizer,
     )
+
+
+def _contexts(workload: Workload, cluster: Cluster, space: Space) -> tuple[int, ...]:
+    """Devices that share a sequence, where nobody named a number: powers of two within a node; 1 where groups of experts are
+    searched, which are as many choices again."""
+    divisible = workload.attends and (bool(space.experts) or not has_experts(workload))
+    return tuple(powers(min(cluster.devices_per_node, 16) if divisible else 1))
+
+
+def _experts(workload: Workload, world: int) -> Iterator[int]:
+    """Groups that can share the experts of a mixture: powers of two that divide both."""
+    count = expert_count(workload)
+    return (size for size in powers(max(1, min(count, world))) if count % size == 0 and world % size == 0)
 
 
 def precisions_of_training(precisions: Sequence[str]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """A strategy as the options of another framework: Megatron-Core, torchtitan, DeepSpeed, NeMo (Megatron-Bridge).
 
-What is written is the strategy alone: mesh, batches, sharding, recomputation, precision, optimizer. The network and the data
-are the user's. A choice that a framework does not have is refused with its reason.
+What is written is the strategy and the length of a sequence: mesh, batches, sharding, recomputation, precision, optimizer. The
+network and the data are the user's, and so is the length with DeepSpeed, whose file has no option for it. A choice that a
+framework does not have is refused with its reason.
 
 Names of options:
 
@@ -11,12 +12,14 @@ Names of options:
 - torchtitan: ``torchtitan/config/job_config.py``, ``Parallelism``, ``Training``, ``ActivationCheckpoint``; pipelines of named
   modules: ``module_fqns_per_model_part``. It refuses DDP beside other dimensions (``models/llama3/infra/parallelize.py``).
 - DeepSpeed: https://www.deepspeed.ai/docs/config-json/ and AutoTP training, https://www.deepspeed.ai/tutorials/autotp-training/.
-- NeMo: https://docs.nvidia.com/nemo/megatron-bridge/latest/megatron-lm-to-megatron-bridge.html (overrides of a recipe).
+- NeMo: https://docs.nvidia.com/nemo/megatron-bridge/latest/megatron-lm-to-megatron-bridge.html (overrides of a recipe);
+  names of precisions: ``megatron.bridge.training.mixed_precision``.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from paceline.errors import UserError, check_name
@@ -30,12 +33,13 @@ Options = list[tuple[str, object]]
 """Names and values; a value of None is an option without one."""
 _FSDP = {"zero2": "optim_grads", "zero3": "optim_grads_params"}
 _PRECISIONS = {
-    "megatron": ("fp32", "bf16", "fp16", "fp8", "fp8-current"),
-    "nemo": ("fp32", "bf16", "fp16", "fp8", "fp8-current"),
-    "torchtitan": ("fp32", "bf16", "fp8"),
+    "megatron": ("fp32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8"),
+    "nemo": ("fp32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8"),
+    "torchtitan": ("fp32", "bf16", "fp8-current"),
     "deepspeed": ("fp32", "bf16", "fp16"),
 }
-"""Precisions by framework; of recipes below 16 bits, fp8 with one scale a tensor alone."""
+"""Precisions by framework; torchtitan's float8 has one scale a tensor, of the tensor itself."""
+_TOKENS = re.compile(r"sequence of (\d+) tokens")
 _WHERE = "ask for another framework, or name sizes that it has"
 
 
@@ -60,11 +64,23 @@ def emit(framework: str, strategy: Strategy, workload: Workload) -> str:
         raise _refused(framework, "bits of what travels", "widths of weights and gradients on the wire are not written here")
     if mesh.expert_devices > 1 and framework in ("torchtitan", "deepspeed"):
         raise _refused(framework, "groups of experts", "Paceline writes them for megatron and nemo")
+    if framework != "deepspeed":  # which wraps any network, and whose file says nothing of it
+        if not (workload.attends and _TOKENS.fullmatch(workload.sample)):
+            raise _refused(framework, workload.name, "it trains transformers on sequences of tokens")
+        if workload.frozen:
+            raise _refused(framework, f"the adapters of {workload.name}", "what is written here trains all weights")
     return FRAMEWORKS[framework](strategy, workload)
 
 
 def _refused(framework: str, choice: str, why: str) -> UserError:
     return UserError(f"{framework} has no option for {choice}: {why}", _WHERE)
+
+
+def _tokens(workload: Workload) -> int:
+    """Tokens of one sequence."""
+    length = _TOKENS.fullmatch(workload.sample)
+    assert length
+    return int(length[1])
 
 
 def _parts(strategy: Strategy, workload: Workload) -> list[range]:
@@ -123,6 +139,7 @@ def _megatron(strategy: Strategy, workload: Workload) -> str:
         ("context-parallel-size", mesh.context),
         ("micro-batch-size", strategy.micro_batch_size),
         ("global-batch-size", strategy.global_batch_size),
+        ("seq-length", _tokens(workload)),
     ]
     if mesh.expert_devices > 1:
         options += [("expert-model-parallel-size", mesh.expert), ("expert-tensor-parallel-size", mesh.expert_tensor)]
@@ -147,6 +164,8 @@ def _megatron(strategy: Strategy, workload: Workload) -> str:
         ]
     if mesh.data * mesh.context > 1:
         options.append(("overlap-grad-reduce", None))
+        if mesh.sharding != "ddp":
+            options.append(("overlap-param-gather", None))
     options += [(name.replace("_", "-"), value) for name, value in _recomputed(strategy, " ")]
     options += [("bf16" if strategy.precision in _FP8 else strategy.precision, None)] if strategy.precision != "fp32" else []
     if strategy.precision in _FP8:
@@ -166,6 +185,8 @@ def _nemo(strategy: Strategy, workload: Workload) -> str:
         ("model.sequence_parallel", mesh.sequence),
         ("train.micro_batch_size", strategy.micro_batch_size),
         ("train.global_batch_size", strategy.global_batch_size),
+        ("model.seq_length", _tokens(workload)),
+        ("dataset.sequence_length", _tokens(workload)),
     ]
     if mesh.expert_devices > 1:
         options.append(("model.expert_model_parallel_size", mesh.expert))
@@ -183,7 +204,8 @@ def _nemo(strategy: Strategy, workload: Workload) -> str:
         options.append(("ddp.data_parallel_sharding_strategy", _FSDP[mesh.sharding]))
     if mesh.shard_devices:
         options.append(("ddp.num_distributed_optimizer_instances", mesh.data * mesh.context // mesh.shard_devices))
-    options.append(("ddp.overlap_grad_reduce", mesh.data * mesh.context > 1))
+    replicas = mesh.data * mesh.context > 1
+    options += [("ddp.overlap_grad_reduce", replicas), ("ddp.overlap_param_gather", replicas and shared)]
     granularity: Options = _recomputed(strategy, ",") or [("recompute_granularity", "null")]
     options += [(f"model.{name}", f"[{value}]" if name == "recompute_modules" else value) for name, value in granularity]
     mixed = {
@@ -191,6 +213,8 @@ def _nemo(strategy: Strategy, workload: Workload) -> str:
         "fp16": "fp16_mixed",
         "fp8": "bf16_with_fp8_delayed_scaling_mixed",
         "fp8-current": "bf16_with_fp8_current_scaling_mixed",
+        "fp8-block": "bf16_with_fp8_subchannel_scaling_mixed",
+        "mxfp8": "bf16_with_mxfp8_mixed",
     }
     options += [("mixed_precision", mixed[strategy.precision])] if strategy.precision in mixed else []
     options.append(("optimizer.optimizer", "adam" if strategy.optimizer in ("", "adam", "adamw") else "sgd"))
@@ -231,6 +255,7 @@ def _torchtitan(strategy: Strategy, workload: Workload) -> str:
         "training": {
             "local_batch_size": strategy.micro_batch_size * (mesh.micro_batches if mesh.pipeline > 1 else 1),
             "global_batch_size": strategy.global_batch_size,
+            "seq_len": _tokens(workload),
         },
         "activation_checkpoint": {"mode": again.kind, **({"selective_ac_option": "op"} if again.modules else {})},
         "optimizer": {"name": "Adam" if strategy.optimizer == "adam" else "AdamW"},
@@ -247,7 +272,7 @@ def _torchtitan(strategy: Strategy, workload: Workload) -> str:
         tables["parallelism"]["pipeline_parallel_schedule"] = looped[mesh.schedule]
         tables["parallelism"]["pipeline_parallel_microbatch_size"] = strategy.micro_batch_size
         tables["parallelism"]["module_fqns_per_model_part"] = list(_modules(strategy, workload))
-    if strategy.precision == "fp8":
+    if strategy.precision == "fp8-current":
         tables["model"] = {"converters": ["float8"]}
     return "\n".join(_toml(tables))
 
@@ -301,7 +326,7 @@ def _deepspeed(strategy: Strategy, workload: Workload) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
-_FP8 = {"fp8": "delayed", "fp8-current": "tensorwise"}
+_FP8 = {"fp8": "delayed", "fp8-current": "tensorwise", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
 """Megatron-Core's recipes of fp8."""
 _STAGES = {"ddp": 0, "zero1": 1, DISTRIBUTED: 1, "zero2": 2, "zero3": 3}
 FRAMEWORKS: Mapping[str, Callable[[Strategy, Workload], str]] = {

@@ -13,7 +13,7 @@ from paceline.errors import UserError
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.comparison import illegal
-from paceline.planning.divided import Searches, divides, search_divided
+from paceline.planning.divided import Searches, divides, narrowed, search_divided
 from paceline.planning.goal import Goal, money
 from paceline.planning.layout_view import layout_view
 from paceline.planning.layouts import Progress, silent
@@ -25,6 +25,7 @@ from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Candidate, Steps
 from paceline.prediction.convergence import accuracies, accuracy_notes, networks
+from paceline.prediction.expert_parallel import has_experts
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.units import format_gib
 from paceline.workload.table import Workload
@@ -87,7 +88,8 @@ def plan(
         legal, steps = searches.added(legal, steps)
     if not whole and not searches.legal:
         raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
-    fitting = _fitting(workload, legal, steps, left_out, searches)
+    grouped = max(space.experts) > 1 if space.experts else bool(searches.searches)
+    fitting = _fitting(workload, legal, steps, left_out, searches, grouped)
     if not space.batches and target.curve is None:
         fitting = _at_once(legal, fitting, left_out)
     notice = _notice(workload, space, target)
@@ -127,9 +129,9 @@ def plan(
 
 
 def _fitting(
-    workload: Workload, legal: Sequence[Candidate], steps: Steps, left_out: Tally, searches: Searches
+    workload: Workload, legal: Sequence[Candidate], steps: Steps, left_out: Tally, searches: Searches, experts: bool
 ) -> NDArray[np.intp]:
-    """Indices of the candidates that fit their device."""
+    """Indices of the candidates that fit their device. ``experts``: whether groups of experts were tried."""
     too_large = ~steps.fits
     lacking = steps.memory_bytes - steps.available_bytes
     where = np.flatnonzero(too_large)
@@ -137,9 +139,10 @@ def _fitting(
         nearest = [(float(lacking[i]), legal[i]) for i in where[lacking[where].argsort()][:1].tolist()]
         missing, candidate = min((*nearest, *((lack, layout) for layout, lack in searches.least)), key=lambda of: of[0])
         if too_large.all():
+            groups = "" if experts or not has_experts(workload) else ", or groups that share the experts (`expert`)"
             raise UserError(
                 f"{workload.name} fits nowhere here: at least {format_gib(missing)} are missing, with {describe(*candidate)}",
-                "give a device with more memory, more nodes or a smaller global batch",
+                f"give a device with more memory, more nodes or a smaller global batch{groups}",
             )
         example = f"least missing {format_gib(missing)}, with {describe(*candidate)}"
         left_out.add("does not fit the device's memory", len(where) + searches.too_large, example)
@@ -233,7 +236,14 @@ def _why_not(
         return "", None
     there = [i for i, candidate in enumerate(table.candidates) if matches(candidate, wanted)]
     if not there:
-        return illegal(wanted, best, table.workload, space, space.barred(target), table.predictor), None
+        if (layouts := narrowed(wanted, best, table.workload, space)) is None:
+            return illegal(wanted, best, table.workload, space, space.barred(target), table.predictor), None
+        search = search_divided(table.workload, layouts, target, Tally(), table.predictor)
+        if not search.fitting:
+            return illegal(wanted, best, table.workload, space, space.barred(target), table.predictor, search.least), None
+        candidates, step_s = search.fitting
+        table = table_of(table.workload, target, goal, table.prices, candidates, step_s, table.predictor)
+        there = list(range(len(candidates)))
     scores = goal.score(table.time_s, table.usd)
     asked = table.choice(min(there, key=lambda i: scores[i]), best)
     text = f"{asked.title}: {asked.reason}."

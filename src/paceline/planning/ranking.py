@@ -144,15 +144,18 @@ def _sorted(table: RankedTable, allowed: NDArray[np.intp]) -> list[int]:
 
 
 def by_devices(table: RankedTable, best: int) -> list[int]:
-    """The best of each device and number of devices, in the order of the space: of what meets the limit, or what is nearest to
-    it. Thinned evenly, but for the place of the ``best``."""
+    """The best of each device and number of devices, the fewest devices first, device by device: of what meets the limit, or
+    what is nearest to it. Thinned evenly, but for the place of the ``best``."""
     members_of: dict[tuple[str, int], list[int]] = {}
     for index in np.flatnonzero(table.known).tolist():
         members_of.setdefault(_devices(table, index), []).append(index)
     winners = {where: _best_of(table, np.array(members, dtype=np.intp)) for where, members in members_of.items()}
     winners[_devices(table, best)] = best
-    kept = {*_thin(list(winners.values()), COUNTS), best}
-    return [i for i in winners.values() if i in kept]
+    # Layouts that divide the network are behind all other candidates: the order of these is not that of the devices.
+    places = list(dict.fromkeys(cluster.device.name for cluster, _ in table.candidates))
+    rows = [winners[where] for where in sorted(winners, key=lambda of: (places.index(of[0]), of[1]))]
+    kept = {*_thin(rows, COUNTS), best}
+    return [i for i in rows if i in kept]
 
 
 def _devices(table: RankedTable, index: int) -> tuple[str, int]:

@@ -88,7 +88,9 @@ class Space:
         tensors, contexts, pipelines: devices that divide each layer (within a node, with sequence parallelism), each sequence,
             and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts where no device holds the
             whole training state. A divided network is tried with dense gradients in all-reduces.
-        experts: devices of a stage that share the experts of a mixture.
+        experts: devices of a stage that share the experts of a mixture. Empty: 1 where each device holds the network, and in a
+            search of layouts the powers of two that divide the experts and the devices of a stage; sequences are then divided
+            only where ``contexts`` says so.
         virtual_stages, micro_batches: of a divided network; empty: those that a search of layouts tries.
         optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
     """
@@ -108,7 +110,7 @@ class Space:
     pipelines: tuple[int, ...] = ()
     virtual_stages: tuple[int, ...] = ()
     micro_batches: tuple[int, ...] = ()
-    experts: tuple[int, ...] = (1,)
+    experts: tuple[int, ...] = ()
     optimizer: str = ""
     max_loss: float = MAX_LOSS
 
@@ -204,7 +206,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
         tried,
         space.buckets,
         space.servers,
-        space.experts,
+        space.experts or (1,),
     )
     for compression, exchange, sharding, recompute, precision, bucket, several, expert in combinations:
         serving = exchange == "parameter_server"

@@ -79,6 +79,11 @@ def has_experts(workload: Workload) -> bool:
     return kept(workload, "has experts", lambda: any(is_expert(layer.name) for layer in workload.layers))
 
 
+def expert_count(workload: Workload) -> int:
+    """Experts of a block; 0 of a network without them."""
+    return round(_copies(workload).experts) if has_experts(workload) else 0
+
+
 def _role(layer: Layer) -> str:
     return layer.name.rpartition(".")[2]
 

@@ -32,7 +32,8 @@ def test_a_limit_comes_with_the_probability_of_meeting_it(toy: Workload, space: 
         answer = plan(toy, single, goal, prices=PRICES)
         assert answer.best.meets == answer.to_json()["best"]["meets"] == pytest.approx(chance, abs=0.005)
         assert f"meets {goal} with {answer.best.meets:.0%}" in plan_text(answer)
-    assert Goal("deadline", 10.0).chance(10.0, 0.3) == 0.5 and Goal("deadline", 9.0).chance(10.0, 0.0) == 0.0
+    assert Goal("deadline", 10.0).chance(10.0, 8.0, 14.0) == 0.5 and Goal("deadline", 9.0).chance(10.0, 10.0, 10.0) == 0.0
+    assert Goal("deadline", 8.0).chance(10.0, 8.0, 14.0) == pytest.approx(0.1, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -64,10 +65,11 @@ AMOUNTS = st.floats(1e-3, 1e9)
 @given(AMOUNTS, AMOUNTS, st.floats(0.01, 3))
 def test_the_probability_falls_with_what_a_candidate_takes(limit: float, value: float, spread: float) -> None:
     goal = Goal("deadline", limit)
-    chance, of_more = goal.chance(value, spread), goal.chance(2 * value, spread)
+    low, high = math.exp(-spread), math.exp(2 * spread)
+    chance, of_more = (goal.chance(amount, amount * low, amount * high) for amount in (value, 2 * value))
     assert chance is not None and of_more is not None and 0 <= of_more <= chance <= 1
     assert (chance >= 0.5) == (value <= limit)
-    assert Goal("fastest").chance(value, spread) is None
+    assert Goal("fastest").chance(value, value, value) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -62,7 +62,7 @@ def test_the_money_of_an_upgrade_stays_and_what_does_not_fit_is_marked() -> None
     table = whatif_table(found).splitlines()
     assert max(map(len, table)) <= 80
     for one in found.outcomes:
-        place = next(i for i, line in enumerate(table) if line.startswith(f"* {one.title}"[:15]))
+        place = next(i for i, line in enumerate(table) if line.startswith(f"* {one.title}"[:14]))
         row, below = table[place : place + 2]
         assert below.split()[-1] == f"{money(one.usd_low)[1:]}-{money(one.usd_high)[1:]}"
         assert row.split()[-2:] == [money(one.usd_per_hour)[1:], money(one.usd)[1:]]

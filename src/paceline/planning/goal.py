@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from paceline.array_types import Array
+from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError, unknown
 from paceline.units import format_seconds, parse_seconds
 
@@ -44,11 +45,12 @@ class Goal:
         """What ``limit`` is a limit on."""
         return usd if self.kind == "budget" else time_s
 
-    def chance(self, value: float, spread: float) -> float | None:
-        """Probability that a log-normal quantity with the median ``value`` and ``spread``, the standard deviation of its
-        logarithm, is within the limit; None without a limit."""
+    def chance(self, value: float, low: float, high: float) -> float | None:
+        """Probability that a quantity with the median ``value`` and the 80 % interval ``low`` to ``high`` is within the limit,
+        by half of a log-normal distribution on each side; None without a limit."""
         if math.isinf(self.limit):
             return None
+        spread = abs(math.log((high if self.limit > value else low) / value)) / Z80 if value else 0.0
         return NormalDist().cdf(math.log(self.limit / value) / spread) if spread else float(value <= self.limit)
 
     def amount(self, value: float) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paceline.array_types import Array, Bools
 from paceline.calibration.constants import assumed
-from paceline.calibration.uncertainty import Z80, log_spread
+from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError
 from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
@@ -62,12 +62,11 @@ class RankedTable:
         samples = self.target.samples(strategy)
         time = p.step_time_s * samples / strategy.global_batch_size
         of_samples = self.target.spread(strategy.global_batch_size)
-        spread = math.hypot(log_spread(p.low_s, p.high_s), of_samples)
-        low, high = p.low_s / p.step_time_s, p.high_s / p.step_time_s
-        if of_samples:
-            low, high = math.exp(-Z80 * spread), math.exp(Z80 * spread)
+        ends = (math.log(end / p.step_time_s) for end in (p.low_s, p.high_s))
+        low, high = (math.exp(sign * math.hypot(end, Z80 * of_samples)) for sign, end in zip((-1, 1), ends, strict=True))
         price = self.prices[cluster.device.name]
         usd = price.usd(cluster.world_size, time) if price else math.nan
+        amount = usd if self.goal.kind == "budget" else time
         choice = Choice(
             cluster=cluster,
             strategy=strategy,
@@ -79,7 +78,7 @@ class RankedTable:
             usd=usd,
             usd_low=usd * low,
             usd_high=usd * high,
-            meets=self.goal.chance(usd if self.goal.kind == "budget" else time, spread),
+            meets=self.goal.chance(amount, amount * low, amount * high),
             beyond_least=self.target.beyond_least(strategy.global_batch_size),
             recipe=self.target.recipe(strategy),
         )

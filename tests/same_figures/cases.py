@@ -295,7 +295,6 @@ PUBLISHED: Mapping[str, str] = {
     "published-llmfoundry": "validate llmfoundry {measured}/llmfoundry_mpt_fsdp.csv --info one_device",
     "published-lambda": "validate lambda {measured}/lambda_single_node.csv",
     "published-tf_benchmarks": "validate tf_benchmarks {measured}/tf_benchmarks_2017_k80_p100.csv --info one_device",
-    "published-vtrain": "validate vtrain {measured}/vtrain_megatron_a100.csv --info up_to=2",
     "published-nvidia_dle": "validate nvidia_dle {measured}/nvidia_dle.csv",
 }
 """Beside the 200: validation on published measurements."""

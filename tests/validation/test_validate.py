@@ -46,7 +46,7 @@ PUBLISHED = [
     ("tf_benchmarks", "one_device", 0.114, 1),
     ("nvidia_dle", "none", 0.385, 1),
     ("vtrain", "none", 0.304, 8),
-    ("vtrain", "up_to=2", 0.087, 4),
+    ("vtrain", "up_to=2", 0.087, 12),
     ("megatron_bridge", "none", 0.133, 1),
     ("dgxc", "none", 0.104, 1),
 ]

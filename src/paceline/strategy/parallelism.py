@@ -220,10 +220,19 @@ class Parallelism:
     def replicas(self) -> Parallelism:
         """What one pipeline stage's part of the model sees of the mesh: replicas that add up their gradients. The devices of a
         context group are replicas too, of other tokens."""
+        return self._data_parallel(self.data * self.context, self.shard_devices)
+
+    @property
+    def expert_replicas(self) -> Parallelism:
+        """The same for the experts that a device has: so many devices of the stage have the same ones."""
+        return self._data_parallel(self.stage_devices // self.expert_devices)
+
+    def _data_parallel(self, devices: int, shard_devices: int = 0) -> Parallelism:
+        """The stage's data dimension alone, over so many devices."""
         return Parallelism(
-            data=self.data * self.context,
+            data=devices,
             sharding=self._divided_sharding,
-            shard_devices=self.shard_devices,
+            shard_devices=shard_devices,
             offload=self.offload,
             micro_batches=self.micro_batches,
             recompute=self.recompute,
@@ -245,20 +254,6 @@ class Parallelism:
     def sharers(self) -> int:
         """Replicas that share out one copy."""
         return self.shard_devices or self.data * self.context
-
-    @property
-    def expert_replicas(self) -> Parallelism:
-        """The same for the experts that a device has: so many devices of the stage have the same ones."""
-        return Parallelism(
-            data=self.stage_devices // self.expert_devices,
-            sharding=self._divided_sharding,
-            offload=self.offload,
-            micro_batches=self.micro_batches,
-            recompute=self.recompute,
-            recompute_layers=self.recompute_layers * self.virtual_stages,
-            gather_bits=self.gather_bits,
-            gradient_bits=self.gradient_bits,
-        )
 
     @property
     def shares(self) -> Sharding:

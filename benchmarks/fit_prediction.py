@@ -179,7 +179,7 @@ def table(read: Sequence[Point], held_out: Mapping[str, Array], all_rows: Array)
     lines = [f"{'set / model or kernel / device / precision / software / scale':<84}{'rows':>5}{'in':>7}{heads}"]
     for p in read:
         cells = []
-        for values in (all_rows, *(held_out.get(name) for name in (p.chip, p.model, p.scale))):
+        for values in (all_rows, *(held_out.get(name) for name in (p.chip, p.model, next(iter(p.scales), "")))):
             error = p.predict(applied(values)) / p.measured - 1 if values is not None else np.array([np.nan])
             cells.append((float(np.abs(error).mean()), float(np.median(error))))
         (inside, _), *outside = cells

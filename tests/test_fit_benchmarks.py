@@ -1,0 +1,58 @@
+"""A short form of the benchmarks that fit constants and ranges to published rows, on made-up rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import fit_prediction
+from fit_rows import Point
+from held_out import LEAST_TAIL, Miss, quantile, tails, unseen
+
+
+def misses(link: str, scale: float, groups: int = 4) -> list[Miss]:
+    """Groups of 21 rows that miss by -1 to 1 half-widths, times ``scale``."""
+    return [Miss((str(group), link), link, scale * off) for group in range(groups) for off in np.linspace(-1, 1, 21)]
+
+
+def test_a_tenth_of_the_rows_lies_beyond_each_tail() -> None:
+    assert tails(misses("ethernet", 2.0)) == pytest.approx((1.6, 1.6), abs=0.21)
+
+
+def test_a_group_of_many_rows_counts_as_much_as_one_of_few() -> None:
+    many = [Miss(("many", "a"), "", 5.0)] * 1000
+    few = [Miss(("few", "a"), "", -5.0)]
+    assert quantile(many + few, 0.4) == -5.0
+    assert quantile(many + few, 0.6) == 5.0
+
+
+def test_tails_keep_the_predicted_step_inside() -> None:
+    assert tails([Miss(("a", "b"), "", 3.0)] * 9)[0] == LEAST_TAIL
+
+
+def test_an_unseen_link_widens_by_what_its_rows_needed() -> None:
+    kind = misses("ethernet", 1.0) + misses("infiniband", 3.0)
+    assert unseen({"kind": kind}) == pytest.approx((3.0 + 1 / 3) / 2, rel=0.1)
+    assert unseen({"kind": misses("ethernet", 1.0)}) == 1.0
+    assert unseen({"kind": misses("ethernet", 1.0, groups=1) + misses("infiniband", 3.0, groups=1)}) == 1.0
+
+
+def test_the_table_of_a_fit_holds_out_the_chip_the_model_and_the_scale() -> None:
+    values = np.array([constant.prior for constant in fit_prediction.FITTED])
+    point = Point(
+        group=("made up",),
+        level="tuned",
+        work=lambda levels: np.array([1.0, 1.0]),
+        measured=np.array([0.5, 2.0]),
+        chip="chip",
+        model="model",
+        scales=("scale",),
+    )
+    row = fit_prediction.table([point], {"chip": values, "scale": values}, values).splitlines()[1].split()
+    # steps of 1 s, measured as 0.5 and 2 s: errors of +100 % and -50 %; no constants without the model
+    assert row == ["made", "up", "2", "75.0%", "75.0%", "+25.0%", "nan%", "+nan%", "75.0%", "+25.0%"]

@@ -35,6 +35,8 @@ TAIL = 0.1
 """Share of the runs below the interval, and above it."""
 LEAST_TAIL = 0.1
 """Least factor of an end: the predicted step stays inside."""
+LEAST_GROUPS = 4
+"""Groups of rows that tails are taken from at least."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,6 @@ def unseen(kinds: Mapping[str, Sequence[Miss]]) -> float:
                 (low, high), (own_low, own_high) = tails(others), tails(own)
                 factors.append(max(own_low / low, own_high / high))
     return max(1.0, float(np.median(factors))) if factors else 1.0
-
-
-LEAST_GROUPS = 4
-"""Groups of rows that tails are taken from at least."""
 
 
 def main(folder: str) -> None:

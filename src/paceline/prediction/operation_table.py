@@ -23,7 +23,8 @@ class OperationTable:
     ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch.
     ``causal``: 1 for attention that leaves out later keys. ``narrow``: whether a recipe of fewer than 16 bits quantises it; it
     leaves the logits as they are. ``row``, ``layer`` and ``backward`` are (operations,): the row, the layer and the pass of
-    each operation of the workload.
+    each operation of the workload. ``launched``: kernels that the host launches in each layer's forward and backward pass,
+    (2, layers).
     """
 
     kind: Ints
@@ -39,6 +40,7 @@ class OperationTable:
     row: Ints
     layer: Ints
     backward: Bools
+    launched: Array
     layers: int
 
 
@@ -74,6 +76,7 @@ def tabulate(workload: Workload) -> OperationTable:
         row=row,
         layer=np.array([i for i, _ in operations], dtype=np.int64),
         backward=np.array([o.backward for _, o in operations], dtype=np.bool_),
+        launched=np.array([(x.ops_forward, x.ops_backward) for x in workload.layers], dtype=np.float64).reshape(-1, 2).T,
         layers=len(workload.layers),
     )
 

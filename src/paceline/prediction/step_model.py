@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
-
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
@@ -32,6 +30,7 @@ from paceline.prediction.expert_exchange import ExpertReplicas, together
 from paceline.prediction.exposed import exposed_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.offload import check_offload
+from paceline.prediction.operation_table import operation_table
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.timeline import (
     Schedule,
@@ -220,8 +219,8 @@ class StepModel:
         if not self.constants.host_s or device.kind != "gpu":
             return passes
         forward, backward = passes
-        calls = [np.array(of) for of in zip(*((x.ops_forward, x.ops_backward) for x in self.workload.layers), strict=True)]
-        count = float(sum(of.sum() for of in calls))
+        calls = operation_table(self.workload).launched
+        count = float(calls.sum())
         worked = float(forward.total.sum() + backward.total.sum())
         more = max(0.0, count * self.constants.host_s - worked) / count
         first, second = (

@@ -1,13 +1,15 @@
 """Write ``calibration/held_out.toml``: the error of each kind of prediction on published runs that were held out.
 
-    python benchmarks/held_out.py FOLDER
+    python benchmarks/held_out.py FOLDER --out RESULTS/range_coverage.csv
 
-FOLDER holds the CSV files, with the names that ``validation_table.py`` gives them.
+FOLDER holds the CSV files, with the names that ``validation_table.py`` gives them. The runs are those of its table. RESULTS is
+benchmarks/results. Its file says which share of each set's rows lies inside the range, below and above it, with tails of all
+sets of that kind and with tails of all but this one: the second is a test of the tails, the first is not.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,21 +17,12 @@ from math import log
 from pathlib import Path
 
 import numpy as np
-from validation_table import FILES, run
+from rows import append
+from validation_table import RUNS, run
 
 import paceline.calibration.held_out_error as there
 from paceline.record import environment
 from paceline.validation.score import ScoredCase
-
-RUNS = (
-    *((name, "none") for name in FILES),
-    ("mlperf", "one_node"),
-    ("pollux_sia", "up_to=8"),
-    ("llmfoundry", "one_node"),
-    ("vtrain", "up_to=2"),
-)
-"""Runs whose rows are pooled; each sees what it names."""
-
 
 TAIL = 0.1
 """Share of the runs below the interval, and above it."""
@@ -37,6 +30,7 @@ LEAST_TAIL = 0.1
 """Least factor of an end: the predicted step stays inside."""
 LEAST_GROUPS = 4
 """Groups of rows that tails are taken from at least."""
+COLUMNS = ("kind", "set", "rows", "tails_of", "inside", "below", "above")
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,29 @@ def unseen(kinds: Mapping[str, Sequence[Miss]]) -> float:
     return max(1.0, float(np.median(factors))) if factors else 1.0
 
 
-def main(folder: str) -> None:
+def coverage(misses: Sequence[Miss], factors: tuple[float, float]) -> dict[str, float]:
+    """Shares of the rows inside the range, below it and above it."""
+    below, above = (
+        sum(outside) / len(misses)
+        for outside in zip(*((row.half_widths < -factors[0], row.half_widths > factors[1]) for row in misses), strict=True)
+    )
+    return {"inside": round(1 - below - above, 4), "below": round(below, 4), "above": round(above, 4)}
+
+
+def coverages(kinds: Mapping[str, Sequence[Miss]]) -> list[dict[str, object]]:
+    """The coverage of each set, with tails of all sets of its kind and with those of the others, where there are enough."""
+    rows: list[dict[str, object]] = []
+    for kind, misses in sorted(kinds.items()):
+        for name in sorted({row.group[0] for row in misses}):
+            own, others = ([row for row in misses if (row.group[0] == name) == same] for same in (True, False))
+            for which, source in (("all sets", misses), ("the other sets", others)):
+                if which == "all sets" or len({row.group for row in others}) >= LEAST_GROUPS:
+                    shares = coverage(own, tails(source))
+                    rows.append({"kind": kind, "set": name, "rows": len(own), "tails_of": which, **shares})
+    return rows
+
+
+def main(folder: str, out: Path | None) -> None:
     """Validate every set, pool its rows by kind and write the figures."""
     file = Path(there.__file__).with_name(there.FILE)
     file.unlink(missing_ok=True)  # the model's own intervals are what is stretched
@@ -92,7 +108,7 @@ def main(folder: str) -> None:
         for point in run(folder, name, info).points:
             level = "ordinary" if point.case.software == "ordinary" else "tuned"
             divided = any(not s.strategy.parallelism.whole for s in point.case.settings)
-            kind = there.kind(level, max(1, point.case.keys.nodes), info != "none", divided)
+            kind = there.kind(level, max(1, point.case.keys.nodes), not info.startswith("none"), divided)
             errors[kind][name.split()[0]].append(point.error)
             misses[kind].append(miss(name.split()[0], point))
         print(name, info, flush=True)
@@ -111,7 +127,14 @@ def main(folder: str) -> None:
         lines += ["", "[[error]]", f'kind = "{kind}"', f"points = {points}", f"sets = {{{each}}}"]
         lines += [f"low = {low:.3f}", f"high = {high:.3f}", f"links = [{links}]"]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if out:
+        out.unlink(missing_ok=True)
+        for row in coverages(misses):
+            append(out, COLUMNS, row)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--out", type=Path)
+    main(**vars(parser.parse_args()))

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import fit_prediction
 from fit_rows import Point
-from held_out import LEAST_TAIL, Miss, quantile, tails, unseen
+from held_out import LEAST_TAIL, Miss, coverage, coverages, quantile, tails, unseen
 
 
 def misses(link: str, scale: float, groups: int = 4) -> list[Miss]:
@@ -33,6 +33,24 @@ def test_a_group_of_many_rows_counts_as_much_as_one_of_few() -> None:
 
 def test_tails_keep_the_predicted_step_inside() -> None:
     assert tails([Miss(("a", "b"), "", 3.0)] * 9)[0] == LEAST_TAIL
+
+
+def test_coverage_counts_rows_on_either_side() -> None:
+    shares = coverage(misses("ethernet", 2.0), (1.0, 1.5))  # -2 to 2 in steps of 0.2
+    assert shares == {
+        "inside": pytest.approx(13 / 21, abs=1e-4),
+        "below": pytest.approx(5 / 21, abs=1e-4),
+        "above": pytest.approx(3 / 21, abs=1e-4),
+    }
+
+
+def test_tails_of_the_other_sets_do_not_know_the_set() -> None:
+    narrow = [Miss(("narrow", str(chip)), "", off) for chip in range(4) for off in np.linspace(-1, 1, 21)]
+    wide = [Miss(("wide", row.group[1]), "", 10 * row.half_widths) for row in narrow]
+    inside = {(row["set"], row["tails_of"]): row["inside"] for row in coverages({"kind": narrow + wide})}
+    assert inside["wide", "the other sets"] < 0.15 and inside["narrow", "the other sets"] == 1.0
+    assert inside["wide", "all sets"] > 0.5
+    assert len(coverages({"kind": narrow})) == 1  # no other set
 
 
 def test_an_unseen_link_widens_by_what_its_rows_needed() -> None:

@@ -26,17 +26,18 @@ def test_the_best_set_is_named_first() -> None:
 
 @pytest.mark.parametrize(("nodes", "words"), [(1, "one node"), (2, "several nodes"), (512, "several nodes")])
 @pytest.mark.parametrize("software", SOFTWARE)
-def test_what_records_correct_is_one_kind(software: str, nodes: int, words: str) -> None:
+def test_what_records_correct_is_one_kind_of_each_software(software: str, nodes: int, words: str) -> None:
     assert kind(software, nodes, False) == f"{software} software, {words}"
-    assert kind(software, nodes, True) == kind("tuned", 1, True)
+    assert kind(software, nodes, True) == kind(software, 1, True, divided=True) == f"{software} software, corrected by records"
+    assert kind(software, nodes, False, divided=True) == f"{software} software, divided networks"
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("software", SOFTWARE)
 def test_every_kind_was_validated(software: str, nodes: int) -> None:
-    for corrected in (False, True):
-        error = held_out(software, nodes, corrected)
-        assert error is not None and error.kind == kind(software, nodes, corrected)
+    for corrected, divided in ((False, False), (True, False), (False, True)):
+        error = held_out(software, nodes, corrected, divided)
+        assert error is not None and error.kind == kind(software, nodes, corrected, divided)
         assert error.points > 100 and 0 < error.mape < 1 and all(0 < miss < 1 for miss in error.sets.values())
 
 

@@ -46,9 +46,9 @@ def test_without_a_held_out_run_it_stays(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_divided_networks_are_a_kind_of_their_own() -> None:
     kinds = [missed_by(TUNED, ONE, strategy(ONE, **choices), known=False) for choices in ({}, {"tensor": 2})]
-    assert [missed.kind for missed in kinds if missed] == ["tuned software, one node", "divided networks"]
+    assert [missed.kind for missed in kinds if missed] == ["tuned software, one node", "tuned software, divided networks"]
     known = missed_by(TUNED, ONE, strategy(ONE, tensor=2), known=True)
-    assert known is not None and known.kind == "corrected by records"
+    assert known is not None and known.kind == "tuned software, corrected by records"
 
 
 def test_a_chip_and_a_network_that_no_constant_was_fitted_on_are_less_certain() -> None:

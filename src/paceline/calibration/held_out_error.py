@@ -48,11 +48,11 @@ class HeldOut:
 
 
 def kind(software: str, nodes: int, corrected: bool, divided: bool = False) -> str:
-    """The kind, such as ``tuned software, one node``. All predictions that records correct are one kind. All others of networks
-    that several devices hold together (``divided``) are another."""
-    if divided and not corrected:
-        return "divided networks"
-    return "corrected by records" if corrected else f"{software} software, {'one node' if nodes == 1 else 'several nodes'}"
+    """The kind, such as ``tuned software, one node``. Of each level of software, all predictions that records correct are one
+    kind, and all others of networks that several devices hold together (``divided``) are another."""
+    if corrected:
+        return f"{software} software, corrected by records"
+    return f"{software} software, {'divided networks' if divided else 'one node' if nodes == 1 else 'several nodes'}"
 
 
 @cache

@@ -21,13 +21,12 @@ from rows import append
 from validation_table import RUNS, run
 
 import paceline.calibration.held_out_error as there
+from paceline.calibration.uncertainty import LEAST_WIDTH
 from paceline.record import environment
 from paceline.validation.score import ScoredCase
 
 TAIL = 0.1
 """Share of the runs below the interval, and above it."""
-LEAST_TAIL = 0.1
-"""Least factor of an end: the predicted step stays inside."""
 LEAST_GROUPS = 4
 """Groups of rows that tails are taken from at least."""
 COLUMNS = ("kind", "set", "rows", "tails_of", "inside", "below", "above")
@@ -35,53 +34,69 @@ COLUMNS = ("kind", "set", "rows", "tails_of", "inside", "below", "above")
 
 @dataclass(frozen=True)
 class Miss:
-    """A held-out row: by how many half-widths of the model's own interval the measurement lies off, and what limited it."""
+    """A held-out row: how far it lies below and above the model's own interval, in logarithms (negative: inside), and its link.
+
+    ``low`` and ``high`` are that interval's half-widths.
+    """
 
     group: tuple[str, str]
     link: str
-    half_widths: float
+    off: float
+    low: float
+    high: float
+
+    @property
+    def below(self) -> float:
+        """The shift of the lower end at which the row lies on it."""
+        return -self.off - self.low
+
+    @property
+    def above(self) -> float:
+        """The shift of the upper end at which the row lies on it."""
+        return self.off - self.high
 
 
 def miss(name: str, point: ScoredCase) -> Miss:
     """Of one row of a set."""
     estimate, cluster = point.estimate, point.case.settings[0].cluster
-    off = log(point.case.step_s / estimate.step_s)
-    width = log(estimate.step_s / estimate.low_s) if off < 0 else log(estimate.high_s / estimate.step_s)
+    step_s = estimate.step_s
     link = cluster.outer_link.kind if cluster.world_size > 1 else ""
-    return Miss((name, cluster.device.chip), link, off / max(width, 1e-9))
+    widths = log(step_s / estimate.low_s), log(estimate.high_s / step_s)
+    return Miss((name, cluster.device.chip), link, log(point.case.step_s / step_s), *widths)
 
 
-def quantile(misses: Sequence[Miss], share: float) -> float:
-    """The half-widths below which lies a share of the rows, where every group counts as much as any other."""
-    count = Counter(row.group for row in misses)
-    ordered = sorted(misses, key=lambda row: row.half_widths)
-    below = np.cumsum([1 / count[row.group] for row in ordered])
-    return ordered[int(np.searchsorted(below, share * below[-1]))].half_widths
+def quantile(shifts: Sequence[float], groups: Sequence[tuple[str, str]], share: float) -> float:
+    """The shift below which lies a share of the rows, where every group counts as much as any other."""
+    count = Counter(groups)
+    ordered = sorted(zip(shifts, groups, strict=True))
+    below = np.cumsum([1 / count[group] for _, group in ordered])
+    return ordered[int(np.searchsorted(below, share * below[-1]))][0]
 
 
 def tails(misses: Sequence[Miss]) -> tuple[float, float]:
-    """Factors on the lower and on the upper half-width that leave ``TAIL`` of the rows outside on each side."""
-    return max(LEAST_TAIL, -quantile(misses, TAIL)), max(LEAST_TAIL, quantile(misses, 1 - TAIL))
+    """Shifts of the lower and of the upper end that leave ``TAIL`` of the rows outside on each side."""
+    groups = [row.group for row in misses]
+    low, high = (quantile(shifts, groups, 1 - TAIL) for shifts in ([r.below for r in misses], [r.above for r in misses]))
+    return low, high
 
 
 def unseen(kinds: Mapping[str, Sequence[Miss]]) -> float:
-    """What more the tails need on rows limited by one kind of link where the factors come from all others: the median."""
-    factors = []
+    """What more the tails need on rows limited by one kind of link where the shifts come from all others: the median."""
+    shifts = []
     for misses in kinds.values():
         for link in {row.link for row in misses} - {""}:
             own, others = ([row for row in misses if (row.link == link) == same] for same in (True, False))
             if len({row.group for row in others}) >= LEAST_GROUPS:
                 (low, high), (own_low, own_high) = tails(others), tails(own)
-                factors.append(max(own_low / low, own_high / high))
-    return max(1.0, float(np.median(factors))) if factors else 1.0
+                shifts.append(max(own_low - low, own_high - high))
+    return max(0.0, float(np.median(shifts))) if shifts else 0.0
 
 
-def coverage(misses: Sequence[Miss], factors: tuple[float, float]) -> dict[str, float]:
+def coverage(misses: Sequence[Miss], shifts: tuple[float, float]) -> dict[str, float]:
     """Shares of the rows inside the range, below it and above it."""
-    below, above = (
-        sum(outside) / len(misses)
-        for outside in zip(*((row.half_widths < -factors[0], row.half_widths > factors[1]) for row in misses), strict=True)
-    )
+    low, high = shifts
+    below = sum(-row.off > max(LEAST_WIDTH * row.low, row.low + low) for row in misses) / len(misses)
+    above = sum(row.off > max(LEAST_WIDTH * row.high, row.high + high) for row in misses) / len(misses)
     return {"inside": round(1 - below - above, 4), "below": round(below, 4), "above": round(above, 4)}
 
 
@@ -101,7 +116,7 @@ def coverages(kinds: Mapping[str, Sequence[Miss]]) -> list[dict[str, object]]:
 def main(folder: str, out: Path | None) -> None:
     """Validate every set, pool its rows by kind and write the figures."""
     file = Path(there.__file__).with_name(there.FILE)
-    file.unlink(missing_ok=True)  # the model's own intervals are what is stretched
+    file.unlink(missing_ok=True)  # the model's own intervals are what is moved
     errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     misses: dict[str, list[Miss]] = defaultdict(list)
     for name, info in RUNS:

@@ -12,52 +12,48 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import fit_prediction
 from fit_rows import Point
-from held_out import LEAST_TAIL, Miss, coverage, coverages, quantile, tails, unseen
+from held_out import Miss, coverage, coverages, quantile, tails, unseen
 
 
-def misses(link: str, scale: float, groups: int = 4) -> list[Miss]:
-    """Groups of 21 rows that miss by -1 to 1 half-widths, times ``scale``."""
-    return [Miss((str(group), link), link, scale * off) for group in range(groups) for off in np.linspace(-1, 1, 21)]
+def misses(link: str, scale: float, groups: int = 4, name: str = "") -> list[Miss]:
+    """Groups of 21 rows that miss by -1 to 1, times ``scale``, where the model's half-widths are 0.5."""
+    offs = scale * np.linspace(-1, 1, 21)
+    return [Miss((name or str(group), f"{link} {group}"), link, off, 0.5, 0.5) for group in range(groups) for off in offs]
 
 
 def test_a_tenth_of_the_rows_lies_beyond_each_tail() -> None:
-    assert tails(misses("ethernet", 2.0)) == pytest.approx((1.6, 1.6), abs=0.21)
+    assert tails(misses("ethernet", 2.0)) == pytest.approx((1.6 - 0.5, 1.6 - 0.5), abs=0.21)
+    assert tails(misses("ethernet", 0.1)) == pytest.approx((0.08 - 0.5, 0.08 - 0.5), abs=0.02)  # they shrink too
 
 
 def test_a_group_of_many_rows_counts_as_much_as_one_of_few() -> None:
-    many = [Miss(("many", "a"), "", 5.0)] * 1000
-    few = [Miss(("few", "a"), "", -5.0)]
-    assert quantile(many + few, 0.4) == -5.0
-    assert quantile(many + few, 0.6) == 5.0
-
-
-def test_tails_keep_the_predicted_step_inside() -> None:
-    assert tails([Miss(("a", "b"), "", 3.0)] * 9)[0] == LEAST_TAIL
-
-
-def test_coverage_counts_rows_on_either_side() -> None:
-    shares = coverage(misses("ethernet", 2.0), (1.0, 1.5))  # -2 to 2 in steps of 0.2
-    assert shares == {
-        "inside": pytest.approx(13 / 21, abs=1e-4),
-        "below": pytest.approx(5 / 21, abs=1e-4),
-        "above": pytest.approx(3 / 21, abs=1e-4),
-    }
-
-
-def test_tails_of_the_other_sets_do_not_know_the_set() -> None:
-    narrow = [Miss(("narrow", str(chip)), "", off) for chip in range(4) for off in np.linspace(-1, 1, 21)]
-    wide = [Miss(("wide", row.group[1]), "", 10 * row.half_widths) for row in narrow]
-    inside = {(row["set"], row["tails_of"]): row["inside"] for row in coverages({"kind": narrow + wide})}
-    assert inside["wide", "the other sets"] < 0.15 and inside["narrow", "the other sets"] == 1.0
-    assert inside["wide", "all sets"] > 0.5
-    assert len(coverages({"kind": narrow})) == 1  # no other set
+    groups = [("many", "a")] * 1000 + [("few", "a")]
+    shifts = [5.0] * 1000 + [-5.0]
+    assert quantile(shifts, groups, 0.4) == -5.0
+    assert quantile(shifts, groups, 0.6) == 5.0
 
 
 def test_an_unseen_link_widens_by_what_its_rows_needed() -> None:
     kind = misses("ethernet", 1.0) + misses("infiniband", 3.0)
-    assert unseen({"kind": kind}) == pytest.approx((3.0 + 1 / 3) / 2, rel=0.1)
-    assert unseen({"kind": misses("ethernet", 1.0)}) == 1.0
-    assert unseen({"kind": misses("ethernet", 1.0, groups=1) + misses("infiniband", 3.0, groups=1)}) == 1.0
+    assert unseen({"kind": kind}) == pytest.approx(0.0, abs=0.2)  # +1.6 and -1.6
+    assert unseen({"kind": kind + misses("ici", 5.0)}) > 0
+    assert unseen({"kind": misses("ethernet", 1.0)}) == 0.0
+    assert unseen({"kind": misses("ethernet", 1.0, groups=1) + misses("infiniband", 3.0, groups=1)}) == 0.0
+
+
+def test_coverage_counts_rows_on_either_side() -> None:
+    shares = coverage(misses("ethernet", 2.0), (0.5, 1.0))  # -2 to 2 in steps of 0.2; ends at -1 and 1.5
+    assert list(shares) == ["inside", "below", "above"]
+    assert list(shares.values()) == pytest.approx([13 / 21, 5 / 21, 3 / 21], abs=1e-4)
+    assert coverage(misses("ethernet", 0.4), (-9.0, -9.0))["inside"] > 0  # the step stays inside
+
+
+def test_tails_of_the_other_sets_do_not_know_the_set() -> None:
+    narrow, wide = misses("", 1.0, name="narrow"), misses("", 10.0, name="wide")
+    inside = {(row["set"], row["tails_of"]): row["inside"] for row in coverages({"kind": narrow + wide})}
+    assert inside["wide", "the other sets"] < 0.15 and inside["narrow", "the other sets"] == 1.0
+    assert inside["wide", "all sets"] > 0.5
+    assert len(coverages({"kind": narrow})) == 1  # no other set
 
 
 def test_the_table_of_a_fit_holds_out_the_chip_the_model_and_the_scale() -> None:

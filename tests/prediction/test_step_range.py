@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -21,22 +22,37 @@ def strategy(cluster: Cluster, **choices: object) -> Strategy:
     return Strategy.of(world_size=cluster.world_size, global_batch_size=64 * cluster.world_size, precision="bf16", **choices)
 
 
-def kind(links: tuple[str, ...]) -> HeldOut:
-    return HeldOut("made up", {"a": 0.1}, 10, "2026-01-01", "0000000", 1.5, 0.5, links)
+def kind(links: tuple[str, ...], low: float = 0.1, high: float = -0.1) -> HeldOut:
+    return HeldOut("made up", {"a": 0.1}, 10, "2026-01-01", "0000000", low, high, links)
 
 
-def test_each_end_has_its_own_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_end_has_its_own_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("nvlink",)))
     low, high = conformal_range(TUNED, ONE, strategy(ONE), 1.0, ENDS, known=False)
-    assert (low, high) == (pytest.approx(0.8**1.5), pytest.approx(1.25**0.5))
+    assert (low, high) == (pytest.approx(0.8 * math.exp(-0.1)), pytest.approx(1.25 * math.exp(-0.1)))
 
 
 def test_links_that_limited_no_held_out_run_make_it_wider(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("infiniband",)))
-    monkeypatch.setattr(step_range, "unseen_factor", lambda: 2.0)
-    assert conformal_range(TUNED, TWO, strategy(TWO), 1.0, ENDS, known=False) == pytest.approx((0.8**3, 1.25))
-    alone = Cluster.named("A100")
-    assert conformal_range(TUNED, alone, strategy(alone), 1.0, ENDS, known=False) == pytest.approx((0.8**1.5, 1.25**0.5))
+    monkeypatch.setattr(step_range, "unseen_shift", lambda: 0.2)
+    ends = 0.8 * math.exp(-0.3), 1.25 * math.exp(0.1)
+    assert conformal_range(TUNED, TWO, strategy(TWO), 1.0, ENDS, known=False) == pytest.approx(ends)
+    alone, ends = Cluster.named("A100"), (0.8 * math.exp(-0.1), 1.25 * math.exp(-0.1))
+    assert conformal_range(TUNED, alone, strategy(alone), 1.0, ENDS, known=False) == pytest.approx(ends)
+
+
+def test_a_shift_leaves_the_step_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("nvlink",), -9.0, -9.0))
+    low, high = conformal_range(TUNED, ONE, strategy(ONE), 1.0, ENDS, known=False)
+    assert 0.8 < low < 1.0 < high < 1.25
+
+
+def test_no_range_is_absurd() -> None:
+    """A sum, not a product: the widest ranges were 1,000-fold where the model's own was wide already."""
+    cluster = Cluster.named("2x8 A100", network="100Gb/s")
+    choices = {"sharding": "zero3", "precision": "bf16"}
+    p = Predictor().step(Workload.named("llama-3-8b"), cluster, Strategy.of(world_size=16, global_batch_size=16, **choices))
+    assert p.high_s / p.low_s < 50
 
 
 def test_without_a_held_out_run_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,9 @@ class HeldOut:
         sets: mean of |predicted - measured| / measured of each set. ``mape`` is their mean: each set counts once, however many
             rows it has.
         points: the total number of rows, with the ``date`` and the ``commit`` of the predictions.
-        low, high: factors on the logarithm of both ends of the interval that leave a tenth of the runs below and above it
-            (split conformal prediction: Lei et al. 2018, arXiv:1604.04173, section 2), every chip of a set counting as much.
+        low, high: how much further from the step both ends lie, on the scale of logarithms, so that a tenth of the runs is below
+            and above the interval, every chip of a set counting as much (split conformal prediction of quantiles: Romano et al.
+            2019, arXiv:1905.03222, equations 6 to 8). A factor in place of a sum would make the widest ranges 1,000-fold.
         links: kinds of the links that limited those runs.
     """
 
@@ -30,8 +31,8 @@ class HeldOut:
     points: int
     date: str
     commit: str
-    low: float = 1.0
-    high: float = 1.0
+    low: float = 0.0
+    high: float = 0.0
     links: tuple[str, ...] = ()
 
     @property
@@ -65,9 +66,9 @@ def _read() -> dict[str, Any]:
 
 
 @cache
-def unseen_factor() -> float:
-    """What more both ends need where links of that kind limited no held-out run."""
-    return float(_read().get("unseen", 1.0))
+def unseen_shift() -> float:
+    """How much further both ends lie where links of that kind limited no held-out run."""
+    return float(_read().get("unseen", 0.0))
 
 
 @cache

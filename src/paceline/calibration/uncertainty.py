@@ -79,12 +79,17 @@ def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[floa
     return math.exp(-fast), math.exp(slow)
 
 
-def stretched(step_s: float, ends: tuple[float, float], factors: tuple[float, float]) -> tuple[float, float]:
-    """An interval around a step whose ends lie ``factors`` times as far from it, on the scale of logarithms."""
+LEAST_WIDTH = 0.1
+"""Least share of a half-width that a shift leaves: the predicted step stays inside."""
+
+
+def shifted(step_s: float, ends: tuple[float, float], shifts: tuple[float, float]) -> tuple[float, float]:
+    """An interval around a step whose ends lie ``shifts`` further from it, on the scale of logarithms (negative: nearer)."""
     if step_s <= 0:
         return ends
-    low, high = (math.log(max(end, 1e-30) / step_s) * factor for end, factor in zip(ends, factors, strict=True))
-    return step_s * math.exp(low), step_s * math.exp(high)
+    half_widths = math.log(step_s / max(ends[0], 1e-30)), math.log(max(ends[1], 1e-30) / step_s)
+    low, high = (max(LEAST_WIDTH * half, half + shift) for half, shift in zip(half_widths, shifts, strict=True))
+    return step_s * math.exp(-low), step_s * math.exp(high)
 
 
 def log_spread(low: float, high: float) -> float:

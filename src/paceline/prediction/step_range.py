@@ -1,12 +1,12 @@
-"""The 80 % interval of a predicted step: of errors by what it waits for, then stretched to the tails of held-out runs."""
+"""The 80 % interval of a predicted step: of errors by what it waits for, then moved to the tails of held-out runs."""
 
 from __future__ import annotations
 
 import math
 
 from paceline.calibration.constants import Efficiency
-from paceline.calibration.held_out_error import HeldOut, held_out, unseen_factor
-from paceline.calibration.uncertainty import Z80, interval, spread, stretched
+from paceline.calibration.held_out_error import HeldOut, held_out, unseen_shift
+from paceline.calibration.uncertainty import Z80, interval, spread, shifted
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.parallel_step import ParallelStep
 from paceline.prediction.step_model import Step
@@ -42,5 +42,5 @@ def conformal_range(e: Efficiency, cluster: Cluster, strategy: Strategy, step_s:
     missed = missed_by(e, cluster, strategy, known)
     if missed is None:
         return ends
-    wider = 1.0 if cluster.world_size == 1 or cluster.outer_link.kind in missed.links else unseen_factor()
-    return stretched(step_s, ends, (missed.low * wider, missed.high * wider))
+    more = 0.0 if cluster.world_size == 1 or cluster.outer_link.kind in missed.links else unseen_shift()
+    return shifted(step_s, ends, (missed.low + more, missed.high + more))

@@ -81,15 +81,16 @@ def tails(misses: Sequence[Miss]) -> tuple[float, float]:
 
 
 def unseen(kinds: Mapping[str, Sequence[Miss]]) -> float:
-    """What more the tails need on rows limited by one kind of link where the shifts come from all others: the median."""
+    """What more the tails need on rows limited by one kind of link where the shifts come from all others: the mean of what each
+    kind needs, which is at least nothing."""
     shifts = []
     for misses in kinds.values():
         for link in {row.link for row in misses} - {""}:
             own, others = ([row for row in misses if (row.link == link) == same] for same in (True, False))
             if len({row.group for row in others}) >= LEAST_GROUPS:
                 (low, high), (own_low, own_high) = tails(others), tails(own)
-                shifts.append(max(own_low - low, own_high - high))
-    return max(0.0, float(np.median(shifts))) if shifts else 0.0
+                shifts.append(max(0.0, own_low - low, own_high - high))
+    return float(np.mean(shifts)) if shifts else 0.0
 
 
 def coverage(misses: Sequence[Miss], shifts: tuple[float, float]) -> dict[str, float]:

@@ -20,9 +20,9 @@ class HeldOut:
         sets: mean of |predicted - measured| / measured of each set. ``mape`` is their mean: each set counts once, however many
             rows it has.
         points: the total number of rows, with the ``date`` and the ``commit`` of the predictions.
-        low, high: how much further from the step both ends lie, on the scale of logarithms, so that a tenth of the runs is below
-            and above the interval, every chip of a set counting as much (split conformal prediction of quantiles: Romano et al.
-            2019, arXiv:1905.03222, equations 6 to 8). A factor in place of a sum would make the widest ranges 1,000-fold.
+        low, high: how much further from the step both ends lie, on the scale of logarithms, so that a tenth of the runs is
+            below and above the interval, every chip of a set counting as much (split conformal prediction of quantiles: Romano
+            et al. 2019, arXiv:1905.03222, equations 6 to 8). A factor in place of a sum would make the widest ranges 1,000-fold.
         links: kinds of the links that limited those runs.
     """
 

@@ -6,7 +6,7 @@ import math
 
 from paceline.calibration.constants import Efficiency
 from paceline.calibration.held_out_error import HeldOut, held_out, unseen_shift
-from paceline.calibration.uncertainty import Z80, interval, spread, shifted
+from paceline.calibration.uncertainty import Z80, interval, shifted, spread
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.parallel_step import ParallelStep
 from paceline.prediction.step_model import Step

@@ -22,7 +22,7 @@ class HeldOut:
         points: the total number of rows, with the ``date`` and the ``commit`` of the predictions.
         low, high: how much further from the step both ends lie, on the scale of logarithms, so that a tenth of the runs is
             below and above the interval, every chip of a set counting as much (split conformal prediction of quantiles: Romano
-            et al. 2019, arXiv:1905.03222, equations 6 to 8). A factor in place of a sum would make the widest ranges 1,000-fold.
+            et al. 2019, arXiv:1905.03222, equations 6 to 8). With a factor in place of a sum the widest ranges were 1,000-fold.
         links: kinds of the links that limited those runs.
     """
 

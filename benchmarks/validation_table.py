@@ -1,17 +1,20 @@
 """The tables of ``docs/validation.md``: for every set, what is visible of it, and the errors beside those of the baselines.
 
-    python benchmarks/validation_table.py FOLDER
+    python benchmarks/validation_table.py FOLDER --out RESULTS/validation.csv
 
-FOLDER holds the CSV files, with the names below.
+FOLDER holds the CSV files, with the names below. RESULTS is benchmarks/results. Its file keeps the first table of every commit
+that it was run on; the last table printed compares the oldest figures of each line with these.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
+import argparse
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
+
+from rows import append, read
 
 from paceline.validation import Info, Validation, validate
 from paceline.validation.case import HoldOut
@@ -57,6 +60,8 @@ RUNS = (
 )
 """Each with what is visible of it, and what the constants were fitted without where that is not usual."""
 HEAD = ("set", "seen", "points", "cover", "MAPE", "median", "p90", "in 80 %", "wait, points", "baseline: MAPE / ours (rows)")
+KEPT = {"points": "rows", "coverage": "coverage", "mape": "mape", "median": "median", "p90": "p90", "interval_share": "inside"}
+"""Figures that the file keeps, and its columns. Shares are fractions."""
 SCALES = ((1, 8), (9, 15), (16, 16), (17, 64), (65, 256), (257, 1024), (1025, inf), (16, inf))
 """Numbers of devices, from and to; the last is that of the target on pollux_sia."""
 BY_SCALE = (("mlperf", "none"), ("mlperf", "up_to=16"), ("mlperf", "one_node"), ("pollux_sia", "up_to=8"))
@@ -105,8 +110,22 @@ def scales(done: Validation) -> Iterator[str]:
             yield line(done.name, str(done.info), name, str(points), *map(percent, means))
 
 
-def main(folder: str) -> None:
-    """Print both tables as Markdown."""
+def compared(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines of the last table: the oldest and the newest figures of each line of ``RUNS``. A line that was never run before has
+    no older ones; a line whose rows became more names both numbers."""
+    by_line: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for kept in rows:
+        by_line.setdefault((str(kept["set"]), str(kept["seen"])), []).append(kept)
+    for key in RUNS:
+        if key in by_line:
+            old, new = by_line[key][0], by_line[key][-1]
+            before = old if old is not new else dict.fromkeys(old)
+            shares = (percent(each[column]) for column in ("mape", "inside") for each in (before, new))
+            yield line(*key, str(before["commit"] or "new"), *shares, str(before["rows"] or "-"), str(new["rows"]))
+
+
+def main(folder: str, out: Path | None) -> None:
+    """Print the tables as Markdown, and keep the first in ``out``."""
     print(line(*HEAD) + "\n|" + "---|" * len(HEAD))
     by_scale = []
     for name, info in RUNS:
@@ -114,10 +133,20 @@ def main(folder: str) -> None:
         print(row(name, info, done), flush=True)
         if (name, info) in BY_SCALE:
             by_scale += scales(done)
+        if out:
+            figures = {column: round(done.total[key], 4) for key, column in KEPT.items()}
+            append(out, ("set", "seen", *KEPT.values()), {"set": name, "seen": info, **figures})
     heads = ("set", "seen", "devices", "points", "MAPE", "in 80 %")
     print("\n" + line(*heads) + "\n|" + "---|" * len(heads))
     print("\n".join(by_scale))
+    if out:
+        heads = ("set", "seen", "before, at", "MAPE before", "now", "in 80 % before", "now", "rows before", "now")
+        print("\n" + line(*heads) + "\n|" + "---|" * len(heads))
+        print("\n".join(compared(read(out))))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--out", type=Path)
+    main(**vars(parser.parse_args()))

@@ -11,8 +11,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import fit_prediction
+import validation_table
 from fit_rows import Point
 from held_out import Miss, coverage, coverages, quantile, tails, unseen
+from rows import read
+
+from measured_rows import write
 
 
 def misses(link: str, scale: float, groups: int = 4, name: str = "") -> list[Miss]:
@@ -69,3 +73,27 @@ def test_the_table_of_a_fit_holds_out_the_chip_the_model_and_the_scale() -> None
     row = fit_prediction.table([point], {"chip": values, "scale": values}, values).splitlines()[1].split()
     # steps of 1 s, measured as 0.5 and 2 s: errors of +100 % and -50 %; no constants without the model
     assert row == ["made", "up", "2", "75.0%", "75.0%", "+25.0%", "nan%", "+nan%", "75.0%", "+25.0%"]
+
+
+def test_the_table_of_before_and_now_takes_the_oldest_and_the_newest_figures() -> None:
+    def kept(commit: str, mape: float, rows: int) -> dict[str, object]:
+        return {"set": "mlperf", "seen": "none", "rows": rows, "mape": mape, "inside": 0.8, "commit": commit}
+
+    rows = [kept("old", 0.14, 273), kept("between", 0.5, 1), kept("new", 0.13, 285), {**kept("new", 0.3, 9), "set": "vtrain"}]
+    first, second = validation_table.compared(rows)
+    assert first == "| mlperf | none | old | 14.0 | 13.0 | 80.0 | 80.0 | 273 | 285 |"
+    assert second == "| vtrain | none | new | - | 30.0 | - | 80.0 | - | 9 |"  # nothing older
+
+
+def test_the_validation_table_keeps_what_it_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "lambda_single_node.csv", "lambda", [{}, {"throughput": "500"}])
+    monkeypatch.setattr(validation_table, "RUNS", (("lambda", "none"),))
+    out = tmp_path / "validation.csv"
+    validation_table.main(str(tmp_path), out)
+    (kept,) = read(out)
+    assert kept["rows"] == 2 and kept["mape"] > 0 and (kept["set"], kept["seen"]) == ("lambda", "none")
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[2].startswith(f"| lambda | none | 2 | 100.0 | {100 * kept['mape']:.1f} |")
+    assert printed[-1].startswith("| lambda | none | new | - |")

@@ -23,8 +23,7 @@ class OperationTable:
     ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch.
     ``causal``: 1 for attention that leaves out later keys. ``narrow``: whether a recipe of fewer than 16 bits quantises it; it
     leaves the logits as they are. ``row``, ``layer`` and ``backward`` are (operations,): the row, the layer and the pass of
-    each operation of the workload. ``launched``: kernels that the host launches in each layer's forward and backward pass,
-    (2, layers).
+    each operation of the workload.
     """
 
     kind: Ints
@@ -40,8 +39,14 @@ class OperationTable:
     row: Ints
     layer: Ints
     backward: Bools
-    launched: Array
     layers: int
+
+    @property
+    def launched(self) -> Array:
+        """Kernels that the host launches in each layer's forward and backward pass, (2, layers)."""
+        where = self.layer + self.layers * self.backward
+        calls: Array = np.bincount(where, self.calls[self.row], 2 * self.layers).astype(np.float64)
+        return calls.reshape(2, self.layers)
 
 
 _TABLES: dict[int, tuple[weakref.ref[Workload], OperationTable]] = {}
@@ -76,7 +81,6 @@ def tabulate(workload: Workload) -> OperationTable:
         row=row,
         layer=np.array([i for i, _ in operations], dtype=np.int64),
         backward=np.array([o.backward for _, o in operations], dtype=np.bool_),
-        launched=np.array([(x.ops_forward, x.ops_backward) for x in workload.layers], dtype=np.float64).reshape(-1, 2).T,
         layers=len(workload.layers),
     )
 

@@ -66,7 +66,7 @@ class Efficiency:
             on the way, which takes about 570 cycles on an A100, make 3.6; loads of 16 bytes make several times that.
         issue_overhead: instructions for each multiply-add of a large product on ordinary cores beside it. Units that issue no
             more instructions than they have lanes lose these cycles.
-        launch_s: least seconds from one kernel to the next, by kind of device.
+        launch_s: seconds from the end of one kernel's work to the start of the next one's, by kind of device.
         host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel.
             Measured steps may say it of a device's own hosts (``calibration/host_fit.py``). 0 where graphs are replayed.
         link_share: share of a link's bandwidth that a collective reaches, by kind of link; includes protocol headers.

@@ -132,13 +132,13 @@ class ParallelStep:
         return spent
 
     def _set_apart_imbalance(self, spent: dict[Resource, float]) -> None:
-        """Moves what the fullest experts take beyond the mean from the other resources to ``expert imbalance``."""
+        """Moves what the fullest experts take beyond the mean from the other resources to ``expert imbalance``. They launch no
+        more kernels."""
         step, layers = self.steps[self._critical], list(self.uneven[self._critical])
         more = (1 - 1 / self.imbalance) * self.strategy.parallelism.micro_batches
         kinds: tuple[tuple[Resource, Callable[[Seconds], Array | float]], ...] = (
             ("compute", lambda part: part.flops),
             ("memory bandwidth", lambda part: part.bytes),
-            ("launch overhead", lambda part: part.launch),
             ("intra-node link", lambda part: part.near),
             ("network", lambda part: part.far),
         )

@@ -29,6 +29,7 @@ from paceline.models.ncf import ITEMS, ncf
 from paceline.models.recurrent import BINS, deepspeech2, gnmt
 from paceline.models.recurrent import VOCABULARY as GNMT_VOCABULARY
 from paceline.models.resnet import resnet18, resnet18_cifar, resnet34, resnet50, resnet101, resnet152, resnext101
+from paceline.models.tacotron2 import CHARACTERS, SYMBOLS, tacotron2
 from paceline.models.transformer_xl import (
     BASE_LENGTH,
     LARGE_LENGTH,
@@ -163,6 +164,13 @@ REGISTRY: dict[str, Model] = {
         InputSpec((1, SEGMENT)),
         "8000 audio samples",
         "Prenger et al. 2019, arXiv:1811.00002; NVIDIA DeepLearningExamples",
+        "mean",
+    ),
+    "tacotron2": Model(
+        tacotron2,
+        InputSpec((CHARACTERS,), tokens=SYMBOLS),
+        "clip of 870 frames",
+        "Shen et al. 2018, arXiv:1712.05884; NVIDIA DeepLearningExamples",
         "mean",
     ),
     "gnmt": Model(

@@ -384,4 +384,4 @@ class LayoutBounds:
 
 def _calls(workload: Workload) -> Array:
     """Kernels that the host launches in each layer's forward and backward pass, (2, layers)."""
-    return np.array([(layer.ops_forward, layer.ops_backward) for layer in workload.layers], dtype=np.float64).T
+    return np.array([(x.ops_forward / x.turns, x.ops_backward / x.turns) for x in workload.layers], dtype=np.float64).T

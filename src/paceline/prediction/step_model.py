@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import Efficiency
+from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.compute import Seconds, layer_seconds
@@ -49,6 +49,8 @@ from paceline.strategy.recompute import Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
+LOOP_S: float = assumed("loop_host_s")
+"""Seconds that a host takes to launch a kernel again, in a loop of the network."""
 PassTimes = tuple[Seconds, Seconds]
 """Seconds of the forward and of the backward pass of one micro step, by layer."""
 
@@ -216,14 +218,19 @@ class StepModel:
 
     def launched(self, passes: PassTimes, device: Device) -> PassTimes:
         """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
-        the layers by their kernels. The constants are of GPUs' hosts; a CPU launches nothing, a TPU runs compiled programs."""
-        if not self.constants.host_s or device.kind != "gpu":
+        the layers by their kernels. The constants are of GPUs' hosts; a CPU launches nothing, a TPU runs compiled programs.
+
+        Beside launches ``host_s`` has what goes with a layer, such as hooks of its parameters. A loop does not repeat that.
+        """
+        host_s = self.constants.host_s
+        if not host_s or device.kind != "gpu":
             return passes
         forward, backward = passes
         calls = [np.array(of) for of in zip(*((x.ops_forward, x.ops_backward) for x in self.workload.layers), strict=True)]
-        count = float(sum(of.sum() for of in calls))
+        turns = np.array([x.turns for x in self.workload.layers])
+        count, once = (float(sum(of.sum() for of in own)) for own in (calls, [of / turns for of in calls]))
         worked = float(forward.total.sum() + backward.total.sum())
-        more = max(0.0, count * self.constants.host_s - worked) / count
+        more = max(0.0, once * host_s + (count - once) * min(LOOP_S, host_s) - worked) / count
         first, second = (
             replace(part, launch=part.launch + of * more) for part, of in zip((forward, backward), calls, strict=True)
         )

@@ -94,6 +94,7 @@ class Operation:
         return cls(kind=kind, backward=bool(backward), calls=calls, **dict(zip(_FIELDS[3:], typed, strict=False)))
 
 
+_RECURRENT = ("LSTM", "GRU", "RNN")
 _SOFTMAX_KERNELS = 3
 """Of attention that is not fused: scale, mask, softmax; with dropout there is one more."""
 _FIELDS = tuple(entry.name for entry in fields(Operation))
@@ -145,6 +146,13 @@ class Layer:
         half = None if self.activation_bytes_half is None else self.activation_bytes_half / parts
         kept = self.activation_bytes / parts
         return replace(self, operations=operations, activation_bytes=kept, activation_bytes_half=half)
+
+    @property
+    def turns(self) -> int:
+        """How often a loop of the network runs the layer in a pass: every product of it. A recurrent layer is one call."""
+        if self.kind in _RECURRENT:
+            return 1
+        return min((o.calls for o in self.operations if not o.backward and o.kind != "memory"), default=1)
 
     @property
     def is_logits(self) -> bool:

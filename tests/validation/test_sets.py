@@ -94,6 +94,33 @@ def test_nvidia_dle() -> None:
     assert large.step_s == pytest.approx(1.0) and large.workload.name == "txl-large"
     assert case("nvidia_dle", **xl).workload.name == "txl-base"
     assert not skip("nvidia_dle", batch_per_gpu="").good and not skip("nvidia_dle", throughput="0").good
+    assert not skip("nvidia_dle", batch_per_gpu="1048576", throughput="22.0").good  # 22.59 million were meant
+
+
+def test_nvidia_dle_knows_what_each_directory_trains() -> None:
+    bert = {"model_dir": "LanguageModeling/BERT", "section": "Pre-training NVIDIA DGX A100", "batch_per_gpu": "16"}
+    assert not skip("nvidia_dle", **bert, seq_len="512").good  # sequences in bins by their length
+    assert not skip("nvidia_dle", **bert, seq_len="512", framework_dir="PaddlePaddle").good
+    padded = case("nvidia_dle", **bert, seq_len="512", framework_dir="TensorFlow")
+    assert padded.workload.sample == "sequence of 512 tokens" and not padded.workload.attends
+    assert case("nvidia_dle", **bert, seq_len="128").workload.name == "bert-large-mlm"
+    assert case("nvidia_dle", **bert, seq_len="128", framework_dir="PaddlePaddle").workload.attends  # one fused kernel
+    tuned = bert | {"section": "Fine-tuning NVIDIA DGX A100"}
+    assert case("nvidia_dle", **tuned).workload.name == "bert-large-squad"
+    electra = case("nvidia_dle", **tuned | {"model_dir": "LanguageModeling/ELECTRA"})
+    assert (electra.workload.name, electra.workload.sample) == ("bert-base-squad", "sequence of 384 tokens")
+    assert skip("nvidia_dle", **bert | {"model_dir": "LanguageModeling/ELECTRA"}).good
+    tokens = {"model_dir": "Translation/Transformer", "batch_per_gpu": "2700"}
+    assert case("nvidia_dle", **tokens, throughput="43200").step_s == pytest.approx(8 * 2700 / 43200)
+    unet = {
+        "model_dir": "Segmentation/nnUNet",
+        "gpu": "A100-SXM",
+        "section": "NVIDIA DGX A100 (8x A100 80G)",
+        "batch_per_gpu": "2",
+    }
+    volume = case("nvidia_dle", **unet, raw="3 | 8 | 2 | 219.16")
+    assert (volume.workload.name, volume.keys.device) == ("unet3d", "A100 SXM 80GB")
+    assert skip("nvidia_dle", **unet, raw="2 | 8 | 64 | 8000").good
 
 
 def test_vtrain_divides_the_network_as_the_row_does() -> None:

@@ -36,6 +36,28 @@ def test_mlperf_counts_tpus_as_one_torus_and_a_batch_by_its_pieces() -> None:
     assert split.settings[0].strategy.parallelism.micro_batches == 2 and split.step_s == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    ("said", "workload", "optimizer"),
+    [
+        ("rnnt", "rnnt", "lamb"),
+        ("gnn", "rgat", "adam"),
+        ("rgat", "rgat", "adam"),
+        ("flux1", "flux1", "adam"),
+    ],
+)
+def test_mlperf_knows_the_benchmarks_of_other_rounds(said: str, workload: str, optimizer: str) -> None:
+    one = case("mlperf", benchmark=said, accelerator="H100-SXM5-80GB")
+    strategy = one.settings[0].strategy
+    assert (one.workload.name, strategy.optimizer) == (workload, optimizer)
+    assert strategy.parallelism.sharding == ("zero3" if workload == "flux1" else "ddp")
+
+
+def test_mlperf_does_not_guess_how_experts_are_divided() -> None:
+    for said in ("deepseekv3_671b", "gpt-oss-20b"):
+        one = skip("mlperf", benchmark=said, accelerator="H100-SXM5-80GB")
+        assert one.reason == case_builders.EXPERTS and not one.good
+
+
 @pytest.mark.parametrize(("round_", "said"), [("v1.1", "ssd"), ("v2.0", "retinanet"), ("v3.1", "retinanet")])
 def test_ssd_is_retinanet_from_round_2(round_: str, said: str) -> None:
     assert outcome("mlperf", benchmark="ssd", round=round_).keys.model == said

@@ -123,8 +123,8 @@ GOOGLENET_STAGES = {"3a": 128, "3b": 304, "4a": 73, "4b": 88, "4c": 100, "4d": 1
 
 # The deeper of a family, which say nothing that the others do not; `python -m paceline.models.tables --check` traces them too.
 DEEPER = ("resnet-34", "resnet-101", "resnet-152", "resnext-101", "bert-large")
-# Of many steps that torch traces one by one; a test of few steps is below.
-LOOPED = ("tacotron2",)
+# Of many steps that torch traces one by one; a test of few steps is below. And of many blocks.
+LOOPED = ("tacotron2", "flux1")
 
 
 @pytest.mark.parametrize("name", [name for name in REGISTRY if name not in (*DEEPER, *LOOPED)])
@@ -244,6 +244,21 @@ def test_tacotron_2_has_the_published_size_and_the_work_of_each_frame() -> None:
     assert 2 * few.flops_forward == counter.get_total_flops()
 
 
+def test_the_networks_of_later_rounds_have_the_published_sizes() -> None:
+    """FLUX.1-schnell: the released weights. R-GAT: 25 M (mlcommons/training, graph_neural_network). RNN-T: 49 M (MLPerf)."""
+    flux = Workload.named("flux1")
+    assert flux.num_parameters == 11_891_178_560
+    blocks = 19 * 2 * 256 * (4 + 8) * 3072**2 + 38 * 512 * (7 + 5) * 3072**2  # products over the tokens
+    modulation = (19 * 12 + 38 * 3) * 3072**2
+    attention = (19 + 38) * 2 * 512 * 512 * 3072
+    assert flux.flops_forward == pytest.approx(2 * (blocks + modulation + attention), rel=0.003)
+    assert Workload.named("rgat").num_parameters == pytest.approx(25e6, rel=0.02)
+    speech = Workload.named("rnnt")
+    assert speech.num_parameters == pytest.approx(49e6, rel=0.001)
+    joint = next(layer for layer in speech.layers if layer.name == "head")
+    assert joint.flops_forward == 2 * 205 * 61 * 512 * 1024
+
+
 def test_stable_diffusion_has_the_released_size() -> None:
     """865.91 M: stabilityai/stable-diffusion-2-base, unet."""
     assert Workload.named("stable-diffusion").num_parameters == 865_910_724
@@ -303,7 +318,7 @@ COUNTED = [name for name in REGISTRY if name not in (*DEEPER, *LOOPED, "deepspee
 def test_flops_are_those_that_torch_counts(name: str) -> None:
     entry = model(name)
     # Torch counts a recurrent layer by its steps, not as the one kernel that a GPU has for it.
-    with torch.device("meta"), nullcontext() if name == "gnmt" else fused_kernels():
+    with torch.device("meta"), nullcontext() if name in ("gnmt", "rnnt") else fused_kernels():
         module = build(name)
         counter = FlopCounterMode(display=False)
         with counter:

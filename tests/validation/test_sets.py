@@ -42,6 +42,8 @@ def test_mlperf_counts_tpus_as_one_torus_and_a_batch_by_its_pieces() -> None:
         ("rnnt", "rnnt", "lamb"),
         ("gnn", "rgat", "adam"),
         ("rgat", "rgat", "adam"),
+        ("dlrm", "dlrm", "sgd"),
+        ("dlrm_dcnv2", "dlrm-dcnv2", "momentum"),
         ("flux1", "flux1", "adam"),
     ],
 )
@@ -134,6 +136,8 @@ def test_nvidia_dle_knows_what_each_directory_trains() -> None:
     assert skip("nvidia_dle", **bert | {"model_dir": "LanguageModeling/ELECTRA"}).good
     tokens = {"model_dir": "Translation/Transformer", "batch_per_gpu": "2700"}
     assert case("nvidia_dle", **tokens, throughput="43200").step_s == pytest.approx(8 * 2700 / 43200)
+    users = {"model_dir": "Recommendation/DLRM", "batch_per_gpu": "8"}  # thousands
+    assert case("nvidia_dle", **users, throughput="65536000").step_s == pytest.approx(0.001)
     unet = {
         "model_dir": "Segmentation/nnUNet",
         "gpu": "A100-SXM",

@@ -184,7 +184,7 @@ REGISTRY: dict[str, Model] = {
     "rgat": Model(
         rgat,
         InputSpec((sum(NODES.values()), NODE_FEATURES)),
-        "paper with 1,249 neighbours",
+        "paper and neighbours",
         "Busbridge et al. 2019, arXiv:1904.05811; MLPerf v4.0 (IGBH-Full)",
     ),
     "flux1": Model(

@@ -33,6 +33,7 @@ from paceline.prediction.exposed import exposed_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.offload import check_offload
 from paceline.prediction.recompute import recomputed
+from paceline.prediction.table_exchange import with_table_exchange
 from paceline.prediction.timeline import (
     Schedule,
     StepDurations,
@@ -194,7 +195,7 @@ class StepModel:
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
-        forward, backward = self.launched(passes or self.passes(cluster.device, strategy), cluster.device)
+        forward, backward = self.waiting(passes or self.passes(cluster.device, strategy), cluster, strategy)
         recomputation = strategy.parallelism.recomputation
         check_offload(strategy.parallelism.offload, cluster.device)
         again, again_share = run_again(self.workload, recomputation, forward.total)
@@ -215,6 +216,15 @@ class StepModel:
             plan = self.plan(cluster, strategy, measured=True)
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
         return self._without_free(costs, recomputation) if self.free else costs
+
+    def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
+        """The passes with what they wait for the host, and for vectors of tables that lie divided among all devices."""
+        passes, tables = self.launched(passes, cluster.device), self.workload.tables
+        if tables is None:
+            return passes
+        exchanged = with_table_exchange(passes, tables, cluster, strategy, self.constants)
+        free = self.free & {"network", "intra-node link"}
+        return (exchanged[0].without(free), exchanged[1].without(free)) if free else exchanged
 
     def launched(self, passes: PassTimes, device: Device) -> PassTimes:
         """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over

@@ -11,6 +11,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from paceline.workload.embedding_tables import EmbeddingTables
+
 OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
 Numbers = Literal["fp32", "autocast", "narrow"]
@@ -225,6 +227,7 @@ class LayerTable:
         sample: what one sample is, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
         frozen: number of elements of frozen weights.
+        tables: embedding tables that lie divided among all devices; their rows are no ``parameters``.
     """
 
     name: str
@@ -235,6 +238,7 @@ class LayerTable:
     source: str
     coverage: Coverage
     frozen: int = 0
+    tables: EmbeddingTables | None = None
 
     @cached_property
     def num_parameters(self) -> int:
@@ -291,6 +295,7 @@ class LayerTable:
             **{key: getattr(self, key) for key in ("input_bytes", "sample", "source")},
             "coverage": asdict(self.coverage),
             **({"frozen": self.frozen} if self.frozen else {}),
+            **({"tables": asdict(self.tables)} if self.tables else {}),
         }
 
     @classmethod
@@ -308,6 +313,7 @@ class LayerTable:
             ),
             coverage=Coverage(**data["coverage"]),
             frozen=data.get("frozen", 0),
+            tables=EmbeddingTables(**data["tables"]) if "tables" in data else None,
         )
 
     @classmethod

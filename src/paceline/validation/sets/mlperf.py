@@ -3,7 +3,8 @@
 Only rows whose throughput was read from the steps or from the slope between evaluations count; the runs are tuned, and from
 round v1.0 on replay graphs of kernels. Half of a BERT sequence of 512 tokens is padding, which submissions do not compute
 (Krell et al. 2021, arXiv:2107.02027, section 2); the Transformer's batch is in tokens, about 27 to a sentence of WMT
-English-German on either side. A sample of RNN-T is an utterance, of R-GAT a paper, of FLUX.1 an image.
+English-German on either side. A sample of RNN-T is an utterance, of R-GAT a paper, of FLUX.1 an image,
+of DLRM a user and an item.
 
 The columns do not say in which precision a row ran; the submissions' files do. Language models run in fp8 where the device has
 it (NVIDIA, training_results_v3.1, gpt3, config_fp8.sh), on Gaudi 2 from round v3.1 on (Intel-HabanaLabs,
@@ -64,6 +65,8 @@ WORKLOADS = {
     "stable_diffusion": "stable-diffusion",
     "rnnt": "rnnt",
     "rgat": "rgat",
+    "dlrm": "dlrm",
+    "dlrm_dcnv2": "dlrm-dcnv2",
     "flux1": "flux1",
     "deepseek_v3": "deepseek-v3",
     "gpt_oss_20b": "gpt-oss-20b",
@@ -99,6 +102,7 @@ OPTIMIZERS = {
     **dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b", "rgat", "flux1"), "adam"),
     **dict.fromkeys(("deepseek_v3", "gpt_oss_20b"), "adam"),
     "rnnt": "lamb",
+    "dlrm": "sgd",
 }
 """Of mlcommons/training's reference of each benchmark; momentum where nothing is said."""
 SHARDED = {"flux1": "zero3"}

@@ -41,6 +41,18 @@ def test_vectors_travel_all_to_all_twice() -> None:
     )
 
 
+def test_vectors_count_as_bytes_on_the_wire_and_follow_the_links() -> None:
+    cluster = Cluster.named("8 A100")
+    own, none = (PREDICTOR.step(w, cluster, strategy(8)) for w in (DLRM, WITHOUT))
+    assert any("all-to-alls" in str(note) for note in own.assumptions)
+    assert not any("all-to-alls" in str(note) for note in none.assumptions)
+    model = PREDICTOR.model(DLRM)
+    step, rest = model.step(cluster, strategy(8)), PREDICTOR.model(WITHOUT).step(cluster, strategy(8))
+    assert step.wire_bytes - rest.wire_bytes == 2 * 8192 * 26 * 128 * 2 * 7 // 8
+    wait = own.step_time_s - none.step_time_s
+    assert step.seconds_with_links(1, 3) - step.seconds == pytest.approx(2 * wait, rel=0.3)
+
+
 def test_a_slow_network_is_waited_for() -> None:
     near, far = Cluster.named("8 A100"), Cluster.named("2x4 A100", network="10Gb/s")
     waits = [

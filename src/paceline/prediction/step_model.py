@@ -33,7 +33,7 @@ from paceline.prediction.exposed import exposed_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.offload import check_offload
 from paceline.prediction.recompute import recomputed
-from paceline.prediction.table_exchange import with_table_exchange
+from paceline.prediction.table_exchange import wire_bytes, with_table_exchange
 from paceline.prediction.timeline import (
     Schedule,
     StepDurations,
@@ -108,7 +108,7 @@ class Step:
     @property
     def wire_bytes(self) -> int:
         """Bytes that the device that sends most sends."""
-        return self.plan.wire_bytes
+        return self.plan.wire_bytes + wire_bytes(self.workload.tables, self.strategy)
 
     @property
     def dense_wire_bytes(self) -> int:
@@ -116,6 +116,7 @@ class Step:
         if self.strategy.gradient_exchange.compression == "dense":
             return self.wire_bytes
         own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+        own += wire_bytes(self.workload.tables, self.strategy)
         if self.experts is None:
             return own
         return own + replace(self.experts, strategy=self.experts.strategy.uncompressed()).plan().wire_bytes
@@ -134,7 +135,12 @@ class Step:
     def seconds_with_links(self, between: float, inside: float) -> float:
         """How long it takes where the network between nodes, and the link inside them, take so many times as long."""
         parts = with_exchange(self.pieces, self.costs.exchange.slower(between, inside))
-        return float(schedule_step(parts, self.overlap, self.shared).step)
+        step = float(schedule_step(parts, self.overlap, self.shared).step)
+        if self.workload.tables is None:
+            return step
+        waits = [(float(np.sum(part.near)), float(np.sum(part.far))) for part in self.kernels]
+        more = sum(near * (inside - 1) + far * (between - 1) for near, far in waits)
+        return step + self.strategy.parallelism.micro_batches * more
 
     def events(self) -> tuple[Event, ...]:
         """The step as bars."""

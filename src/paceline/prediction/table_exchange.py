@@ -34,6 +34,14 @@ def with_table_exchange(
     return forward, backward
 
 
+def wire_bytes(tables: EmbeddingTables | None, strategy: Strategy) -> int:
+    """Bytes of vectors and of their gradients that a device sends in a step."""
+    if tables is None:
+        return 0
+    each = 2 * _sent(tables, strategy) * (1 - 1 / strategy.world_size)
+    return round(each * strategy.parallelism.micro_batches)
+
+
 def table_bytes(tables: EmbeddingTables | None, workers: int) -> float:
     """Bytes of a device's part, with the optimizer's state. Rows and state are fp32; no gradient outlives the backward pass."""
     return 0.0 if tables is None else FP32 * tables.elements * (1 + tables.state) / workers

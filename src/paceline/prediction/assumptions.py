@@ -70,6 +70,7 @@ def assumptions(
         *_unused(cluster),
         *_reserve(cluster),
         *_activations(workload, strategy),
+        *_tables(workload, strategy),
         *((Assumption("held-out error", str(missed), f"{missed.date}, {missed.commit}"),) if missed else ()),
     )
 
@@ -135,6 +136,14 @@ def _activations(workload: Workload, strategy: Strategy) -> Iterator[Assumption]
     if numbers_of(strategy) != "fp32" and not workload.counts_half:
         yield Assumption(
             "memory", "What the layers keep at 16 bits was not counted: half of what they keep at fp32 is taken, which is less."
+        )
+
+
+def _tables(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
+    if workload.tables is not None and strategy.world_size > 1:
+        yield Assumption(
+            "parallelism",
+            "Embedding tables lie divided among all devices in equal parts. Nothing hides the all-to-alls of their vectors.",
         )
 
 

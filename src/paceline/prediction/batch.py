@@ -185,7 +185,8 @@ class _PassTable:
     def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
         """Its row; the reason where the device cannot run it."""
         times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
-        key = id(cluster.device), strategy.precision, micro, strategy.parallelism.recomputation, times
+        where = id(cluster.device) if self.model.workload.tables is None else id(cluster)
+        key = where, strategy.precision, micro, strategy.parallelism.recomputation, times
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._add(cluster, strategy)
@@ -193,7 +194,7 @@ class _PassTable:
 
     def _add(self, cluster: Cluster, strategy: Strategy) -> int | UserError:
         try:
-            forward, backward = self.model.launched(self.model.passes(cluster.device, strategy), cluster.device)
+            forward, backward = self.model.waiting(self.model.passes(cluster.device, strategy), cluster, strategy)
         except UserError as error:
             return error
         again, _ = run_again(self.model.workload, strategy.parallelism.recomputation, forward.total)

@@ -324,7 +324,7 @@ class LayoutBounds:
             layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
             forward, backward = layers.passes
             again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
-            calls = operation_table(layers.workload).launched
+            calls = operation_table(layers.workload).launched / layers.workload.turns
             of_layers = np.stack([forward.total, backward.total, again, *calls])
             summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
             return summed

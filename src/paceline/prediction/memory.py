@@ -10,6 +10,7 @@ from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
 from paceline.prediction.exchange_plan import ExchangePlan
 from paceline.prediction.recompute import recomputed
+from paceline.prediction.table_exchange import table_bytes
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NOTHING, Recomputation
 from paceline.strategy.sharding import DISTRIBUTED
@@ -109,6 +110,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         "buckets": whole if copied else 0.0,
         "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
         "codec buffers": float(plan.codec_bytes),
+        **({"embedding tables": table_bytes(workload.tables, strategy.world_size)} if workload.tables else {}),
     }
 
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import Efficiency
+from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.compute import Seconds, layer_seconds
@@ -32,6 +34,7 @@ from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.offload import check_offload
 from paceline.prediction.operation_table import operation_table
 from paceline.prediction.recompute import recomputed
+from paceline.prediction.table_exchange import wire_bytes, with_table_exchange
 from paceline.prediction.timeline import (
     Schedule,
     StepDurations,
@@ -48,6 +51,8 @@ from paceline.strategy.recompute import Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
+LOOP_S: float = assumed("loop_host_s")
+"""Seconds that a host takes to launch a kernel again, in a loop of the network."""
 PassTimes = tuple[Seconds, Seconds]
 """Seconds of the forward and of the backward pass of one micro step, by layer."""
 
@@ -104,7 +109,7 @@ class Step:
     @property
     def wire_bytes(self) -> int:
         """Bytes that the device that sends most sends."""
-        return self.plan.wire_bytes
+        return self.plan.wire_bytes + wire_bytes(self.workload.tables, self.strategy)
 
     @property
     def dense_wire_bytes(self) -> int:
@@ -112,6 +117,7 @@ class Step:
         if self.strategy.gradient_exchange.compression == "dense":
             return self.wire_bytes
         own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+        own += wire_bytes(self.workload.tables, self.strategy)
         if self.experts is None:
             return own
         return own + replace(self.experts, strategy=self.experts.strategy.uncompressed()).plan().wire_bytes
@@ -130,7 +136,12 @@ class Step:
     def seconds_with_links(self, between: float, inside: float) -> float:
         """How long it takes where the network between nodes, and the link inside them, take so many times as long."""
         parts = with_exchange(self.pieces, self.costs.exchange.slower(between, inside))
-        return float(schedule_step(parts, self.overlap, self.shared).step)
+        step = float(schedule_step(parts, self.overlap, self.shared).step)
+        if self.workload.tables is None:
+            return step
+        waits = [(float(np.sum(part.near)), float(np.sum(part.far))) for part in self.kernels]
+        more = sum(near * (inside - 1) + far * (between - 1) for near, far in waits)
+        return step + self.strategy.parallelism.micro_batches * more
 
     def events(self) -> tuple[Event, ...]:
         """The step as bars."""
@@ -191,7 +202,7 @@ class StepModel:
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
-        forward, backward = self.launched(passes or self.passes(cluster.device, strategy), cluster.device)
+        forward, backward = self.waiting(passes or self.passes(cluster.device, strategy), cluster, strategy)
         recomputation = strategy.parallelism.recomputation
         check_offload(strategy.parallelism.offload, cluster.device)
         again, again_share = run_again(self.workload, recomputation, forward.total)
@@ -213,16 +224,29 @@ class StepModel:
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
         return self._without_free(costs, recomputation) if self.free else costs
 
+    def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
+        """The passes with what they wait for the host, and for vectors of tables that lie divided among all devices."""
+        passes, tables = self.launched(passes, cluster.device), self.workload.tables
+        if tables is None:
+            return passes
+        exchanged = with_table_exchange(passes, tables, cluster, strategy, self.constants)
+        free = self.free & {"network", "intra-node link"}
+        return (exchanged[0].without(free), exchanged[1].without(free)) if free else exchanged
+
     def launched(self, passes: PassTimes, device: Device) -> PassTimes:
         """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
-        the layers by their kernels. The constants are of GPUs' hosts; a CPU launches nothing, a TPU runs compiled programs."""
-        if not self.constants.host_s or device.kind != "gpu":
+        the layers by their kernels. The constants are of GPUs' hosts; a CPU launches nothing, a TPU runs compiled programs.
+
+        Beside launches ``host_s`` has what goes with a layer, such as hooks of its parameters. A loop does not repeat that.
+        """
+        host_s = self.constants.host_s
+        if not host_s or device.kind != "gpu":
             return passes
         forward, backward = passes
         calls = operation_table(self.workload).launched
-        count = float(calls.sum())
+        count, once = float(calls.sum()), float((calls / self.workload.turns).sum())
         worked = float(forward.total.sum() + backward.total.sum())
-        more = max(0.0, count * self.constants.host_s - worked) / count
+        more = max(0.0, once * host_s + (count - once) * min(LOOP_S, host_s) - worked) / count
         first, second = (
             replace(part, launch=part.launch + of * more) for part, of in zip((forward, backward), calls, strict=True)
         )

@@ -10,6 +10,7 @@ from importlib.resources import files
 from paceline.errors import UserError, unknown
 from paceline.workload.factory import load_factory
 from paceline.workload.layers import LayerTable
+from paceline.workload.recommendation import RECOMMENDERS, named_recommender
 from paceline.workload.shapes import SHAPES
 from paceline.workload.trace import trace
 
@@ -25,7 +26,7 @@ def traced() -> tuple[str, ...]:
 @cache
 def names() -> tuple[str, ...]:
     """Sorted names of all networks of the package."""
-    return tuple(sorted({*traced(), *SHAPES}))
+    return tuple(sorted({*traced(), *SHAPES, *RECOMMENDERS}))
 
 
 @cache
@@ -63,6 +64,8 @@ def layer_table(name: str, seq_len: int | None = None, *, fused_attention: bool 
         return trace(load_factory(name), name=name, source=name)
     if name not in names():
         raise unknown("workload", name, names(), "a network of your own is module:function")
+    if name in RECOMMENDERS:
+        return named_recommender(name)
     return _table(name) if own and name in traced() else _shaped(name, seq_len, fused_attention)
 
 

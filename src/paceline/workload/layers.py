@@ -11,6 +11,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from paceline.workload.embedding_tables import EmbeddingTables
+
 OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
 Numbers = Literal["fp32", "autocast", "narrow"]
@@ -94,6 +96,7 @@ class Operation:
         return cls(kind=kind, backward=bool(backward), calls=calls, **dict(zip(_FIELDS[3:], typed, strict=False)))
 
 
+_RECURRENT = ("LSTM", "GRU", "RNN")
 _SOFTMAX_KERNELS = 3
 """Of attention that is not fused: scale, mask, softmax; with dropout there is one more."""
 _FIELDS = tuple(entry.name for entry in fields(Operation))
@@ -145,6 +148,13 @@ class Layer:
         half = None if self.activation_bytes_half is None else self.activation_bytes_half / parts
         kept = self.activation_bytes / parts
         return replace(self, operations=operations, activation_bytes=kept, activation_bytes_half=half)
+
+    @property
+    def turns(self) -> int:
+        """How often a loop of the network runs the layer in a pass: every product of it. A recurrent layer is one call."""
+        if self.kind in _RECURRENT:
+            return 1
+        return min((o.calls for o in self.operations if not o.backward and o.kind != "memory"), default=1)
 
     @property
     def is_logits(self) -> bool:
@@ -217,6 +227,7 @@ class LayerTable:
         sample: what one sample is, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
         frozen: number of elements of frozen weights.
+        tables: embedding tables that lie divided among all devices; their rows are no ``parameters``.
     """
 
     name: str
@@ -227,6 +238,7 @@ class LayerTable:
     source: str
     coverage: Coverage
     frozen: int = 0
+    tables: EmbeddingTables | None = None
 
     @cached_property
     def num_parameters(self) -> int:
@@ -242,6 +254,11 @@ class LayerTable:
     def flops_per_sample(self) -> float:
         """FLOPs of forward and backward of one sample."""
         return sum(layer.flops_forward + layer.flops_backward for layer in self.layers)
+
+    @cached_property
+    def turns(self) -> tuple[int, ...]:
+        """How often a loop runs each layer."""
+        return tuple(layer.turns for layer in self.layers)
 
     @cached_property
     def attends(self) -> bool:
@@ -283,6 +300,7 @@ class LayerTable:
             **{key: getattr(self, key) for key in ("input_bytes", "sample", "source")},
             "coverage": asdict(self.coverage),
             **({"frozen": self.frozen} if self.frozen else {}),
+            **({"tables": asdict(self.tables)} if self.tables else {}),
         }
 
     @classmethod
@@ -300,6 +318,7 @@ class LayerTable:
             ),
             coverage=Coverage(**data["coverage"]),
             frozen=data.get("frozen", 0),
+            tables=EmbeddingTables(**data["tables"]) if "tables" in data else None,
         )
 
     @classmethod

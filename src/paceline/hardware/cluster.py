@@ -15,6 +15,7 @@ from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.catalogue import network as network_named
 from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.levels import LEVELS, Level, leaves, tiers
 from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
 
 MOST_DEVICES = 1 << 20
@@ -23,37 +24,10 @@ MOST_IN_NODE = {"pcie": 16, "fabric": 64, "nvlink": 576, "ici": 9216}
 """Most devices that one link inside a node joins: 16 GPUs of a PCIe host (AWS p2.16xlarge), 576 GPUs in a domain of NVLink
 switches (NVIDIA, GB200 NVL72), 9,216 chips of a TPU pod (Google, Ironwood, 2025). For fabrics, eight boards of eight devices
 are assumed. Memory and loopback have no limit but the machine."""
-LEVELS = ("package", "node", "rack", "pod", "site")
-"""Names of levels, innermost first."""
 LONGEST = 200
 """Characters of a cluster's name."""
 _UNEVEN = re.compile(r"^\s*(\d{1,9}(?:\s*\+\s*\d{1,9})+)\s*(?:[x×]\s*|\s)(\S.*?)\s*$", re.IGNORECASE)
 _COUNTED = re.compile(r"^\s*(?:(\d{1,18})\s*[x×]\s*)?(?:(\d{1,18})\s*[x×\s]\s*)?(\S.*?)\s*$", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """``size`` members of the level below (devices, for the innermost), joined by ``link``.
-
-    The link's bandwidth is per member, in one direction.
-
-    Attributes:
-        name: one of ``LEVELS``.
-        size: of the innermost level also one number for each member of the levels above, such as (1, 7): nodes that hold
-            different numbers of devices.
-        oversubscription: of a level of switches: bandwidth of a member's own members together / bandwidth of the member, 2 for
-            leaf switches with half as many links up as down. Ranks lie leaf by leaf.
-    """
-
-    name: str
-    size: NodeSizes
-    link: Link
-    oversubscription: float = 1.0
-
-    @property
-    def most(self) -> int:
-        """Members of the fullest."""
-        return self.size if isinstance(self.size, int) else max(self.size)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -211,42 +185,11 @@ class Cluster:
 
     @cached_property
     def _tiers(self) -> tuple[Level, ...]:
-        """The levels as the exchange sees them. With more than two, levels of size 1 go and neighbours with one link join."""
-        if len(self.levels) <= 2:
-            return self.levels
-        node, *racks = self.levels
-        if any(level.oversubscription > 1 for level in racks) and len({level.link for level in racks}) == 1:
-            return node, replace(racks[0], size=self._groups)  # a node of one device stays a node
-        tiers: list[Level] = []
-        for level in self.levels:
-            if level.size == 1:
-                continue
-            if tiers and tiers[-1].link == level.link and isinstance(tiers[-1].size, int):
-                tiers[-1] = replace(tiers[-1], size=tiers[-1].size * level.most)
-            else:
-                tiers.append(level)
-        if len(tiers) > 2:
-            kinds = ", ".join(f"{tier.link.name} in the {tier.name}" for tier in tiers)
-            raise UserError(f"a cluster of {len(tiers)} kinds of links ({kinds})", "two are predicted: join levels of one link")
-        return tuple(tiers) or self.levels[:1]
+        return tiers(self.levels)
 
     @cached_property
     def _leaves(self) -> tuple[int, float]:
-        """Nodes of a leaf switch and its oversubscription; (0, 1.0) where no switch blocks.
-
-        Three tiers of one network stay two kinds of links: a leaf only limits what leaves it, so the rings and trees that visit
-        leaf after leaf lose nothing while a leaf has as many nodes as its oversubscription.
-        """
-        blocking = [i for i, level in enumerate(self.levels) if level.oversubscription > 1 and level.most > 1]
-        if not blocking:
-            return 0, 1.0
-        if len(blocking) > 1:
-            raise UserError("two levels of switches with oversubscription", "one is predicted: give the product to the lower")
-        (at,) = blocking
-        below = prod(level.most for level in self.levels[:at])
-        if not at or below < self.devices_per_node:
-            raise UserError("oversubscription inside a node", "give it to the level that joins nodes or racks")
-        return below // self.devices_per_node, float(self.levels[at].oversubscription)
+        return leaves(self.levels)
 
     @property
     def leaf_nodes(self) -> int:
@@ -277,6 +220,17 @@ class Cluster:
         """Devices of each node."""
         inner = self.levels[0].size
         return inner if isinstance(inner, tuple) else (self.devices_per_node,) * self.num_nodes
+
+    @cached_property
+    def unlike_sizes(self) -> tuple[int, ...]:
+        """Different numbers of devices that nodes hold, ascending."""
+        return (self.devices_per_node,) if self.even else tuple(sorted(set(self.node_sizes)))
+
+    @cached_property
+    def leaf_sizes(self) -> tuple[int, ...]:
+        """Devices below each leaf switch; none where no switch blocks."""
+        nodes, leaf = self.node_sizes, self.leaf_nodes
+        return tuple(sum(nodes[first : first + leaf]) for first in range(0, len(nodes), leaf)) if leaf else ()
 
     @cached_property
     def places(self) -> Places:

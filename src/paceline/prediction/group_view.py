@@ -14,8 +14,9 @@ import numpy as np
 
 from paceline.array_types import Ints
 from paceline.errors import UserError
-from paceline.hardware.cluster import Cluster, Level
+from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Fact, Link
+from paceline.hardware.levels import Level
 from paceline.hardware.placement import Places, placement
 
 
@@ -41,7 +42,7 @@ def _uneven_view(cluster: Cluster, members: int, stride: int) -> Cluster:
     """``group_view`` of nodes that hold different numbers of devices: of all ranks, or of groups within nodes."""
     if members == cluster.world_size:
         return cluster
-    if members > 1 and any(size % (members * stride) for size in cluster.node_sizes):
+    if members > 1 and any(size % (members * stride) for size in cluster.unlike_sizes):
         raise UserError(
             f"groups of {members} devices, {stride} apart, do not lie evenly in nodes of {cluster.node_text}",
             "give sizes of the mesh that divide the devices of every node, or nodes of equally many devices",

@@ -202,17 +202,17 @@ def alltoall_seconds(
             DeepEP; arXiv:2412.19437, section 3.2.2).
     """
     n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
-    leaf, blocking = cluster.leaf_nodes * local, cluster.oversubscription
     volume = np.asarray(sizes, dtype=np.float64)
     if n == 1:
         return np.zeros_like(volume), np.zeros(len(volume), dtype=np.bool_)
     alpha = [link.latency.value * efficiency.latency_factor for link in (cluster.intra_link, cluster.network)]
     beta = [1 / efficiency.bandwidth(link) for link in (cluster.intra_link, cluster.network)]
     inside, crossing = (local - 1) / n, 1.0
-    leaving: float = max(size * (n - size) for size in set(cluster.node_sizes))
-    if leaf:  # of a leaf's devices; its nodes have 1 / oversubscription of their bandwidth together
-        leaving = max(leaving, local * (n - leaf) * blocking)
-    messages = local - 1, n - min(cluster.node_sizes)
+    leaving: float = max(size * (n - size) for size in cluster.unlike_sizes)
+    if cluster.leaf_sizes:
+        above = max(size * (n - size) for size in set(cluster.leaf_sizes))
+        leaving = max(leaving, above * cluster.oversubscription / cluster.leaf_nodes)
+    messages = local - 1, n - cluster.unlike_sizes[0]
     if once_per_node and nodes > 1:
         inside, messages = (local - 1) / local, (local - 1, nodes - 1)
         crossing = nodes * (1 - (1 - 1 / nodes) ** copies) / copies
@@ -245,7 +245,7 @@ def _algorithm_costs(
     protocols = BARE if cluster.device.kind == "cpu" else efficiency.protocols
     depth = 2 * ceil(log2(nodes))
     ring = turns * (n - 1) / n
-    fewest = min((size for size in cluster.node_sizes if size > 1), default=1)
+    fewest = min((size for size in cluster.unlike_sizes if size > 1), default=1)
     up_links = max(1.0, cluster.oversubscription / cluster.leaf_nodes) if cluster.leaf_nodes else 1.0
     for p in protocols:
         if (local > 1 and near.kind not in p.share) or (nodes > 1 and far.kind not in p.share):

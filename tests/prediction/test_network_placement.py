@@ -194,3 +194,15 @@ def test_a_hierarchical_exchange_needs_equal_nodes() -> None:
     strategy = Strategy.of(world_size=8, global_batch_size=64, exchange="hierarchical", compression="int8")
     with pytest.raises(UserError, match=r"nodes of 1\+7 devices"):
         predict(Workload.named("lenet5"), cluster((1, 7)), strategy)
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (cluster((1, 7)), "Nodes of 1+7 devices"),
+        (cluster(2, 4, leaf_nodes=2, oversubscription=2.0), "Leaf switches have 2 nodes, oversubscribed 2 times"),
+    ],
+)
+def test_the_answer_says_it(place: Cluster, text: str) -> None:
+    strategy = Strategy.of(world_size=8, global_batch_size=64)
+    assert any(text in str(a) for a in predict(Workload.named("lenet5"), place, strategy).assumptions)

@@ -142,10 +142,10 @@ class Process:
     def at(self, place: Array) -> tuple[float, float]:
         """Mean and standard deviation of the log ratio at ``place``, with the noise of a measurement."""
         if not len(self.places):
-            return 0.0, math.hypot(self.kernel.prior, self.kernel.noise)
+            return 0.0, math.hypot(self.kernel.prior, self.kernel.noise, self.kernel.run)
         shared, wide = (kernel.of(place[None], self.places)[0] for kernel in (self.kernel, self.wide))
         variance = self.wide.prior**2 - float(wide @ self.inverse @ wide)
-        return float(shared @ self.weights), math.sqrt(max(variance, 0.0) + self.kernel.noise**2)
+        return float(shared @ self.weights), math.sqrt(max(variance, 0.0) + self.kernel.noise**2 + self.kernel.run**2)
 
 
 def amplitude(kernel: CovarianceKernel, places: Array, ratios: Array) -> float:

@@ -12,7 +12,7 @@ from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
 from paceline.planning import Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.changes import BatchScaling
-from paceline.planning.space import worlds
+from paceline.planning.space import UNEVEN, worlds
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -131,7 +131,9 @@ def plan(
             if name not in known:
                 raise unknown("choice of a space", name, sorted(known))
         largest = _cluster(cluster, network)
-        sizes = worlds(largest.devices_per_node, largest.num_nodes)
+        if not largest.even:
+            raise UserError(f"a plan on nodes of {largest.node_text} devices", UNEVEN)
+        sizes = (size for size in worlds(largest.devices_per_node, largest.num_nodes) if largest.fills_leaves(size[1]))
         clusters = (largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
         tried = Space(clusters=tuple(clusters), **space)
     if target is not None and not isinstance(target, TrainingTarget):

@@ -23,7 +23,8 @@ TRAIN = (
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout" + EXCHANGE
 )
 PREDICT = (
-    "--device --devices-per-node --nodes --cluster --network --global-batch --precision --compression --exchange --servers"
+    "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"
+    " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
     " --compile --software-year" + EXCHANGE
 )

@@ -24,13 +24,14 @@ from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.cli.training_target import add_training_target_arguments, training_target
 from paceline.errors import UserError, check_name, unknown
 from paceline.hardware import PRECISIONS, Cluster
+from paceline.hardware.placement import parse_sizes, sizes_text
 from paceline.hardware.prices import parse_prices
 from paceline.planning.choice import Plan
 from paceline.planning.framework_options import FRAMEWORKS, emit
 from paceline.planning.goal import parse_goal
 from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
-from paceline.planning.space import MAX_LOSS, Space, worlds
+from paceline.planning.space import MAX_LOSS, UNEVEN, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_text
@@ -51,7 +52,7 @@ def add(parser: Parser) -> None:
     device = "a device that may be used; may be repeated"
     parser.add_argument("--device", metavar="D", action="append", required=True, help=device)
     each = "once for all devices, or once for each --device"
-    parser.add_argument("--devices-per-node", metavar="N", type=int, action="append", help=f"{each} (default 1)")
+    parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, action="append", help=f"{each} (default 1)")
     parser.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}")
     parser.add_argument("--max-nodes", metavar="M", type=int, required=True, help="most nodes of one device")
     goals = "fastest, cheapest, deadline=6h or budget=500 (dollars)"
@@ -199,6 +200,8 @@ def _clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
         raise UserError(f"--max-nodes {o.max_nodes}", "give a whole number from 1 up")
     clusters = []
     for name, many, link in zip(o.device, per_node, networks, strict=True):
+        if not isinstance(many, int):
+            raise UserError(f"a plan on nodes of {sizes_text(many)} devices", UNEVEN)
         hardware.cluster(name, many, o.max_nodes, link)  # an impossible one is named before any is searched
         clusters += [hardware.cluster(name, local, nodes, link) for local, nodes in worlds(many, o.max_nodes)]
     return tuple(clusters)

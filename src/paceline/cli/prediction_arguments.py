@@ -7,6 +7,7 @@ import argparse
 from paceline.calibration.constants import ATTENTION_KERNELS, USUAL_ATTENTION
 from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
+from paceline.hardware.placement import parse_sizes
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, SCHEDULES
@@ -21,11 +22,16 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     device = "a device (paceline hardware list; default: the device of the --records)"
     parser.add_argument("--device", metavar="D", help=device)
-    parser.add_argument("--devices-per-node", metavar="N", type=int, help="default 1")
+    sizes = "devices of each node: 8, or 1+7 for a node of one and a node of seven (default 1)"
+    parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, help=sizes)
     parser.add_argument("--nodes", metavar="M", type=int, help="default 1")
-    short = "'2x8 A100' (two nodes of eight), '8 A100': in place of --device, --devices-per-node and --nodes"
+    short = "'2x8 A100' (two nodes of eight), '1+7 A100', '8 A100': in place of --device, --devices-per-node and --nodes"
     parser.add_argument("--cluster", metavar="C", help=short)
     parser.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
+    leaf = "nodes of a leaf switch that has fewer links up than down (default: no switch blocks)"
+    parser.add_argument("--leaf-nodes", metavar="N", type=int, default=0, help=leaf)
+    blocking = "bandwidth of those nodes together over that of their leaf switch's links up: 2 for 2:1 (default 1)"
+    parser.add_argument("--oversubscription", metavar="X", type=float, default=1.0, help=blocking)
     batch = "samples a step, over all devices (default: the largest power of two a device that fits, up to 1,024)"
     parser.add_argument("--global-batch", metavar="B", type=int, help=batch)
     parser.add_argument("--precision", metavar="P", default="fp32", help=f"{', '.join(PRECISIONS)} (default fp32)")

@@ -80,10 +80,13 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
         beside = [name for name in ("device", "devices-per-node", "nodes") if getattr(o, name.replace("-", "_")) is not None]
         if beside:
             raise UserError(f"--cluster says what --{beside[0]} says", "give one of the two: --cluster '2x8 A100'")
-        return Cluster.named(o.cluster, o.network)
-    per_node, nodes = (1 if count is None else count for count in (o.devices_per_node, o.nodes))
+        return _on_leaves(Cluster.named(o.cluster, o.network), o)
+    per_node = 1 if o.devices_per_node is None else o.devices_per_node
+    nodes = o.nodes if o.nodes is not None else len(per_node) if isinstance(per_node, tuple) else 1
+    if isinstance(per_node, tuple) and nodes != len(per_node):
+        raise UserError(f"--nodes {nodes} and the devices of {len(per_node)} nodes", "leave --nodes out")
     if o.device:
-        return hardware.cluster(o.device, per_node, nodes, o.network)
+        return _on_leaves(hardware.cluster(o.device, per_node, nodes, o.network), o)
     if not o.records:
         instead = "give --device or --cluster (paceline hardware list), or --records of a run on yours"
         raise UserError("no device is named", instead)
@@ -91,4 +94,11 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
     if nodes > 1 and not o.network and measured.network.kind == "loopback":
         raise UserError(f"{nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
     between = hardware.network(o.network) if o.network else measured.network
-    return measured.changed(devices_per_node=per_node, num_nodes=nodes, network=between)
+    return _on_leaves(measured.changed(devices_per_node=per_node, num_nodes=nodes, network=between), o)
+
+
+def _on_leaves(machines: Cluster, o: argparse.Namespace) -> Cluster:
+    """The cluster below the leaf switches that the options describe. Raises UserError."""
+    if o.leaf_nodes == 0 and o.oversubscription == 1:
+        return machines
+    return machines.changed(leaf_nodes=o.leaf_nodes, oversubscription=o.oversubscription)

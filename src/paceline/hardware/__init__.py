@@ -8,8 +8,9 @@
 """
 
 from paceline.hardware.catalogue import device, devices, find, link, links, network
-from paceline.hardware.cluster import Cluster, Level, cluster
+from paceline.hardware.cluster import Cluster, cluster
 from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.levels import Level
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, Precision, Recipe
 
 __all__ = [

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from paceline import hardware
 from paceline.errors import UserError, unknown
 from paceline.hardware import Cluster
+from paceline.hardware.placement import parse_sizes
 from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.strategy.parallelism import MODEL
@@ -156,6 +157,9 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
             raise UserError(f"{many} nodes have no network", "give one, such as network=100Gb/s")
         return cluster.changed(num_nodes=many)
     if change.name == "devices-per-node":
+        sizes = parse_sizes(change.value) if change.operator == "=" and "+" in change.value else None
+        if isinstance(sizes, tuple):
+            return cluster.changed(devices_per_node=sizes, num_nodes=len(sizes))
         return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
     if change.name == "network":
         return cluster.changed(network=hardware.network(change.value))

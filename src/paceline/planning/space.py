@@ -74,6 +74,10 @@ class Tally:
         return [Excluded(count, reason, self.examples[reason]) for reason, count in self.counts.most_common()]
 
 
+UNEVEN = "give nodes of equally many devices, or ask predict and whatif for these"
+"""What to do where nodes hold different numbers of devices."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Space:
     """The values of every choice that a plan tries. Empty ``batches``: as ``batches_on`` says.
@@ -122,6 +126,9 @@ class Space:
             for value in values:
                 check_name(name.removesuffix("s"), value, legal)
             object.__setattr__(self, name, tuple(values))
+        for cluster in self.clusters:
+            if not cluster.even:
+                raise UserError(f"a plan on nodes of {cluster.node_text} devices", UNEVEN)
         for name in _SIZES:
             values = getattr(self, name)
             if not isinstance(values, tuple | list):

@@ -126,7 +126,8 @@ def matches(candidate: Candidate, wanted: Wanted) -> bool:
 
 def describe(cluster: Cluster, s: Strategy) -> str:
     """``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and every choice that is not the default."""
-    devices = f"{cluster.num_nodes} x {cluster.devices_per_node}" if cluster.num_nodes > 1 else f"{cluster.devices_per_node}"
+    many = cluster.num_nodes > 1 and cluster.even
+    devices = f"{cluster.num_nodes} x {cluster.devices_per_node}" if many else cluster.node_text
     parts = [f"{devices} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
     if s.world_size > 1:
         x = s.gradient_exchange

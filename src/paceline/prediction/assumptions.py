@@ -233,6 +233,11 @@ def _exchange(
             yield _link(cluster.intra_link, "inside a node", e)
         if cluster.num_nodes > 1:
             yield _link(cluster.network, "between nodes, per node", e)
+        if cluster.leaf_nodes:
+            blocking = f"{cluster.leaf_nodes} nodes, oversubscribed {cluster.oversubscription:g} times"
+            yield Assumption("exchange", f"Leaf switches have {blocking}; ranks lie leaf by leaf.")
+        if not cluster.even:
+            yield Assumption("exchange", f"Nodes of {cluster.node_text} devices: the busiest link of each kind sets the time.")
         if cluster.device.kind != "cpu":
             yield Assumption("exchange", "Each collective takes NCCL's fastest algorithm and protocol for its size.")
         if x.compression != "dense" or x.exchange != "allreduce":

@@ -116,7 +116,7 @@ def corrected_steps(
             mesh.offload,
             mesh.recomputation,
         )
-        where = (cluster.device.name, cluster.devices_per_node, cluster.num_nodes, s.micro_batch_size, *division)
+        where = (cluster.device.name, cluster.places, cluster.num_nodes, s.micro_batch_size, *division)
         alike.setdefault(where, []).append(index)
     step_s = steps.step_s.copy()
     for members in alike.values():
@@ -169,7 +169,7 @@ def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) ->
         check_offload(strategy.parallelism.offload, c.device)
     except UserError as error:
         return error
-    where = id(c.device), id(c.intra_link), id(c.network), c.devices_per_node, c.num_nodes
+    where = id(c.device), id(c.intra_link), id(c.network), c.places, c.num_nodes
     return groups.setdefault((where, plan_key(strategy)), [])
 
 

@@ -405,7 +405,7 @@ def _fed(prediction: Prediction, feed: float) -> Prediction:
 def _describe(cluster: Cluster) -> dict[str, Any]:
     return {
         "device": cluster.device.name,
-        "devices_per_node": cluster.devices_per_node,
+        "devices_per_node": cluster.devices_per_node if cluster.even else cluster.node_text,
         "num_nodes": cluster.num_nodes,
         "intra_link": cluster.intra_link.name,
         "network": cluster.network.name if cluster.num_nodes > 1 else "none",

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.calibration.constants import Efficiency
-from paceline.hardware.cluster import Cluster, Level
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.levels import Level
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.group_view import divided, group_view, pairs_between
 from paceline.prediction.network import collective_seconds

@@ -116,7 +116,7 @@ class Step:
         """The same without compression."""
         if self.strategy.gradient_exchange.compression == "dense":
             return self.wire_bytes
-        own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+        own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.places).wire_bytes
         own += wire_bytes(self.workload.tables, self.strategy)
         if self.experts is None:
             return own
@@ -126,7 +126,7 @@ class Step:
         """Bytes by purpose on one device; ``divided``: of a network that several devices hold."""
         if self.experts is None:
             return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device, divided)
-        plan = exchange_plan(self.workload, self.strategy, self.cluster.devices_per_node)
+        plan = exchange_plan(self.workload, self.strategy, self.cluster.places)
         sizes, of_experts = (
             memory_breakdown(self.workload, self.strategy, plan, self.cluster.device, divided=True),
             self.experts.fixed_bytes(),
@@ -263,7 +263,7 @@ class StepModel:
     def plan(self, cluster: Cluster, strategy: Strategy, measured: bool = False) -> ExchangePlan:
         """What is exchanged; ``measured``: as a calibration prices it."""
         planned = measured_ratio(strategy, self.calibration)
-        return exchange_plan(self.workload, planned, cluster.devices_per_node, self.level, measured)
+        return exchange_plan(self.workload, planned, cluster.places, self.level, measured)
 
     def exchange(self, cluster: Cluster, strategy: Strategy) -> ExchangeSeconds:
         """The exchange with the catalogue's prices."""

@@ -62,6 +62,7 @@ class Operation:
         grows: the dimension that the micro batch multiplies; empty for none.
         window: positions of a convolution's kernel, 9 for 3x3.
         causal: whether a kernel of attention leaves out the scores of later keys. FLOPs count them, as publications do.
+        sliding: keys that each query of attention sees at most, itself and those before it; 0: all. FLOPs count no others.
     """
 
     kind: OperationKind
@@ -77,6 +78,7 @@ class Operation:
     grows: Grows = ""
     window: int = 1
     causal: bool = False
+    sliding: float = 0.0
 
     def to_row(self) -> list[Any]:
         """The fields in order, whole numbers as integers, without trailing defaults."""
@@ -245,8 +247,8 @@ class LayerTable:
 
     @cached_property
     def attends(self) -> bool:
-        """Whether the network has attention."""
-        return any(operation.kind == "attention" for layer in self.layers for operation in layer.operations)
+        """Whether the network has attention, fused or with its scores in memory."""
+        return any(layer.kind == "Attention" or any(o.kind == "attention" for o in layer.operations) for layer in self.layers)
 
     @cached_property
     def activation_bytes(self) -> float:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.array_types import Array, Bools
-from paceline.calibration.constants import Efficiency, assumed, attention_factor
+from paceline.calibration import attention as attention_kernels
+from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, Recipe
 from paceline.prediction.operation_table import ATTENTION, CONV, MEMORY, OperationTable, operation_table
@@ -280,7 +281,7 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile, issued, e.issue_overhead)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
     fed = hunger(device, precision) ** -e.feeding
-    attention = e.attention_share * fed * attention_factor(device.architecture, e.attention_kernel)
+    attention = e.attention_share * fed * attention_kernels.share(device, precision, e)
     of_kind = (
         np.minimum([e.matrix_share * fed, e.matrix_conv_share * fed, attention, 1.0], 1.0)
         if matrix

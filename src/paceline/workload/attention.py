@@ -87,38 +87,39 @@ def attention(
     if fused:
         return spec
     more, more_half = _scores_bytes(forward, drop)
-    operations = eager_operations(spec.operations, drop)
+    operations = _eager_operations(spec.operations, drop)
     return replace(spec, operations=operations, kept=spec.kept + more, kept_half=spec.kept_half + more_half)
 
 
-def eager_operations(operations: Sequence[Operation], drop: bool) -> tuple[Operation, ...]:
+def _eager_operations(operations: Sequence[Operation], drop: bool, fused_softmax: bool = False) -> tuple[Operation, ...]:
     """The operations with kernels of fused attention replaced by those that write the scores.
 
     Args:
         drop: whether dropout falls on the weights of attention.
+        fused_softmax: as for ``eager``.
     """
-    return tuple(written for o in operations for written in (_written(o, drop) if o.kind == "attention" else (o,)))
+    return tuple(x for o in operations for x in (_written(o, drop, fused_softmax) if o.kind == "attention" else (o,)))
 
 
-def _written(o: Operation, drop: bool) -> tuple[Operation, ...]:
+def _written(o: Operation, drop: bool, fused_softmax: bool) -> tuple[Operation, ...]:
     """What the calls of one fused kernel are with scores in memory."""
     q, sums, times = WORD * o.m * o.k * o.batch, WORD * o.m * o.batch, 4 if o.backward else 2
     kv = max(0.0, (o.bytes / o.calls - sums) / times - q)  # a fused kernel reads or writes both, and q, so many times
     scores = o.m * o.n * o.batch
     p, calls = WORD * scores, o.calls
     dropped = (2 * WORD + MASK) * scores if drop else 0.0
-    moved = q + kv + p
+    moved, (kernels, forth, back) = q + kv + p, (1, 2 * p, 3 * p) if fused_softmax else (3, 6 * p, 7 * p)
     if not o.backward:
         return (
             product(o.m, o.n, o.k, o.batch, moved, False, calls),
             product(o.m, o.k, o.n, o.batch, moved, False, calls),
-            memory(False, calls * (3 + drop), calls * (6 * p + dropped)),
+            memory(False, calls * (kernels + drop), calls * (forth + dropped)),
         )
     return (
         product(o.m, o.n, o.k, o.batch, moved, True, calls),  # of the attention weights
         product(o.n, o.k, o.m, o.batch, moved, True, 2 * calls),  # of values and keys
         product(o.m, o.k, o.n, o.batch, moved, True, calls),  # of queries
-        memory(True, calls * (3 + drop), calls * (7 * p + dropped)),
+        memory(True, calls * (kernels + drop), calls * (back + dropped)),
     )
 
 
@@ -131,26 +132,31 @@ def _scores_bytes(forward: Operation, drop: bool) -> tuple[float, float]:
     return forward.calls * (p + (p if drop else 0.0) + mask - sums), forward.calls * (p + HALF * scores + mask - sums)
 
 
-def eager(table: Table) -> Table:
+def eager(table: Table, *, fused_softmax: bool = False) -> Table:
     """The network with the scores of its attention written to memory; the table itself where no attention is fused.
 
     Dropout falls on the weights of attention where the network has dropout anywhere.
+
+    Args:
+        fused_softmax: whether scale, mask and softmax are one kernel (Megatron-LM, ``fused_kernels``; apex,
+            ``contrib.multihead_attn``), not three.
     """
-    if not any(o.kind == "attention" for layer in table.layers for o in layer.operations):
+    if not table.fuses_attention:
         return table
     drop = any(layer.kind == "Dropout" for layer in table.layers)
-    return replace(table, layers=tuple(_eager_layer(layer, drop) for layer in table.layers))
+    return replace(table, layers=tuple(_eager_layer(layer, drop, fused_softmax) for layer in table.layers))
 
 
-def _eager_layer(layer: Layer, drop: bool) -> Layer:
+def _eager_layer(layer: Layer, drop: bool, fused_softmax: bool) -> Layer:
     fused = [o for o in layer.operations if o.kind == "attention" and not o.backward]
+    operations = _eager_operations(layer.operations, drop, fused_softmax)
     if not fused:
-        return replace(layer, operations=eager_operations(layer.operations, drop))
+        return replace(layer, operations=operations)
     more, more_half = (sum(sizes) for sizes in zip(*(_scores_bytes(o, drop) for o in fused), strict=True))
     half = layer.activation_bytes_half
     return replace(
         layer,
-        operations=eager_operations(layer.operations, drop),
+        operations=operations,
         activation_bytes=layer.activation_bytes + more,
         activation_bytes_half=None if half is None else half + more_half,
     )

@@ -96,8 +96,6 @@ class Operation:
         return cls(kind=kind, backward=bool(backward), calls=calls, **dict(zip(_FIELDS[3:], typed, strict=False)))
 
 
-_SOFTMAX_KERNELS = 3
-"""Of attention that is not fused: scale, mask, softmax; with dropout there is one more."""
 _FIELDS = tuple(entry.name for entry in fields(Operation))
 _DEFAULTS: tuple[Any, ...] = tuple(entry.default for entry in fields(Operation)[3:])
 
@@ -138,7 +136,7 @@ class Layer:
         """Bytes of one sample that attention saves beside queries, keys, values and its result: what softmax and dropout give,
         and dropout's mask. 5 for each score in 16 bits (Korthikanti et al. 2022, arXiv:2205.05198, section 4.1)."""
         kernels = sum(o.calls for o in self.operations if o.kind == "memory" and not o.backward)
-        drops = kernels > _SOFTMAX_KERNELS
+        drops = kernels % 2 == 0  # scale, mask and softmax are three kernels, or one; dropout is one more
         each = {"fp32": 8.0 if drops else 4.0, "autocast": 6.0, "narrow": 4.0}[numbers]
         return self.scores * (each + drops)
 
@@ -248,7 +246,12 @@ class LayerTable:
     @cached_property
     def attends(self) -> bool:
         """Whether the network has attention, fused or with its scores in memory."""
-        return any(layer.kind == "Attention" or any(o.kind == "attention" for o in layer.operations) for layer in self.layers)
+        return self.fuses_attention or any(layer.kind == "Attention" for layer in self.layers)
+
+    @cached_property
+    def fuses_attention(self) -> bool:
+        """Whether some of its attention is a fused kernel."""
+        return any(o.kind == "attention" for layer in self.layers for o in layer.operations)
 
     @cached_property
     def activation_bytes(self) -> float:

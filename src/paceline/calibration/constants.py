@@ -56,6 +56,8 @@ class Efficiency:
         launch_s: least seconds from one kernel to the next, by kind of device.
         host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel.
             Measured steps may say it of a device's own hosts (``calibration/host_fit.py``). 0 where graphs are replayed.
+        expert_host_s: the same of tuned software where it cannot replay them, with experts (``prediction/host.py``): that of
+            ordinary software, since both are PyTorch's.
         link_share: share of a link's bandwidth that a collective reaches, by kind of link; includes protocol headers.
         concurrent_messages: messages that one rank has in flight in a push or pull; NCCL posts 8 per round, the pairwise
             exchange of Thakur et al. 2005 one.
@@ -99,6 +101,7 @@ class Efficiency:
     attention_kernel: str = ""
     kept_calls: float = 1.0
     host_s: float = 0.0
+    expert_host_s: float = 0.0
     time_factor: float = 1.0
     yearly_gain: float = 1.0
     year: float = 0.0
@@ -195,6 +198,7 @@ _KERNELS = (
     "kept_calls",
     "launch_s",
     "host_s",
+    "expert_host_s",
     "year",
 )
 """The attributes that determine the seconds of layers, except ``time_factor``; a test checks that the list is complete."""
@@ -242,11 +246,13 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
     seen = frozenset(data["seen"]["names"])
     changed = _read("constants_held_out.toml")[without] if without in seen else {"shared": {}, level: {}}
     values: dict[str, Any] = {**data["shared"], **data[level], **changed["shared"], **changed[level]}
+    host = {**data["ordinary"], **changed.get("ordinary", {})}["host_s"]
     joules, matrix_joules = (MappingProxyType(values.pop(name)) for name in ("joules", "matrix_joules"))
     gpu, cpu = values.pop("launch_s"), values.pop("launch_cpu_s")
     launch = MappingProxyType({"gpu": gpu, "tpu": assumed("tpu_launch_share") * gpu, "accelerator": gpu, "cpu": cpu})
     return Efficiency(
         level=level,
+        expert_host_s=host if level == "tuned" else 0.0,
         joules=joules,
         matrix_joules=matrix_joules,
         launch_s=launch,

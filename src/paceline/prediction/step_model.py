@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
-
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
@@ -30,6 +28,7 @@ from paceline.prediction.costs import (
 from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
 from paceline.prediction.expert_exchange import ExpertReplicas, together
 from paceline.prediction.exposed import exposed_seconds
+from paceline.prediction.host import host_launches, host_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.offload import check_offload
 from paceline.prediction.recompute import recomputed
@@ -216,14 +215,15 @@ class StepModel:
 
     def launched(self, passes: PassTimes, device: Device) -> PassTimes:
         """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
-        the layers by their kernels. The constants are of GPUs' hosts; a CPU launches nothing, a TPU runs compiled programs."""
-        if not self.constants.host_s or device.kind != "gpu":
+        the layers by their kernels."""
+        host_s = host_seconds(device, self.constants)
+        calls = host_launches(self.workload, self.constants)
+        count = float(calls.sum())
+        if not host_s or not count:
             return passes
         forward, backward = passes
-        calls = [np.array(of) for of in zip(*((x.ops_forward, x.ops_backward) for x in self.workload.layers), strict=True)]
-        count = float(sum(of.sum() for of in calls))
         worked = float(forward.total.sum() + backward.total.sum())
-        more = max(0.0, count * self.constants.host_s - worked) / count
+        more = max(0.0, count * host_s - worked) / count
         first, second = (
             replace(part, launch=part.launch + of * more) for part, of in zip((forward, backward), calls, strict=True)
         )

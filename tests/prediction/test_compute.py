@@ -15,14 +15,19 @@ from paceline.calibration.constants import LEVELS, TYPICAL, Efficiency, efficien
 from paceline.errors import UserError
 from paceline.hardware import Device
 from paceline.prediction.compute import (
+    CAUSAL_BLOCK,
     Seconds,
+    computed_share,
     layer_seconds,
     optimizer_seconds,
     peak_rate,
     shape_efficiency,
 )
+from paceline.prediction.operation_table import operation_table
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.workload import catalogue
+from paceline.workload.attention import attention
+from paceline.workload.layer_builders import lay_out
 from paceline.workload.layers import Operation
 from paceline.workload.table import Workload
 from prediction_toys import fact, make_cluster, make_workload
@@ -286,3 +291,21 @@ def test_tuned_software_is_faster():
 def test_unknown_level_names_the_levels():
     with pytest.raises(UserError, match="software level 'tune'"):
         efficiency("tune")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("tokens", "window"), [(4096, 0), (4096, 128), (4096, 1024), (4096, 4096), (1024, 4096), (256, 0)])
+def test_causal_attention_computes_the_blocks_that_its_queries_see(tokens: int, window: int) -> None:
+    """Counted block by block."""
+    spec = attention("mix", tokens, tokens, 1, 1, 64, causal=True, sliding=window)
+    layers, parameters = lay_out([spec])
+    net = replace(Workload.named("gpt2"), layers=layers, parameters=parameters)
+    size, (forward, _) = CAUSAL_BLOCK, spec.operations
+    seen = window if 0 < window < tokens else tokens
+    blocks = sum(
+        1
+        for q in range(tokens // size)
+        for k in range(q + 1)
+        if (k + 1) * size - 1 > q * size - seen  # its last key lies in the window of the block's first query
+    )
+    share = float(computed_share(operation_table(net))[0])
+    assert share * forward.flops == pytest.approx(2 * 2.0 * blocks * size * size * 64, rel=0.05)

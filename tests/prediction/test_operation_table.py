@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 
-import pytest
-
 from paceline import Workload
 from paceline.prediction import operation_table as table
 from paceline.prediction.operation_table import ATTENTION, MATMUL, operation_table
@@ -36,10 +34,3 @@ def test_products_of_one_shape_in_and_out_of_the_logits_are_two_rows() -> None:
     square = make_workload(layers=2, width=64)
     assert len(operation_table(square).kind) == 2
     assert operation_table(square).flops.sum() > 0
-
-
-@pytest.mark.parametrize("name", ["resnet-50", "llama-3-8b", "mixtral-8x7b"])
-def test_the_kernels_that_a_host_launches_are_those_of_the_layers(name: str) -> None:
-    layers = Workload.named(name).layers
-    launched = operation_table(Workload.named(name)).launched
-    assert launched.tolist() == [[x.ops_forward for x in layers], [x.ops_backward for x in layers]]

@@ -125,7 +125,7 @@ def test_nvidia_dle_knows_what_each_directory_trains() -> None:
     assert not skip("nvidia_dle", **bert, seq_len="512").good  # sequences in bins by their length
     assert not skip("nvidia_dle", **bert, seq_len="512", framework_dir="PaddlePaddle").good
     padded = case("nvidia_dle", **bert, seq_len="512", framework_dir="TensorFlow")
-    assert padded.workload.sample == "sequence of 512 tokens" and not padded.workload.attends
+    assert padded.workload.sample == "sequence of 512 tokens" and not padded.workload.fuses_attention
     assert case("nvidia_dle", **bert, seq_len="128").workload.name == "bert-large-mlm"
     assert case("nvidia_dle", **bert, seq_len="128", framework_dir="PaddlePaddle").workload.attends  # one fused kernel
     tuned = bert | {"section": "Fine-tuning NVIDIA DGX A100"}

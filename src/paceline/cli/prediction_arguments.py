@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from paceline.calibration.constants import ATTENTION_KERNELS, USUAL_ATTENTION
+from paceline.calibration import attention
+from paceline.calibration.constants import LEVELS
 from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
 from paceline.hardware.placement import parse_sizes
@@ -111,8 +112,8 @@ def add_software_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--software", metavar="S", default="ordinary", help=levels)
     fused = "chains of element-wise kernels are fused, as by torch.compile; tuned software has them fused"
     parser.add_argument("--compile", action="store_true", help=fused)
-    usual = ", ".join(f"{kernel} for {level} software" for level, kernel in USUAL_ATTENTION.items())
-    kernels = f"kernel of fused attention: {', '.join(ATTENTION_KERNELS)} (default {usual})"
+    usual = ", ".join(f"{attention.usual(level)} for {level} software" for level in LEVELS)
+    kernels = f"kernel of attention: {', '.join(attention.KERNELS)} (default {usual}, eager before mid-2021)"
     parser.add_argument("--attention", metavar="K", default="", help=kernels)
     year = "year of tuned software, such as 2021.5, which was slower (default: the newest)"
     parser.add_argument("--software-year", metavar="Y", type=float, default=0.0, help=year)

@@ -44,7 +44,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
         **{name: getattr(o, name) for name in DIVISIONS},
         "optimizer": o.optimizer or "",
     }
-    batch = largest_batch(network, machines, choices, Predictor()) if o.global_batch is None else o.global_batch
+    batch = largest_batch(network, machines, choices, _plain(o)) if o.global_batch is None else o.global_batch
     return network, machines, Strategy.of(**choices, global_batch_size=batch)
 
 
@@ -59,8 +59,13 @@ def with_batch(text: str, o: argparse.Namespace, strategy: Strategy) -> str:
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
     """With the options' software level and records, fed by ``loader`` samples/s. Raises UserError."""
-    plain = Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
+    plain = _plain(o, loader)
     return replace(plain, correction=correction(o, plain))
+
+
+def _plain(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
+    """The predictor without records."""
+    return Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
 
 
 def correction(o: argparse.Namespace, plain: Predictor) -> Correction | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from paceline.calibration import attention
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import ATTENTION_KERNELS, TYPICAL, Efficiency, attention_factor
+from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.calibration.held_out_error import HeldOut
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
@@ -61,7 +62,7 @@ def assumptions(
         *_fit(cluster, needed),
         *_coverage(workload),
         *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
-        *_attention(workload, cluster, efficiency),
+        *_attention(workload, cluster, strategy.precision, efficiency),
         *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
         *division_assumptions(workload, strategy),
@@ -211,16 +212,21 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
         )
 
 
-def _attention(workload: Workload, cluster: Cluster, e: Efficiency) -> Iterator[Assumption]:
-    """The kernel of fused attention, where architectures differ by it."""
-    factor = attention_factor(cluster.device.architecture, e.attention_kernel)
-    if workload.attends and factor != 1:
-        others = ", ".join(kernel for kernel in ATTENTION_KERNELS if kernel != e.attention_kernel)
+def _attention(workload: Workload, cluster: Cluster, precision: str, e: Efficiency) -> Iterator[Assumption]:
+    """The kernel of attention, where it is not as fast as FlashAttention-2 on an A100."""
+    if workload.attends and not workload.fuses_attention:
+        yield Assumption("device", "Attention is not fused: products, mask and softmax write and read the scores in memory.")
+        return
+    share = attention.share(cluster.device, precision, e)
+    if workload.attends and share != 1:
+        kernel, chosen = attention.running(cluster.device, precision, e), attention.chosen(e)
+        by = f", the choice of {chosen}," if kernel != chosen else ","
+        others = ", ".join(name for name in attention.KERNELS if name != chosen)
         yield Assumption(
             "device",
-            f"Attention runs as {e.attention_kernel}, which reaches {factor:.2f} of the share of the best product that "
+            f"Attention runs as {kernel}{by} which reaches {share:.2f} of the share of the best product that "
             f"FlashAttention-2 reaches on an A100. Others: {others}.",
-            "Shah et al. 2024, arXiv:2407.08608, figure 5",
+            "Dao 2023, arXiv:2307.08691; Shah et al. 2024, arXiv:2407.08608, figure 5",
         )
 
 

@@ -6,7 +6,7 @@ equal micro batches are worked out once. The numbers are those of one step at a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -90,6 +90,11 @@ def steps_of(candidates: Sequence[Candidate], predicted: Callable[[Cluster, Stra
         except UserError as error:
             refused[index] = error.message
     return replace(steps, refused=refused)
+
+
+def refused_steps(candidates: Sequence[Candidate], errors: Iterable[UserError]) -> Steps:
+    """Candidates of which none can be predicted, each for its reason."""
+    return replace(_empty(candidates), refused={index: error.message for index, error in enumerate(errors)})
 
 
 def corrected_steps(

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.array_types import Array, Bools
-from paceline.calibration.constants import Efficiency, assumed, attention_factor
+from paceline.calibration import attention as attention_kernels
+from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, Recipe
 from paceline.prediction.operation_table import ATTENTION, CONV, MEMORY, OperationTable, operation_table
@@ -281,7 +282,7 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile, issued, e.issue_overhead)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
     fed = hunger(device, precision) ** -e.feeding
-    attention = e.attention_share * fed * attention_factor(device.architecture, e.attention_kernel)
+    attention = e.attention_share * fed * attention_kernels.share(device, precision, e)
     of_kind = (
         np.minimum([e.matrix_share * fed, e.matrix_conv_share * fed, attention, 1.0], 1.0)
         if matrix
@@ -307,10 +308,16 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
 
 
 def computed_share(table: OperationTable) -> Array:
-    """Share of its FLOPs that a kernel computes, (rows,): causal attention goes over the blocks up to the diagonal's (Dao 2023,
-    FlashAttention-2, arXiv:2307.08691, section 3.1)."""
+    """Kernel's FLOPs / those of the table, (rows,): causal attention goes over the blocks up to the diagonal's (Dao 2023,
+    FlashAttention-2, arXiv:2307.08691, section 3.1).
+
+    Where each query sees w of n keys, the FLOPs are those of w keys. The first w queries see fewer. The kernel computes half a
+    block too much at the diagonal, and at the other edge of the window for all queries that have one.
+    """
     keys = np.maximum(table.sizes[:, 1], 1.0)
-    return np.where(table.causal > 0, np.minimum((keys + CAUSAL_BLOCK) / (2 * keys), 1.0), 1.0)
+    seen = np.where(table.sliding > 0, table.sliding, keys)
+    edges = (2 - seen / keys) * CAUSAL_BLOCK / 2
+    return np.where(table.causal > 0, np.minimum(1 - seen / (2 * keys) + edges / seen, keys / seen), 1.0)
 
 
 def optimizer_seconds(

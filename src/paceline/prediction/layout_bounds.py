@@ -26,10 +26,10 @@ from paceline.prediction.costs import run_again, slowest
 from paceline.prediction.division import Divided, divide, shared_layers
 from paceline.prediction.exchange_plan import exchange_plan, kept
 from paceline.prediction.group_view import group_view, pairs_between
+from paceline.prediction.host import host_launches, host_seconds
 from paceline.prediction.layout_slices import PROBE, Slice, probe_network
 from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
 from paceline.prediction.network import collective_seconds
-from paceline.prediction.operation_table import operation_table
 from paceline.prediction.pipeline_bounds import ROUNDING, PipelineShape, in_flight, pipelined_seconds
 from paceline.prediction.segments import Segments, segments_of
 from paceline.prediction.stages import block_begins, part_sizes
@@ -303,7 +303,7 @@ class LayoutBounds:
             parts: as ``_passes`` has them for segments, (slices, 5, parts).
         """
         forward, backward, again, calls, calls_back = parts.transpose(1, 0, 2)
-        host_s = self.model.constants.host_s if self.cluster.device.kind == "gpu" else 0.0
+        host_s = host_seconds(self.cluster.device, self.model.constants)
         if host_s:
             worked, count = (
                 of.reshape(len(of), shape.virtual, shape.stages).sum(axis=1) for of in (forward + backward, calls + calls_back)
@@ -324,7 +324,7 @@ class LayoutBounds:
             layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
             forward, backward = layers.passes
             again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
-            calls = operation_table(layers.workload).launched / layers.workload.turns
+            calls = host_launches(layers.workload, self.model.constants)
             of_layers = np.stack([forward.total, backward.total, again, *calls])
             summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
             return summed

@@ -68,6 +68,7 @@ class Prediction(Metrics):
         memory: bytes on one device by purpose; they sum to ``memory_bytes``.
         fits: whether they fit the device's memory; ``missing_bytes``: how many more it would need.
         software: ``ordinary`` or ``tuned``, see ``Efficiency``.
+        attention: the kernel that attention runs as (``calibration.attention``); empty in a network without attention.
         held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without runs of
             this kind.
         exposed: seconds of the step by the resource that it waits for; they sum to ``step_time_s``, the largest is the
@@ -81,6 +82,7 @@ class Prediction(Metrics):
     fits: bool = True
     missing_bytes: float = 0.0
     software: str = "ordinary"
+    attention: str = ""
     held_out_error: float | None = None
     exposed: Mapping[str, float] = field(default_factory=dict)
 

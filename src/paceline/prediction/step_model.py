@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import Efficiency, assumed
+from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.compute import Seconds, layer_seconds
@@ -30,9 +30,9 @@ from paceline.prediction.costs import (
 from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
 from paceline.prediction.expert_exchange import ExpertReplicas, together
 from paceline.prediction.exposed import exposed_seconds
+from paceline.prediction.host import host_launches, host_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.offload import check_offload
-from paceline.prediction.operation_table import operation_table
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.table_exchange import wire_bytes, with_table_exchange
 from paceline.prediction.timeline import (
@@ -51,8 +51,6 @@ from paceline.strategy.recompute import Recomputation
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
-LOOP_S: float = assumed("loop_host_s")
-"""Seconds that a host takes to launch a kernel again, in a loop of the network."""
 PassTimes = tuple[Seconds, Seconds]
 """Seconds of the forward and of the backward pass of one micro step, by layer."""
 
@@ -235,18 +233,15 @@ class StepModel:
 
     def launched(self, passes: PassTimes, device: Device) -> PassTimes:
         """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
-        the layers by their kernels. The constants are of GPUs' hosts; a CPU launches nothing, a TPU runs compiled programs.
-
-        Beside launches ``host_s`` has what goes with a layer, such as hooks of its parameters. A loop does not repeat that.
-        """
-        host_s = self.constants.host_s
-        if not host_s or device.kind != "gpu":
+        the layers by their kernels."""
+        host_s = host_seconds(device, self.constants)
+        calls = host_launches(self.workload, self.constants)
+        count = float(calls.sum())
+        if not host_s or not count:
             return passes
         forward, backward = passes
-        calls = operation_table(self.workload).launched
-        count, once = float(calls.sum()), float((calls / self.workload.turns).sum())
         worked = float(forward.total.sum() + backward.total.sum())
-        more = max(0.0, once * host_s + (count - once) * min(LOOP_S, host_s) - worked) / count
+        more = max(0.0, count * host_s - worked) / count
         first, second = (
             replace(part, launch=part.launch + of * more) for part, of in zip((forward, backward), calls, strict=True)
         )

@@ -76,7 +76,7 @@ class Case:
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, where the file says it.
         published: what others predicted for this row, seconds by name.
         year: of the software, where the set says it; 0: the newest.
-        attention: the kernel of fused attention where it is not the software's usual one.
+        attention: the kernel of attention where it is not the software's usual one.
         memory_bytes: measured peak of a device's memory, where the file says it.
         precision_from: what says the precision: the ``row``, the ``submission`` or script that it is of, or ``usual``, what
             its software takes by default.

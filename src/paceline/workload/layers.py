@@ -64,6 +64,7 @@ class Operation:
         grows: the dimension that the micro batch multiplies; empty for none.
         window: positions of a convolution's kernel, 9 for 3x3.
         causal: whether a kernel of attention leaves out the scores of later keys. FLOPs count them, as publications do.
+        sliding: keys that each query of attention sees at most, itself and those before it; 0: all. FLOPs count no others.
     """
 
     kind: OperationKind
@@ -79,6 +80,7 @@ class Operation:
     grows: Grows = ""
     window: int = 1
     causal: bool = False
+    sliding: float = 0.0
 
     def to_row(self) -> list[Any]:
         """The fields in order, whole numbers as integers, without trailing defaults."""
@@ -97,8 +99,6 @@ class Operation:
 
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
-_SOFTMAX_KERNELS = 3
-"""Of attention that is not fused: scale, mask, softmax; with dropout there is one more."""
 _FIELDS = tuple(entry.name for entry in fields(Operation))
 _DEFAULTS: tuple[Any, ...] = tuple(entry.default for entry in fields(Operation)[3:])
 
@@ -139,7 +139,7 @@ class Layer:
         """Bytes of one sample that attention saves beside queries, keys, values and its result: what softmax and dropout give,
         and dropout's mask. 5 for each score in 16 bits (Korthikanti et al. 2022, arXiv:2205.05198, section 4.1)."""
         kernels = sum(o.calls for o in self.operations if o.kind == "memory" and not o.backward)
-        drops = kernels > _SOFTMAX_KERNELS
+        drops = kernels % 2 == 0  # scale, mask and softmax are three kernels, or one; dropout is one more
         each = {"fp32": 8.0 if drops else 4.0, "autocast": 6.0, "narrow": 4.0}[numbers]
         return self.scores * (each + drops)
 
@@ -256,14 +256,14 @@ class LayerTable:
         return sum(layer.flops_forward + layer.flops_backward for layer in self.layers)
 
     @cached_property
-    def turns(self) -> tuple[int, ...]:
-        """How often a loop runs each layer."""
-        return tuple(layer.turns for layer in self.layers)
+    def attends(self) -> bool:
+        """Whether the network has attention, fused or with its scores in memory."""
+        return self.fuses_attention or any(layer.kind == "Attention" for layer in self.layers)
 
     @cached_property
-    def attends(self) -> bool:
-        """Whether the network has attention."""
-        return any(operation.kind == "attention" for layer in self.layers for operation in layer.operations)
+    def fuses_attention(self) -> bool:
+        """Whether some of its attention is a fused kernel."""
+        return any(o.kind == "attention" for layer in self.layers for o in layer.operations)
 
     @cached_property
     def activation_bytes(self) -> float:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.uncertainty import LINKS
 from paceline.errors import UserError
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
@@ -225,7 +226,7 @@ def _compression(table: RankedTable, order: Sequence[int], goal: Goal) -> str:
 
 def _network_share(table: RankedTable, index: int) -> float:
     p = table.predictor.step(table.workload, *table.candidates[index])
-    return sum(p.exposed.get(name, 0.0) for name in ("network", "intra-node link")) / p.step_time_s
+    return sum(p.exposed.get(name, 0.0) for name in LINKS) / p.step_time_s
 
 
 def _why_not(

@@ -152,9 +152,9 @@ def _lines(p: Prediction) -> Iterator[str]:
 def _critical_path(p: Prediction) -> str:
     update = next(event for event in p.timeline if event.name == "optimizer")
     backward = max((e.end_s for e in p.timeline if e.name.startswith("backward")), default=0.0)
-    if p.comm_s + p.codec_s == 0 and not p.exposed.get("pipeline bubble"):
+    if p.comm_s + p.codec_s == 0 and not any(map(p.exposed.get, ("pipeline bubble", "pipeline send"))):
         return "forward, backward, optimizer; nothing is exchanged."
-    if p.exposed_comm_s == 0:
+    if p.exposed_comm_s == 0 and not p.exposed.get("pipeline bubble"):
         return (
             f"forward, backward, optimizer. The exchange of {format_bytes(p.wire_bytes_per_device)} "
             f"({format_seconds(p.comm_s)} of network) overlaps the backward pass completely."
@@ -175,9 +175,10 @@ def _critical_path(p: Prediction) -> str:
 
 def _path_on_a_mesh(p: Prediction, update_s: float) -> str:
     """The same where several devices hold the network: what the stage with the most work waits for."""
-    bubble = p.exposed.get("pipeline bubble", 0.0)
-    worked = p.compute_s - bubble
-    waits = [f"{format_seconds(p.exposed_comm_s)} for collectives and the exchange"] if p.exposed_comm_s else []
+    bubble, sends = (p.exposed.get(name, 0.0) for name in ("pipeline bubble", "pipeline send"))
+    worked, exchanged = p.compute_s - bubble, max(0.0, p.exposed_comm_s - sends)
+    waits = [f"{format_seconds(exchanged)} for collectives and the exchange"] if exchanged else []
+    waits += [f"{format_seconds(sends)} for sends between stages (pipeline send)"] if sends else []
     waits += [f"{format_seconds(bubble)} for other stages (pipeline bubble)"] if bubble else []
     return (
         f"the stage with the most work computes {format_seconds(worked)} and waits {' and '.join(waits) or 'for nothing'}. "

@@ -24,6 +24,7 @@ from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Candidate, Steps, merged_steps
 from paceline.prediction.layout_bounds import LayoutBounds
 from paceline.prediction.layout_slices import Slice
+from paceline.prediction.memory import usable_bytes
 from paceline.prediction.pipeline_bounds import PipelineShape
 from paceline.strategy import Strategy
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES
@@ -271,7 +272,7 @@ class _Search:
         legal = legal & ~alone[:, None]
         self.legal += int(legal.sum()) * each
         possible = np.broadcast_to(legal[:, None, :], of_shape.memory_bytes.shape)
-        available = self.cluster.device.memory.value
+        available = usable_bytes(self.cluster.device)
         fits = possible & (of_shape.memory_bytes <= available)
         large = possible & ~fits
         self.too_large += int(large.sum())
@@ -298,7 +299,7 @@ class _Search:
     def _note_least(self, number: int, needed: Array, times: Ints) -> None:
         """Remember the layout that lacks least."""
         row, sharding, batch = np.unravel_index(int(needed.argmin()), needed.shape)
-        lacking = float(needed[row, sharding, batch]) - self.cluster.device.memory.value
+        lacking = float(needed[row, sharding, batch]) - usable_bytes(self.cluster.device)
         if self.least is None or lacking < self.least[1]:
             self.least = self._candidate(number, int(row), int(sharding), int(batch), int(times[row, batch])), lacking
 

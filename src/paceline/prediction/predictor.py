@@ -21,6 +21,7 @@ from paceline.prediction.costs import RESOURCES, Resource
 from paceline.prediction.division_assumptions import uneven_stages
 from paceline.prediction.exposed import without_rounding
 from paceline.prediction.lazy_tuple import lazy
+from paceline.prediction.memory import fit_of
 from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
 from paceline.prediction.recompute import check_recompute_layers
 from paceline.prediction.result import Prediction
@@ -334,6 +335,7 @@ class Predictor:
             cluster=_describe(cluster),
             memory=memory,
             fits=needed <= available,
+            fit=fit_of(needed, cluster.device),
             software=str(self.software),
             held_out_error=None if missed is None else missed.mape,
             missing_bytes=max(0.0, needed - available),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from textwrap import wrap
 from typing import Any, Literal, Self
 
+from paceline.prediction.memory import FRAGMENTED, Fit
 from paceline.record import Metrics
 from paceline.units import format_bytes, format_memory, format_seconds
 
@@ -66,7 +67,8 @@ class Prediction(Metrics):
     Attributes:
         cluster: the predicted cluster, by names.
         memory: bytes on one device by purpose; they sum to ``memory_bytes``.
-        fits: whether they fit the device's memory; ``missing_bytes``: how many more it would need.
+        fits: whether they fit the device's memory; ``missing_bytes``: how many more it would need. ``fit``: the same in words;
+            ``may not fit`` where the headroom for fragments does not (``memory.FRAGMENTED``), which a plan keeps.
         software: ``ordinary`` or ``tuned``, see ``Efficiency``.
         held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without runs of
             this kind.
@@ -79,6 +81,7 @@ class Prediction(Metrics):
     cluster: Mapping[str, Any] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
     fits: bool = True
+    fit: Fit = "fits"
     missing_bytes: float = 0.0
     software: str = "ordinary"
     held_out_error: float | None = None
@@ -109,7 +112,9 @@ class Prediction(Metrics):
 
     @property
     def headline(self) -> str:
-        """Says by how much the step does not fit; empty where it fits."""
+        """Says by how much the step does not fit, or that it may not; empty where it fits."""
+        if self.fit == "may not fit":
+            return f"MAY NOT FIT: fragments of memory may take the {FRAGMENTED:.0%} beyond what the step allocates."
         return "" if self.fits else f"DOES NOT FIT: {self.missing_bytes / 2**30:,.4g} GiB are missing on each device."
 
     @property
@@ -139,7 +144,7 @@ def _lines(p: Prediction) -> Iterator[str]:
     yield from wrap(f"Critical path: {p.critical_path}", WIDTH)
     yield from wrap(f"Range: {_range(p)}", WIDTH)
     yield ""
-    yield f"Memory on one device: {format_memory(p.memory_bytes)}" + ("" if p.fits else ", which does not fit")
+    yield f"Memory on one device: {format_memory(p.memory_bytes)}" + ("" if p.fit == "fits" else f", which {p.fit}")
     for name, size in p.memory.items():
         if size:
             yield f"  {name:<18}{format_memory(size):>12}"

@@ -18,7 +18,8 @@ from pathlib import Path
 from rows import append
 
 from paceline.hardware import cluster
-from paceline.planning.layouts import LayoutSearch, LayoutSpace, search_layouts
+from paceline.planning.layout_space import LayoutSpace
+from paceline.planning.layouts import LayoutSearch, search_layouts
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.workload import Workload

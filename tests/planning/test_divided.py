@@ -74,6 +74,15 @@ def test_what_fits_in_no_layout_says_how_much_is_missing() -> None:
     assert "more memory" in str(it.value)
 
 
+def test_optimizer_state_lies_with_the_host_only_where_nothing_else_fits() -> None:
+    tight = space(small_device(1.9), pipelines=(1, 2), tensors=(1, 8), virtual_stages=(1,))
+    answer = plan(GPT, tight, Goal("fastest"))
+    assert {choice.strategy.parallelism.offload for choice in answer.ranking} == {"optimizer"}
+    assert "optimizer in host memory" in answer.best.title and answer.best.prediction.fit == "fits"
+    roomy = plan(GPT, replace(tight, clusters=(small_device(7),)), Goal("fastest"))
+    assert {choice.strategy.parallelism.offload for choice in roomy.ranking} == {"none"}
+
+
 def test_compressed_gradients_are_not_searched_for_a_divided_network() -> None:
     with pytest.raises(UserError):
         plan(GPT, space(tensors=(2,), compressions=("bf16",)), Goal("fastest"))
@@ -88,13 +97,14 @@ MIXTURE = Workload.from_shape(
 
 def test_groups_of_experts_are_searched_without_being_named() -> None:
     """12 experts go in groups of 1, 2 and 4; without groups nothing fits."""
-    small = space(small_device(2.5), shardings=("zero1",))
+    alone = small_device(2.5)
+    small = space(replace(alone, device=replace(alone.device, host_link="")), shardings=("zero1",))  # nothing is offloaded
     answer = plan(MIXTURE, small, Goal("fastest"))
     groups = {choice.strategy.parallelism.expert for choice in answer.ranking}
     assert groups <= {2, 4} and answer.best.prediction.fits
-    with pytest.raises(UserError, match="fits nowhere here") as alone:
+    with pytest.raises(UserError, match="fits nowhere here") as without:
         plan(MIXTURE, replace(small, experts=(1,)), Goal("fastest"))
-    assert "groups that share the experts (`expert`)" in str(alone.value)
+    assert "groups that share the experts (`expert`)" in str(without.value)
     with pytest.raises(UserError, match="fits nowhere here") as tried:
         plan(MIXTURE, space(small_device(1.6)), Goal("fastest"))
     assert "`expert`" not in str(tried.value)

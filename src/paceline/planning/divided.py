@@ -10,13 +10,17 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.planning.choice import Choice
-from paceline.planning.layouts import MOST_VIRTUAL, LayoutSearch, LayoutSpace, Progress, powers, search_layouts, silent
+from paceline.planning.layout_space import MOST_VIRTUAL, LayoutSpace, powers
+from paceline.planning.layouts import LayoutSearch, Progress, search_layouts, silent
 from paceline.planning.space import Space, Tally, precision_left_out
 from paceline.planning.strategy_text import Wanted
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import Predictor
 from paceline.prediction.batch import Candidate, Steps, merged_steps
-from paceline.prediction.expert_parallel import expert_count, has_experts
+from paceline.prediction.expert_parallel import expert_count
+from paceline.prediction.layout_slices import Common
+from paceline.prediction.offload import offloads
+from paceline.prediction.recompute import choices_that_save
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -88,14 +92,16 @@ def search_divided(
     left_out: Tally,
     predictor: Predictor,
     progress: Progress = silent,
+    offload: str = "none",
 ) -> Searches:
-    """The best layouts on every cluster of ``space``; what is left out is counted. ``space`` has its optimizer."""
+    """The best layouts on every cluster of ``space``; what is left out is counted. ``space`` has its optimizer. ``offload``:
+    what lies in the host's memory, where that is known."""
     if not _dense(space):
         left_out.add("a divided network is tried with dense gradients over allreduce", 1)
         return Searches(())
     found = []
     for cluster in space.clusters:
-        layouts = _layouts(workload, cluster, space, target)
+        layouts = _layouts(workload, cluster, space, target, offload)
         if layouts is None:
             continue
         search = search_layouts(
@@ -124,7 +130,7 @@ def narrowed(wanted: Wanted, best: Choice, workload: Workload, space: Space) -> 
     cluster = best.cluster
     usual = {
         "tensors": space.tensors or tuple(powers(cluster.devices_per_node)),
-        "contexts": space.contexts or _contexts(workload, cluster, space),
+        "contexts": space.contexts or _contexts(workload, cluster),
         "pipelines": space.pipelines or tuple(powers(cluster.world_size)),
         "batches": space.batches or (best.strategy.global_batch_size,),
     }
@@ -142,40 +148,41 @@ _SEARCHED = {
     "recompute": "recomputes",
     "global-batch": "batches",
     "accumulation": "micro_batches",
+    "schedule": "schedules",
 }
 """What a search of layouts chooses, and the field of ``Space`` that holds its values."""
 
 
-def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget) -> LayoutSpace | None:
+def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, offload: str) -> LayoutSpace | None:
     """What is searched on a cluster; None where nothing is."""
     world = cluster.world_size
     precisions = tuple(p for p in space.precisions or PRECISIONS if not precision_left_out(cluster, p, not space.precisions))
     fastest = precisions if space.precisions else precisions_of_training(precisions)
     batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world))
     batches = tuple(batch for batch in batches if batch <= target.largest_batch)
-    if world == 1 or not fastest or not batches:
+    if world == 1 or not fastest or not batches or (offload != "none" and not offloads(cluster.device)):
         return None
     named = space.divides
     return LayoutSpace(
         batches=batches,
         precisions=fastest,
         tensors=space.tensors or ((1,) if named else ()),
-        contexts=space.contexts or ((1,) if named else _contexts(workload, cluster, space)),
+        contexts=space.contexts or ((1,) if named else _contexts(workload, cluster)),
         experts=space.experts or tuple(_experts(workload, world)),
         pipelines=space.pipelines or ((1,) if named else ()),
         virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
         micro_batches=space.micro_batches,
         shardings=space.shardings,
-        recomputes=space.recomputes,
+        recomputes=choices_that_save(workload) if space.recomputes == Space.recomputes else space.recomputes,
+        schedules=space.schedules,
+        common=Common(offload=offload, gather_bits=space.gather_bits, gradient_bits=space.gradient_bits),
         optimizer=space.optimizer,
     )
 
 
-def _contexts(workload: Workload, cluster: Cluster, space: Space) -> tuple[int, ...]:
-    """Devices that share a sequence, where nobody named a number: powers of two within a node; 1 where groups of experts are
-    searched, which are as many choices again."""
-    divisible = workload.attends and (bool(space.experts) or not has_experts(workload))
-    return tuple(powers(min(cluster.devices_per_node, 16) if divisible else 1))
+def _contexts(workload: Workload, cluster: Cluster) -> tuple[int, ...]:
+    """Devices that share a sequence, where nobody named a number: powers of two within a node."""
+    return tuple(powers(min(cluster.devices_per_node, 16) if workload.attends else 1))
 
 
 def _experts(workload: Workload, world: int) -> Iterator[int]:

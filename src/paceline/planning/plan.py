@@ -88,6 +88,9 @@ def plan(
     whole, searches = len(legal), Searches(())
     if divides(space, legal, steps):
         searches = search_divided(workload, space, target, left_out, predictor, progress)
+        if not searches.fitting and not steps.fits.any():
+            offloaded = search_divided(workload, space, target, left_out, predictor, progress, "optimizer")
+            searches = offloaded if offloaded.fitting else searches
         legal, steps = searches.added(legal, steps)
     if not whole and not searches.legal:
         raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))

@@ -17,6 +17,7 @@ from paceline.cli.prediction_arguments import (
     add_price_argument,
     add_records_argument,
     add_software_argument,
+    add_wire_arguments,
     add_workload_arguments,
 )
 from paceline.cli.prediction_inputs import predictor
@@ -35,6 +36,7 @@ from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_text
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
+from paceline.strategy.parallelism import SCHEDULES
 from paceline.workload import Workload
 
 EXAMPLE = """example:
@@ -83,6 +85,9 @@ def add(parser: Parser) -> None:
     parser.add_argument("--max-loss", metavar="POINTS", type=float, default=MAX_LOSS, help=lost)
     penalty = "a compression takes F times the samples to the target"
     parser.add_argument("--penalty", metavar="C=F", action="append", help=penalty)
+    add_wire_arguments(parser)
+    schedule = f"of a pipeline, one of {', '.join(SCHEDULES)}; may be repeated (default 1f1b and zero_bubble)"
+    parser.add_argument("--schedule", metavar="S", action="append", help=schedule)
     add_price_argument(parser)
     why_not = "set a strategy beside the best: compression=terngrad,sharding=zero3"
     parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
@@ -135,6 +140,9 @@ def _best(o: argparse.Namespace) -> Plan:
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
         experts=_sizes(o.expert),
         shardings=_only("sharding", o.sharding, SHARDINGS),
+        schedules=_only("schedule", o.schedule or _schedules(o.emit), SCHEDULES),
+        gather_bits=o.gather_bits,
+        gradient_bits=o.gradient_bits,
         optimizer=o.optimizer or "",
         max_loss=o.max_loss,
     )
@@ -155,6 +163,11 @@ def _best(o: argparse.Namespace) -> Plan:
         predictor=predictor(o),
         progress=_shown() if sys.stderr.isatty() else silent,
     )
+
+
+def _schedules(framework: str | None) -> Sequence[str]:
+    """Those that are tried where none is named: what the framework has that the best is written for."""
+    return ("1f1b",) if framework in ("megatron", "nemo", "deepspeed") else Space.schedules
 
 
 def _shown() -> Progress:

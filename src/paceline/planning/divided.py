@@ -17,7 +17,7 @@ from paceline.planning.strategy_text import Wanted
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import Predictor
 from paceline.prediction.batch import Candidate, Steps, merged_steps
-from paceline.prediction.expert_parallel import expert_count
+from paceline.prediction.expert_parallel import expert_count, has_experts
 from paceline.prediction.layout_slices import Common
 from paceline.prediction.offload import offloads
 from paceline.prediction.recompute import choices_that_save
@@ -28,11 +28,18 @@ SAMPLES = 8
 """Without a batch, layouts are tried with a sample for each device, for each second one, and so on to each of this many."""
 
 
+_NEAR = (
+    " Contexts, selective recomputation, zero-bubble, uneven ends and shares within a node were tried for this mixture with "
+    "the other sizes of its best layout alone."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """What the searches of all clusters gave."""
+    """What the searches of all clusters gave. ``near``: whether some choices were tried near the best alone."""
 
     searches: tuple[LayoutSearch, ...]
+    near: bool = False
 
     @property
     def legal(self) -> int:
@@ -72,6 +79,7 @@ class Searches:
         return (
             f"Of {self.legal:,} layouts that divide the network among devices, {self.too_large:,} do not fit, {bounded:,} "
             f"cannot beat the best by a bound, and {predicted:,} were predicted whole: the ranking is that of all."
+            f"{_NEAR if self.near else ''}"
         )
 
 
@@ -104,17 +112,49 @@ def search_divided(
         layouts = _layouts(workload, cluster, space, target, offload)
         if layouts is None:
             continue
-        search = search_layouts(
-            workload,
-            cluster,
-            layouts,
-            predictor=predictor,
-            weight=lambda batch: target.samples(Strategy.of(global_batch_size=batch)) / batch,
-            progress=lambda line, n=cluster.world_size: progress(f"{n:,} devices, {line}"),  # type: ignore[misc]
-        )
-        search.tally(left_out)
-        found.append(search)
-    return Searches(tuple(found))
+
+        def searched(tried: LayoutSpace, n: int = cluster.world_size, cluster: Cluster = cluster) -> LayoutSearch:
+            search = search_layouts(
+                workload,
+                cluster,
+                tried,
+                predictor=predictor,
+                weight=lambda batch: target.samples(Strategy.of(global_batch_size=batch)) / batch,
+                progress=lambda line: progress(f"{n:,} devices, {line}"),
+            )
+            search.tally(left_out)
+            return search
+
+        if has_experts(workload) and not space.divides:
+            found.append(searched(_plain(layouts)))
+            found += [searched(_near(layouts, found[-1]))] if found[-1].candidates else []
+        else:
+            found.append(searched(layouts))
+    return Searches(tuple(found), near=has_experts(workload) and not space.divides)
+
+
+def _plain(layouts: LayoutSpace) -> LayoutSpace:
+    """Without the choices that a mixture tries near its best layout alone: bounds of its many groups are too far from the step
+    to rank all together in a minute."""
+    recomputes = tuple(x for x in layouts.recomputes if not str(x).startswith("selective"))
+    return replace(
+        layouts, contexts=(1,), schedules=("1f1b",), recomputes=recomputes or ("none",), balanced=False, node_groups=False
+    )
+
+
+def _near(layouts: LayoutSpace, best: LayoutSearch) -> LayoutSpace:
+    """All choices with the sizes of the best layout."""
+    strategy = best.candidates[0][1]
+    mesh = strategy.parallelism
+    return replace(
+        layouts,
+        batches=(strategy.global_batch_size,),
+        precisions=(strategy.precision,),
+        tensors=(mesh.tensor,),
+        pipelines=(mesh.pipeline,),
+        experts=(mesh.expert,),
+        micro_batch_sizes=tuple(sorted({strategy.micro_batch_size, 1})),
+    )
 
 
 def _dense(space: Space) -> bool:

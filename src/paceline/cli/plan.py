@@ -27,7 +27,7 @@ from paceline.errors import UserError, check_name, unknown
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.prices import parse_prices
 from paceline.planning.choice import Plan
-from paceline.planning.framework_options import FRAMEWORKS, emit
+from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
 from paceline.planning.goal import parse_goal
 from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
@@ -140,7 +140,7 @@ def _best(o: argparse.Namespace) -> Plan:
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
         experts=_sizes(o.expert),
         shardings=_only("sharding", o.sharding, SHARDINGS),
-        schedules=_only("schedule", o.schedule or _schedules(o.emit), SCHEDULES),
+        **{**SEARCHED.get(o.emit, {}), **({"schedules": _only("schedule", o.schedule, SCHEDULES)} if o.schedule else {})},
         gather_bits=o.gather_bits,
         gradient_bits=o.gradient_bits,
         optimizer=o.optimizer or "",
@@ -163,11 +163,6 @@ def _best(o: argparse.Namespace) -> Plan:
         predictor=predictor(o),
         progress=_shown() if sys.stderr.isatty() else silent,
     )
-
-
-def _schedules(framework: str | None) -> Sequence[str]:
-    """Those that are tried where none is named: what the framework has that the best is written for."""
-    return ("1f1b",) if framework in ("megatron", "nemo", "deepspeed") else Space.schedules
 
 
 def _shown() -> Progress:

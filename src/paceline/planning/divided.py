@@ -215,6 +215,7 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
         shardings=space.shardings,
         recomputes=choices_that_save(workload) if space.recomputes == Space.recomputes else space.recomputes,
         schedules=space.schedules,
+        node_groups=space.node_groups,
         common=Common(offload=offload, gather_bits=space.gather_bits, gradient_bits=space.gradient_bits),
         optimizer=space.optimizer,
     )

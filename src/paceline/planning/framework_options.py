@@ -327,11 +327,11 @@ def _deepspeed(strategy: Strategy, workload: Workload) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
-_ONE_ORDER: Mapping[str, Any] = {"schedules": ("1f1b",), "node_groups": False}
+_ONE_ORDER: Mapping[str, Any] = {"schedules": ("1f1b",), "node_groups": False, "offloads": False}
 SEARCHED: Mapping[str, Mapping[str, Any]] = {
     "megatron": _ONE_ORDER,
     "nemo": _ONE_ORDER,
-    "torchtitan": {"schedules": ("1f1b",), "recomputes": ("none", "selective:op", "full")},
+    "torchtitan": {"schedules": ("1f1b",), "offloads": False, "recomputes": ("none", "selective:op", "full")},
     "deepspeed": {**_ONE_ORDER, "recomputes": ("none",)},
 }
 """Fields of ``Space`` with what a plan tries that is written for a framework, where nobody names them: what is refused is left

@@ -88,7 +88,7 @@ def plan(
     whole, searches = len(legal), Searches(())
     if divides(space, legal, steps):
         searches = search_divided(workload, space, target, left_out, predictor, progress)
-        if not searches.fitting and not steps.fits.any():
+        if space.offloads and not searches.fitting and not steps.fits.any():
             offloaded = search_divided(workload, space, target, left_out, predictor, progress, "optimizer")
             searches = offloaded if offloaded.fitting else searches
         legal, steps = searches.added(legal, steps)

@@ -93,6 +93,7 @@ class Space:
         experts: devices of a stage that share the experts of a mixture. Empty: 1 where each device holds the network, and in a
             search of layouts the powers of two that divide the experts and the devices of a stage.
         schedules: of pipelines without virtual stages, names of ``strategy.parallelism.SCHEDULES``.
+        offloads: whether optimizer state lies in the host's memory where nothing else fits a device.
         node_groups: whether a search of layouts also tries shares within each node (HSDP).
         gather_bits, gradient_bits: of every strategy that shares out optimizer state, as for ``Parallelism``.
         recomputes: in a search of layouts also selective recomputation, by the parts that save this network memory, unless
@@ -119,6 +120,7 @@ class Space:
     experts: tuple[int, ...] = ()
     schedules: tuple[str, ...] = ("1f1b", "zero_bubble")
     node_groups: bool = True
+    offloads: bool = True
     gather_bits: int = 0
     gradient_bits: int = 0
     optimizer: str = ""

@@ -155,7 +155,8 @@ def _prediction_inputs(
         if not isinstance(strategy, Strategy):
             raise UserError(f"strategy {strategy!r}", "give a paceline.Strategy, or its choices by name")
         return table, machines, strategy.changed(**choices) if choices else strategy
-    whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **choices}
+    usual = {"precision": machines.device.usual_precision}
+    whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **usual, **choices}
     if "global_batch_size" not in whole:
         whole["global_batch_size"] = largest_batch(table, machines, whole, _predictor(predictor))
     return table, machines, Strategy.of(**whole)

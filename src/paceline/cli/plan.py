@@ -17,6 +17,7 @@ from paceline.cli.prediction_arguments import (
     add_price_argument,
     add_records_argument,
     add_software_argument,
+    add_wire_arguments,
     add_workload_arguments,
 )
 from paceline.cli.prediction_inputs import predictor
@@ -27,7 +28,7 @@ from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.placement import parse_sizes, sizes_text
 from paceline.hardware.prices import parse_prices
 from paceline.planning.choice import Plan
-from paceline.planning.framework_options import FRAMEWORKS, emit
+from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
 from paceline.planning.goal import parse_goal
 from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
@@ -36,6 +37,7 @@ from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_text
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
+from paceline.strategy.parallelism import SCHEDULES
 from paceline.workload import Workload
 
 EXAMPLE = """example:
@@ -84,6 +86,9 @@ def add(parser: Parser) -> None:
     parser.add_argument("--max-loss", metavar="POINTS", type=float, default=MAX_LOSS, help=lost)
     penalty = "a compression takes F times the samples to the target"
     parser.add_argument("--penalty", metavar="C=F", action="append", help=penalty)
+    add_wire_arguments(parser)
+    schedule = f"of a pipeline, one of {', '.join(SCHEDULES)}; may be repeated (default 1f1b and zero_bubble)"
+    parser.add_argument("--schedule", metavar="S", action="append", help=schedule)
     add_price_argument(parser)
     why_not = "set a strategy beside the best: compression=terngrad,sharding=zero3"
     parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
@@ -136,6 +141,9 @@ def _best(o: argparse.Namespace) -> Plan:
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
         experts=_sizes(o.expert),
         shardings=_only("sharding", o.sharding, SHARDINGS),
+        **{**SEARCHED.get(o.emit, {}), **({"schedules": _only("schedule", o.schedule, SCHEDULES)} if o.schedule else {})},
+        gather_bits=o.gather_bits,
+        gradient_bits=o.gradient_bits,
         optimizer=o.optimizer or "",
         max_loss=o.max_loss,
     )

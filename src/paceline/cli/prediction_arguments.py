@@ -11,7 +11,7 @@ from paceline.hardware import PRECISIONS
 from paceline.hardware.placement import parse_sizes
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.offload import OFFLOADS
-from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, SCHEDULES
+from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, GATHER_BITS, GRADIENT_BITS, SCHEDULES
 from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
 
 SERVERS = "workers that hold the parameters, for exchange parameter_server"
@@ -35,7 +35,8 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--oversubscription", metavar="X", type=float, default=1.0, help=blocking)
     batch = "samples a step, over all devices (default: the largest power of two a device that fits, up to 1,024)"
     parser.add_argument("--global-batch", metavar="B", type=int, help=batch)
-    parser.add_argument("--precision", metavar="P", default="fp32", help=f"{', '.join(PRECISIONS)} (default fp32)")
+    usual = "default fp32; bf16, fp16 or what there is on a device without fp32 products"
+    parser.add_argument("--precision", metavar="P", help=f"{', '.join(PRECISIONS)} ({usual})")
     add_exchange_arguments(parser)
     parser.add_argument("--servers", metavar="M", type=int, default=1, help=f"{SERVERS} (default 1)")
     parser.add_argument(
@@ -48,6 +49,7 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shard-devices", metavar="N", type=int, default=0, help=groups)
     offload = f"what lies in the host's memory: {', '.join(OFFLOADS)} (default none)"
     parser.add_argument("--offload", metavar="O", default="none", help=offload)
+    add_wire_arguments(parser)
     add_parallelism_arguments(parser)
     add_recompute_arguments(parser)
     add_optimizer_argument(parser)
@@ -55,6 +57,14 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"
     parser.add_argument("--loader", metavar="SAMPLES_PER_S", type=float, default=0.0, help=loader)
     add_records_argument(parser)
+
+
+def add_wire_arguments(parser: argparse.ArgumentParser) -> None:
+    """In how many bits weights and gradients travel where optimizer state is shared out."""
+    gathered = f"of a weight that is gathered: {', '.join(map(str, GATHER_BITS))} (default 0: as the sharding has it)"
+    parser.add_argument("--gather-bits", metavar="N", type=int, default=0, help=gathered)
+    added = f"of a gradient on its way to its owner: {', '.join(map(str, GRADIENT_BITS))} (default 0: likewise)"
+    parser.add_argument("--gradient-bits", metavar="N", type=int, default=0, help=added)
 
 
 def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,16 @@ from paceline.workload import Workload
 WIDTH = 80
 DIVISIONS = (
     *("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule"),
-    *("shard_devices", "offload", "recompute", "recompute_layers", "first_stage_layers", "last_stage_layers"),
+    *(
+        "gather_bits",
+        "gradient_bits",
+        "shard_devices",
+        "offload",
+        "recompute",
+        "recompute_layers",
+        "first_stage_layers",
+        "last_stage_layers",
+    ),
     *("expert", "expert_tensor", "expert_imbalance", "expert_exchange", "expert_overlap"),
 )
 Inputs = tuple[Workload, Cluster, Strategy]
@@ -35,7 +44,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     network = Workload.named(o.workload, o.seq_len)
     choices: dict[str, Any] = {
         "world_size": machines.world_size,
-        "precision": o.precision,
+        "precision": o.precision or machines.device.usual_precision,
         "servers": o.servers if servers is None else servers,
         **exchange_choices(o),
         "bucket_bytes": int(parse_bytes(o.bucket)),
@@ -49,7 +58,11 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
 
 
 def with_batch(text: str, o: argparse.Namespace, strategy: Strategy) -> str:
-    """The text of an answer, with the batch that was taken where none was given."""
+    """The text of an answer, with the batch and the precision that were taken where none was given."""
+    if o.precision is None and strategy.precision != "fp32":
+        device = cluster_of(o).device.name
+        taken = f"No --precision was given: {strategy.precision} was taken, since {device} has no fp32 products."
+        text = f"{text.rstrip()}\n\n{fill(taken, WIDTH)}"
     if o.global_batch is not None:
         return text
     rule = "the largest power of two a device that fits its memory, up to 1,024; one where none fits"

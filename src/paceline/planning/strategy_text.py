@@ -9,6 +9,7 @@ from paceline.hardware import PRECISIONS, Cluster, device
 from paceline.prediction.batch import Candidate
 from paceline.prediction.recompute import saved_bytes
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
+from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.recompute import FULL, recompute_choice
 from paceline.units import format_bytes, parse_bytes
 from paceline.workload.table import Workload
@@ -32,6 +33,7 @@ FIELDS = {
     "context": "context",
     "pipeline": "pipeline",
     "expert": "expert",
+    "schedule": "schedule",
 }
 NAMES = (*FIELDS, "device", "nodes")
 ALIASES = {"grad-accum": "accumulation"}
@@ -42,6 +44,7 @@ LEGAL: Mapping[str, Iterable[str]] = {
     "exchange": EXCHANGES,
     "sharding": SHARDINGS,
     "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
 }
 """Choices that are names from a short list."""
 POINTLESS = "recomputing saves this network no memory: it has no repeated blocks, or they hold too little"
@@ -148,6 +151,9 @@ def describe(cluster: Cluster, s: Strategy) -> str:
         parts.append(f"expert {mesh.expert}{wide}{uneven}")
     if mesh.pipeline > 1:
         parts.append(f"pipeline {mesh.pipeline}{f' of {mesh.virtual_stages} parts each' if mesh.virtual_stages > 1 else ''}")
+        parts += [f"schedule {mesh.schedule}"] if mesh.schedule != "1f1b" else []
+        named = zip(("first", "last"), mesh.ends, strict=True)
+        parts += [f"{count} blocks in the {end} stage" for end, count in named if count]
     if s.parallelism.micro_batches > 1:
         parts.append(f"{s.parallelism.micro_batches} micro steps")
     if mesh.recompute != "none":

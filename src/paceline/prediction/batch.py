@@ -19,7 +19,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import RECIPES
 from paceline.prediction.costs import ExchangeSeconds, run_again, slowest, update_seconds
 from paceline.prediction.exchange_plan import plan_key
-from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
+from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, usable_bytes
 from paceline.prediction.offload import check_offload
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import StepModel
@@ -43,7 +43,7 @@ class Steps:
 
     Attributes:
         step_s: seconds of a step; NaN where it cannot be predicted, for the reason in ``refused`` by index.
-        memory_bytes: needed on one device. ``available_bytes``: what it has.
+        memory_bytes: needed on one device. ``available_bytes``: what it has, but for the headroom (``memory.usable_bytes``).
     """
 
     step_s: Array
@@ -53,7 +53,7 @@ class Steps:
 
     @property
     def fits(self) -> NDArray[np.bool_]:
-        """Whether it fits the device's memory."""
+        """Whether it fits the device's memory with its headroom."""
         return self.memory_bytes <= self.available_bytes
 
 
@@ -147,7 +147,10 @@ def merged_steps(*parts: tuple[Sequence[int], Steps]) -> Steps:
 def _empty(candidates: Sequence[Candidate]) -> Steps:
     """Nothing predicted yet."""
     count = len(candidates)
-    available = np.array([cluster.device.memory.value for cluster, _ in candidates], dtype=np.float64)
+    known: dict[int, float] = {}
+    for cluster, _ in candidates:
+        known.setdefault(id(cluster), usable_bytes(cluster.device))
+    available = np.array([known[id(cluster)] for cluster, _ in candidates], dtype=np.float64)
     return Steps(np.full(count, np.nan), np.zeros(count), available, {})
 
 

@@ -312,8 +312,8 @@ def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
     A plain all-reduce needs none. Other exchanges copy the group and hold chunks in flight. A chunk holds what the busiest
     rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has room for its longest case.
     """
-    if strategy.parallelism.shares.weights:
-        return 0
+    if strategy.parallelism.shares.weights or any(phase.pattern == "scatter" for phase in traffic.phases):
+        return 0  # shares travel in place
     if strategy.gradient_exchange.exchange == "allreduce":
         sent = sum(max(phase.sizes) for phase in traffic.phases)
         return sent if sent != FP32.push_bytes(plan.elements) else 0

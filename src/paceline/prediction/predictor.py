@@ -31,34 +31,22 @@ from paceline.prediction.costs import RESOURCES, Resource
 from paceline.prediction.division_assumptions import uneven_stages
 from paceline.prediction.exchange_plan import kept
 from paceline.prediction.exposed import without_rounding
+from paceline.prediction.fed import fed
+from paceline.prediction.inputs import check_inputs, described
 from paceline.prediction.lazy_tuple import lazy
+from paceline.prediction.memory import fit_of
 from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
 from paceline.prediction.recompute import check_recompute_layers
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
 from paceline.prediction.step_range import conformal_range, fitted_factors, missed_by
-from paceline.prediction.timeline import input_event
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.attention import eager
-from paceline.workload.layers import LayerTable
 from paceline.workload.table import Workload
 
 AnyStep = Step | ParallelStep
 Bounds = tuple[Efficiency, Efficiency, Efficiency]
-
-
-def check_inputs(workload: object, cluster: object, strategy: object) -> None:
-    """Raises UserError where one of the three is of another type."""
-    if isinstance(workload, LayerTable) and isinstance(cluster, Cluster) and isinstance(strategy, Strategy):
-        return
-    for value, kind, name in (
-        (workload, LayerTable, "Workload"),
-        (cluster, Cluster, "Cluster"),
-        (strategy, Strategy, "Strategy"),
-    ):
-        if not isinstance(value, kind):
-            raise UserError(f"{name.casefold()} {shown(value)}", f"give a paceline.{name}; the verbs of paceline take names")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,9 +359,10 @@ class Predictor:
                 )
             ),
             timeline=lazy(step.events),
-            cluster=_describe(cluster),
+            cluster=described(cluster),
             memory=memory,
             fits=needed <= available,
+            fit=fit_of(needed, cluster.device),
             software=str(self.software),
             attention=self._attention(workload, cluster.device, strategy.precision),
             held_out_error=None if missed is None else missed.mape,
@@ -411,7 +400,7 @@ class Predictor:
                 low_s, high_s = max(low_s, own[0]), min(high_s, own[1])
             corrected = replace(corrected, low_s=low_s, high_s=high_s)
         feeds = self.loader and "input pipeline" not in self.free
-        return _fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
+        return fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
 
 
 ORDINARY = Predictor()
@@ -430,30 +419,3 @@ def fit(observations: Sequence[Observation], predictor: Predictor = ORDINARY) ->
 def predict(workload: Workload, cluster: Cluster, strategy: Strategy, *, predictor: Predictor = ORDINARY) -> Prediction:
     """Predict one training step: ``predictor.step``. Raises UserError as that does."""
     return predictor.step(workload, cluster, strategy)
-
-
-def _fed(prediction: Prediction, feed: float) -> Prediction:
-    """A corrected step that also waits for its samples, ``feed`` seconds a step: observed steps say nothing of that loader."""
-    wait = max(0.0, feed - prediction.step_time_s)
-    step_s = prediction.step_time_s + wait
-    return replace(
-        prediction,
-        step_time_s=step_s,
-        low_s=max(prediction.low_s, feed),
-        high_s=max(prediction.high_s, feed),
-        samples_per_s=prediction.samples_per_s * prediction.step_time_s / step_s,
-        compute_s=prediction.compute_s + wait,
-        exposed={**prediction.exposed, "input pipeline": wait},
-        bottleneck="input pipeline" if wait > max(prediction.exposed.values()) else prediction.bottleneck,
-        timeline=lazy(lambda: (*prediction.timeline, input_event(feed))),
-    )
-
-
-def _describe(cluster: Cluster) -> dict[str, Any]:
-    return {
-        "device": cluster.device.name,
-        "devices_per_node": cluster.devices_per_node if cluster.even else cluster.node_text,
-        "num_nodes": cluster.num_nodes,
-        "intra_link": cluster.intra_link.name,
-        "network": cluster.network.name if cluster.num_nodes > 1 else "none",
-    }

@@ -198,8 +198,8 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
 
 
 def _expert_groups(workload: Workload, device: Device, most: int, mesh: Mapping[str, int]) -> int:
-    """The fewest devices among which the experts fit, since no column says how many share them. At most ``most``, and as many as
-    there are experts."""
+    """The fewest devices among which the experts fit, since no column says how many share them: at most ``most``, and as many
+    as there are experts."""
     experts = sum(p.size for p in workload.parameters if is_expert(p.name))
     rest = (workload.num_parameters - experts) / mesh["tensor"]
     bytes_each, groups = 2 * assumed("mlperf_memory") / mesh["pipeline"], 1

@@ -54,10 +54,17 @@ def test_mlperf_knows_the_benchmarks_of_other_rounds(said: str, workload: str, o
     assert strategy.parallelism.sharding == ("zero3" if workload == "flux1" else "ddp")
 
 
-def test_mlperf_does_not_guess_how_experts_are_divided() -> None:
-    for said in ("deepseekv3_671b", "gpt-oss-20b"):
-        one = skip("mlperf", benchmark=said, accelerator="H100-SXM5-80GB")
-        assert one.reason == case_builders.EXPERTS and not one.good
+def test_mlperf_divides_experts_among_as_few_devices_as_they_fit_on() -> None:
+    many = {"num_nodes": "32", "accel_per_node": "8", "num_accel": "256", "global_batch": "4096"}
+    groups = {}
+    for chip in ("H100-SXM5-80GB", "B200"):
+        mesh = case("mlperf", benchmark="deepseekv3_671b", accelerator=chip, **many).settings[0].strategy.parallelism
+        groups[chip] = mesh.expert
+    assert groups == {"H100-SXM5-80GB": 64, "B200": 16}  # 654 of 671 G parameters are experts'
+    piped = case("mlperf", benchmark="deepseekv3_671b", accelerator="B200", pp="4", **many).settings[0].strategy.parallelism
+    assert (piped.pipeline, piped.expert) == (4, 4)
+    small = case("mlperf", benchmark="gpt-oss-20b", accelerator="H100-SXM5-80GB").settings[0].strategy.parallelism
+    assert small.expert == 1 and small.whole
 
 
 @pytest.mark.parametrize(("round_", "said"), [("v1.1", "ssd"), ("v2.0", "retinanet"), ("v3.1", "retinanet")])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from paceline.calibration.attention import KERNELS, check_attention, chosen, running
+from paceline.calibration.attention import KERNELS
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency, SoftwareLevel, efficiency
 from paceline.calibration.held_out_error import HeldOut
@@ -16,6 +16,7 @@ from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.assumptions import assumptions
+from paceline.prediction.attention_kernel import check_kernel, kernel_of, with_scores
 from paceline.prediction.batch import (
     Candidate,
     Steps,
@@ -29,7 +30,6 @@ from paceline.prediction.batch import (
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import RESOURCES, Resource
 from paceline.prediction.division_assumptions import uneven_stages
-from paceline.prediction.exchange_plan import kept
 from paceline.prediction.exposed import without_rounding
 from paceline.prediction.fed import fed
 from paceline.prediction.inputs import check_inputs, described
@@ -42,7 +42,6 @@ from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_
 from paceline.prediction.step_range import conformal_range, fitted_factors, missed_by
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
-from paceline.workload.attention import eager
 from paceline.workload.table import Workload
 
 AnyStep = Step | ParallelStep
@@ -110,20 +109,6 @@ class Predictor:
             if name not in RESOURCES:
                 raise unknown("resource", name, RESOURCES)
 
-    def _check_attention(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> None:
-        """Raises UserError where the kernel that was asked for does not run in this job."""
-        if self.attention:
-            check_attention(cluster.device, self.attention, strategy.precision, self.year)
-            if not workload.attends:
-                raise UserError(f"attention kernel {self.attention}: {workload.name} has no attention", "leave attention out")
-
-    def _with_scores(self, workload: Workload) -> Workload:
-        """The workload; where attention is not fused, that which writes its scores to memory. Tuned software fuses softmax."""
-        if chosen(self.typical) != "eager" or not workload.fuses_attention:
-            return workload
-        tuned = self.typical.level == "tuned"
-        return kept(workload, ("eager", tuned), lambda: eager(workload, fused_softmax=tuned))
-
     def _change(self, change: Callable[[Efficiency], Efficiency]) -> None:
         """Change the constants, once or more often alike. Raises UserError as ``change``."""
         bounds = tuple(map(change, self._bounds))
@@ -182,7 +167,7 @@ class Predictor:
             device: where a correction may know the host.
         """
         return StepModel(
-            workload=self._with_scores(workload),
+            workload=with_scores(workload, self.typical),
             constants=self._with_host(self.typical, device),
             calibration=self.calibration,
             overlap=self.overlaps,
@@ -198,8 +183,8 @@ class Predictor:
                 precision; the calibration is of another workload or compression.
         """
         check_inputs(workload, cluster, strategy)
-        self._check_attention(workload, cluster, strategy)
-        workload = self._with_scores(workload)
+        check_kernel(self.attention, workload, cluster.device, strategy.precision, self.year)
+        workload = with_scores(workload, self.typical)
         check_recompute_layers(workload, strategy.parallelism)
         strategy.parallelism.check_covers(cluster.world_size)
         asked, cluster = cluster, cluster if self.correction is None else self.correction.cluster(cluster)
@@ -225,20 +210,20 @@ class Predictor:
             check_recompute_layers(workload, candidate[1].parallelism)
         if self.attention:
             return self._many_attending(workload, candidates)
-        return self._many(self._with_scores(workload), candidates)
+        return self._many(with_scores(workload, self.typical), candidates)
 
     def _many_attending(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
         """``many`` with a kernel of attention. Raises UserError where no candidate has it."""
         refused: dict[int, UserError] = {}
         for index, candidate in enumerate(candidates):
             try:
-                self._check_attention(workload, *candidate)
+                check_kernel(self.attention, workload, candidate[0].device, candidate[1].precision, self.year)
             except UserError as error:
                 refused[index] = error
         if refused and len(refused) == len(candidates):
             raise refused[0]
         legal = [index for index in range(len(candidates)) if index not in refused]
-        steps = self._many(self._with_scores(workload), [candidates[i] for i in legal])
+        steps = self._many(with_scores(workload, self.typical), [candidates[i] for i in legal])
         return merged_steps((legal, steps), (list(refused), refused_steps([candidates[i] for i in refused], refused.values())))
 
     def _many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
@@ -364,17 +349,11 @@ class Predictor:
             fits=needed <= available,
             fit=fit_of(needed, cluster.device),
             software=str(self.software),
-            attention=self._attention(workload, cluster.device, strategy.precision),
+            attention=kernel_of(workload, cluster.device, strategy.precision, self.typical),
             held_out_error=None if missed is None else missed.mape,
             missing_bytes=max(0.0, needed - available),
             exposed={str(name): without_rounding(seconds, step.seconds) for name, seconds in step.exposed.items()},
         )
-
-    def _attention(self, workload: Workload, device: Device, precision: str) -> str:
-        """The kernel that attention runs as."""
-        if not workload.attends:
-            return ""
-        return running(device, precision, self.typical) if workload.fuses_attention else "eager"
 
     def _held_out(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> HeldOut | None:
         """How far such predictions were off on published runs."""

@@ -156,6 +156,7 @@ def _eager_layer(layer: Layer, drop: bool, fused_softmax: bool) -> Layer:
     half = layer.activation_bytes_half
     return replace(
         layer,
+        kind="Attention",  # whatever the module is called: what saves scores goes by it
         operations=operations,
         activation_bytes=layer.activation_bytes + more,
         activation_bytes_half=None if half is None else half + more_half,

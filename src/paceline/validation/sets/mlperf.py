@@ -27,7 +27,8 @@ from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.expert_parallel import has_experts
+from paceline.prediction.expert_parallel import expert_count, has_experts
+from paceline.prediction.tensor_parallel import is_expert
 from paceline.validation.case import Case, Keys, Setting, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
 from paceline.workload import Workload
@@ -144,13 +145,14 @@ def case(row: Row) -> Case | Skip:
     workload = case_builders.named(WORKLOADS.get(benchmark), **_dimensions(benchmark, row))
     if workload is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
-    if has_experts(workload):
-        return Skip(keys, case_builders.EXPERTS, good=False)
     if together == 1 and (LARGE.get(benchmark, 0.0) > device.memory.value or device.name.startswith(SMALL)):
         return Skip(keys, case_builders.PARALLEL, good=False)
     machines = _cluster(device, int(devices), nodes, int(per_node or 0), row)
     if machines is None:
         return Skip(keys, "nodes and accelerators do not agree", good=False)
+    if has_experts(workload):
+        mesh["expert"] = _expert_groups(workload, device, machines.world_size // mesh["pipeline"], mesh)
+        together *= mesh["expert"]
     optimizer = OPTIMIZERS.get(benchmark, "momentum")
     if together > 1:
         try:
@@ -177,7 +179,7 @@ def case(row: Row) -> Case | Skip:
 
 def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: Mapping[str, int]) -> Setting:
     """A model that several devices hold. Raises UserError where it does not divide."""
-    replicas = max(1, machines.world_size // prod(mesh.values()))
+    replicas = max(1, machines.world_size // prod(size for name, size in mesh.items() if name != "expert"))
     micro = row.whole("micro_batch") or max(1, round(batch / replicas / (row.whole("grad_accum") or 1)))
     virtual = VIRTUAL_STAGES.get(_benchmark(row), 1) if mesh["pipeline"] > 1 else 1
     precision = _precision(row, machines.device, micro)
@@ -193,6 +195,17 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
         gather_bits=16 if _round(row) < 4 else 8,  # NVIDIA's configurations keep weights in fp8 from round v4.0 on
         **mesh,
     )
+
+
+def _expert_groups(workload: Workload, device: Device, most: int, mesh: Mapping[str, int]) -> int:
+    """The fewest devices among which the experts fit, since no column says how many share them: at most ``most``, and as many
+    as there are experts."""
+    experts = sum(p.size for p in workload.parameters if is_expert(p.name))
+    rest = (workload.num_parameters - experts) / mesh["tensor"]
+    bytes_each, groups = 2 * assumed("mlperf_memory") / mesh["pipeline"], 1
+    while bytes_each * (rest + experts / groups) > device.memory.value and 2 * groups <= min(most, expert_count(workload)):
+        groups *= 2
+    return groups
 
 
 def _precision(row: Row, device: Device, samples: int) -> str:

@@ -149,61 +149,6 @@ def test_no_default_device(text: str) -> None:
         device(text)
 
 
-# Networks from text.
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("10Gb/s", "Ethernet 10 Gb/s"),
-        ("10Gbps", "Ethernet 10 Gb/s"),
-        ("1.25GB/s", "Ethernet 10 Gb/s"),
-        ("0.1Tb/s", "Ethernet 100 Gb/s"),
-        ("1 Gb/s", "Ethernet 1 Gb/s"),
-        ("10GbE", "Ethernet 10 Gb/s"),
-        ("ib hdr", "InfiniBand HDR"),
-        ("nvlink4", "NVLink 4"),
-        ("1x EDR", "InfiniBand EDR"),
-    ],
-)
-def test_network_of_the_catalogue(text: str, name: str) -> None:
-    assert network(text).name == name
-
-
-def test_network_of_another_bandwidth() -> None:
-    ethernet = network("12Gb/s")
-    assert (ethernet.name, ethernet.kind) == ("Ethernet 12.0 Gb/s", "ethernet")
-    assert ethernet.bandwidth.value == 1.5e9
-    assert ethernet.bandwidth.source == "given by the user"
-    assert ethernet.latency.value == link("10GbE").latency.value
-    assert ethernet.latency.source.startswith("as Ethernet 10 Gb/s: ")
-
-
-@given(st.floats(1e3, 1e15))
-def test_any_bandwidth_is_kept(bandwidth: float) -> None:
-    assert network(f"{bandwidth!r}B/s").bandwidth.value == pytest.approx(bandwidth, rel=1e-3)
-
-
-def test_several_links() -> None:
-    eight = network("8x InfiniBand HDR")
-    assert eight.name == "8x InfiniBand HDR"
-    assert eight.bandwidth.value == 8 * 25e9
-    assert eight.bandwidth.source.startswith("8 x ")
-    assert eight.latency == link("HDR").latency
-    assert network("4 x 100Gb/s").bandwidth.value == 4 * 12.5e9
-
-
-@pytest.mark.parametrize("text", ["", "foo", "Infinyband", "0x EDR", "8x", "8x foo", "10", "10 gb", "-10Gb/s", "10GB"])
-def test_no_default_network(text: str) -> None:
-    with pytest.raises(UserError):
-        network(text)
-
-
-def test_unknown_network_names_the_nearest_and_the_other_way() -> None:
-    with pytest.raises(UserError, match=r"nearest: InfiniBand EDR.*or give a bandwidth per node such as 10Gb/s"):
-        network("Infinyband EDR")
-
-
 # Clusters from texts.
 
 

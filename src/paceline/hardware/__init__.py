@@ -7,9 +7,10 @@
 32
 """
 
-from paceline.hardware.catalogue import device, devices, find, link, links, network
+from paceline.hardware.catalogue import device, devices, find, link, links
 from paceline.hardware.cluster import Cluster, Level, cluster
 from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.networks import network
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, Precision, Recipe
 
 __all__ = [

@@ -6,26 +6,22 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from typing import Any, TypeVar
 
-from paceline.errors import UserError, shown, unknown
-from paceline.hardware.device import Device, Fact, Link
+from paceline.errors import unknown
+from paceline.hardware.device import Device, Link
 from paceline.hardware.device_rows import VARIABLE, device_of, fact, own_devices
-from paceline.units import format_bandwidth, parse_bandwidth
+from paceline.names import fold
 
 _Named = TypeVar("_Named", bound=Device | Link)
 
-_SEPARATORS = re.compile(r"[\s_-]+")
 _VENDOR = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|radeon|intel|habana|google|cloud|graphcore)+(?=.)")
 _NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w)\b", re.IGNORECASE)
 _FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
 _MEMORY = re.compile(r"[\s_-]*\b([0-9]+)\s*gb\b", re.IGNORECASE)
 _VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
 _NEAR = 0.15  # of a memory's size: GB of 2^30 and of 10^9 bytes, and what a vendor keeps back
-_SEVERAL = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s+(\S.*)$", re.IGNORECASE)
 
 
 def device(name: str) -> Device:
@@ -71,31 +67,19 @@ def links() -> tuple[Link, ...]:
     return _catalogue_links()
 
 
-def network(text: str) -> Link:
-    """The link between nodes that ``text`` names.
+def known_link(text: str) -> Link | None:
+    """The link of that name or alias; None for no such."""
+    return _link_index().get(_fold(text))
 
-    Args:
-        text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``), or a bandwidth per
-            node in one direction (``10Gb/s``). A bandwidth means Ethernet: the link of the
-            catalogue with that bandwidth, else a new link with the latency of the nearest one.
 
-    Raises:
-        UserError: neither a known link nor a bandwidth.
-    """
-    if not isinstance(text, str):
-        raise UserError(f"network {shown(text)}", "give a text such as 100Gb/s or 'InfiniBand HDR'")
-    if _fold(text) in _link_index():
-        return link(text)
-    if several := _SEVERAL.match(text):
-        return _side_by_side(int(several[1]), network(several[2]))
-    if re.match(r"\s*[0-9.]", text):
-        return _ethernet(parse_bandwidth(text))
-    raise unknown("network", text, _all_names(_link_index()), "or give a bandwidth per node such as 10Gb/s")
+def link_names() -> list[str]:
+    """Every name and alias of a link, names first."""
+    return _all_names(_link_index())
 
 
 def _fold(name: str) -> str:
     """``name`` without case, separators and vendor, which do not matter in a look-up."""
-    return _VENDOR.sub("", _SEPARATORS.sub("", name.casefold()))
+    return _VENDOR.sub("", fold(name))
 
 
 def _by_longer_name(name: str) -> Device | None:
@@ -131,51 +115,8 @@ def _all_names(index: Mapping[str, Device | Link] | Mapping[str, Device] | Mappi
     return [name for name, _ in entries] + [alias for _, aliases in entries for alias in aliases]
 
 
-def _side_by_side(count: int, single: Link) -> Link:
-    """``count`` equal links side by side: their bandwidths add, the latency is that of one."""
-    if count == 1:
-        return single
-    total = replace(single.bandwidth, value=count * single.bandwidth.value, source=f"{count} x {single.bandwidth.source}")
-    return replace(single, name=f"{count}x {single.name}", bandwidth=total, aliases=())
-
-
-def _ethernet(bandwidth: float) -> Link:
-    """Ethernet of ``bandwidth`` bytes/s: the catalogue's own within one part in a thousand, else one made for it."""
-    ethernets = [ethernet for ethernet in links() if ethernet.kind == "ethernet"]
-    nearest = min(ethernets, key=lambda ethernet: abs(math.log(ethernet.bandwidth.value / bandwidth)))
-    if math.isclose(nearest.bandwidth.value, bandwidth, rel_tol=1e-3):
-        return nearest
-    return Link(
-        name=f"Ethernet {format_bandwidth(bandwidth)}",
-        kind="ethernet",
-        bandwidth=Fact(bandwidth, "given by the user", nearest.bandwidth.date),
-        latency=replace(nearest.latency, source=f"as {nearest.name}: {nearest.latency.source}"),
-        carried=_carried(bandwidth),
-    )
-
-
-def _carried(bandwidth: float) -> Fact | None:
-    """Share of an Ethernet link that TCP carries, interpolated between the links of the catalogue.
-
-    A faster link never carries fewer bytes. Below the slowest link with a known share, TCP fills the line. Above the fastest
-    one, the carried rate grows up to that of the next link, which carries RDMA.
-    """
-    rates = sorted(
-        ((ethernet.bandwidth.value, ethernet.carried) for ethernet in links() if ethernet.kind == "ethernet"),
-        key=lambda ethernet: ethernet[0],
-    )
-    for (low, below), (high, above) in pairwise(rates):
-        known = below or above
-        if known is not None and low < bandwidth < high:
-            ends = (carried.value if carried else 1.0 for carried in (below, above))
-            small, large = (math.log(rate * share) for rate, share in zip((low, high), ends, strict=True))
-            weight = math.log(bandwidth / low) / math.log(high / low)
-            return replace(known, value=math.exp(small + weight * (large - small)) / bandwidth)
-    return None
-
-
-def _load(file_name: str) -> dict[str, Any]:
-    """The file's tables. Imports what reads it only here: most commands name no hardware."""
+def load(file_name: str) -> dict[str, Any]:
+    """The tables of a file of the package. Imports what reads it only here: most commands name no hardware."""
     import tomllib
     from importlib.resources import files
 
@@ -185,7 +126,7 @@ def _load(file_name: str) -> dict[str, Any]:
 @cache
 def _devices(own: str) -> tuple[Device, ...]:
     """Those of the user's file ``own``, then those of the package that have other names."""
-    data = _load("devices.toml")
+    data = load("devices.toml")
     architectures = data["architectures"]
     known = tuple(dict.fromkeys(entry.get("architecture", "") for entry in data["device"]))
     rows, sources = own_devices(own, tuple(name for name in known if name))
@@ -200,7 +141,7 @@ def _devices(own: str) -> tuple[Device, ...]:
 
 @cache
 def _catalogue_links() -> tuple[Link, ...]:
-    data = _load("links.toml")
+    data = load("links.toml")
     sources = data["sources"]
     return tuple(
         Link(

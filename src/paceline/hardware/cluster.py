@@ -12,8 +12,8 @@ from typing import Any
 from paceline.errors import LARGEST_COUNT, UserError, check_count, shown, unknown
 from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.catalogue import link as link_named
-from paceline.hardware.catalogue import network as network_named
 from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.networks import network as network_named
 
 MOST_DEVICES = 1 << 20
 """Largest number of devices that is predicted. It bounds time and memory, and no existing cluster has so many."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware import Device, Link, cluster, device, devices, link, links, network
-from paceline.hardware.catalogue import _fold
+from paceline.hardware.spelling import fold_hardware
 from paceline.validation.sets import hardware_aliases as spelling
 
 SPELLINGS = {
@@ -99,7 +99,7 @@ def test_alias_means_the_most_common_variant(alias: str, name: str) -> None:
 def test_no_spelling_means_two_things(kind: str) -> None:
     meaning: dict[str, str] = {}
     for text, name in SPELLINGS[kind]:
-        assert meaning.setdefault(_fold(text), name) == name, text
+        assert meaning.setdefault(fold_hardware(text), name) == name, text
 
 
 # Looking up.

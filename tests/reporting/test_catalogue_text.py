@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline import hardware
-from paceline.reporting.catalogue_text import WIDTH, device_text, hardware_text, link_text, workload_text, workloads_text
+from paceline.reporting.catalogue_text import (
+    WIDTH,
+    device_text,
+    hardware_text,
+    instance_text,
+    link_text,
+    workload_text,
+    workloads_text,
+)
 from paceline.reporting.values import strategy_text
 from paceline.strategy import Strategy
 from paceline.workload import Coverage, Layer, Operation, Parameter, Workload, names
@@ -30,6 +38,15 @@ def test_a_device_fits_and_names_every_source(device: hardware.Device) -> None:
     for fact in facts:
         assert "".join(fact.source.split()) in flat and fact.date in text
     assert device.link in text
+
+
+@pytest.mark.parametrize("instance", hardware.instances(), ids=lambda one: one.name)
+def test_an_instance_fits_and_names_its_source(instance: hardware.Instance) -> None:
+    text = instance_text(instance)
+    assert narrow(text)
+    assert "".join(instance.source.split()) in "".join(text.split()) and instance.date in text
+    assert f"{instance.devices} x {instance.device}" in text
+    assert narrow(hardware_text((), (), [instance])) and instance.name in hardware_text((), (), [instance])
 
 
 @pytest.mark.parametrize("link", LINKS, ids=lambda one: one.name)

@@ -194,13 +194,16 @@ def _servers(given: Sequence[int], wanted: Wanted) -> tuple[int, ...]:
 
 def _clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
     """Every number of nodes of every device."""
-    per_node, networks = _each("devices-per-node", o.devices_per_node or [1], o), _each("network", o.network or [None], o)
+    per_node, networks = _each("devices-per-node", o.devices_per_node or [None], o), _each("network", o.network or [None], o)
     if o.max_nodes < 1:
         raise UserError(f"--max-nodes {o.max_nodes}", "give a whole number from 1 up")
     clusters = []
     for name, many, link in zip(o.device, per_node, networks, strict=True):
-        hardware.cluster(name, many, o.max_nodes, link)  # an impossible one is named before any is searched
-        clusters += [hardware.cluster(name, local, nodes, link) for local, nodes in worlds(many, o.max_nodes)]
+        largest = hardware.cluster(name, many, o.max_nodes, link)  # an impossible one is named before any is searched
+        whole = hardware.instance(name) is not None  # it is let as a whole
+        node = largest.devices_per_node
+        tried = [(local, nodes) for local, nodes in worlds(node, o.max_nodes) if local == node or not whole]
+        clusters += [largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in tried]
     return tuple(clusters)
 
 

@@ -81,13 +81,14 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
         if beside:
             raise UserError(f"--cluster says what --{beside[0]} says", "give one of the two: --cluster '2x8 A100'")
         return Cluster.named(o.cluster, o.network)
-    per_node, nodes = (1 if count is None else count for count in (o.devices_per_node, o.nodes))
+    nodes = 1 if o.nodes is None else o.nodes
     if o.device:
-        return hardware.cluster(o.device, per_node, nodes, o.network)
+        return hardware.cluster(o.device, o.devices_per_node, nodes, o.network)
     if not o.records:
         instead = "give --device or --cluster (paceline hardware list), or --records of a run on yours"
         raise UserError("no device is named", instead)
     measured = machine(o.records)
+    per_node = 1 if o.devices_per_node is None else o.devices_per_node
     if nodes > 1 and not o.network and measured.network.kind == "loopback":
         raise UserError(f"{nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
     between = hardware.network(o.network) if o.network else measured.network

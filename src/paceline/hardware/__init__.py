@@ -10,6 +10,7 @@
 from paceline.hardware.catalogue import device, devices, find, link, links
 from paceline.hardware.cluster import Cluster, Level, cluster
 from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.instances import Instance, instance, instances
 from paceline.hardware.networks import network
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, Precision, Recipe
 
@@ -20,6 +21,7 @@ __all__ = [
     "Cluster",
     "Device",
     "Fact",
+    "Instance",
     "Level",
     "Link",
     "Precision",
@@ -28,6 +30,8 @@ __all__ = [
     "device",
     "devices",
     "find",
+    "instance",
+    "instances",
     "link",
     "links",
     "network",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
@@ -12,15 +11,10 @@ from typing import Any, TypeVar
 from paceline.errors import unknown
 from paceline.hardware.device import Device, Link
 from paceline.hardware.device_rows import VARIABLE, device_of, fact, own_devices
-from paceline.names import fold
+from paceline.hardware.spelling import fold_hardware, memory_sizes, shorter, without_seller
 
 _Named = TypeVar("_Named", bound=Device | Link)
 
-_VENDOR = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|radeon|intel|habana|google|cloud|graphcore)+(?=.)")
-_NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w)\b", re.IGNORECASE)
-_FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
-_MEMORY = re.compile(r"[\s_-]*\b([0-9]+)\s*gb\b", re.IGNORECASE)
-_VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
 _NEAR = 0.15  # of a memory's size: GB of 2^30 and of 10^9 bytes, and what a vendor keeps back
 
 
@@ -31,12 +25,18 @@ def device(name: str) -> Device:
     ``NVIDIA A100-SXM4-80GB``. A short alias means the most common variant: ``A100`` is the A100 SXM 80GB, ``H100`` the
     H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs. A driver or a
     list of results may add the kind of memory, its size, or the form of the card. These words are ignored where no device has
-    such a name, and where the size is that of the device (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``).
+    such a name, and where the size is that of the device (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``). Who sells
+    the server may stand before it (``Dell XE9680 H100 SXM5``).
 
     Raises:
         UserError: unknown name; the nearest names are given.
     """
     return _by_longer_name(name) or _find("device", name, _device_index(), "paceline hardware list shows all")
+
+
+def is_device(name: str) -> bool:
+    """Whether ``device`` finds a device of that name."""
+    return _by_longer_name(name) is not None
 
 
 def link(name: str) -> Link:
@@ -47,7 +47,7 @@ def link(name: str) -> Link:
 def find(name: str) -> Device | Link:
     """The device or the link of that name or alias. Raises UserError with the nearest names of both."""
     index: dict[str, Device | Link] = {**_device_index(), **_link_index()}
-    entry = index.get(_fold(name)) or _by_longer_name(name)
+    entry = index.get(fold_hardware(name)) or _by_longer_name(name)
     if entry is None:
         raise unknown("device or link", name, _all_names(index), "paceline hardware list shows all")
     return entry
@@ -69,17 +69,12 @@ def links() -> tuple[Link, ...]:
 
 def known_link(text: str) -> Link | None:
     """The link of that name or alias; None for no such."""
-    return _link_index().get(_fold(text))
+    return _link_index().get(fold_hardware(text))
 
 
 def link_names() -> list[str]:
     """Every name and alias of a link, names first."""
     return _all_names(_link_index())
-
-
-def _fold(name: str) -> str:
-    """``name`` without case, separators and vendor, which do not matter in a look-up."""
-    return _VENDOR.sub("", fold(name))
 
 
 def _by_longer_name(name: str) -> Device | None:
@@ -89,21 +84,18 @@ def _by_longer_name(name: str) -> Device | None:
 @cache
 def _named_longer(name: str, own: str) -> Device | None:
     """The device that ``name`` means. Additions to the name are removed step by step. None where no device fits."""
-    plain = _NOISE.sub("", name.replace("_", " "))
-    general = _FORM.sub(r"\1", plain)
-    short, shorter = _MEMORY.sub("", plain), _MEMORY.sub("", general)
-    sizes = [float(size) * 2**30 for size in _MEMORY.findall(plain)]
-    for text in (name, plain, general, short, shorter, _VARIANT.sub("", general), _VARIANT.sub("", shorter)):
-        candidate = _indexed(own).get(_fold(text))
+    sizes = memory_sizes(name)
+    for text in (text for rest in without_seller(name) for text in shorter(rest)):
+        candidate = _indexed(own).get(fold_hardware(text))
         if candidate and (
-            _MEMORY.search(text) or all(math.isclose(size, candidate.memory.value, rel_tol=_NEAR) for size in sizes)
+            memory_sizes(text) or all(math.isclose(size, candidate.memory.value, rel_tol=_NEAR) for size in sizes)
         ):
             return candidate
     return None
 
 
 def _find(kind: str, name: str, index: Mapping[str, _Named], fix: str) -> _Named:
-    entry = index.get(_fold(name))
+    entry = index.get(fold_hardware(name))
     if entry is None:
         raise unknown(kind, name, _all_names(index), fix)
     return entry
@@ -132,11 +124,11 @@ def _devices(own: str) -> tuple[Device, ...]:
     rows, sources = own_devices(own, tuple(name for name in known if name))
     added = [device_of(row, {**data["sources"], **sources}, architectures) for row in rows]
     for entry in added:
-        if _fold(entry.link) not in _link_index():
+        if fold_hardware(entry.link) not in _link_index():
             raise unknown(f"link of {entry.name} in {own}", entry.link, [x.name for x in links()], "paceline hardware list")
-    names = {_fold(entry.name) for entry in added}
+    names = {fold_hardware(entry.name) for entry in added}
     package = (device_of(entry, data["sources"], architectures) for entry in data["device"])
-    return (*added, *(entry for entry in package if _fold(entry.name) not in names))
+    return (*added, *(entry for entry in package if fold_hardware(entry.name) not in names))
 
 
 @cache
@@ -161,7 +153,7 @@ def _catalogue_links() -> tuple[Link, ...]:
 def _index(entries: Iterable[_Named]) -> dict[str, _Named]:
     index: dict[str, _Named] = {}
     for entry in entries:
-        index.update(dict.fromkeys([_fold(name) for name in (entry.name, *entry.aliases)], entry))
+        index.update(dict.fromkeys([fold_hardware(name) for name in (entry.name, *entry.aliases)], entry))
     return index
 
 

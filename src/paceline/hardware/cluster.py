@@ -11,9 +11,11 @@ from typing import Any
 
 from paceline.errors import LARGEST_COUNT, UserError, check_count, shown, unknown
 from paceline.hardware.catalogue import device as device_named
+from paceline.hardware.catalogue import is_device
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.device import Device, Fact, Link
-from paceline.hardware.networks import network as network_named
+from paceline.hardware.instances import node as node_named
+from paceline.hardware.instances import node_counts
 
 MOST_DEVICES = 1 << 20
 """Largest number of devices that is predicted. It bounds time and memory, and no existing cluster has so many."""
@@ -81,7 +83,8 @@ class Cluster:
 
     @classmethod
     def named(cls, text: str, network: str | None = None) -> Cluster:
-        """``2x8 A100`` (two nodes of eight), ``8 A100`` or ``A100``, with a ``network`` between nodes such as ``100Gb/s``.
+        """``2x8 A100`` (two nodes of eight), ``8 A100`` or ``A100``, with a ``network`` between nodes such as ``100Gb/s``; or
+        instances with their own network, ``2x p5.48xlarge`` (``instances.toml``).
 
         The link inside a node is the device's own. A single node needs no network.
 
@@ -98,9 +101,9 @@ class Cluster:
         outer, inner, name = counted.groups()
         if outer is not None and inner is None:  # "8xA100": devices of one node
             outer, inner = None, outer
-        if inner is not None and outer is None and _is_device(text):  # "2080 Ti" is a name
+        if inner is not None and outer is None and is_device(text):  # "2080 Ti" is a name
             inner, name = None, text
-        return cluster(name, int(inner or 1), int(outer or 1), network)
+        return cluster(name, *node_counts(name, outer, inner), network)
 
     @classmethod
     def of_nodes(
@@ -213,27 +216,24 @@ class Cluster:
 _OF_NODES = ("device", "devices_per_node", "num_nodes", "intra_link", "network")
 
 
-def cluster(device_name: str, devices_per_node: int, num_nodes: int, network_text: str | None = None) -> Cluster:
+def cluster(
+    device_name: str, devices_per_node: int | None = None, num_nodes: int = 1, network_text: str | None = None
+) -> Cluster:
     """``num_nodes`` nodes of ``devices_per_node`` devices, from texts as ``device`` and ``network`` take them.
 
-    The link inside a node is the device's own. A single node needs no network; its ``network`` is then that link.
+    ``device_name`` may be an instance (``p5.48xlarge``): its devices and its network are taken where none is given. Else
+    ``devices_per_node`` is 1 where it is not given. The link inside a node is the device's own. A single node needs no
+    network; its ``network`` is then that link.
 
     Raises:
         UserError: unknown device or network, a count below 1, or several nodes without a network.
     """
-    device = device_named(device_name)
-    between = None if network_text is None else network_named(network_text)
+    node = node_named(device_name, devices_per_node, network_text)
+    device = device_named(node.device)
+    between = node.between()
     if between is None and num_nodes > 1:
         raise UserError(f"{num_nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
-    return Cluster.of_nodes(device, devices_per_node, num_nodes, link_named(device.link), between)
-
-
-def _is_device(text: str) -> bool:
-    try:
-        device_named(text)
-    except UserError:
-        return False
-    return True
+    return Cluster.of_nodes(device, node.devices, num_nodes, link_named(device.link), between)
 
 
 def _facts(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from textwrap import wrap
 
-from paceline.hardware import Device, Fact, Link
+from paceline.hardware import Device, Fact, Instance, Link
 from paceline.hardware.prices import listings
 from paceline.strategy import COMPRESSIONS
 from paceline.units import (
@@ -22,8 +22,8 @@ from paceline.workload import Workload
 WIDTH = 80
 
 
-def hardware_text(devices: Iterable[Device], links: Iterable[Link]) -> str:
-    """Two tables: every device with its headline numbers, every link."""
+def hardware_text(devices: Iterable[Device], links: Iterable[Link], instances: Iterable[Instance] = ()) -> str:
+    """Tables: every device with its headline numbers, every link, every instance."""
     lines = [
         f"{'':<19}{'TFLOP/s, dense':^17}{'':<22}inside a node",
         f"{'device':<19}{'fp32':>7}{'16 bit':>8}{'memory':>12}{'bandwidth':>10}  link",
@@ -38,6 +38,9 @@ def hardware_text(devices: Iterable[Device], links: Iterable[Link]) -> str:
         lines.append(_fit(f"{d.name:<19}{peaks}{memory:>12}{rate:>10}  {d.link}"))
     lines += ["", f"{'link':<30}{'one direction':>16}{'latency':>12}"]
     lines += [f"{x.name:<30}{format_bandwidth(x.bandwidth.value):>16}{format_seconds(x.latency.value):>12}" for x in links]
+    rented = list(instances)
+    lines += ["", f"{'instance':<32}{'a node':<21}network between nodes"] if rented else []
+    lines += [_fit(f"{x.name:<32}{f'{x.devices} x {x.device}':<21}{x.network or '-'}") for x in rented]
     return "\n".join([*lines, "", "Sources of every number: paceline hardware show NAME"])
 
 
@@ -56,6 +59,21 @@ def device_text(device: Device) -> str:
     head = [f"{device.name} ({device.kind})", *_wrap(device.note), f"link inside a node: {device.link}", ""]
     prices = [line for listing in listings(device.name) for line in _wrap(f"price: {listing}")]
     return "\n".join([*head, *_facts(facts), *prices])
+
+
+def instance_text(instance: Instance) -> str:
+    """What a node of an instance has, and where that is from."""
+    network = instance.network or "unknown: name one where nodes are joined"
+    return "\n".join(
+        [
+            f"{instance.name} ({instance.provider})",
+            *_wrap(instance.note),
+            f"a node: {instance.devices} x {instance.device}",
+            f"network between nodes: {network}",
+            *_wrap(f"{instance.source}; read {instance.date}", "    "),
+            f"more of the device: paceline hardware show '{instance.device}'",
+        ]
+    )
 
 
 def link_text(link: Link) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import reprlib
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 
-from paceline.names import did_you_mean, is_likely
+from paceline.names import NO_ALIASES, did_you_mean, is_likely, look_up
 
 LARGEST_COUNT = 1 << 53
 """The largest whole number that a count may have: a float still holds it exactly."""
@@ -71,6 +71,23 @@ def check_name(kind: str, value: object, legal: Iterable[str]) -> None:
     """Raises UserError where ``value`` is not one of the ``legal`` names."""
     if not isinstance(value, str) or value not in legal:
         raise unknown(kind, value, legal)
+
+
+def known_name(kind: str, value: object, legal: Collection[str], aliases: Mapping[str, str] = NO_ALIASES, few: int = 6) -> str:
+    """The ``legal`` name that ``value`` means, in any case, with any separators, or by an alias.
+
+    Args:
+        few: as of ``unknown``.
+
+    Raises:
+        UserError: no such name, with the nearest one.
+    """
+    if isinstance(value, str):
+        if value in legal:  # the usual case, without a table of folded names
+            return value
+        if meant := look_up(value, legal, aliases):
+            return meant
+    raise unknown(kind, value, legal, few=few)
 
 
 def check_count(value: object, what: str, least: int = 1) -> int:

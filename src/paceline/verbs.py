@@ -10,6 +10,7 @@ from typing import Any, get_args
 from paceline import planning
 from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
+from paceline.hardware.precision import precision_on
 from paceline.planning import Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.changes import BatchScaling
 from paceline.planning.space import worlds
@@ -154,6 +155,8 @@ def _prediction_inputs(
             raise UserError(f"strategy {strategy!r}", "give a paceline.Strategy, or its choices by name")
         return table, machines, strategy.changed(**choices) if choices else strategy
     whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **choices}
+    if isinstance(whole.get("precision"), str):
+        whole["precision"] = precision_on(whole["precision"], machines.device.precisions)
     if "global_batch_size" not in whole:
         whole["global_batch_size"] = largest_batch(table, machines, whole, _predictor(predictor))
     return table, machines, Strategy.of(**whole)

@@ -12,6 +12,7 @@ from paceline.calibration.records import is_probe, machine, observations
 from paceline.cli.exchange_arguments import exchange_choices
 from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.hardware.precision import precision_on
 from paceline.prediction import Correction, Predictor, fit
 from paceline.strategy import Strategy
 from paceline.units import parse_bytes
@@ -35,7 +36,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     network = Workload.named(o.workload, o.seq_len)
     choices: dict[str, Any] = {
         "world_size": machines.world_size,
-        "precision": o.precision,
+        "precision": precision_on(o.precision, machines.device.precisions),
         "servers": o.servers if servers is None else servers,
         **exchange_choices(o),
         "bucket_bytes": int(parse_bytes(o.bucket)),

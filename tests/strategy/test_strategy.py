@@ -36,7 +36,7 @@ from wrong_types import wrong_types
         ({"exchange": "parameter_server", "servers": 0}, ("0 servers", "from 1 up")),
         ({"exchange": "parameter_server", "servers": 5}, ("5 servers among 4 workers", "at most 4 servers")),
         ({"optimizer": "adamm"}, ("unknown optimizer", "did you mean adam?")),
-        ({"precision": "float32"}, ("unknown precision", "legal: fp32, tf32, bf16, fp16")),
+        ({"precision": "float33"}, ("unknown precision", "legal: fp32, tf32, bf16, fp16")),
         ({"compression": "terngrad", "exchange": "allreduce"}, ("cannot carry terngrad", "sharded, parameter_server, ring")),
         ({"global_batch_size": 10}, ("does not divide among 4 workers", "nearest legal: 8 or 12")),
         ({"global_batch_size": 3}, ("global batch 3", "nearest legal: 4")),

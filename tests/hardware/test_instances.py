@@ -66,7 +66,7 @@ def test_every_instance_can_be(entry: Instance) -> None:
 
 def test_the_file_has_no_other_keys_and_every_source_is_used() -> None:
     data = tomllib.loads(files("paceline.hardware").joinpath("instances.toml").read_text(encoding="utf-8"))
-    legal = {"name", "provider", "aliases", "device", "devices", "network", "source", "how", "note"}
+    legal = {"name", "provider", "aliases", "device", "devices", "network", "domain", "source", "how", "note"}
     assert all(set(row) <= legal for row in data["instance"])
     assert {row["source"] for row in data["instance"]} == set(data["sources"])
     assert all(re.match(r"https?://[^ ]+\.[^ ]+", source["url"]) and source["title"] for source in data["sources"].values())
@@ -151,3 +151,19 @@ def test_an_instance_without_a_network_asks_for_one() -> None:
     with pytest.raises(UserError, match="2 nodes have no network"):
         Cluster.named("2x gpu_8x_h100_sxm5")
     assert Cluster.named("gpu_8x_h100_sxm5").world_size == 8
+
+
+@pytest.mark.parametrize(
+    ("count", "devices", "nodes"), [(1, 4, 1), (2, 8, 1), (5, 20, 1), (18, 72, 1), (36, 72, 2), (72, 72, 4), (19, 4, 19)]
+)
+def test_parts_of_a_rack_are_joined_by_its_switches(count: int, devices: int, nodes: int) -> None:
+    machines = cluster("ND GB200 v6", None, count)
+    assert (machines.devices_per_node, machines.num_nodes) == (devices, nodes)
+    if nodes > 1:
+        assert machines.network.bandwidth.value == pytest.approx(devices * 50e9)
+    assert machines.intra_link.name == "NVLink 5"
+
+
+def test_a_network_for_parts_of_a_rack_is_of_each_part() -> None:
+    machines = Cluster.named("36x a4x-highgpu-4g", "2x NDR")
+    assert machines.network.bandwidth.value == pytest.approx(18 * 2 * 50e9)

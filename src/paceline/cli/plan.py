@@ -207,10 +207,11 @@ def _clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
     clusters = []
     for name, many, link in zip(o.device, per_node, networks, strict=True):
         largest = hardware.cluster(name, many, o.max_nodes, link)  # an impossible one is named before any is searched
-        whole = hardware.instance(name) is not None  # it is let as a whole
-        node = largest.devices_per_node
-        tried = [(local, nodes) for local, nodes in worlds(node, o.max_nodes) if local == node or not whole]
-        clusters += [largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in tried]
+        if hardware.instance(name):  # it is let as a whole
+            clusters += [hardware.cluster(name, many, nodes, link) for _, nodes in worlds(1, o.max_nodes)]
+        else:
+            tried = worlds(largest.devices_per_node, o.max_nodes)
+            clusters += [largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in tried]
     return tuple(clusters)
 
 

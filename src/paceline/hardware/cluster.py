@@ -14,8 +14,8 @@ from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.catalogue import is_device
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.device import Device, Fact, Link
-from paceline.hardware.instances import node as node_named
 from paceline.hardware.instances import node_counts
+from paceline.hardware.instances import nodes as nodes_named
 
 MOST_DEVICES = 1 << 20
 """Largest number of devices that is predicted. It bounds time and memory, and no existing cluster has so many."""
@@ -228,7 +228,7 @@ def cluster(
     Raises:
         UserError: unknown device or network, a count below 1, or several nodes without a network.
     """
-    node = node_named(device_name, devices_per_node, network_text)
+    node, num_nodes = nodes_named(device_name, devices_per_node, num_nodes, network_text)
     device = device_named(node.device)
     between = node.between()
     if between is None and num_nodes > 1:

@@ -22,6 +22,7 @@ class Instance:
         device: a name of the catalogue; ``devices`` of them are joined by the device's own link.
         network: between such nodes, per node in one direction, as ``networks.network`` takes it; empty where it is unknown or
             nodes are not rented together.
+        domain: devices that one domain of NVLink switches joins where the instance is a part of it; 0: it is no such part.
         source: where the number of devices and the network are from; ``date``: when that was read.
     """
 
@@ -32,6 +33,7 @@ class Instance:
     network: str
     source: str
     date: str
+    domain: int = 0
     aliases: tuple[str, ...] = ()
     note: str = ""
 
@@ -94,6 +96,20 @@ def node(name: str, devices: int | None = None, network: str | None = None) -> N
     return Node(entry.device, entry.devices, between, entry.source if own else "", entry.date if own else "")
 
 
+def nodes(name: str, devices: int | None, count: int, network: str | None) -> tuple[Node, int]:
+    """``count`` nodes as ``node`` has them. Instances that one domain of NVLink switches joins are one node, as many of them
+    as the domain holds and as divide ``count``; their networks add up.
+    """
+    single, entry = node(name, devices, network), instance(name)
+    if entry is None or not entry.domain or single.devices != entry.devices or type(count) is not int or count < 1:
+        return single, count
+    joined = max(size for size in range(1, entry.domain // entry.devices + 1) if count % size == 0)
+    if joined == 1:
+        return single, count
+    between = None if single.network is None else f"{joined}x {single.network}"
+    return replace(single, devices=joined * single.devices, network=between), count // joined
+
+
 def node_counts(name: str, outer: str | None, inner: str | None) -> tuple[int | None, int]:
     """Devices in a node, and nodes, of a cluster's text such as ``2x8 A100`` or ``2x p5.48xlarge``.
 
@@ -126,6 +142,7 @@ def _index() -> Mapping[str, Instance]:
             provider=row["provider"],
             device=row["device"],
             devices=row["devices"],
+            domain=row.get("domain", 0),
             network=row.get("network", ""),
             source=f"{text} ({row['how']})" if "how" in row else text,
             date=source["date"],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster, cluster, device, instance, instances, link, network
+from paceline.hardware.catalogue import is_device
 from paceline.hardware.instances import Instance, node
 from paceline.hardware.spelling import fold_hardware
 
@@ -167,3 +168,17 @@ def test_parts_of_a_rack_are_joined_by_its_switches(count: int, devices: int, no
 def test_a_network_for_parts_of_a_rack_is_of_each_part() -> None:
     machines = Cluster.named("36x a4x-highgpu-4g", "2x NDR")
     assert machines.network.bandwidth.value == pytest.approx(18 * 2 * 50e9)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("p5.48xlrge", "p5.48xlarge"), ("a3-highgpu-9g", "a3-highgpu-8g"), ("DGXH10", "DGX H100")]
+)
+def test_a_slip_gets_the_nearest_instance(text: str, name: str) -> None:
+    with pytest.raises(UserError, match=f"unknown device '{text}'; nearest: .*{re.escape(name)}"):
+        Cluster.named(f"2x {text}", "100Gb/s")
+
+
+@pytest.mark.parametrize(("text", "name"), [spelling for spelling in SPELLINGS if is_device(spelling[0])])
+def test_a_name_of_both_means_one_device(text: str, name: str) -> None:
+    entry = instance(text)
+    assert entry is not None and entry.name == name and device(text).name == entry.device

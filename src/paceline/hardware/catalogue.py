@@ -39,6 +39,11 @@ def is_device(name: str) -> bool:
     return _by_longer_name(name) is not None
 
 
+def device_names() -> list[str]:
+    """Every name and alias of a device, names first."""
+    return _all_names(_device_index())
+
+
 def link(name: str) -> Link:
     """The link of that name or alias: ``NVLink 3``, ``PCIe 4``, ``IB HDR``, ``10GbE``. Raises UserError otherwise."""
     return _find("link", name, _link_index(), "paceline hardware list shows all")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from paceline.errors import UserError
-from paceline.hardware.catalogue import is_device, load
+from paceline.errors import UserError, unknown
+from paceline.hardware.catalogue import device_names, is_device, load
 from paceline.hardware.device import Fact, Link
 from paceline.hardware.networks import network as network_named
 from paceline.hardware.networks import transport
@@ -81,9 +81,12 @@ def node(name: str, devices: int | None = None, network: str | None = None) -> N
             instance's own where that has it.
 
     Raises:
-        UserError: another number of devices than the instance has.
+        UserError: neither a device nor an instance; another number of devices than the instance has.
     """
     entry = instance(name)
+    if entry is None and not is_device(name):
+        rented = [text for known in instances() for text in (known.name, *known.aliases)]
+        raise unknown("device", name, [*device_names(), *rented], "paceline hardware list shows all")
     if entry is None or (devices not in (None, entry.devices) and is_device(name)):
         return Node(name, 1 if devices is None else devices, network)
     if devices not in (None, entry.devices):

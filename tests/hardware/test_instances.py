@@ -6,6 +6,7 @@ import datetime
 import re
 import tomllib
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -176,6 +177,18 @@ def test_a_network_for_parts_of_a_rack_is_of_each_part() -> None:
 def test_a_slip_gets_the_nearest_instance(text: str, name: str) -> None:
     with pytest.raises(UserError, match=f"unknown device '{text}'; nearest: .*{re.escape(name)}"):
         Cluster.named(f"2x {text}", "100Gb/s")
+
+
+def test_a_device_of_the_users_own_stands_before_an_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(
+        '[[device]]\nname = "trn2"\nkind = "accelerator"\nlink = "NeuronLink 3"\npeak_flops = {bf16 = 1e15}\n'
+        "memory = 1e11\nmemory_bandwidth = 3e12\n"
+    )
+    assert cluster("trn2").world_size == 16
+    monkeypatch.setenv("PACELINE_DEVICES", str(own))
+    assert (cluster("TRN2").world_size, cluster("trn2").device.name) == (1, "trn2")
+    assert cluster("trn2.48xlarge").world_size == 16
 
 
 @pytest.mark.parametrize(("text", "name"), [spelling for spelling in SPELLINGS if is_device(spelling[0])])

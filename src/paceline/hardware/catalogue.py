@@ -39,6 +39,12 @@ def is_device(name: str) -> bool:
     return _by_longer_name(name) is not None
 
 
+def is_own_device(name: str) -> bool:
+    """Whether the file that ``PACELINE_DEVICES`` names has a device of that name."""
+    own = os.environ.get(VARIABLE, "")
+    return bool(own) and fold_hardware(name) in _index(_own(own))
+
+
 def device_names() -> list[str]:
     """Every name and alias of a device, names first."""
     return _all_names(_device_index())
@@ -112,6 +118,7 @@ def _all_names(index: Mapping[str, Device | Link] | Mapping[str, Device] | Mappi
     return [name for name, _ in entries] + [alias for _, aliases in entries for alias in aliases]
 
 
+@cache
 def load(file_name: str) -> dict[str, Any]:
     """The tables of a file of the package. Imports what reads it only here: most commands name no hardware."""
     import tomllib
@@ -121,19 +128,28 @@ def load(file_name: str) -> dict[str, Any]:
 
 
 @cache
-def _devices(own: str) -> tuple[Device, ...]:
-    """Those of the user's file ``own``, then those of the package that have other names."""
+def _own(own: str) -> tuple[Device, ...]:
+    """Those of the user's file ``own``; none for no file."""
+    if not own:
+        return ()
     data = load("devices.toml")
     architectures = data["architectures"]
     known = tuple(dict.fromkeys(entry.get("architecture", "") for entry in data["device"]))
     rows, sources = own_devices(own, tuple(name for name in known if name))
-    added = [device_of(row, {**data["sources"], **sources}, architectures) for row in rows]
+    added = tuple(device_of(row, {**data["sources"], **sources}, architectures) for row in rows)
     for entry in added:
         if fold_hardware(entry.link) not in _link_index():
             raise unknown(f"link of {entry.name} in {own}", entry.link, [x.name for x in links()], "paceline hardware list")
-    names = {fold_hardware(entry.name) for entry in added}
-    package = (device_of(entry, data["sources"], architectures) for entry in data["device"])
-    return (*added, *(entry for entry in package if fold_hardware(entry.name) not in names))
+    return added
+
+
+@cache
+def _devices(own: str) -> tuple[Device, ...]:
+    """Those of the user's file ``own``, then those of the package that have other names."""
+    data = load("devices.toml")
+    names = {fold_hardware(entry.name) for entry in _own(own)}
+    package = (device_of(entry, data["sources"], data["architectures"]) for entry in data["device"])
+    return (*_own(own), *(entry for entry in package if fold_hardware(entry.name) not in names))
 
 
 @cache

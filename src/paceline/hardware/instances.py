@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from paceline.errors import UserError, unknown
-from paceline.hardware.catalogue import device_names, is_device, load
+from paceline.hardware.catalogue import device_names, is_device, is_own_device, load
 from paceline.hardware.device import Fact, Link
 from paceline.hardware.networks import network as network_named
 from paceline.hardware.networks import transport
@@ -67,7 +67,9 @@ def instances() -> tuple[Instance, ...]:
 
 def instance(name: str) -> Instance | None:
     """The instance of that name or alias, in any case and with any separators, also behind who lets it: ``p5.48xlarge``,
-    ``AWS p5.48xlarge``, ``ND H100 v5``, ``NVIDIA DGX H100``. None for no such."""
+    ``AWS p5.48xlarge``, ``ND H100 v5``, ``NVIDIA DGX H100``. None for no such, and for a device of the user's own file."""
+    if is_own_device(name):
+        return None
     index = _index()
     return next((index[key] for key in map(fold_hardware, without_seller(name)) if key in index), None)
 

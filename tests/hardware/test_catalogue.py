@@ -89,6 +89,8 @@ def test_devices_people_name(name: str) -> None:
         ("NVIDIA GeForce RTX 5060 Ti", "RTX 5060 Ti 16GB"),
         ("Tesla V100-PCIE-16GB", "V100 PCIe 16GB"),
         ("NVIDIA H20", "H20"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Server"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000"),
     ],
 )
 def test_alias_means_the_most_common_variant(alias: str, name: str) -> None:

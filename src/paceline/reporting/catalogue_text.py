@@ -39,8 +39,8 @@ def hardware_text(devices: Iterable[Device], links: Iterable[Link], instances: I
     lines += ["", f"{'link':<30}{'one direction':>16}{'latency':>12}"]
     lines += [f"{x.name:<30}{format_bandwidth(x.bandwidth.value):>16}{format_seconds(x.latency.value):>12}" for x in links]
     rented = list(instances)
-    lines += ["", f"{'instance':<32}{'a node':<21}network between nodes"] if rented else []
-    lines += [_fit(f"{x.name:<32}{f'{x.devices} x {x.device}':<21}{x.network or '-'}") for x in rented]
+    lines += ["", f"{'instance':<37}a node; network between nodes"] if rented else []
+    lines += [_fit(f"{x.name:<37}{x.devices} x {x.device}; {x.network or 'none known'}") for x in rented]
     return "\n".join([*lines, "", "Sources of every number: paceline hardware show NAME"])
 
 

@@ -159,6 +159,8 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
         return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
     if change.name == "network":
         return cluster.changed(network=hardware.network(change.value))
+    if hardware.instance(change.value):  # its devices and its network come with it
+        return hardware.cluster(change.value, None, cluster.num_nodes)
     device = hardware.device(change.value)
     return cluster.changed(device=device, intra_link=hardware.link(device.link))
 

@@ -4,7 +4,8 @@
 
 RESULTS is benchmarks/results. One process, one thread, nothing prepared before but the table of the network. Layouts are
 those of one network on one cluster: tensor with and without sequence parallelism, context with both exchanges, pipeline with
-virtual stages, both schedules, micro batches, four shardings, recomputation and several global batches. ``legal`` are those
+virtual stages, all schedules, even and balanced ends, micro batches, four shardings among all replicas and within nodes,
+recomputation of all that saves memory and several global batches. ``legal`` are those
 that the network, the cluster and the batch allow; each is pruned by memory, pruned by its bound, or predicted whole.
 ``seconds`` are those of the core, which other work on the machine does not lengthen; ``wall_s`` those of the clock.
 """
@@ -18,7 +19,9 @@ from pathlib import Path
 from rows import append
 
 from paceline.hardware import cluster
-from paceline.planning.layouts import LayoutSearch, LayoutSpace, search_layouts
+from paceline.planning.layout_space import LayoutSpace
+from paceline.planning.layouts import LayoutSearch, search_layouts
+from paceline.prediction.recompute import choices_that_save
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.workload import Workload
@@ -40,7 +43,7 @@ COLUMNS = (
 PER_NODE = 8
 
 
-def space(batches: tuple[int, ...], most_virtual: int) -> LayoutSpace:
+def space(batches: tuple[int, ...], most_virtual: int, workload: Workload) -> LayoutSpace:
     """Every choice with all the values that are tried."""
     return LayoutSpace(
         batches=batches,
@@ -50,6 +53,7 @@ def space(batches: tuple[int, ...], most_virtual: int) -> LayoutSpace:
         schedules=SCHEDULES,
         shardings=TORCH_SHARDINGS,
         sequences=(True, False),
+        recomputes=choices_that_save(workload),
     )
 
 
@@ -70,8 +74,9 @@ def main() -> None:
     parser.add_argument("--most-virtual", type=int, default=63)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    tried = space(tuple(options.batches), options.most_virtual)
-    found, seconds, wall = searched(Workload.named(options.workload), options.devices, tried)
+    workload = Workload.named(options.workload)
+    tried = space(tuple(options.batches), options.most_virtual, workload)
+    found, seconds, wall = searched(workload, options.devices, tried)
     mesh = found.candidates[0][1].parallelism
     best = f"tensor {mesh.tensor} context {mesh.context} pipeline {mesh.pipeline}x{mesh.virtual_stages} {mesh.sharding}"
     each = 1e6 * seconds / found.legal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import fit_prediction
 import validation_table
-from fit_rows import Point
+from fit_rows import Point, kernels, steps
 from held_out import Miss, coverage, coverages, quantile, tails, unseen
 from rows import read
 
@@ -97,3 +98,32 @@ def test_the_validation_table_keeps_what_it_prints(
     printed = capsys.readouterr().out.splitlines()
     assert printed[2].startswith(f"| lambda | none | 2 | 100.0 | {100 * kept['mape']:.1f} |")
     assert printed[-1].startswith("| lambda | none | new | - |")
+
+
+def test_single_kernels_are_read_and_predicted(tmp_path: Path) -> None:
+    path = tmp_path / "ops.csv"
+    columns = "op,gpu,latency_ms,B,M,N,K,H,conv_in,conv_out,conv_kernel,conv_input_hw"
+    rows = [
+        "linear,NVIDIA A100-PCIE-40GB,1.5,1,4096,4096,1024,,,,,",
+        "conv,NVIDIA A100-PCIE-40GB,1.0,16,,,,,64,64,3,56",
+        "softmax,NVIDIA A100-PCIE-40GB,0.5,4096,,,,4096,,,,",
+        "softmax,NVIDIA A100-PCIE-40GB,0.01,8,,,,8,,,,",  # shorter than a launch
+    ]
+    path.write_text("\n".join([columns, *rows]) + "\n")
+    levels = fit_prediction.applied(np.array([constant.prior for constant in fit_prediction.FITTED]))
+    predicted = {point.group[1]: point.predict(levels) for point in kernels(path)}
+    assert {kind: len(seconds) for kind, seconds in predicted.items()} == {"linear": 1, "conv": 1, "softmax": 1}
+    least = 2 * 4096 * 4096 * 1024 / 19.5e12
+    assert least < predicted["linear"][0] < 3 * least
+
+
+def test_rows_in_which_a_device_works_are_read_and_predicted(tmp_path: Path) -> None:
+    path = write(tmp_path / "lambda_single_node.csv", "lambda", [{"num_gpus": "1"}, {"num_gpus": "8"}])
+    (point,) = steps("lambda", path)
+    values = np.array([constant.prior for constant in fit_prediction.FITTED])
+    levels = fit_prediction.applied(values)
+    seconds = point.at(levels).predict(levels)
+    assert len(seconds) == 1 and 0 < seconds[0] < 10  # the row of one device
+    names = [constant.name for constant in fit_prediction.FITTED]
+    fitted = fit_prediction.fit_constants([replace(point, measured=2 * seconds)])
+    assert fitted[names.index("memory_share")] < values[names.index("memory_share")]  # a step twice as long: slower memory

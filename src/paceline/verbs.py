@@ -13,7 +13,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.precision import precision_on
 from paceline.planning import Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.changes import BatchScaling
-from paceline.planning.space import worlds
+from paceline.planning.space import UNEVEN, worlds
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -132,7 +132,9 @@ def plan(
             if name not in known:
                 raise unknown("choice of a space", name, sorted(known))
         largest = _cluster(cluster, network)
-        sizes = worlds(largest.devices_per_node, largest.num_nodes)
+        if not largest.even:
+            raise UserError(f"a plan on nodes of {largest.node_text} devices", UNEVEN)
+        sizes = (size for size in worlds(largest.devices_per_node, largest.num_nodes) if largest.fills_leaves(size[1]))
         clusters = (largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
         tried = Space(clusters=tuple(clusters), **space)
     if target is not None and not isinstance(target, TrainingTarget):
@@ -154,8 +156,9 @@ def _prediction_inputs(
         if not isinstance(strategy, Strategy):
             raise UserError(f"strategy {strategy!r}", "give a paceline.Strategy, or its choices by name")
         return table, machines, strategy.changed(**choices) if choices else strategy
-    whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **choices}
-    if isinstance(whole.get("precision"), str):
+    usual = {"precision": machines.device.usual_precision}
+    whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **usual, **choices}
+    if isinstance(whole["precision"], str):
         whole["precision"] = precision_on(whole["precision"], machines.device.precisions)
     if "global_batch_size" not in whole:
         whole["global_batch_size"] = largest_batch(table, machines, whole, _predictor(predictor))

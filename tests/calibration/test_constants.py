@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 import paceline
-from paceline.calibration.constants import HIGH, LOW, TYPICAL, assumed, attention_factor, check_attention, efficiency
+from paceline.calibration.constants import HIGH, LOW, TYPICAL, assumed, efficiency
 from paceline.errors import UserError
-from paceline.hardware import device
 
 DATA: dict[str, Any] = tomllib.loads(files("paceline.calibration").joinpath("constants.toml").read_text(encoding="utf-8"))
 FITTED = {*DATA["sigmas"], *DATA["shared"], *DATA["ordinary"], *DATA["tuned"], *DATA["ordinary"]["sigmas"]} - {"sigmas"}
@@ -64,19 +63,6 @@ def test_every_assumption_is_read_somewhere() -> None:
     assert [name for name in DATA["assumed"] if f'"{name}"' not in code] == []
 
 
-def test_a_kernel_that_does_not_run_on_the_device_is_refused() -> None:
-    check_attention(device("H100"), "fa3")
-    check_attention(device("MI300X"), "fa2")
-    for name, kernel, words in (
-        ("A100", "fa3", "attention kernel fa3 does not run on A100 SXM 80GB; give fa2 or cudnn or triton, or leave it out"),
-        ("MI300X", "cudnn", "cudnn does not run on MI300X; give fa2 or triton"),
-        ("V100", "fa2", "fa2 does not run on V100 SXM2 16GB; leave it out"),
-        ("TPU v4", "triton", "triton does not run on TPU v4; leave it out"),
-    ):
-        with pytest.raises(UserError, match=words):
-            check_attention(device(name), kernel)
-
-
 def test_older_tuned_software_is_slower_and_what_is_not_known_is_refused() -> None:
     tuned = efficiency("tuned")
     ages = [tuned.of_year(year).time_factor for year in (2019.5, 2021.5, 2023.9, 2026.0, 0.0)]
@@ -86,14 +72,3 @@ def test_older_tuned_software_is_slower_and_what_is_not_known_is_refused() -> No
         efficiency("ordinary").of_year(2020)
     with pytest.raises(UserError, match="software of the year 21; give one from 2015 on"):
         tuned.of_year(21)
-
-
-def test_attention_kernels_are_apart_where_the_paper_says() -> None:
-    # Shah et al. 2024, FlashAttention-3, arXiv:2407.08608: 1.5 to 2 times FlashAttention-2 on an H100
-    assert 1.5 <= attention_factor("Hopper", "fa3") / attention_factor("Hopper", "fa2") <= 2.0
-    assert attention_factor("Ampere GA100", "fa2") == attention_factor("", "cudnn") == 1.0
-    with pytest.raises(UserError, match="FlashAttention-3 does not run on Ampere GA100; give fa2 or cudnn"):
-        attention_factor("Ampere GA100", "fa3")
-    with pytest.raises(UserError, match="unknown attention kernel 'fa4'"):
-        attention_factor("Hopper", "fa4")
-    assert (efficiency("ordinary").attention_kernel, efficiency("tuned").attention_kernel) == ("fa2", "cudnn")

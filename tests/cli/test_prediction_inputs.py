@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import paceline
 from command import answer, run
 from paceline.hardware import cluster
 from planning_commands import JOB
@@ -78,3 +79,22 @@ def test_a_slow_loader_is_the_bottleneck(capsys: pytest.CaptureFixture[str], tmp
     assert gone[0]["resource"] == "input pipeline" and gone[0]["speedup"] > 2
     upgrade = answer(capsys, f"whatif {JOB} --loader {rate / 10} --change network=100Gb/s")["changes"][0]
     assert upgrade["speedup"] == pytest.approx(1)
+
+
+def test_a_device_without_fp32_takes_what_it_has_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    job = "predict resnet-50 --device 'TPU v5p' --global-batch 64"
+    code, out, _ = run(capsys, job)
+    assert code == 0 and "bf16 was taken, since TPU v5p has no fp32 products" in " ".join(out.split())
+    assert answer(capsys, job)["strategy"]["precision"] == "bf16"
+    assert run(capsys, f"{job} --precision fp32")[0] == 2
+    assert answer(capsys, f"{job} --precision amp")["strategy"]["precision"] == "bf16"
+    assert paceline.predict("resnet-50", "TPU v5p", global_batch_size=64).strategy["precision"] == "bf16"
+
+
+def test_bits_on_the_wire_are_options(capsys: pytest.CaptureFixture[str]) -> None:
+    job = "predict gpt2 --cluster '8 A100' --global-batch 32 --precision bf16 --sharding zero1"
+    wide, narrow = answer(capsys, job), answer(capsys, f"{job} --gather-bits 16 --gradient-bits 16")
+    assert narrow["wire_bytes_per_device"] < 0.7 * wide["wire_bytes_per_device"]
+    code, _, err = run(capsys, f"{job} --gather-bits 7")
+    assert code == 2 and "gather_bits=7" in err
+    assert run(capsys, f"{job.replace('predict', 'whatif')} --change gather-bits=16")[0] == 0

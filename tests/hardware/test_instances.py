@@ -143,8 +143,26 @@ def test_another_number_of_devices_is_refused() -> None:
         Cluster.named("2x4 p5.48xlarge")
 
 
+@pytest.mark.parametrize("text", ["1+7 p5.48xlarge", "8+8+4 p5.48xlarge", "1+7 ND H100 v5"])
+def test_nodes_that_differ_are_no_instances(text: str) -> None:
+    with pytest.raises(UserError, match=r"\d\+\d.* devices in a node of .*, which has 8; .*name the device: H100 SXM"):
+        Cluster.named(text)
+    assert not Cluster.named("1+7 A100", "100Gb/s").even
+
+
+def test_equal_sizes_are_those_of_the_instance() -> None:
+    assert Cluster.named("8+8 p5.48xlarge") == Cluster.named("2x p5.48xlarge")
+
+
+def test_instances_below_leaf_switches() -> None:
+    machines = cluster("p5.48xlarge", None, 4, leaf_nodes=2, oversubscription=2)
+    assert (machines.leaf_nodes, machines.oversubscription, machines.world_size) == (2, 2, 32)
+    assert machines.network == cluster("p5.48xlarge", None, 2).network
+
+
 def test_a_name_that_is_a_device_too_keeps_the_users_number() -> None:
     assert node("GB200 NVL72", 8).devices == 8
+    assert Cluster.named("1+7 HGX B200", "8x NDR").node_sizes == (1, 7)
     assert Cluster.named("2x8 HGX B200", "8x NDR").world_size == 16
     assert Cluster.named("2x36 GB200 NVL72", "8x NDR").devices_per_node == 36
 

@@ -119,3 +119,7 @@ def test_an_instance_brings_its_devices_and_its_network() -> None:
     assert changed.world_size == 16
     machines, changed, _ = apply([parse_change("device=g5.12xlarge")], rented, strategy, "strong")
     assert (machines.world_size, changed.world_size) == (8, 8)
+    blocked = cluster("A100", 8, 4, "100Gb/s", leaf_nodes=2, oversubscription=2)
+    strategy = Strategy.of(world_size=32, global_batch_size=64)
+    machines, _, _ = apply([parse_change("device=p5.48xlarge")], blocked, strategy, "strong")
+    assert machines == cluster("p5.48xlarge", None, 4, leaf_nodes=2, oversubscription=2)

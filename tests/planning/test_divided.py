@@ -40,7 +40,8 @@ def test_a_network_that_no_device_holds_is_divided() -> None:
     assert "layouts that divide the network" in answer.layouts and "were predicted whole" in answer.layouts
     divided = [choice for choice in answer.ranking if choice.strategy.parallelism.model_devices > 1]
     assert divided and answer.considered > 1000 and all(choice.prediction.fits for choice in answer.ranking)
-    assert {"does not fit the device's memory"} < {x.reason for x in answer.excluded}
+    assert {"does not fit the device's memory with a headroom of 15% for fragments"} < {x.reason for x in answer.excluded}
+    assert all(choice.prediction.fit == "fits" for choice in answer.ranking) and "15% beyond" in answer.headroom
     assert answer.to_json()["layouts"] == answer.layouts
     for choice in answer.ranking:  # what is shown is the exact prediction
         exact = Predictor().step(GPT, choice.cluster, choice.strategy)
@@ -68,9 +69,18 @@ def test_without_a_batch_or_with_a_curve_layouts_have_batches_of_their_own() -> 
 
 
 def test_what_fits_in_no_layout_says_how_much_is_missing() -> None:
-    with pytest.raises(UserError, match=r"fits nowhere here: at least .* are missing, with .*") as it:
+    with pytest.raises(UserError, match=r"fits nowhere here: at least .* are missing on each device, with .*") as it:
         plan(GPT, space(small_device(1.7)), Goal("fastest"))
     assert "more memory" in str(it.value)
+
+
+def test_optimizer_state_lies_with_the_host_only_where_nothing_else_fits() -> None:
+    tight = space(small_device(1.9), pipelines=(1, 2), tensors=(1, 8), virtual_stages=(1,))
+    answer = plan(GPT, tight, Goal("fastest"))
+    assert {choice.strategy.parallelism.offload for choice in answer.ranking} == {"optimizer"}
+    assert "optimizer in host memory" in answer.best.title and answer.best.prediction.fit == "fits"
+    roomy = plan(GPT, replace(tight, clusters=(small_device(7),)), Goal("fastest"))
+    assert {choice.strategy.parallelism.offload for choice in roomy.ranking} == {"none"}
 
 
 def test_compressed_gradients_are_not_searched_for_a_divided_network() -> None:
@@ -87,13 +97,14 @@ MIXTURE = Workload.from_shape(
 
 def test_groups_of_experts_are_searched_without_being_named() -> None:
     """12 experts go in groups of 1, 2 and 4; without groups nothing fits."""
-    small = space(small_device(2.5), shardings=("zero1",))
+    alone = small_device(2.5)
+    small = space(replace(alone, device=replace(alone.device, host_link="")), shardings=("zero1",))  # nothing is offloaded
     answer = plan(MIXTURE, small, Goal("fastest"))
     groups = {choice.strategy.parallelism.expert for choice in answer.ranking}
     assert groups <= {2, 4} and answer.best.prediction.fits
-    with pytest.raises(UserError, match="fits nowhere here") as alone:
+    with pytest.raises(UserError, match="fits nowhere here") as without:
         plan(MIXTURE, replace(small, experts=(1,)), Goal("fastest"))
-    assert "groups that share the experts (`expert`)" in str(alone.value)
+    assert "groups that share the experts (`expert`)" in str(without.value)
     with pytest.raises(UserError, match="fits nowhere here") as tried:
         plan(MIXTURE, space(small_device(1.6)), Goal("fastest"))
     assert "`expert`" not in str(tried.value)

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline import Strategy, Workload
+from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
-from paceline.planning.framework_options import FRAMEWORKS, emit
+from paceline.planning import Goal, Space, plan
+from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
 
 LLAMA = Workload.named("llama-2-7b")  # 32 blocks
 
@@ -279,3 +280,23 @@ def test_the_distributed_optimizer_gathers_beside_the_next_forward_pass() -> Non
     assert "--overlap-param-gather" not in emit("megatron", whole, LLAMA)
     assert "ddp.overlap_param_gather=true" in emit("nemo", shared, LLAMA)
     assert "ddp.overlap_param_gather=false" in emit("nemo", whole, LLAMA)
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_a_search_for_a_framework_leaves_out_what_it_refuses(framework: str) -> None:
+    cluster = Cluster.named("2x8 H100", network="8x InfiniBand NDR")
+    sharding = {"torchtitan": "zero3", "deepspeed": "zero1"}.get(framework, "zero1")
+    sizes = {"tensors": (1,), "pipelines": (1,)} if framework == "deepspeed" else {"tensors": (2,), "pipelines": (2, 4)}
+    tried = Space(
+        clusters=(cluster,),
+        batches=(32,),
+        precisions=("bf16",),
+        compressions=("dense",),
+        shardings=(sharding,),
+        optimizer="adamw",
+        **sizes,  # type: ignore[arg-type]
+        **SEARCHED[framework],
+    )
+    workload = Workload.named("gpt2")
+    for choice in plan(workload, tried, Goal("fastest")).ranking:
+        assert emit(framework, choice.strategy, workload)

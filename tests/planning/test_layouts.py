@@ -9,7 +9,8 @@ import pytest
 
 from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
-from paceline.planning.layouts import LayoutSpace, search_layouts
+from paceline.planning.layout_space import LayoutSpace
+from paceline.planning.layouts import search_layouts
 from paceline.planning.ranking import PLAIN, detours
 from paceline.planning.space import Tally
 from paceline.prediction import Predictor
@@ -27,7 +28,21 @@ SPACE = LayoutSpace(
     micro_batch_sizes=(1, 2),
     schedules=("1f1b", "gpipe", "zero_bubble"),
     sequences=(True, False),
+    balanced=False,
+    node_groups=False,
 )
+MORE = LayoutSpace(
+    batches=(32, 96),
+    tensors=(1, 2, 4),
+    pipelines=(1, 2, 3),
+    virtual_stages=(1, 2),
+    micro_batch_sizes=(1, 2),
+    schedules=("1f1b", "zero_bubble"),
+    shardings=("ddp", "zero1", "zero3"),
+    recomputes=("none", "selective:layernorm", "selective:mlp,layernorm", "full"),
+)
+ENDS = {(2, 1): (0, 2), (2, 2): (0, 2), (3, 1): (0, 1)}
+"""The logits take the time of two blocks: a last stage of so many blocks works about as long as the others."""
 
 
 def every_layout(space: LayoutSpace) -> list[Strategy]:
@@ -45,10 +60,16 @@ def every_layout(space: LayoutSpace) -> list[Strategy]:
         space.context_exchanges,
         space.shardings,
         space.recomputes,
+        (False, True) if space.balanced else (False,),
+        (False, True) if space.node_groups else (False,),
     )
-    for batch, tensor, context, pipeline, virtual, micro, schedule, sequence, exchange, sharding, recompute in choices:
+    for batch, tensor, context, pipeline, virtual, micro, schedule, sequence, exchange, sharding, recompute, *more in choices:
         data, rest = divmod(CLUSTER.world_size, tensor * context * pipeline)
         if rest or tensor * context * pipeline == 1 or batch % (data * micro):
+            continue
+        ends = ENDS.get((pipeline, virtual), (0, 0)) if more[0] else (0, 0)
+        group = CLUSTER.devices_per_node // tensor if more[1] else 0
+        if group == 1 or group >= data * context or (group and sharding == "ddp"):
             continue
         try:
             mesh = Parallelism(
@@ -61,6 +82,9 @@ def every_layout(space: LayoutSpace) -> list[Strategy]:
                 sequence=sequence and tensor > 1,
                 context_exchange=exchange if context > 1 else "ring",
                 sharding=sharding,
+                shard_devices=group,
+                first_stage_layers=ends[0],
+                last_stage_layers=ends[1],
                 recompute=recompute,
                 micro_batches=batch // (data * micro),
             )
@@ -70,11 +94,11 @@ def every_layout(space: LayoutSpace) -> list[Strategy]:
     return list(legal)
 
 
-@pytest.mark.parametrize("memory", [80e9, 9e9])
-def test_the_ranking_is_that_of_every_layout_predicted_whole(memory: float) -> None:
+@pytest.mark.parametrize(("space", "memory"), [(SPACE, 80e9), (SPACE, 9e9), (MORE, 80e9), (MORE, 6e9), (MORE, 4.5e9)])
+def test_the_ranking_is_that_of_every_layout_predicted_whole(space: LayoutSpace, memory: float) -> None:
     device = replace(CLUSTER.device, memory=replace(CLUSTER.device.memory, value=memory))
     cluster = replace(CLUSTER, device=device)
-    legal = every_layout(SPACE)
+    legal = every_layout(space)
     steps = Predictor().many(GPT, [(cluster, s) for s in legal])
     assert not steps.refused
     best: dict[tuple[int, ...], float] = {}
@@ -84,7 +108,7 @@ def test_the_ranking_is_that_of_every_layout_predicted_whole(memory: float) -> N
         score = seconds / s.global_batch_size * (1 + PLAIN * detours(s))
         if fits:
             best[division] = min(score, best.get(division, 1e9))
-    answer = search_layouts(GPT, cluster, SPACE, keep=5)
+    answer = search_layouts(GPT, cluster, space, keep=5)
     assert answer.legal == len(legal)
     assert answer.too_large <= int((~steps.fits).sum()) and (memory > 50e9 or answer.too_large > 0)
     assert answer.too_large + answer.bounded + answer.predicted == answer.legal

@@ -15,14 +15,19 @@ from paceline.calibration.constants import LEVELS, TYPICAL, Efficiency, efficien
 from paceline.errors import UserError
 from paceline.hardware import Device
 from paceline.prediction.compute import (
+    CAUSAL_BLOCK,
     Seconds,
+    computed_share,
     layer_seconds,
     optimizer_seconds,
     peak_rate,
     shape_efficiency,
 )
+from paceline.prediction.operation_table import operation_table
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.workload import catalogue
+from paceline.workload.attention import attention
+from paceline.workload.layer_builders import lay_out
 from paceline.workload.layers import Operation
 from paceline.workload.table import Workload
 from prediction_toys import fact, make_cluster, make_workload
@@ -82,14 +87,13 @@ def test_a_short_depth_costs_and_a_long_one_is_split():
     assert alone == pytest.approx(1.0)  # one tile, in a hundred parts
 
 
-def test_launches_are_a_floor(ideal):
+def test_launches_add_to_the_work(ideal):
     efficiency = replace(ideal, launch_s={**ideal.launch_s, "gpu": 1e-5})
     device = make_cluster(1, 1).device
-    tiny = forward(one("memory", flops=0.0, moved=5e5, calls=2), device, efficiency)  # 1 us of traffic, two kernels
-    assert tiny.total.tolist() == pytest.approx([2e-5])
-    assert tiny.launch.tolist() == pytest.approx([1.9e-5])
-    big = forward(one("memory", flops=0.0, moved=5e9, calls=2), device, efficiency)
-    assert big.launch.tolist() == [0.0]
+    for moved in (5e5, 5e9):  # 1 us and 10 ms of traffic, two kernels
+        seconds = forward(one("memory", flops=0.0, moved=moved, calls=2), device, efficiency)
+        assert seconds.launch.tolist() == pytest.approx([2e-5])
+        assert seconds.total.tolist() == pytest.approx([seconds.bytes.item() + 2e-5])
 
 
 def test_bytes_scale_with_precision_and_batch(ideal):
@@ -231,11 +235,11 @@ def test_blackwell_needs_no_transpose_of_one_scale_a_tensor(ideal: Efficiency) -
 
 def test_logits_stay_wide_and_weights_are_cast_once_a_step_where_they_are_kept() -> None:
     h100, work = hardware.device("H100"), Workload.named("gpt2")
-    wide, narrow = (sum(x.total for x in layer_seconds(work, 4, p, h100, TYPICAL)) for p in ("bf16", "fp8"))
+    wide, narrow = (sum(x.total for x in layer_seconds(work, 16, p, h100, TYPICAL)) for p in ("bf16", "fp8"))
     names = [layer.name for layer in work.layers]
     (logits,) = (i for i, layer in enumerate(work.layers) if layer.is_logits)
     assert narrow[logits] == wide[logits] and narrow[names.index("blocks.0.expand")] < wide[names.index("blocks.0.expand")]
-    again, once = (sum(float(x.total.sum()) for x in layer_seconds(work, 4, "fp8", h100, TYPICAL, s)) for s in (1.0, 0.125))
+    again, once = (sum(float(x.total.sum()) for x in layer_seconds(work, 16, "fp8", h100, TYPICAL, s)) for s in (1.0, 0.125))
     assert 0.8 * again < once < again
 
 
@@ -287,3 +291,21 @@ def test_tuned_software_is_faster():
 def test_unknown_level_names_the_levels():
     with pytest.raises(UserError, match="software level 'tune'"):
         efficiency("tune")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("tokens", "window"), [(4096, 0), (4096, 128), (4096, 1024), (4096, 4096), (1024, 4096), (256, 0)])
+def test_causal_attention_computes_the_blocks_that_its_queries_see(tokens: int, window: int) -> None:
+    """Counted block by block."""
+    spec = attention("mix", tokens, tokens, 1, 1, 64, causal=True, sliding=window)
+    layers, parameters = lay_out([spec])
+    net = replace(Workload.named("gpt2"), layers=layers, parameters=parameters)
+    size, (forward, _) = CAUSAL_BLOCK, spec.operations
+    seen = window if 0 < window < tokens else tokens
+    blocks = sum(
+        1
+        for q in range(tokens // size)
+        for k in range(q + 1)
+        if (k + 1) * size - 1 > q * size - seen  # its last key lies in the window of the block's first query
+    )
+    share = float(computed_share(operation_table(net))[0])
+    assert share * forward.flops == pytest.approx(2 * 2.0 * blocks * size * size * 64, rel=0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -93,6 +95,24 @@ def test_a_step_that_is_slow_on_two_nodes_alone_waits_for_the_network() -> None:
     assert "may be slow" not in told.assumptions[0]
     alone = predict(two.workload, two.cluster, two.strategy, predictor=Predictor(correction=fit([two])))
     assert "none ran on fewer nodes: work or waiting may be slow" in alone.assumptions[0]
+
+
+def test_the_wait_is_told_with_the_host_that_was_observed() -> None:
+    """Small steps wait for a host of 300 us a kernel; two nodes wait 0.2 s more for the network."""
+    usual = Predictor()
+    slow = Predictor(constants=replace(usual.typical, host_s=3e-4))
+
+    def at(nodes: int, micro: int, more: float = 0.0) -> Observation:
+        plan = Strategy.of(world_size=4 * nodes, global_batch_size=4 * nodes * micro, precision="fp16")
+        on = Workload.named("resnet-50"), cluster("V100", 4, nodes, "100Gb/s"), plan
+        step_s = slow.step(*on).step_time_s + more
+        return Observation(workload=on[0], cluster=on[1], strategy=plan, step_s=step_s)
+
+    seen = [at(1, micro) for micro in (1, 2, 4, 64, 128)] + [at(2, 1, 0.2)]
+    two = seen[-1]
+    told = usual.changed(correction=fit(seen)).step(two.workload, two.cluster, two.strategy)
+    worked = slow.step(two.workload, two.cluster, two.strategy).compute_s
+    assert told.compute_s == pytest.approx(worked, rel=0.1) and told.exposed_comm_s == pytest.approx(0.2, rel=0.1)
 
 
 def test_a_step_that_is_slow_everywhere_works_slowly() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from paceline import Cluster, Strategy, Workload
 from paceline.prediction import Predictor
 from paceline.prediction.layout_bounds import LayoutBounds
-from paceline.prediction.layout_slices import Slice
+from paceline.prediction.layout_slices import NOTHING_COMMON, Common, Shares, Slice
 from paceline.prediction.parallel_step import parallel_step
 from paceline.prediction.pipeline_bounds import PipelineShape
 from paceline.strategy import SHARDINGS, Parallelism
@@ -40,14 +41,16 @@ def slices(workload: Workload, precision: str = "bf16", most: int = 8, experts: 
             expert=expert,
         )
         for (tensor, sequence), (context, exchange), micro, recompute, expert in itertools.product(
-            tensors, contexts, (1, 2, 3), ("none", "full", "selective"), experts
+            tensors, contexts, (1, 2, 3), ("none", "full", "selective", "selective:mlp,layernorm"), experts
         )
     )
 
 
-def strategy(own: Slice, shape: PipelineShape, sharding: str, batch: int, times: int, devices: int) -> Strategy:
+def strategy(
+    own: Slice, shape: PipelineShape, shares: Shares, batch: int, times: int, cluster: Cluster, common: Common = NOTHING_COMMON
+) -> Strategy:
     mesh = Parallelism(
-        data=devices // (own.tensor * own.context * shape.stages),
+        data=cluster.world_size // (own.tensor * own.context * shape.stages),
         tensor=own.tensor,
         sequence=own.sequence,
         context=own.context,
@@ -55,7 +58,11 @@ def strategy(own: Slice, shape: PipelineShape, sharding: str, batch: int, times:
         pipeline=shape.stages,
         virtual_stages=shape.virtual,
         schedule=shape.schedule,
-        sharding=sharding,
+        first_stage_layers=shape.ends[0],
+        last_stage_layers=shape.ends[1],
+        sharding=shares.sharding,
+        shard_devices=shares.groups(own, shape.stages, cluster) or 0,
+        **common.of(shares.sharding),
         micro_batches=times,
         recompute=own.recompute,
         expert=own.expert,
@@ -65,44 +72,48 @@ def strategy(own: Slice, shape: PipelineShape, sharding: str, batch: int, times:
 
 SHAPES = [PipelineShape(p, v, "1f1b") for p, v in ((1, 1), (2, 1), (4, 1), (6, 1), (2, 2), (2, 3), (3, 2))]
 SHAPES += [PipelineShape(p, 1, schedule) for p in (2, 4) for schedule in ("gpipe", "zero_bubble")]
+SHAPES += [PipelineShape(2, 1, "1f1b", (0, 1)), PipelineShape(3, 1, "zero_bubble", (3, 0)), PipelineShape(2, 2, "1f1b", (0, 2))]
+SHARED = (*map(Shares, SHARDINGS), *(Shares(name, True) for name in SHARDINGS if name != "ddp"))
 
 
 @pytest.mark.parametrize(
-    ("workload", "cluster", "predictor", "precision"),
+    ("workload", "cluster", "predictor", "precision", "common"),
     [
-        (SMALL, TWO_NODES, Predictor(), "bf16"),
-        (SMALL, TWO_NODES, Predictor(software="tuned"), "bf16"),
-        (SMALL, TWO_NODES, Predictor(overlap=False), "fp32"),
-        (SMALL, SLOW_NODES, Predictor(), "fp16"),
-        (MIXTURE, TWO_NODES, Predictor(), "bf16"),
-        (MIXTURE, TWO_NODES, Predictor(software="tuned"), "bf16"),
-        (LLAMA, Cluster.named("4x8 H100", network="8x InfiniBand NDR"), Predictor(software="tuned"), "fp8"),
+        (SMALL, TWO_NODES, Predictor(), "bf16", NOTHING_COMMON),
+        (SMALL, TWO_NODES, Predictor(), "bf16", Common(offload="optimizer")),
+        (SMALL, TWO_NODES, Predictor(software="tuned"), "bf16", Common(gather_bits=16, gradient_bits=16)),
+        (SMALL, TWO_NODES, Predictor(software="tuned"), "bf16", NOTHING_COMMON),
+        (SMALL, TWO_NODES, Predictor(overlap=False), "fp32", NOTHING_COMMON),
+        (SMALL, SLOW_NODES, Predictor(), "fp16", NOTHING_COMMON),
+        (MIXTURE, TWO_NODES, Predictor(), "bf16", NOTHING_COMMON),
+        (MIXTURE, TWO_NODES, Predictor(software="tuned"), "bf16", NOTHING_COMMON),
+        (LLAMA, Cluster.named("4x8 H100", network="8x InfiniBand NDR"), Predictor(software="tuned"), "fp8", NOTHING_COMMON),
     ],
 )
 def test_no_bound_is_above_the_step_or_its_memory(
-    workload: Workload, cluster: Cluster, predictor: Predictor, precision: str
+    workload: Workload, cluster: Cluster, predictor: Predictor, precision: str, common: Common
 ) -> None:
     draw = random.Random(len(precision))
-    devices, batches = cluster.world_size, (48, 96, 384)
+    batches = (48, 96, 384)
     model = predictor.model(workload)
     experts = (1, 2, 8) if workload is MIXTURE else (1,)
     every = slices(workload, precision, cluster.devices_per_node, experts)
-    legal = LayoutBounds(model, cluster, every, tuple(SHARDINGS), batches, TEMPLATE)
-    bounds = LayoutBounds(model, cluster, tuple(x for x in every if not legal.refused(x)), legal.shardings, batches, TEMPLATE)
+    legal = LayoutBounds(model, cluster, every, SHARED, batches, TEMPLATE, common)
+    bounds = replace(legal, slices=tuple(x for x in every if not legal.refused(x)), _memo={})
     near = []
     for shape in SHAPES:
         of_shape = bounds.bounds(shape)
-        rows = np.flatnonzero(of_shape.legal.any(axis=1))
+        rows = np.flatnonzero(of_shape.legal.any(axis=(1, 2)))
         if not len(rows):
             continue
         seconds = bounds.seconds(shape, of_shape.micro_batches, rows)
         there = np.argwhere(of_shape.legal[rows])
-        for at, batch in draw.sample(there.tolist(), min(24, len(there))):
-            own, number = bounds.slices[rows[at]], draw.randrange(len(SHARDINGS))
+        for at, number, batch in draw.sample(there.tolist(), min(24, len(there))):
+            own = bounds.slices[rows[at]]
             if own.tensor * own.context * shape.stages == 1:
                 continue
             times = int(of_shape.micro_batches[rows[at], batch])
-            chosen = strategy(own, shape, bounds.shardings[number], batches[batch], times, devices)
+            chosen = strategy(own, shape, SHARED[number], batches[batch], times, cluster, common)
             step = parallel_step(model, cluster, chosen)
             assert seconds[at, number, batch] <= step.seconds, chosen
             needed = sum(step.memory().values())
@@ -127,11 +138,11 @@ def test_the_bound_of_even_stages_without_exchange_is_the_step() -> None:
         recompute="none",
     )
     model = Predictor().model(even)
-    bounds = LayoutBounds(model, cluster, (own,), ("ddp",), (16,), TEMPLATE)
+    bounds = LayoutBounds(model, cluster, (own,), (Shares("ddp"),), (16,), TEMPLATE)
     for shape in (PipelineShape(8, 1, "1f1b"), PipelineShape(8, 2, "1f1b"), PipelineShape(8, 4, "1f1b")):
         of_shape = bounds.bounds(shape)
         seconds = bounds.seconds(shape, of_shape.micro_batches, np.array([0]))
-        step = parallel_step(model, cluster, strategy(own, shape, "ddp", 16, 16, 8))
+        step = parallel_step(model, cluster, strategy(own, shape, Shares("ddp"), 16, 16, cluster))
         assert seconds[0, 0, 0] == pytest.approx(step.seconds, rel=0.05)
 
 
@@ -139,7 +150,7 @@ def test_what_cannot_be_divided_says_why() -> None:
     def refused(**choices: object) -> str:
         usual = {"tensor": 1, "sequence": False, "context": 1, "context_exchange": "ring"}
         own = Slice(**{**usual, **choices}, precision="bf16", micro_batch_size=1, recompute="none")  # type: ignore[arg-type]
-        return LayoutBounds(Predictor().model(SMALL), TWO_NODES, (own,), ("ddp",), (16,), TEMPLATE).refused(own)
+        return LayoutBounds(Predictor().model(SMALL), TWO_NODES, (own,), (Shares("ddp"),), (16,), TEMPLATE).refused(own)
 
     assert refused(tensor=16) == "a tensor-parallel group lies within a node"
     assert refused(tensor=3) == "the devices are no whole replicas of the divided network"

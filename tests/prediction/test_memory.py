@@ -6,8 +6,9 @@ import pytest
 
 from paceline.csv_rows import read
 from paceline.hardware import cluster as named_cluster
+from paceline.hardware.device import Device
 from paceline.prediction import predict
-from paceline.prediction.memory import memory_range, numbers_of, sample_bytes
+from paceline.prediction.memory import fit_of, memory_range, numbers_of, sample_bytes, usable_bytes
 from paceline.strategy import Strategy
 from paceline.strategy.recompute import FULL, NOTHING
 from paceline.strategy.sharding import TORCH_SHARDINGS
@@ -111,6 +112,9 @@ def test_gpt2_under_autocast_keeps_its_loss_and_residuals_at_fp32() -> None:
 
 
 def test_between_the_least_and_the_most_it_may_fit() -> None:
+    def d(memory: float) -> Device:
+        return make_cluster(1, 2, memory=memory).device
+
     def texts(memory: float) -> list[str]:
         p = predict(make_workload(), make_cluster(1, 2, memory=memory), strategy(2, micro=3, optimizer="adam"))
         return [str(a) for a in p.assumptions if a.kind == "fit"]
@@ -119,6 +123,13 @@ def test_between_the_least_and_the_most_it_may_fit() -> None:
     least, most = memory_range(p.memory_bytes, make_cluster(1, 2).device)
     assert least == p.memory_bytes - 2**30 and most == p.memory_bytes + 0.15 * (p.memory_bytes - 1.5 * 2**30)
     assert texts(most + 1) == []
+    sizes = (most + 1, p.memory_bytes + 1, p.memory_bytes - 1)
+    on = [predict(make_workload(), make_cluster(1, 2, memory=size), strategy(2, micro=3, optimizer="adam")) for size in sizes]
+    assert (
+        [of.fit for of in on] == ["fits", "may not fit", "does not fit"] == [fit_of(p.memory_bytes, d(size)) for size in sizes]
+    )
+    assert [of.fits for of in on] == [True, True, False] and on[1].headline.startswith("MAY NOT FIT")
+    assert usable_bytes(d(most)) == pytest.approx(p.memory_bytes)
     (close,) = texts(p.memory_bytes + 1)
     assert close.startswith("May not fit: ")
     missing, perhaps = texts(p.memory_bytes - 1)

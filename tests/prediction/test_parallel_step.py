@@ -187,7 +187,31 @@ def test_only_boundaries_between_nodes_wait_for_the_network() -> None:
 def test_one_replica_is_explained(choices: dict[str, int]) -> None:
     p = step(global_batch_size=16, grad_accum_steps=16, **choices)
     assert "stage with the most work computes" in p.critical_path and p.explain()
-    assert p.exposed_comm_s == pytest.approx(sum(p.exposed[name] for name in ("network", "intra-node link", "codec")))
+    waits = ("network", "intra-node link", "pipeline send", "codec")
+    assert p.exposed_comm_s == pytest.approx(sum(p.exposed[name] for name in waits))
+    assert p.exposed_comm_s <= p.comm_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("software", ["ordinary", "tuned"])
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
+def test_a_wait_for_sends_is_no_bubble(software: str, schedule: str) -> None:
+    """Stages wait 0.35 s for a network of 1 Gb/s: no schedule shortens that, a faster network does."""
+    choices = {"pipeline": 16, "grad_accum_steps": 16, "global_batch_size": 64, "schedule": schedule}
+    deep = Workload.from_shape(TransformerShape(layers=16, hidden=1024, heads=16, vocabulary=256), 512)
+    slow = Cluster.named("2x8 A100", network="1Gb/s")
+    fast = Cluster.named("2x8 A100", network="100Tb/s")
+    usual = Predictor(software=software)
+    before, after = (step(cluster, deep, usual, **choices) for cluster in (slow, fast))
+    assert before.bottleneck == "pipeline send" and "sends between stages" in before.critical_path
+    assert before.exposed["pipeline bubble"] == pytest.approx(after.exposed["pipeline bubble"], rel=0.02)
+    gained = before.step_time_s - after.step_time_s
+    waited, left = (p.exposed["pipeline send"] + p.exposed["network"] for p in (before, after))
+    assert waited - left == pytest.approx(gained, rel=0.01)
+    without = step(slow, deep, usual.without("network"), **choices)
+    assert without.step_time_s == pytest.approx(after.step_time_s, rel=0.01)
+    no_sends = step(slow, deep, usual.without("pipeline send"), **choices)
+    assert no_sends.step_time_s == pytest.approx(before.step_time_s - before.exposed["pipeline send"], rel=0.01)
+    assert step(slow, deep, usual.without("pipeline bubble"), **choices).step_time_s > 0.9 * gained
 
 
 def test_stages_divide_the_bytes_of_their_groups() -> None:

@@ -240,8 +240,10 @@ def test_a_prediction_shows_itself_in_one_line(cluster: str, choices: dict[str, 
 def test_the_kernel_of_attention_is_a_choice() -> None:
     workload, strategy = Workload.named("llama-3-8b", 16384), Strategy.of(global_batch_size=1, precision="bf16")
     hopper, ampere = paceline.Cluster.named("H100"), paceline.Cluster.named("A100")
-    usual, fa2, fa3 = (Predictor(attention=name).step(workload, hopper, strategy).step_time_s for name in ("", "fa2", "fa3"))
-    assert usual == fa2 > fa3  # ordinary software
+    usual, sdpa, fa2, fa3 = (
+        Predictor(attention=name).step(workload, hopper, strategy).step_time_s for name in ("", "sdpa", "fa2", "fa3")
+    )
+    assert fa2 > usual == sdpa > fa3  # ordinary software
     tuned, cudnn = (Predictor(software="tuned", attention=name).step(workload, hopper, strategy) for name in ("", "cudnn"))
     assert tuned.step_time_s == cudnn.step_time_s
     assert any("Attention runs as cudnn" in text for text in tuned.assumptions)
@@ -250,10 +252,45 @@ def test_the_kernel_of_attention_is_a_choice() -> None:
     assert not any("Attention runs" in text for text in plain.assumptions)
     with pytest.raises(UserError, match="attention kernel fa3 does not run on A100 SXM 80GB"):
         Predictor(attention="fa3").step(workload, ampere, strategy)
-    with pytest.raises(UserError, match="unknown attention kernel 'eager'"):
-        Predictor(attention="eager")
-    with pytest.raises(UserError, match="attention=3; give one of fa2, cudnn, fa3"):
+    with pytest.raises(UserError, match="attention kernel fa2 computes in 16 bits, not in fp32"):
+        Predictor(attention="fa2").step(workload, ampere, strategy.changed(precision="fp32"))
+    with pytest.raises(UserError, match="unknown attention kernel 'flash'"):
+        Predictor(attention="flash")
+    with pytest.raises(UserError, match="attention=3; give one of sdpa, fa2, cudnn, fa3"):
         Predictor(attention=3)  # type: ignore[arg-type]
+
+
+def test_eager_attention_writes_its_scores() -> None:
+    workload, strategy = Workload.named("gpt2-xl"), Strategy.of(global_batch_size=8, precision="bf16")
+    cluster = paceline.Cluster.named("A100")
+    usual, written = (Predictor(attention=name).step(workload, cluster, strategy) for name in ("", "eager"))
+    assert (usual.attention, written.attention) == ("fa2", "eager")
+    assert Predictor().step(Workload.named("resnet-50"), cluster, strategy).attention == ""
+    assert written.step_time_s > usual.step_time_s and written.memory["activations"] > usual.memory["activations"]
+    named = Workload.named("gpt2-xl", fused_attention=False)
+    apart = Predictor().step(named, cluster, strategy)
+    assert (apart.step_time_s, apart.memory) == (written.step_time_s, written.memory)
+    assert any("Attention is not fused" in text for text in written.assumptions)
+    many = Predictor(attention="eager").many(workload, [(cluster, strategy)])
+    assert many.step_s[0] == pytest.approx(written.step_time_s) and many.memory_bytes[0] == pytest.approx(written.memory_bytes)
+    older, newer = (Predictor(software="tuned", year=year).step(workload, cluster, strategy) for year in (2021.4, 2021.5))
+    assert older.memory["activations"] > newer.memory["activations"] and older.step_time_s > newer.step_time_s
+    with pytest.raises(UserError, match="attention kernel eager: resnet-50 has no attention"):
+        Predictor(attention="eager").step(Workload.named("resnet-50"), cluster, strategy)
+
+
+def test_where_a_kernel_does_not_run_a_candidate_is_left_out_and_not_all() -> None:
+    workload, fa3 = Workload.named("gpt2"), Predictor(attention="fa3")
+    bf16, fp32 = (Strategy.of(global_batch_size=8, precision=p) for p in ("bf16", "fp32"))
+    ampere, hopper = paceline.Cluster.named("A100"), paceline.Cluster.named("H100")
+    steps = fa3.many(workload, [(ampere, bf16), (hopper, bf16), (hopper, fp32)])
+    assert steps.step_s[1] == pytest.approx(fa3.step(workload, hopper, bf16).step_time_s)
+    assert steps.refused == {
+        0: "attention kernel fa3 does not run on A100 SXM 80GB",
+        2: "attention kernel fa3 computes in 16 bits, not in fp32",
+    }
+    with pytest.raises(UserError, match="fa3 does not run on A100"):
+        fa3.many(workload, [(ampere, bf16), (ampere, fp32)])
 
 
 def test_compiling_fuses_element_wise_kernels_and_nothing_else() -> None:

@@ -525,3 +525,15 @@ def test_fp8_takes_the_memory_of_bf16_and_copies_of_the_weights(sharding: str) -
     ]
     assert 0.5 < fast[1] / fast[0] < 1
     assert any("No measurement in fp8" in text for text in eighth.assumptions)
+
+
+def test_what_a_loop_repeats_costs_the_host_a_launch_alone() -> None:
+    clip, device = Workload.named("tacotron2"), named_cluster("A100", 1, 1).device
+    model = Predictor(constants=replace(TYPICAL, host_s=8e-5)).model(clip)
+    tiny = Strategy.of(world_size=1, global_batch_size=1, precision="tf32", optimizer="adam")
+    passes = model.launched(model.passes(device, tiny), device)
+    kernels = [layer.ops_forward + layer.ops_backward for layer in clip.layers]
+    once = sum(count / layer.turns for count, layer in zip(kernels, clip.layers, strict=True))
+    needed = once * 8e-5 + (sum(kernels) - once) * 1.5e-5
+    assert float(sum(part.total.sum() for part in passes)) == pytest.approx(needed)
+    assert needed < 0.5 * sum(kernels) * 8e-5

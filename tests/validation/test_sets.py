@@ -36,6 +36,37 @@ def test_mlperf_counts_tpus_as_one_torus_and_a_batch_by_its_pieces() -> None:
     assert split.settings[0].strategy.parallelism.micro_batches == 2 and split.step_s == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    ("said", "workload", "optimizer"),
+    [
+        ("rnnt", "rnnt", "lamb"),
+        ("gnn", "rgat", "adam"),
+        ("rgat", "rgat", "adam"),
+        ("dlrm", "dlrm", "sgd"),
+        ("dlrm_dcnv2", "dlrm-dcnv2", "momentum"),
+        ("flux1", "flux1", "adam"),
+    ],
+)
+def test_mlperf_knows_the_benchmarks_of_other_rounds(said: str, workload: str, optimizer: str) -> None:
+    one = case("mlperf", benchmark=said, accelerator="H100-SXM5-80GB")
+    strategy = one.settings[0].strategy
+    assert (one.workload.name, strategy.optimizer) == (workload, optimizer)
+    assert strategy.parallelism.sharding == ("zero3" if workload == "flux1" else "ddp")
+
+
+def test_mlperf_divides_experts_among_as_few_devices_as_they_fit_on() -> None:
+    many = {"num_nodes": "32", "accel_per_node": "8", "num_accel": "256", "global_batch": "4096"}
+    groups = {}
+    for chip in ("H100-SXM5-80GB", "B200"):
+        mesh = case("mlperf", benchmark="deepseekv3_671b", accelerator=chip, **many).settings[0].strategy.parallelism
+        groups[chip] = mesh.expert
+    assert groups == {"H100-SXM5-80GB": 64, "B200": 16}  # 654 of 671 G parameters are experts'
+    piped = case("mlperf", benchmark="deepseekv3_671b", accelerator="B200", pp="4", **many).settings[0].strategy.parallelism
+    assert (piped.pipeline, piped.expert) == (4, 4)
+    small = case("mlperf", benchmark="gpt-oss-20b", accelerator="H100-SXM5-80GB").settings[0].strategy.parallelism
+    assert small.expert == 1 and small.whole
+
+
 @pytest.mark.parametrize(("round_", "said"), [("v1.1", "ssd"), ("v2.0", "retinanet"), ("v3.1", "retinanet")])
 def test_ssd_is_retinanet_from_round_2(round_: str, said: str) -> None:
     assert outcome("mlperf", benchmark="ssd", round=round_).keys.model == said
@@ -46,10 +77,9 @@ def test_pollux_sia() -> None:
     assert (one.step_s, one.sync_s, one.software) == (0.5, 0.1, "ordinary")
     assert [s.weight for s in one.settings] == [1.0] and one.samples == 32 * 8
     uneven = case("pollux_sia", num_gpus="11", num_nodes="4", placement="2333")
-    assert [s.cluster.devices_per_node for s in uneven.settings] == [2, 3]
-    assert sum(s.weight for s in uneven.settings) == pytest.approx(1)
-    assert uneven.samples == pytest.approx(32 * 11)  # between the two even clusters, by distance
-    assert {s.cluster.num_nodes for s in uneven.settings} == {4}
+    assert [s.cluster.node_sizes for s in uneven.settings] == [(2, 3, 3, 3)] and uneven.samples == 32 * 11
+    unsaid = case("pollux_sia", num_gpus="10", num_nodes="3", placement="scal:3n/10g")
+    assert unsaid.settings[0].cluster.node_sizes == (4, 3, 3), "as even as they go"
     assert skip("pollux_sia", gpu="Abacus-9").good
     longer = skip("pollux_sia", sync_time_s="0.6")
     assert not longer.good and longer.reason == "synchronisation longer than its step"
@@ -74,7 +104,9 @@ def test_lambda() -> None:
     assert one.step_s == pytest.approx(0.25) and one.settings[0].strategy.micro_batch_size == 256
     assert one.precision == "fp16" and case("lambda", precision="fp32/tf32").precision == "tf32"
     assert case("lambda", precision="fp32/tf32", system="LambdaCloud 2x V100 16GB").precision == "fp32"
-    assert skip("lambda", model="tacotron2").good
+    assert skip("lambda", model="chess").good
+    clips = case("lambda", model="tacotron2", batch_per_gpu_listed="128", throughput="72448")
+    assert clips.step_s == pytest.approx(1.0) and clips.precision == "tf32"
     flow = case("lambda", model="waveglow", batch_per_gpu_listed="32", throughput="128000")
     assert flow.step_s == pytest.approx(2.0) and flow.precision == "tf32"  # its option for mixed precision was ignored
     words = case("lambda", model="transformerxllarge", batch_per_gpu_listed="16", throughput="4096")
@@ -92,6 +124,35 @@ def test_nvidia_dle() -> None:
     assert large.step_s == pytest.approx(1.0) and large.workload.name == "txl-large"
     assert case("nvidia_dle", **xl).workload.name == "txl-base"
     assert not skip("nvidia_dle", batch_per_gpu="").good and not skip("nvidia_dle", throughput="0").good
+    assert not skip("nvidia_dle", batch_per_gpu="1048576", throughput="22.0").good  # 22.59 million were meant
+
+
+def test_nvidia_dle_knows_what_each_directory_trains() -> None:
+    bert = {"model_dir": "LanguageModeling/BERT", "section": "Pre-training NVIDIA DGX A100", "batch_per_gpu": "16"}
+    assert not skip("nvidia_dle", **bert, seq_len="512").good  # sequences in bins by their length
+    assert not skip("nvidia_dle", **bert, seq_len="512", framework_dir="PaddlePaddle").good
+    padded = case("nvidia_dle", **bert, seq_len="512", framework_dir="TensorFlow")
+    assert padded.workload.sample == "sequence of 512 tokens" and not padded.workload.fuses_attention
+    assert case("nvidia_dle", **bert, seq_len="128").workload.name == "bert-large-mlm"
+    assert case("nvidia_dle", **bert, seq_len="128", framework_dir="PaddlePaddle").workload.attends  # one fused kernel
+    tuned = bert | {"section": "Fine-tuning NVIDIA DGX A100"}
+    assert case("nvidia_dle", **tuned).workload.name == "bert-large-squad"
+    electra = case("nvidia_dle", **tuned | {"model_dir": "LanguageModeling/ELECTRA"})
+    assert (electra.workload.name, electra.workload.sample) == ("bert-base-squad", "sequence of 384 tokens")
+    assert skip("nvidia_dle", **bert | {"model_dir": "LanguageModeling/ELECTRA"}).good
+    tokens = {"model_dir": "Translation/Transformer", "batch_per_gpu": "2700"}
+    assert case("nvidia_dle", **tokens, throughput="43200").step_s == pytest.approx(8 * 2700 / 43200)
+    users = {"model_dir": "Recommendation/DLRM", "batch_per_gpu": "8"}  # thousands
+    assert case("nvidia_dle", **users, throughput="65536000").step_s == pytest.approx(0.001)
+    unet = {
+        "model_dir": "Segmentation/nnUNet",
+        "gpu": "A100-SXM",
+        "section": "NVIDIA DGX A100 (8x A100 80G)",
+        "batch_per_gpu": "2",
+    }
+    volume = case("nvidia_dle", **unet, raw="3 | 8 | 2 | 219.16")
+    assert (volume.workload.name, volume.keys.device) == ("unet3d", "A100 SXM 80GB")
+    assert skip("nvidia_dle", **unet, raw="2 | 8 | 64 | 8000").good
 
 
 def test_vtrain_divides_the_network_as_the_row_does() -> None:

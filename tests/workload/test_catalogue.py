@@ -58,6 +58,14 @@ def test_an_unknown_name_shows_the_nearest() -> None:
         ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
         ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
         ("vgg16", "vgg-16"),
+        ("Tacotron 2", "tacotron2"),
+        ("DLRM", "dlrm"),
+        ("DLRM_DCNv2", "dlrm-dcnv2"),
+        ("DLRM-v2", "dlrm-dcnv2"),
+        ("RNN-T", "rnnt"),
+        ("R-GAT", "rgat"),
+        ("black-forest-labs/FLUX.1-schnell", "flux1"),
+        ("openai/gpt-oss-20b", "gpt-oss-20b"),
     ],
 )
 def test_a_name_as_people_write_it(text: str, name: str) -> None:

@@ -87,6 +87,16 @@ def test_a_recurrent_layer_has_the_shapes_that_it_has_on_a_cpu(kind: type[nn.RNN
     assert all(p.grad is not None and p.grad.shape == p.shape for p in layer.parameters())
 
 
+def test_a_cell_of_an_lstm_is_two_products_and_a_kernel() -> None:
+    cell = nn.LSTMCell(4, 5)
+    state = cell(torch.zeros(3, 4))
+    with fused_kernels():
+        there = cell.to("meta")(torch.zeros(3, 4, device="meta"))
+        there[0].sum().backward()
+    assert [part.shape for part in there] == [part.shape for part in state]
+    assert all(p.grad is not None and p.grad.shape == p.shape for p in cell.parameters())
+
+
 def test_afterwards_torch_is_as_before() -> None:
     data = torch.empty(2, 3, 5, 8, device="meta")
     before = torch._C._dispatch_has_kernel_for_dispatch_key("aten::dropout", "AutogradMeta")

@@ -83,7 +83,10 @@ GPT_OSS = {
     "num_local_experts": 32,
     "num_experts_per_tok": 4,
     "attention_bias": True,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
 }
+MISTRAL = {**LLAMA_3, "model_type": "mistral", "vocab_size": 32000, "sliding_window": 4096}
 DEEPSEEK = {
     **LLAMA_3,
     "model_type": "deepseek_v2",
@@ -118,6 +121,8 @@ DEEPSEEK = {
         (QWEN3_30B, "qwen-3-30b-a3b", 4096),
         (MIXTRAL, "mixtral-8x7b", 4096),
         (GPT_OSS, "gpt-oss-20b", 4096),
+        ({k: v for k, v in GPT_OSS.items() if k != "layer_types"}, "gpt-oss-20b", 4096),
+        (MISTRAL, "mistral-7b", 8192),
         (DEEPSEEK, "deepseek-v2-lite", 4096),
     ],
 )
@@ -147,6 +152,8 @@ def test_a_file_a_folder_and_an_object(tmp_path: Path) -> None:
         ({**DEEPSEEK, "moe_layer_freq": 2}, "moe_layer_freq 2"),
         ({k: v for k, v in MIXTRAL.items() if k != "num_local_experts"}, "no num_local_experts"),
         ({**LLAMA_3, "attention_bias": True}, "attention_bias True"),
+        ({**MISTRAL, "sliding_window": -1}, "sliding_window -1"),
+        ({**GPT_OSS, "layer_types": ["full_attention", "sliding_attention"] * 12}, "follow no period in layer_types"),
         ({**LLAMA_3, "hidden_size": "big"}, "hidden_size 'big'"),
         ({k: v for k, v in LLAMA_3.items() if k != "vocab_size"}, "no vocab_size"),
         ([1, 2], "a configuration that is a list"),
@@ -167,6 +174,13 @@ def test_the_repr_is_one_line() -> None:
 
 def test_one_name_is_one_object() -> None:
     assert Workload.named("Llama_3_8B") is not None and Workload.named("llama-3-8b") is Workload.named("llama-3-8b")
+
+
+def test_a_window_that_no_block_uses_is_none() -> None:
+    plain = Workload.from_config({**MISTRAL, "sliding_window": None}, 8192)
+    for unused in ({"use_sliding_window": False}, {"layer_types": ["full_attention"] * 32}):
+        assert Workload.from_config({**MISTRAL, **unused}, 8192).layers == plain.layers
+    assert plain.flops_per_sample > Workload.from_config(MISTRAL, 8192).flops_per_sample
 
 
 def test_heads_may_have_a_width_of_their_own() -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from paceline.workload import Layer, Operation, Workload
+from paceline.workload.attention import attention
 from paceline.workload.layer_builders import (
     LayerSpec,
-    attention,
     cross_entropy,
     dropout,
     embedding,

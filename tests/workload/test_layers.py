@@ -100,3 +100,15 @@ def test_what_layers_keep_at_16_bits_is_written_and_old_tables_are_taken_as_half
     assert LayerTable.from_json(table.to_json()).layers == layers and not table.counts_half
     assert [table.kept_bytes(numbers) for numbers in ("fp32", "autocast", "narrow")] == [14.0, 15.0, 7.0]
     assert layers[0].divided((), 2).activation_bytes_half == 4.0 and layers[2].divided((), 2).activation_bytes_half is None
+
+
+def test_a_loop_repeats_every_product_of_its_layer() -> None:
+    def layer(kind: str, *calls: int) -> Layer:
+        products = (Operation(kind="matmul", backward=False, calls=n, m=1.0, n=1.0, k=1.0, batch=1.0) for n in calls)
+        own = (*products, Operation(kind="memory", backward=False, calls=50))
+        return Layer(name="x", kind=kind, operations=own, activation_bytes=0.0)
+
+    assert layer("LSTMCell", 20, 20).turns == 20
+    assert layer("Attention", 2, 1).turns == 1  # two products of one shape are no loop
+    assert layer("Sum").turns == 1
+    assert layer("LSTM", 20).turns == 1  # one call of a library

@@ -17,6 +17,7 @@ from paceline.errors import UserError
 from paceline.models import REGISTRY, build, model
 from paceline.models.detection import MaskRcnn, RetinaNet
 from paceline.models.tables import ZOO, fresh, main, render
+from paceline.models.tacotron2 import CHARACTERS, FRAMES, Tacotron2
 from paceline.workload import Workload, names
 from paceline.workload.catalogue import traced
 from paceline.workload.fused import fused_kernels
@@ -122,9 +123,11 @@ GOOGLENET_STAGES = {"3a": 128, "3b": 304, "4a": 73, "4b": 88, "4c": 100, "4d": 1
 
 # The deeper of a family, which say nothing that the others do not; `python -m paceline.models.tables --check` traces them too.
 DEEPER = ("resnet-34", "resnet-101", "resnet-152", "resnext-101", "bert-large")
+# Of many steps that torch traces one by one; a test of few steps is below. And of many blocks.
+LOOPED = ("tacotron2", "flux1")
 
 
-@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in DEEPER])
+@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in (*DEEPER, *LOOPED)])
 def test_table_is_that_of_the_module(name: str) -> None:
     assert Workload.named(name) == fresh(name), "run python -m paceline.models.tables"
 
@@ -221,6 +224,41 @@ def test_waveglow_has_the_published_size() -> None:
     assert Workload.named("waveglow").num_parameters == pytest.approx(268e6, rel=0.001)
 
 
+def test_tacotron_2_has_the_published_size_and_the_work_of_each_frame() -> None:
+    """28.2 M: the released weights (nvidia_tacotron2pyt). Every frame adds the same work, so few of them say what all have."""
+    table = Workload.named("tacotron2")
+    assert table.num_parameters == 28_193_153
+    text = torch.zeros((1, CHARACTERS), dtype=torch.int64)
+    few, more = (Workload.trace(lambda frames=frames: Tacotron2(frames), text) for frames in (4, 8))
+    for first, second, whole in zip(few.layers, more.layers, table.layers, strict=True):
+        assert (first.name, first.kind) == (whole.name, whole.kind)
+        for figure in (*(f"{of}_{p}" for of in FIELDS for p in ("forward", "backward")), "activation_bytes"):
+            small, large = getattr(first, figure), getattr(second, figure)
+            assert getattr(whole, figure) == pytest.approx(small + (large - small) * (FRAMES - 4) / 4, rel=1e-6), whole.name
+    cells = [layer for layer in table.layers if layer.kind == "LSTMCell"]
+    assert [layer.turns for layer in cells] == [FRAMES, FRAMES]
+    assert [layer.ops_forward for layer in cells] == [3 * FRAMES, 3 * FRAMES]  # two products and the gates
+    counter = FlopCounterMode(display=False)
+    with torch.device("meta"), counter:
+        Tacotron2(4)(torch.zeros((2, CHARACTERS), dtype=torch.int64))
+    assert 2 * few.flops_forward == counter.get_total_flops()
+
+
+def test_the_networks_of_later_rounds_have_the_published_sizes() -> None:
+    """FLUX.1-schnell: the released weights. R-GAT: 25 M (mlcommons/training, graph_neural_network). RNN-T: 49 M (MLPerf)."""
+    flux = Workload.named("flux1")
+    assert flux.num_parameters == 11_891_178_560
+    blocks = 19 * 2 * 256 * (4 + 8) * 3072**2 + 38 * 512 * (7 + 5) * 3072**2  # products over the tokens
+    modulation = (19 * 12 + 38 * 3) * 3072**2
+    attention = (19 + 38) * 2 * 512 * 512 * 3072
+    assert flux.flops_forward == pytest.approx(2 * (blocks + modulation + attention), rel=0.003)
+    assert Workload.named("rgat").num_parameters == pytest.approx(25e6, rel=0.02)
+    speech = Workload.named("rnnt")
+    assert speech.num_parameters == pytest.approx(49e6, rel=0.001)
+    joint = next(layer for layer in speech.layers if layer.name == "head")
+    assert joint.flops_forward == 2 * 205 * 61 * 512 * 1024
+
+
 def test_stable_diffusion_has_the_released_size() -> None:
     """865.91 M: stabilityai/stable-diffusion-2-base, unet."""
     assert Workload.named("stable-diffusion").num_parameters == 865_910_724
@@ -273,14 +311,14 @@ def test_resnet_50_layer_count_and_sizes() -> None:
 
 
 # Torch would count a recurrent layer of 200 steps one by one.
-COUNTED = [name for name in REGISTRY if name not in (*DEEPER, "deepspeech2")]
+COUNTED = [name for name in REGISTRY if name not in (*DEEPER, *LOOPED, "deepspeech2")]
 
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_flops_are_those_that_torch_counts(name: str) -> None:
     entry = model(name)
     # Torch counts a recurrent layer by its steps, not as the one kernel that a GPU has for it.
-    with torch.device("meta"), nullcontext() if name == "gnmt" else fused_kernels():
+    with torch.device("meta"), nullcontext() if name in ("gnmt", "rnnt") else fused_kernels():
         module = build(name)
         counter = FlopCounterMode(display=False)
         with counter:

@@ -15,25 +15,11 @@ from typing import Any, Literal
 
 from paceline.calibration.protocols import BARE, NCCL, Protocol
 from paceline.calibration.uncertainty import Z80, Sigmas
-from paceline.errors import UserError, check_name, unknown
-from paceline.hardware.device import Device, Link
+from paceline.errors import UserError, unknown
+from paceline.hardware.device import Link
 
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
-ATTENTION_KERNELS = ("fa2", "cudnn", "fa3", "triton")
-"""FlashAttention-2, which PyTorch's ``scaled_dot_product_attention`` runs too; cuDNN's; FlashAttention-3; the first one's
-version in Triton."""
-_AMPERE_ON = ("Ampere GA100", "Ampere GA10x", "Ada", "Hopper", "Blackwell")
-_RUNS_ON = {
-    "fa2": (*_AMPERE_ON, "CDNA 2", "CDNA 3", "CDNA 4"),
-    "cudnn": _AMPERE_ON,
-    "fa3": ("Hopper",),
-    "triton": (*_AMPERE_ON, "CDNA 2", "CDNA 3", "CDNA 4"),
-}
-"""Architectures that each kernel was written for: the README of flash-attention (2.x: Ampere and later, MI200 and later; 3:
-H100) and NVIDIA's cuDNN frontend (scaled dot product attention: compute capability 8.0 and later)."""
-USUAL_ATTENTION: Mapping[SoftwareLevel, str] = {"ordinary": "fa2", "tuned": "cudnn"}
-"""What framework code as people write it runs, and what a submission to a benchmark does."""
 ONE_DEVICE, SEVERAL_DEVICES, SEVERAL_NODES = "one device", "several devices", "several nodes"
 """Scales for which the file holds constants that were fitted without them."""
 
@@ -52,7 +38,8 @@ class Efficiency:
             cores.
         matrix_share, matrix_conv_share, attention_share: the same on matrix units, which more often wait for operands. Fused
             attention also computes its exponentials in between.
-        attention_kernel: a name of ``ATTENTION_KERNELS``; new architectures run the older ones at a smaller share.
+        attention_kernel: a name of ``attention.KERNELS``; new architectures run the older ones at a smaller share. Empty: what
+            such software usually runs.
         feeding: exponent of ``compute.hunger``, by which these shares rise for slower matrix units.
         winograd: FLOPs of a 3x3 convolution / multiplications really done on ordinary cores; at most 2.25 with
             F(2x2, 3x3) (Lavin and Gray 2016, Fast Algorithms for Convolutional Neural Networks).
@@ -66,9 +53,11 @@ class Efficiency:
             on the way, which takes about 570 cycles on an A100, make 3.6; loads of 16 bytes make several times that.
         issue_overhead: instructions for each multiply-add of a large product on ordinary cores beside it. Units that issue no
             more instructions than they have lanes lose these cycles.
-        launch_s: least seconds from one kernel to the next, by kind of device.
+        launch_s: seconds from the end of one kernel's work to the start of the next one's, by kind of device.
         host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel.
             Measured steps may say it of a device's own hosts (``calibration/host_fit.py``). 0 where graphs are replayed.
+        expert_host_s: the same of tuned software where it cannot replay them, with experts (``prediction/host.py``): that of
+            ordinary software, since both are PyTorch's.
         link_share: share of a link's bandwidth that a collective reaches, by kind of link; includes protocol headers.
         concurrent_messages: messages that one rank has in flight in a push or pull; NCCL posts 8 per round, the pairwise
             exchange of Thakur et al. 2005 one.
@@ -109,9 +98,10 @@ class Efficiency:
     link_share: Mapping[str, float]
     concurrent_messages: int
     latency_factor: float
-    attention_kernel: str = "fa2"
+    attention_kernel: str = ""
     kept_calls: float = 1.0
     host_s: float = 0.0
+    expert_host_s: float = 0.0
     time_factor: float = 1.0
     yearly_gain: float = 1.0
     year: float = 0.0
@@ -208,6 +198,8 @@ _KERNELS = (
     "kept_calls",
     "launch_s",
     "host_s",
+    "expert_host_s",
+    "year",
 )
 """The attributes that determine the seconds of layers, except ``time_factor``; a test checks that the list is complete."""
 
@@ -237,31 +229,6 @@ NEWEST_YEAR: float = assumed("newest_year")
 """Of the newest software that ``yearly_gain`` was fitted on."""
 
 
-def check_attention(device: Device, kernel: str) -> None:
-    """Raises UserError where a kernel that was asked for does not run on the device."""
-    check_name("attention kernel", kernel, ATTENTION_KERNELS)
-    if device.architecture not in _RUNS_ON[kernel]:
-        runs = [name for name in ATTENTION_KERNELS if device.architecture in _RUNS_ON[name]]
-        instead = f"give {' or '.join(runs)}, or leave it out" if runs else "leave it out"
-        raise UserError(f"attention kernel {kernel} does not run on {device.name}", instead)
-
-
-def attention_factor(architecture: str, kernel: str) -> float:
-    """The kernel's share of the best matrix product on that architecture, relative to FlashAttention-2's on an A100.
-
-    Raises:
-        UserError: a kernel that does not exist, or that does not run there.
-    """
-    check_name("attention kernel", kernel, ATTENTION_KERNELS)
-    shares: Mapping[str, float] = assumed("attention_kernels").get(architecture, {})
-    if kernel == "fa3" and kernel not in shares:
-        raise UserError(f"FlashAttention-3 does not run on {architecture or 'this device'}", "give fa2 or cudnn")
-    if kernel == "triton":
-        share: float = assumed("attention_triton")
-        return shares.get("fa2", 1.0) * share
-    return shares.get(kernel, 1.0)
-
-
 @cache
 def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficiency:
     """The fitted efficiencies of a software level.
@@ -279,18 +246,19 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
     seen = frozenset(data["seen"]["names"])
     changed = _read("constants_held_out.toml")[without] if without in seen else {"shared": {}, level: {}}
     values: dict[str, Any] = {**data["shared"], **data[level], **changed["shared"], **changed[level]}
+    host = {**data["ordinary"], **changed.get("ordinary", {})}["host_s"]
     joules, matrix_joules = (MappingProxyType(values.pop(name)) for name in ("joules", "matrix_joules"))
     gpu, cpu = values.pop("launch_s"), values.pop("launch_cpu_s")
     launch = MappingProxyType({"gpu": gpu, "tpu": assumed("tpu_launch_share") * gpu, "accelerator": gpu, "cpu": cpu})
     return Efficiency(
         level=level,
+        expert_host_s=host if level == "tuned" else 0.0,
         joules=joules,
         matrix_joules=matrix_joules,
         launch_s=launch,
         link_share=_link_share("link_share"),
         **_bound("typical"),
         protocols=NCCL,
-        attention_kernel=USUAL_ATTENTION[level],
         sigmas=Sigmas(**data["sigmas"], **values.pop("sigmas")),
         seen=seen - {without},
         **values,

@@ -26,6 +26,10 @@ LOOSE: float = assumed("ratio_amplitude_sigma")
 """Prior standard deviation of the logarithm of the amplitude. The prior mean of its square is 1."""
 TASK = 4
 """Number of coordinates that identify workload and device; the others describe how the step runs."""
+MICRO_BATCH = 4
+"""The coordinate in which steps of one run differ."""
+EQUAL = 1e-9
+"""Difference of equal coordinates."""
 _SCALES = np.array(assumed("ratio_scales"))
 """Unit of distance of each coordinate: log FLOPs per sample, log parameters, other workload, other device; log micro batch, log
 devices per node, log nodes, several nodes, other links, other precision or sharding."""
@@ -59,7 +63,7 @@ class Position:
                 math.log(max(workload.flops_per_sample, 1.0)),
                 math.log(max(workload.num_parameters, 1)),
                 math.log(strategy.micro_batch_size),
-                math.log(cluster.devices_per_node),
+                math.log(cluster.world_size / cluster.num_nodes),
                 math.log(cluster.num_nodes),
                 float(several),
             ),
@@ -88,12 +92,14 @@ class CovarianceKernel:
     """Covariance of two log ratios.
 
     It is the sum of the variances that all steps share, that steps of one workload and device share everywhere, that near
-    steps share, and of one measurement."""
+    steps share, of one measurement, and of one run: steps that differ in their micro batch alone were measured one after the
+    other on the same machines, and what disturbed one of them disturbed all."""
 
     every: float
     task: float
     near: float
     noise: float
+    run: float = 0.0
 
     def of(self, places: Array, others: Array) -> Array:
         """Covariances, (n, m), of the steps at coordinates ``places``, (n, 10), with those at ``others``, (m, 10)."""
@@ -103,8 +109,12 @@ class CovarianceKernel:
         return shared
 
     def measured(self, places: Array) -> Array:
-        """Covariances, (n, n), of measurements at coordinates (n, 10), each with its noise."""
-        return self.of(places, places) + self.noise**2 * np.eye(len(places))
+        """Covariances, (n, n), of measurements at coordinates (n, 10), with the noise of each and of its run."""
+        noise: Array = self.noise**2 * np.eye(len(places))
+        if self.run:
+            apart = np.delete(places, MICRO_BATCH, axis=1)
+            noise += self.run**2 * (np.abs(apart[:, None, :] - apart[None, :, :]).max(axis=-1, initial=0.0) < EQUAL)
+        return self.of(places, places) + noise
 
     @property
     def prior(self) -> float:
@@ -132,10 +142,10 @@ class Process:
     def at(self, place: Array) -> tuple[float, float]:
         """Mean and standard deviation of the log ratio at ``place``, with the noise of a measurement."""
         if not len(self.places):
-            return 0.0, math.hypot(self.kernel.prior, self.kernel.noise)
+            return 0.0, math.hypot(self.kernel.prior, self.kernel.noise, self.kernel.run)
         shared, wide = (kernel.of(place[None], self.places)[0] for kernel in (self.kernel, self.wide))
         variance = self.wide.prior**2 - float(wide @ self.inverse @ wide)
-        return float(shared @ self.weights), math.sqrt(max(variance, 0.0) + self.kernel.noise**2)
+        return float(shared @ self.weights), math.sqrt(max(variance, 0.0) + self.kernel.noise**2 + self.kernel.run**2)
 
 
 def amplitude(kernel: CovarianceKernel, places: Array, ratios: Array) -> float:

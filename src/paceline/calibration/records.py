@@ -11,6 +11,7 @@ from paceline.calibration.observation import Observation
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.placement import parse_sizes
 from paceline.record import RunRecord, parse_json
 from paceline.rundir import RunDir
 from paceline.strategy.strategy import Strategy
@@ -125,7 +126,9 @@ def _observation(row: Row) -> Observation:
         "sequence": _FLAGS[sequence],
     }
     try:
-        cluster = hardware.cluster(row.text("device"), whole("devices_per_node"), whole("nodes"), row.text("network") or None)
+        sizes = parse_sizes(row.text("devices_per_node")) if "+" in row.text("devices_per_node") else whole("devices_per_node")
+        nodes = row.whole("nodes") or (len(sizes) if isinstance(sizes, tuple) else 1)
+        cluster = hardware.cluster(row.text("device"), sizes, nodes, row.text("network") or None)
         return Observation(
             workload=Workload.named(row.text("workload"), row.whole("seq_len")),
             cluster=cluster,

@@ -17,7 +17,7 @@ Z80 = 1.2816
 """Standard deviations from the median to each end of an interval that holds 80 % of a normal distribution."""
 WORK = frozenset({"compute", "memory bandwidth", "launch overhead"})
 """Resources of the device itself."""
-LINKS = frozenset({"network", "intra-node link"})
+LINKS = frozenset({"network", "intra-node link", "pipeline send"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

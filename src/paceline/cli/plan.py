@@ -17,6 +17,7 @@ from paceline.cli.prediction_arguments import (
     add_price_argument,
     add_records_argument,
     add_software_argument,
+    add_wire_arguments,
     add_workload_arguments,
 )
 from paceline.cli.prediction_inputs import predictor
@@ -24,20 +25,22 @@ from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.cli.training_target import add_training_target_arguments, training_target
 from paceline.errors import UserError, check_name, known_name
 from paceline.hardware import PRECISIONS, Cluster
+from paceline.hardware.placement import parse_sizes, sizes_text
 from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import parse_prices
 from paceline.names import NO_ALIASES
 from paceline.planning.choice import Plan
-from paceline.planning.framework_options import FRAMEWORKS, emit
+from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
 from paceline.planning.goal import parse_goal
 from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
-from paceline.planning.space import MAX_LOSS, Space, worlds
+from paceline.planning.space import MAX_LOSS, UNEVEN, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_text
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
+from paceline.strategy.parallelism import SCHEDULES
 from paceline.workload import Workload
 
 EXAMPLE = """example:
@@ -54,7 +57,7 @@ def add(parser: Parser) -> None:
     device = "a device that may be used; may be repeated"
     parser.add_argument("--device", metavar="D", action="append", required=True, help=device)
     each = "once for all devices, or once for each --device"
-    parser.add_argument("--devices-per-node", metavar="N", type=int, action="append", help=f"{each} (default 1)")
+    parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, action="append", help=f"{each} (default 1)")
     parser.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}")
     parser.add_argument("--max-nodes", metavar="M", type=int, required=True, help="most nodes of one device")
     goals = "fastest, cheapest, deadline=6h or budget=500 (dollars)"
@@ -86,6 +89,9 @@ def add(parser: Parser) -> None:
     parser.add_argument("--max-loss", metavar="POINTS", type=float, default=MAX_LOSS, help=lost)
     penalty = "a compression takes F times the samples to the target"
     parser.add_argument("--penalty", metavar="C=F", action="append", help=penalty)
+    add_wire_arguments(parser)
+    schedule = f"of a pipeline, one of {', '.join(SCHEDULES)}; may be repeated (default 1f1b and zero_bubble)"
+    parser.add_argument("--schedule", metavar="S", action="append", help=schedule)
     add_price_argument(parser)
     why_not = "set a strategy beside the best: compression=terngrad,sharding=zero3"
     parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
@@ -138,6 +144,9 @@ def _best(o: argparse.Namespace) -> Plan:
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
         experts=_sizes(o.expert),
         shardings=_only("sharding", o.sharding, SHARDINGS, SHARDING_ALIASES),
+        **{**SEARCHED.get(o.emit, {}), **({"schedules": _only("schedule", o.schedule, SCHEDULES)} if o.schedule else {})},
+        gather_bits=o.gather_bits,
+        gradient_bits=o.gradient_bits,
         optimizer=known_name("optimizer", o.optimizer, OPTIMIZERS) if o.optimizer else "",
         max_loss=o.max_loss,
     )
@@ -206,6 +215,8 @@ def _clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
         raise UserError(f"--max-nodes {o.max_nodes}", "give a whole number from 1 up")
     clusters = []
     for name, many, link in zip(o.device, per_node, networks, strict=True):
+        if isinstance(many, tuple) and hardware.instance(name) is None:
+            raise UserError(f"a plan on nodes of {sizes_text(many)} devices", UNEVEN)
         largest = hardware.cluster(name, many, o.max_nodes, link)  # an impossible one is named before any is searched
         if hardware.instance(name):  # it is let as a whole
             clusters += [hardware.cluster(name, many, nodes, link) for _, nodes in worlds(1, o.max_nodes)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from paceline.calibration.constants import ATTENTION_KERNELS, USUAL_ATTENTION
+from paceline.calibration import attention
+from paceline.calibration.constants import LEVELS
 from paceline.cli.exchange_arguments import add_exchange_arguments
 from paceline.hardware import PRECISIONS
+from paceline.hardware.placement import parse_sizes
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.offload import OFFLOADS
-from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, SCHEDULES
+from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, GATHER_BITS, GRADIENT_BITS, SCHEDULES
 from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
 
 SERVERS = "workers that hold the parameters, for exchange parameter_server"
@@ -21,16 +23,22 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     device = "a device, or an instance with its network (paceline hardware list; default: the device of the --records)"
     parser.add_argument("--device", metavar="D", help=device)
-    parser.add_argument("--devices-per-node", metavar="N", type=int, help="default 1")
+    sizes = "devices of each node: 8, or 1+7 for a node of one and a node of seven (default 1)"
+    parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, help=sizes)
     parser.add_argument("--nodes", metavar="M", type=int, help="default 1")
-    short = "'2x8 A100' (two nodes of eight), '8 A100', '2x p5.48xlarge': in place of --device, --devices-per-node and --nodes"
-    parser.add_argument("--cluster", metavar="C", help=short)
-    parser.add_argument(
-        "--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, 100Gb/s RoCE, or a link's name"
-    )
+    short = "'2x8 A100' (two nodes of eight), '1+7 A100', '8 A100', '2x p5.48xlarge'"
+    replaced = "in place of --device, --devices-per-node and --nodes"
+    parser.add_argument("--cluster", metavar="C", help=f"{short}: {replaced}")
+    between = "between nodes, per node and direction: 10Gb/s, 100Gb/s RoCE, or a link's name"
+    parser.add_argument("--network", metavar="LINK", help=between)
+    leaf = "nodes of a leaf switch that has fewer links up than down (default: no switch blocks)"
+    parser.add_argument("--leaf-nodes", metavar="N", type=int, default=0, help=leaf)
+    blocking = "bandwidth of those nodes together over that of their leaf switch's links up: 2 for 2:1 (default 1)"
+    parser.add_argument("--oversubscription", metavar="X", type=float, default=1.0, help=blocking)
     batch = "samples a step, over all devices (default: the largest power of two a device that fits, up to 1,024)"
     parser.add_argument("--global-batch", metavar="B", type=int, help=batch)
-    parser.add_argument("--precision", metavar="P", default="fp32", help=f"{', '.join(PRECISIONS)} (default fp32)")
+    usual = "default fp32; bf16, fp16 or what there is on a device without fp32 products"
+    parser.add_argument("--precision", metavar="P", help=f"{', '.join(PRECISIONS)} ({usual})")
     add_exchange_arguments(parser)
     parser.add_argument("--servers", metavar="M", type=int, default=1, help=f"{SERVERS} (default 1)")
     parser.add_argument(
@@ -43,6 +51,7 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shard-devices", metavar="N", type=int, default=0, help=groups)
     offload = f"what lies in the host's memory: {', '.join(OFFLOADS)} (default none)"
     parser.add_argument("--offload", metavar="O", default="none", help=offload)
+    add_wire_arguments(parser)
     add_parallelism_arguments(parser)
     add_recompute_arguments(parser)
     add_optimizer_argument(parser)
@@ -50,6 +59,14 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"
     parser.add_argument("--loader", metavar="SAMPLES_PER_S", type=float, default=0.0, help=loader)
     add_records_argument(parser)
+
+
+def add_wire_arguments(parser: argparse.ArgumentParser) -> None:
+    """In how many bits weights and gradients travel where optimizer state is shared out."""
+    gathered = f"of a weight that is gathered: {', '.join(map(str, GATHER_BITS))} (default 0: as the sharding has it)"
+    parser.add_argument("--gather-bits", metavar="N", type=int, default=0, help=gathered)
+    added = f"of a gradient on its way to its owner: {', '.join(map(str, GRADIENT_BITS))} (default 0: likewise)"
+    parser.add_argument("--gradient-bits", metavar="N", type=int, default=0, help=added)
 
 
 def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,8 +124,8 @@ def add_software_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--software", metavar="S", default="ordinary", help=levels)
     fused = "chains of element-wise kernels are fused, as by torch.compile; tuned software has them fused"
     parser.add_argument("--compile", action="store_true", help=fused)
-    usual = ", ".join(f"{kernel} for {level} software" for level, kernel in USUAL_ATTENTION.items())
-    kernels = f"kernel of fused attention: {', '.join(ATTENTION_KERNELS)} (default {usual})"
+    usual = ", ".join(f"{attention.usual(level)} for {level} software" for level in LEVELS)
+    kernels = f"kernel of attention: {', '.join(attention.KERNELS)} (default {usual}, eager before mid-2021)"
     parser.add_argument("--attention", metavar="K", default="", help=kernels)
     year = "year of tuned software, such as 2021.5, which was slower (default: the newest)"
     parser.add_argument("--software-year", metavar="Y", type=float, default=0.0, help=year)

@@ -22,7 +22,16 @@ from paceline.workload import Workload
 WIDTH = 80
 DIVISIONS = (
     *("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule"),
-    *("shard_devices", "offload", "recompute", "recompute_layers", "first_stage_layers", "last_stage_layers"),
+    *(
+        "gather_bits",
+        "gradient_bits",
+        "shard_devices",
+        "offload",
+        "recompute",
+        "recompute_layers",
+        "first_stage_layers",
+        "last_stage_layers",
+    ),
     *("expert", "expert_tensor", "expert_imbalance", "expert_exchange", "expert_overlap"),
 )
 Inputs = tuple[Workload, Cluster, Strategy]
@@ -36,7 +45,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     network = Workload.named(o.workload, o.seq_len)
     choices: dict[str, Any] = {
         "world_size": machines.world_size,
-        "precision": precision_on(o.precision, machines.device.precisions),
+        "precision": precision_on(o.precision or machines.device.usual_precision, machines.device.precisions),
         "servers": o.servers if servers is None else servers,
         **exchange_choices(o),
         "bucket_bytes": int(parse_bytes(o.bucket)),
@@ -45,12 +54,16 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
         **{name: getattr(o, name) for name in DIVISIONS},
         "optimizer": o.optimizer or "",
     }
-    batch = largest_batch(network, machines, choices, Predictor()) if o.global_batch is None else o.global_batch
+    batch = largest_batch(network, machines, choices, _plain(o)) if o.global_batch is None else o.global_batch
     return network, machines, Strategy.of(**choices, global_batch_size=batch)
 
 
 def with_batch(text: str, o: argparse.Namespace, strategy: Strategy) -> str:
-    """The text of an answer, with the batch that was taken where none was given."""
+    """The text of an answer, with the batch and the precision that were taken where none was given."""
+    if o.precision is None and strategy.precision != "fp32":
+        device = cluster_of(o).device.name
+        taken = f"No --precision was given: {strategy.precision} was taken, since {device} has no fp32 products."
+        text = f"{text.rstrip()}\n\n{fill(taken, WIDTH)}"
     if o.global_batch is not None:
         return text
     rule = "the largest power of two a device that fits its memory, up to 1,024; one where none fits"
@@ -60,8 +73,13 @@ def with_batch(text: str, o: argparse.Namespace, strategy: Strategy) -> str:
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
     """With the options' software level and records, fed by ``loader`` samples/s. Raises UserError."""
-    plain = Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
+    plain = _plain(o, loader)
     return replace(plain, correction=correction(o, plain))
+
+
+def _plain(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
+    """The predictor without records."""
+    return Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
 
 
 def correction(o: argparse.Namespace, plain: Predictor) -> Correction | None:
@@ -81,16 +99,26 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
         beside = [name for name in ("device", "devices-per-node", "nodes") if getattr(o, name.replace("-", "_")) is not None]
         if beside:
             raise UserError(f"--cluster says what --{beside[0]} says", "give one of the two: --cluster '2x8 A100'")
-        return Cluster.named(o.cluster, o.network)
-    nodes = 1 if o.nodes is None else o.nodes
+        return _on_leaves(Cluster.named(o.cluster, o.network), o)
+    per_node = o.devices_per_node
+    nodes = o.nodes if o.nodes is not None else len(per_node) if isinstance(per_node, tuple) else 1
+    if isinstance(per_node, tuple) and nodes != len(per_node):
+        raise UserError(f"--nodes {nodes} and the devices of {len(per_node)} nodes", "leave --nodes out")
     if o.device:
-        return hardware.cluster(o.device, o.devices_per_node, nodes, o.network)
+        return _on_leaves(hardware.cluster(o.device, per_node, nodes, o.network), o)
     if not o.records:
         instead = "give --device or --cluster (paceline hardware list), or --records of a run on yours"
         raise UserError("no device is named", instead)
     measured = machine(o.records)
-    per_node = 1 if o.devices_per_node is None else o.devices_per_node
+    per_node = 1 if per_node is None else per_node
     if nodes > 1 and not o.network and measured.network.kind == "loopback":
         raise UserError(f"{nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
     between = hardware.network(o.network) if o.network else measured.network
-    return measured.changed(devices_per_node=per_node, num_nodes=nodes, network=between)
+    return _on_leaves(measured.changed(devices_per_node=per_node, num_nodes=nodes, network=between), o)
+
+
+def _on_leaves(machines: Cluster, o: argparse.Namespace) -> Cluster:
+    """The cluster below the leaf switches that the options describe. Raises UserError."""
+    if o.leaf_nodes == 0 and o.oversubscription == 1:
+        return machines
+    return machines.changed(leaf_nodes=o.leaf_nodes, oversubscription=o.oversubscription)

@@ -8,9 +8,10 @@
 """
 
 from paceline.hardware.catalogue import device, devices, find, link, links
-from paceline.hardware.cluster import Cluster, Level, cluster
+from paceline.hardware.cluster import Cluster, cluster
 from paceline.hardware.device import Device, Fact, Link
 from paceline.hardware.instances import Instance, instance, instances
+from paceline.hardware.levels import Level
 from paceline.hardware.networks import network
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, Precision, Recipe
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.device import Device, Fact, Link
 from paceline.hardware.instances import node_counts
 from paceline.hardware.instances import nodes as nodes_named
+from paceline.hardware.levels import LEVELS, Level, leaves, tiers
+from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
 
 MOST_DEVICES = 1 << 20
 """Largest number of devices that is predicted. It bounds time and memory, and no existing cluster has so many."""
@@ -23,23 +26,10 @@ MOST_IN_NODE = {"pcie": 16, "fabric": 64, "nvlink": 576, "ici": 9216}
 """Most devices that one link inside a node joins: 16 GPUs of a PCIe host (AWS p2.16xlarge), 576 GPUs in a domain of NVLink
 switches (NVIDIA, GB200 NVL72), 9,216 chips of a TPU pod (Google, Ironwood, 2025). For fabrics, eight boards of eight devices
 are assumed. Memory and loopback have no limit but the machine."""
-LEVELS = ("package", "node", "rack", "pod", "site")
-"""Names of levels, innermost first."""
 LONGEST = 200
 """Characters of a cluster's name."""
+_UNEVEN = re.compile(r"^\s*(\d{1,9}(?:\s*\+\s*\d{1,9})+)\s*(?:[x×]\s*|\s)(\S.*?)\s*$", re.IGNORECASE)
 _COUNTED = re.compile(r"^\s*(?:(\d{1,18})\s*[x×]\s*)?(?:(\d{1,18})\s*[x×\s]\s*)?(\S.*?)\s*$", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """``size`` members of the level below (devices, for the innermost), joined by ``link``.
-
-    The link's bandwidth is per member, in one direction. ``name``: one of ``LEVELS``.
-    """
-
-    name: str
-    size: int
-    link: Link
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -62,20 +52,27 @@ class Cluster:
         object.__setattr__(self, "levels", tuple(self.levels))
         if not self.levels:
             raise UserError(f"a cluster of {self.device.name} has no level", "give at least one, such as a node")
+        inner = replace(self.levels[0], size=equal(self.levels[0].size))
+        object.__setattr__(self, "levels", (inner, *self.levels[1:]))
         for level in self.levels:
             if level.name not in LEVELS:
                 raise unknown("level of a cluster", level.name, LEVELS)
-            check_count(level.size, f"members of a {level.name}")
+            if isinstance(level.size, int) or level is not inner:
+                check_count(level.size, f"members of a {level.name}")
             if not isinstance(level.link, Link):
                 raise UserError(f"link {shown(level.link)} of a {level.name}", "give a paceline.hardware.Link")
+            if not isinstance(level.oversubscription, int | float) or not 1 <= level.oversubscription < math.inf:
+                raise UserError(f"oversubscription {shown(level.oversubscription)}", "give 1 or more, such as 2 for 2:1")
+        if not isinstance(inner.size, int) and len(inner.size) != self._groups:
+            raise UserError(f"{len(inner.size)} sizes of {self._groups} nodes", "give one for each node, such as (1, 7)")
         order = [LEVELS.index(level.name) for level in self.levels]
         if order != sorted(set(order)):
             raise UserError(f"levels {', '.join(level.name for level in self.levels)}", f"innermost first: {', '.join(LEVELS)}")
         inside = self._tiers[0] if len(self.levels) <= 2 else self.levels[0]
         most = MOST_IN_NODE.get(inside.link.kind, MOST_DEVICES)
-        if inside.size > most:
+        if inside.most > most:
             raise UserError(
-                f"{inside.size:,} devices in a node: {inside.link.name} joins at most {most:,}",
+                f"{inside.most:,} devices in a node: {inside.link.name} joins at most {most:,}",
                 "give fewer devices a node and more nodes",
             )
         if self.world_size > MOST_DEVICES:
@@ -83,8 +80,9 @@ class Cluster:
 
     @classmethod
     def named(cls, text: str, network: str | None = None) -> Cluster:
-        """``2x8 A100`` (two nodes of eight), ``8 A100`` or ``A100``, with a ``network`` between nodes such as ``100Gb/s``; or
-        instances with their own network, ``2x p5.48xlarge`` (``instances.toml``).
+        """``2x8 A100`` (two nodes of eight), ``1+7 A100`` (a node of one and a node of seven), ``8 A100`` or ``A100``, with a
+        ``network`` between nodes such as ``100Gb/s``; or instances with their own network, ``2x p5.48xlarge``
+        (``instances.toml``).
 
         The link inside a node is the device's own. A single node needs no network.
 
@@ -95,6 +93,9 @@ class Cluster:
             raise UserError(f"cluster {text!r}", "give a text such as '2x8 A100', or a paceline.Cluster")
         if len(text) > LONGEST:
             raise UserError(f"cluster {shown(text)}", "give a text such as '2x8 A100'")
+        if uneven := _UNEVEN.match(text):
+            sizes = parse_sizes(uneven[1])
+            return cluster(uneven[2], sizes, len(sizes) if isinstance(sizes, tuple) else 1, network)
         counted = _COUNTED.match(text)
         if counted is None:
             raise UserError("a cluster without a name", "give one such as '2x8 A100'")
@@ -107,67 +108,149 @@ class Cluster:
 
     @classmethod
     def of_nodes(
-        cls, device: Device, devices_per_node: int, num_nodes: int, intra_link: Link, network: Link | None = None
+        cls,
+        device: Device,
+        devices_per_node: NodeSizes,
+        num_nodes: int,
+        intra_link: Link,
+        network: Link | None = None,
+        *,
+        leaf_nodes: int = 0,
+        oversubscription: float = 1.0,
     ) -> Cluster:
         """``num_nodes`` nodes of ``devices_per_node`` devices.
 
         Args:
+            devices_per_node: one number, or one for each node.
             intra_link: between devices of one node, per device. ``network``: between nodes, per node, shared by its devices;
                 by default the link inside.
+            leaf_nodes: nodes of one leaf switch, whose links up have ``1 / oversubscription`` of the bandwidth down; 0: all
+                nodes. A divisor of ``num_nodes``.
         """
-        for name, count in (("devices_per_node", devices_per_node), ("num_nodes", num_nodes)):
+        devices_per_node = equal(devices_per_node)
+        sizes = () if isinstance(devices_per_node, tuple) else (("devices_per_node", devices_per_node),)
+        for name, count in (*sizes, ("num_nodes", num_nodes), *((("leaf_nodes", leaf_nodes),) if leaf_nodes else ())):
             if type(count) is not int or count < 1:
                 raise UserError(f"{name} is {shown(count)}", "give a whole number from 1 up")
             if count > LARGEST_COUNT:
                 raise UserError(f"{name} is {shown(count)}", f"give at most {MOST_DEVICES:,}")
         outside = intra_link if network is None else network
-        return cls(device=device, levels=(Level("node", devices_per_node, intra_link), Level("pod", num_nodes, outside)))
+        inside = Level("node", devices_per_node, intra_link)
+        if oversubscription != 1 and not leaf_nodes:
+            raise UserError(
+                f"oversubscription {shown(oversubscription)} of no switch", "give leaf_nodes, nodes of a leaf switch"
+            )
+        if not leaf_nodes or leaf_nodes >= num_nodes or oversubscription == 1:
+            return cls(device=device, levels=(inside, Level("pod", num_nodes, outside)))
+        if num_nodes % leaf_nodes:
+            raise UserError(
+                f"{num_nodes} nodes are no whole leaf switches of {leaf_nodes}", f"give a multiple of {leaf_nodes} nodes"
+            )
+        leaves = Level("pod", num_nodes // leaf_nodes, outside, oversubscription)
+        return cls(device=device, levels=(inside, Level("rack", leaf_nodes, outside), leaves))
 
     def changed(self, **choices: Any) -> Cluster:
-        """The same with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link`` or ``network``.
+        """The same with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link``, ``network``,
+        ``leaf_nodes`` or ``oversubscription``.
 
         Raises:
-            UserError: another name, a value that cannot be, a cluster of more than two levels: give new ``levels``.
+            UserError: another name, a value that cannot be, another number of nodes that hold different numbers of devices, a
+                cluster of more levels than nodes, leaf switches and a network: give new ``levels``.
         """
         for name in choices:
             if name not in _OF_NODES:
                 raise unknown("part of a cluster", name, _OF_NODES)
-        if len(self.levels) > 2:
+        if len(self.levels) > 2 and not self._of_leaves:
             raise UserError(f"a change of a cluster of {len(self.levels)} levels", "make a Cluster with other levels")
-        return Cluster.of_nodes(**{name: getattr(self, name) for name in _OF_NODES} | choices)
+        if choices.get("num_nodes", self.num_nodes) != self.num_nodes and not (self.even or "devices_per_node" in choices):
+            raise UserError(
+                f"another number of nodes of {self.node_text} devices", "give the devices of each node too, or of all nodes"
+            )
+        parts = {name: getattr(self, name) for name in _OF_NODES}
+        return Cluster.of_nodes(**parts | {"devices_per_node": self.levels[0].size} | choices)
+
+    @property
+    def _groups(self) -> int:
+        """Members of the innermost level's parents, all together: nodes, where it is a node."""
+        return prod(level.most for level in self.levels[1:])
+
+    @property
+    def _of_leaves(self) -> bool:
+        """Whether ``of_nodes`` makes such levels."""
+        names = tuple(level.name for level in self.levels)
+        return names == ("node", "rack", "pod") and self.levels[1].link == self.levels[2].link and self.leaf_nodes > 0
 
     @cached_property
     def world_size(self) -> int:
         """Number of devices."""
-        return prod(level.size for level in self.levels)
+        inner = self.levels[0].size
+        return sum(inner) if isinstance(inner, tuple) else inner * self._groups
 
     @cached_property
     def _tiers(self) -> tuple[Level, ...]:
-        """The levels as the exchange sees them. With more than two, levels of size 1 go and neighbours with one link join."""
-        if len(self.levels) <= 2:
-            return self.levels
-        tiers: list[Level] = []
-        for level in self.levels:
-            if level.size == 1:
-                continue
-            if tiers and tiers[-1].link == level.link:
-                tiers[-1] = replace(tiers[-1], size=tiers[-1].size * level.size)
-            else:
-                tiers.append(level)
-        if len(tiers) > 2:
-            kinds = ", ".join(f"{tier.link.name} in the {tier.name}" for tier in tiers)
-            raise UserError(f"a cluster of {len(tiers)} kinds of links ({kinds})", "two are predicted: join levels of one link")
-        return tuple(tiers) or self.levels[:1]
+        return tiers(self.levels)
+
+    @cached_property
+    def _leaves(self) -> tuple[int, float]:
+        return leaves(self.levels)
 
     @property
+    def leaf_nodes(self) -> int:
+        """Nodes of a leaf switch with fewer links up than down; 0: none has."""
+        return self._leaves[0]
+
+    @property
+    def oversubscription(self) -> float:
+        """Bandwidth of a leaf's nodes together / bandwidth of the leaf; 1 where there is no such leaf."""
+        return self._leaves[1]
+
+    def fills_leaves(self, num_nodes: int) -> bool:
+        """Whether so many nodes are whole leaf switches, or lie below one."""
+        return not self.leaf_nodes or num_nodes <= self.leaf_nodes or num_nodes % self.leaf_nodes == 0
+
+    @property
+    def even(self) -> bool:
+        """Whether all nodes hold equally many devices."""
+        return isinstance(self.levels[0].size, int)
+
+    @property
+    def node_text(self) -> str:
+        """Devices of a node: ``8``, or ``1+7`` for nodes that differ."""
+        return str(self.devices_per_node) if self.even else sizes_text(self.levels[0].size)
+
+    @cached_property
+    def node_sizes(self) -> tuple[int, ...]:
+        """Devices of each node."""
+        inner = self.levels[0].size
+        return inner if isinstance(inner, tuple) else (self.devices_per_node,) * self.num_nodes
+
+    @cached_property
+    def unlike_sizes(self) -> tuple[int, ...]:
+        """Different numbers of devices that nodes hold, ascending."""
+        return (self.devices_per_node,) if self.even else tuple(sorted(set(self.node_sizes)))
+
+    @cached_property
+    def leaf_sizes(self) -> tuple[int, ...]:
+        """Devices below each leaf switch; none where no switch blocks."""
+        nodes, leaf = self.node_sizes, self.leaf_nodes
+        return tuple(sum(nodes[first : first + leaf]) for first in range(0, len(nodes), leaf)) if leaf else ()
+
+    @cached_property
+    def places(self) -> Places:
+        """Where the ranks lie: a number where nodes are equal and no switch blocks."""
+        if self.even and not self.leaf_nodes:
+            return self.devices_per_node
+        return Placement(self.devices_per_node if self.even else self.levels[0].size, self.leaf_nodes, self.oversubscription)
+
+    @cached_property
     def devices_per_node(self) -> int:
-        """Devices that the innermost link joins."""
-        return self._tiers[0].size
+        """Devices that the innermost link joins, of the fullest node."""
+        return self._tiers[0].most
 
     @property
     def num_nodes(self) -> int:
         """Groups of such devices."""
-        return self._tiers[1].size if len(self._tiers) > 1 else 1
+        return self._tiers[1].most if len(self._tiers) > 1 else 1
 
     @property
     def intra_link(self) -> Link:
@@ -186,7 +269,7 @@ class Cluster:
 
     def __repr__(self) -> str:
         """One line: a device and a link have dozens of numbers with their sources."""
-        levels = ", ".join(f"{level.name} of {level.size} by {level.link.name}" for level in self.levels)
+        levels = ", ".join(f"{level.name} of {sizes_text(level.size)} by {level.link.name}" for level in self.levels)
         return f"Cluster({self.world_size} {self.device.name}: {levels})"
 
     @classmethod
@@ -209,21 +292,29 @@ class Cluster:
         if "levels" not in data:
             links = [Link(**_facts(data[name])) for name in ("intra_link", "network")]
             return cls.of_nodes(Device(**device), data["devices_per_node"], data["num_nodes"], *links)
-        levels = (Level(level["name"], level["size"], Link(**_facts(level["link"]))) for level in data["levels"])
+        levels = (
+            Level(level["name"], equal(level["size"]), Link(**_facts(level["link"])), level.get("oversubscription", 1.0))
+            for level in data["levels"]
+        )
         return cls(device=Device(**device), levels=tuple(levels))
 
 
-_OF_NODES = ("device", "devices_per_node", "num_nodes", "intra_link", "network")
+_OF_NODES = ("device", "devices_per_node", "num_nodes", "intra_link", "network", "leaf_nodes", "oversubscription")
 
 
 def cluster(
-    device_name: str, devices_per_node: int | None = None, num_nodes: int = 1, network_text: str | None = None
+    device_name: str,
+    devices_per_node: NodeSizes | None = None,
+    num_nodes: int = 1,
+    network_text: str | None = None,
+    leaf_nodes: int = 0,
+    oversubscription: float = 1.0,
 ) -> Cluster:
     """``num_nodes`` nodes of ``devices_per_node`` devices, from texts as ``device`` and ``network`` take them.
 
     ``device_name`` may be an instance (``p5.48xlarge``): its devices and its network are taken where none is given. Else
     ``devices_per_node`` is 1 where it is not given. The link inside a node is the device's own. A single node needs no
-    network; its ``network`` is then that link.
+    network; its ``network`` is then that link. Other arguments as ``Cluster.of_nodes`` takes them.
 
     Raises:
         UserError: unknown device or network, a count below 1, or several nodes without a network.
@@ -233,7 +324,15 @@ def cluster(
     between = node.between()
     if between is None and num_nodes > 1:
         raise UserError(f"{num_nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
-    return Cluster.of_nodes(device, node.devices, num_nodes, link_named(device.link), between)
+    return Cluster.of_nodes(
+        device,
+        node.devices,
+        num_nodes,
+        link_named(device.link),
+        between,
+        leaf_nodes=leaf_nodes,
+        oversubscription=oversubscription,
+    )
 
 
 def _facts(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from paceline.hardware.catalogue import device_names, is_device, is_own_device, 
 from paceline.hardware.device import Fact, Link
 from paceline.hardware.networks import network as network_named
 from paceline.hardware.networks import transport
+from paceline.hardware.placement import NodeSizes, equal, sizes_text
 from paceline.hardware.spelling import fold_hardware, without_seller
 
 
@@ -42,11 +43,12 @@ class Instance:
 class Node:
     """What a user's name of a device or an instance stands for.
 
-    ``network``: as ``networks.network`` takes it; None where nothing says it. ``source``, ``date``: of an instance's own.
+    ``devices``: one number, or one for each node. ``network``: as ``networks.network`` takes it; None where nothing says it.
+    ``source``, ``date``: of an instance's own.
     """
 
     device: str
-    devices: int
+    devices: NodeSizes
     network: str | None
     source: str = ""
     date: str = ""
@@ -74,18 +76,18 @@ def instance(name: str) -> Instance | None:
     return next((index[key] for key in map(fold_hardware, without_seller(name)) if key in index), None)
 
 
-def node(name: str, devices: int | None = None, network: str | None = None) -> Node:
+def node(name: str, devices: NodeSizes | None = None, network: str | None = None) -> Node:
     """The node that the name of a device or of an instance stands for.
 
     Args:
-        devices: in a node; None: those of the instance, one of a device that is named itself.
+        devices: in a node, or in each; None: those of the instance, one of a device that is named itself.
         network: the user's; it stands before the instance's own. A transport without a speed, such as ``EFA``, is the
             instance's own where that has it.
 
     Raises:
         UserError: neither a device nor an instance; another number of devices than the instance has.
     """
-    entry = instance(name)
+    entry, devices = instance(name), None if devices is None else equal(devices)
     if entry is None and not is_device(name):
         rented = [text for known in instances() for text in (known.name, *known.aliases)]
         raise unknown("device", name, [*device_names(), *rented], "paceline hardware list shows all")
@@ -93,7 +95,7 @@ def node(name: str, devices: int | None = None, network: str | None = None) -> N
         return Node(name, 1 if devices is None else devices, network)
     if devices not in (None, entry.devices):
         raise UserError(
-            f"{devices} devices in a node of {entry.name}, which has {entry.devices}",
+            f"{sizes_text(devices)} devices in a node of {entry.name}, which has {entry.devices}",
             f"leave the number out, or name the device: {entry.device}",
         )
     between = _between(entry, network)
@@ -101,7 +103,7 @@ def node(name: str, devices: int | None = None, network: str | None = None) -> N
     return Node(entry.device, entry.devices, between, entry.source if own else "", entry.date if own else "")
 
 
-def nodes(name: str, devices: int | None, count: int, network: str | None) -> tuple[Node, int]:
+def nodes(name: str, devices: NodeSizes | None, count: int, network: str | None) -> tuple[Node, int]:
     """``count`` nodes as ``node`` has them. Instances that one domain of NVLink switches joins are one node, as many of them
     as the domain holds and as divide ``count``; their networks add up.
     """

@@ -18,6 +18,7 @@ from paceline.models.bert import bert_base, bert_large
 from paceline.models.cifar import cifar10_terngrad
 from paceline.models.detection import mask_rcnn, retinanet, ssd_resnet34, ssd_resnet50
 from paceline.models.diffusion import stable_diffusion
+from paceline.models.flux import CHANNELS, TOKENS, flux1
 from paceline.models.googlenet import googlenet
 from paceline.models.gpt2 import CONTEXT as GPT2_CONTEXT
 from paceline.models.gpt2 import VOCABULARY as GPT2_VOCABULARY
@@ -29,6 +30,11 @@ from paceline.models.ncf import ITEMS, ncf
 from paceline.models.recurrent import BINS, deepspeech2, gnmt
 from paceline.models.recurrent import VOCABULARY as GNMT_VOCABULARY
 from paceline.models.resnet import resnet18, resnet18_cifar, resnet34, resnet50, resnet101, resnet152, resnext101
+from paceline.models.rgat import FEATURES as NODE_FEATURES
+from paceline.models.rgat import NODES, rgat
+from paceline.models.rnnt import FEATURES as SPEECH_FEATURES
+from paceline.models.rnnt import STEPS, rnnt
+from paceline.models.tacotron2 import CHARACTERS, SYMBOLS, tacotron2
 from paceline.models.transformer_xl import (
     BASE_LENGTH,
     LARGE_LENGTH,
@@ -163,6 +169,29 @@ REGISTRY: dict[str, Model] = {
         InputSpec((1, SEGMENT)),
         "8000 audio samples",
         "Prenger et al. 2019, arXiv:1811.00002; NVIDIA DeepLearningExamples",
+        "mean",
+    ),
+    "tacotron2": Model(
+        tacotron2,
+        InputSpec((CHARACTERS,), tokens=SYMBOLS),
+        "clip of 870 frames",
+        "Shen et al. 2018, arXiv:1712.05884; NVIDIA DeepLearningExamples",
+        "mean",
+    ),
+    "rnnt": Model(
+        rnnt, InputSpec((STEPS, SPEECH_FEATURES)), "utterance of 12.3 s", "Graves 2012, arXiv:1211.3711; MLPerf v1.0", "mean"
+    ),
+    "rgat": Model(
+        rgat,
+        InputSpec((sum(NODES.values()), NODE_FEATURES)),
+        "paper and neighbours",
+        "Busbridge et al. 2019, arXiv:1904.05811; MLPerf v4.0 (IGBH-Full)",
+    ),
+    "flux1": Model(
+        flux1,
+        InputSpec((TOKENS, CHANNELS)),
+        "latent of 256 tokens",
+        "Black Forest Labs 2024, FLUX.1-schnell, the released model; MLPerf v5.1",
         "mean",
     ),
     "gnmt": Model(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from paceline import hardware
 from paceline.errors import UserError, unknown
 from paceline.hardware import Cluster
+from paceline.hardware.placement import parse_sizes
 from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.strategy.parallelism import MODEL
@@ -24,6 +25,8 @@ OF_STRATEGY = {
     "exchange": "exchange",
     "servers": "servers",
     "sharding": "sharding",
+    "gather-bits": "gather_bits",
+    "gradient-bits": "gradient_bits",
     "shard-devices": "shard_devices",
     "offload": "offload",
     "global-batch": "global_batch_size",
@@ -56,6 +59,8 @@ NUMBERS = (
     "expert-tensor",
     "virtual-stages",
     "shard-devices",
+    "gather-bits",
+    "gradient-bits",
     "recompute-layers",
     "first-stage-layers",
     "last-stage-layers",
@@ -156,11 +161,15 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
             raise UserError(f"{many} nodes have no network", "give one, such as network=100Gb/s")
         return cluster.changed(num_nodes=many)
     if change.name == "devices-per-node":
+        sizes = parse_sizes(change.value) if change.operator == "=" and "+" in change.value else None
+        if isinstance(sizes, tuple):
+            return cluster.changed(devices_per_node=sizes, num_nodes=len(sizes))
         return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
     if change.name == "network":
         return cluster.changed(network=hardware.network(change.value))
     if hardware.instance(change.value):  # its devices and its network come with it
-        return hardware.cluster(change.value, None, cluster.num_nodes)
+        leaves = (cluster.leaf_nodes, cluster.oversubscription)
+        return hardware.cluster(change.value, None, cluster.num_nodes, None, *leaves)
     device = hardware.device(change.value)
     return cluster.changed(device=device, intra_link=hardware.link(device.link))
 

@@ -13,6 +13,7 @@ from paceline.planning.scaling import curves
 from paceline.planning.space import Excluded
 from paceline.planning.strategy_text import describe
 from paceline.prediction import Prediction
+from paceline.prediction.memory import FRAGMENTED
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import Recipe
 
@@ -138,6 +139,11 @@ class Plan:
         """What to do."""
         return self.ranking[0]
 
+    @property
+    def headroom(self) -> str:
+        """What every choice leaves of a device's memory, in words."""
+        return f"{FRAGMENTED:.0%} beyond what a step allocates stay free for fragments"
+
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
         return {
@@ -153,6 +159,7 @@ class Plan:
             "front": [choice.to_json() for choice in self.front],
             "excluded": [{"count": x.count, "reason": x.reason, "example": x.example} for x in self.excluded],
             "considered": self.considered,
+            "headroom": FRAGMENTED,
             "layouts": self.layouts,
             "compression": self.compression,
             "prices": list(self.prices),

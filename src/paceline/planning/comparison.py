@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from paceline.errors import UserError
+from paceline.hardware import Cluster
 from paceline.planning.choice import Choice
 from paceline.planning.space import Space
 from paceline.planning.strategy_text import FIELDS, POINTLESS, Wanted, describe, saves_memory
 from paceline.prediction import Predictor
 from paceline.prediction.batch import Candidate
+from paceline.prediction.memory import FRAGMENTED, fit_of, usable_bytes
 from paceline.strategy.recompute import recompute_choice
 from paceline.units import format_bytes, format_gib, format_seconds
 from paceline.workload.table import Workload
@@ -66,7 +68,8 @@ def illegal(
     title = ", ".join(f"{k} {v}" for k, v in shown.items())
     if least:
         layout, missing = min(least, key=lambda of: of[1])
-        return f"{title} does not fit: {format_gib(missing)} are missing on each device with {describe(*layout)}."
+        needed = missing + usable_bytes(layout[0].device)
+        return f"{title} {fit_of(needed, layout[0].device)}: {lacking(needed, layout[0])} with {describe(*layout)}."
     if "tensor" in fields:
         fields["sequence"] = fields["tensor"] != 1  # as a search of layouts has it
     if "device" in wanted:
@@ -87,14 +90,22 @@ def illegal(
         p = predictor.step(workload, cluster, strategy)
     except UserError as error:
         return f"{title} is not legal: {str(error).rstrip('.?')}."
-    if not p.fits:
-        lacking = format_gib(p.memory_bytes - cluster.device.memory.value)
-        return f"{title} does not fit: {lacking} are missing on each device with {describe(cluster, strategy)}."
+    if p.fit != "fits":
+        return f"{title} {p.fit}: {lacking(p.memory_bytes, cluster)} with {describe(cluster, strategy)}."
     rate = p.samples_per_s / best.prediction.samples_per_s
     pace = f"it would train {rate:.2f} times as many samples a second as the best"
     if barred_for := barred.get(strategy.gradient_exchange.compression):
         return f"{title} is left out: {barred_for}. Over {strategy.gradient_exchange.exchange} {pace}."
     return f"{title} was not tried{_outside(shown, space)}. With the other choices of the best {pace}."
+
+
+def lacking(needed: float, cluster: Cluster) -> str:
+    """What a device lacks of ``needed`` bytes, or of the headroom beside them, in words."""
+    missing = needed - cluster.device.memory.value
+    if missing > 0:
+        return f"{format_gib(missing)} are missing on each device"
+    headroom = format_gib(needed - usable_bytes(cluster.device))
+    return f"{headroom} of the headroom for fragments ({FRAGMENTED:.0%}) are missing on each device"
 
 
 def _outside(wanted: Mapping[str, object], space: Space) -> str:

@@ -10,13 +10,17 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.planning.choice import Choice
-from paceline.planning.layouts import MOST_VIRTUAL, LayoutSearch, LayoutSpace, Progress, powers, search_layouts, silent
+from paceline.planning.layout_space import MOST_VIRTUAL, LayoutSpace, powers
+from paceline.planning.layouts import LayoutSearch, Progress, search_layouts, silent
 from paceline.planning.space import Space, Tally, precision_left_out
 from paceline.planning.strategy_text import Wanted
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import Predictor
 from paceline.prediction.batch import Candidate, Steps, merged_steps
 from paceline.prediction.expert_parallel import expert_count, has_experts
+from paceline.prediction.layout_slices import Common
+from paceline.prediction.offload import offloads
+from paceline.prediction.recompute import choices_that_save
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -24,11 +28,18 @@ SAMPLES = 8
 """Without a batch, layouts are tried with a sample for each device, for each second one, and so on to each of this many."""
 
 
+_NEAR = (
+    " Contexts, selective recomputation, zero-bubble, uneven ends and shares within a node were tried for this mixture with "
+    "the other sizes of its best layout alone."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """What the searches of all clusters gave."""
+    """What the searches of all clusters gave. ``near``: whether some choices were tried near the best alone."""
 
     searches: tuple[LayoutSearch, ...]
+    near: bool = False
 
     @property
     def legal(self) -> int:
@@ -68,6 +79,7 @@ class Searches:
         return (
             f"Of {self.legal:,} layouts that divide the network among devices, {self.too_large:,} do not fit, {bounded:,} "
             f"cannot beat the best by a bound, and {predicted:,} were predicted whole: the ranking is that of all."
+            f"{_NEAR if self.near else ''}"
         )
 
 
@@ -88,27 +100,61 @@ def search_divided(
     left_out: Tally,
     predictor: Predictor,
     progress: Progress = silent,
+    offload: str = "none",
 ) -> Searches:
-    """The best layouts on every cluster of ``space``; what is left out is counted. ``space`` has its optimizer."""
+    """The best layouts on every cluster of ``space``; what is left out is counted. ``space`` has its optimizer. ``offload``:
+    what lies in the host's memory, where that is known."""
     if not _dense(space):
         left_out.add("a divided network is tried with dense gradients over allreduce", 1)
         return Searches(())
     found = []
     for cluster in space.clusters:
-        layouts = _layouts(workload, cluster, space, target)
+        layouts = _layouts(workload, cluster, space, target, offload)
         if layouts is None:
             continue
-        search = search_layouts(
-            workload,
-            cluster,
-            layouts,
-            predictor=predictor,
-            weight=lambda batch: target.samples(Strategy.of(global_batch_size=batch)) / batch,
-            progress=lambda line, n=cluster.world_size: progress(f"{n:,} devices, {line}"),  # type: ignore[misc]
-        )
-        search.tally(left_out)
-        found.append(search)
-    return Searches(tuple(found))
+
+        def searched(tried: LayoutSpace, n: int = cluster.world_size, cluster: Cluster = cluster) -> LayoutSearch:
+            search = search_layouts(
+                workload,
+                cluster,
+                tried,
+                predictor=predictor,
+                weight=lambda batch: target.samples(Strategy.of(global_batch_size=batch)) / batch,
+                progress=lambda line: progress(f"{n:,} devices, {line}"),
+            )
+            search.tally(left_out)
+            return search
+
+        if has_experts(workload) and not space.divides:
+            found.append(searched(_plain(layouts)))
+            found += [searched(_near(layouts, found[-1]))] if found[-1].candidates else []
+        else:
+            found.append(searched(layouts))
+    return Searches(tuple(found), near=has_experts(workload) and not space.divides)
+
+
+def _plain(layouts: LayoutSpace) -> LayoutSpace:
+    """Without the choices that a mixture tries near its best layout alone: bounds of its many groups are too far from the step
+    to rank all together in a minute."""
+    recomputes = tuple(x for x in layouts.recomputes if not str(x).startswith("selective"))
+    return replace(
+        layouts, contexts=(1,), schedules=("1f1b",), recomputes=recomputes or ("none",), balanced=False, node_groups=False
+    )
+
+
+def _near(layouts: LayoutSpace, best: LayoutSearch) -> LayoutSpace:
+    """All choices with the sizes of the best layout."""
+    strategy = best.candidates[0][1]
+    mesh = strategy.parallelism
+    return replace(
+        layouts,
+        batches=(strategy.global_batch_size,),
+        precisions=(strategy.precision,),
+        tensors=(mesh.tensor,),
+        pipelines=(mesh.pipeline,),
+        experts=(mesh.expert,),
+        micro_batch_sizes=tuple(sorted({strategy.micro_batch_size, 1})),
+    )
 
 
 def _dense(space: Space) -> bool:
@@ -124,7 +170,7 @@ def narrowed(wanted: Wanted, best: Choice, workload: Workload, space: Space) -> 
     cluster = best.cluster
     usual = {
         "tensors": space.tensors or tuple(powers(cluster.devices_per_node)),
-        "contexts": space.contexts or _contexts(workload, cluster, space),
+        "contexts": space.contexts or _contexts(workload, cluster),
         "pipelines": space.pipelines or tuple(powers(cluster.world_size)),
         "batches": space.batches or (best.strategy.global_batch_size,),
     }
@@ -142,40 +188,42 @@ _SEARCHED = {
     "recompute": "recomputes",
     "global-batch": "batches",
     "accumulation": "micro_batches",
+    "schedule": "schedules",
 }
 """What a search of layouts chooses, and the field of ``Space`` that holds its values."""
 
 
-def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget) -> LayoutSpace | None:
+def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, offload: str) -> LayoutSpace | None:
     """What is searched on a cluster; None where nothing is."""
     world = cluster.world_size
     precisions = tuple(p for p in space.precisions or PRECISIONS if not precision_left_out(cluster, p, not space.precisions))
     fastest = precisions if space.precisions else precisions_of_training(precisions)
     batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world))
     batches = tuple(batch for batch in batches if batch <= target.largest_batch)
-    if world == 1 or not fastest or not batches:
+    if world == 1 or not fastest or not batches or (offload != "none" and not offloads(cluster.device)):
         return None
     named = space.divides
     return LayoutSpace(
         batches=batches,
         precisions=fastest,
         tensors=space.tensors or ((1,) if named else ()),
-        contexts=space.contexts or ((1,) if named else _contexts(workload, cluster, space)),
+        contexts=space.contexts or ((1,) if named else _contexts(workload, cluster)),
         experts=space.experts or tuple(_experts(workload, world)),
         pipelines=space.pipelines or ((1,) if named else ()),
         virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
         micro_batches=space.micro_batches,
         shardings=space.shardings,
-        recomputes=space.recomputes,
+        recomputes=choices_that_save(workload) if space.recomputes == Space.recomputes else space.recomputes,
+        schedules=space.schedules,
+        node_groups=space.node_groups,
+        common=Common(offload=offload, gather_bits=space.gather_bits, gradient_bits=space.gradient_bits),
         optimizer=space.optimizer,
     )
 
 
-def _contexts(workload: Workload, cluster: Cluster, space: Space) -> tuple[int, ...]:
-    """Devices that share a sequence, where nobody named a number: powers of two within a node; 1 where groups of experts are
-    searched, which are as many choices again."""
-    divisible = workload.attends and (bool(space.experts) or not has_experts(workload))
-    return tuple(powers(min(cluster.devices_per_node, 16) if divisible else 1))
+def _contexts(workload: Workload, cluster: Cluster) -> tuple[int, ...]:
+    """Devices that share a sequence, where nobody named a number: powers of two within a node."""
+    return tuple(powers(min(cluster.devices_per_node, 16) if workload.attends else 1))
 
 
 def _experts(workload: Workload, world: int) -> Iterator[int]:

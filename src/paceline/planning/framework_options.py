@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from paceline.errors import UserError, check_name
 from paceline.prediction.stages import block_begins, part_sizes
@@ -326,6 +327,15 @@ def _deepspeed(strategy: Strategy, workload: Workload) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
+_ONE_ORDER: Mapping[str, Any] = {"schedules": ("1f1b",), "node_groups": False, "offloads": False}
+SEARCHED: Mapping[str, Mapping[str, Any]] = {
+    "megatron": _ONE_ORDER,
+    "nemo": _ONE_ORDER,
+    "torchtitan": {"schedules": ("1f1b",), "offloads": False, "recomputes": ("none", "selective:op", "full")},
+    "deepspeed": {**_ONE_ORDER, "recomputes": ("none",)},
+}
+"""Fields of ``Space`` with what a plan tries that is written for a framework, where nobody names them: what is refused is left
+out before."""
 _FP8 = {"fp8": "delayed", "fp8-current": "tensorwise", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
 """Megatron-Core's recipes of fp8."""
 _STAGES = {"ddp": 0, "zero1": 1, DISTRIBUTED: 1, "zero2": 2, "zero3": 3}

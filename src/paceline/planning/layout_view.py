@@ -31,13 +31,14 @@ class LayoutView:
     """A step on a mesh of devices that hold the network together.
 
     Attributes:
+        nodes: devices of each node.
         passes: of each stage, in its order.
         stage_memory: bytes by purpose on a device of each stage. ``available``: what a device has.
         seconds: of the whole step, with exchange and update.
     """
 
     mesh: Parallelism
-    devices_per_node: int
+    nodes: tuple[int, ...]
     passes: tuple[tuple[Pass, ...], ...]
     stage_memory: tuple[Mapping[str, float], ...]
     available: float
@@ -50,6 +51,11 @@ class LayoutView:
         rest, context = divmod(rest, mesh.context)
         stage, replica = divmod(rest, mesh.data)
         return Place(rank, stage, replica, context, tensor)
+
+    def node(self, number: int) -> range:
+        """The ranks of a node."""
+        first = sum(self.nodes[:number])
+        return range(first, first + self.nodes[number])
 
     def first_replica(self) -> Iterator[Place]:
         """The devices of replica 0, stage after stage."""
@@ -78,7 +84,7 @@ def layout_view(workload: Workload, cluster: Cluster, strategy: Strategy, predic
     step = parallel_step(model, cluster, strategy.settled(workload, cluster))
     return LayoutView(
         mesh=strategy.parallelism,
-        devices_per_node=cluster.devices_per_node,
+        nodes=cluster.node_sizes,
         passes=step.pipeline.passes,
         stage_memory=tuple(step.stage_memory(number) for number in range(len(step.steps))),
         available=cluster.device.memory.value,

@@ -8,32 +8,27 @@ the ranking is that of the model over all of them (branch and bound: Land and Do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from math import inf
 
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.errors import UserError, check_count, shown
 from paceline.hardware import Cluster
+from paceline.planning.layout_space import LayoutSpace, logits_blocks
 from paceline.planning.ranking import PLAIN, TIE, detours
 from paceline.planning.space import Tally
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Candidate, Steps, merged_steps
 from paceline.prediction.layout_bounds import LayoutBounds
-from paceline.prediction.layout_slices import Slice
+from paceline.prediction.memory import usable_bytes
 from paceline.prediction.pipeline_bounds import PipelineShape
 from paceline.strategy import Strategy
-from paceline.strategy.parallelism import CONTEXT_EXCHANGES
-from paceline.strategy.recompute import recompute_choice
 from paceline.workload.table import Workload
 
 KEPT = 8
 """Divisions of the network (tensor, context, pipeline, batch) of which the best layout is found."""
-MOST_VIRTUAL = 8
-"""Virtual stages that are tried where none are given: 1 to this; each more costs as many sends again."""
 Progress = Callable[[str], None]
 Division = tuple[int, str, int, int, int, int]
 """Batch, precision, tensor, context, expert, pipeline."""
@@ -41,102 +36,8 @@ _UNEVEN = "the batch does not divide among the replicas and micro batches, or no
 _SLOWER = "provably slower than those that were predicted: a bound of its step is above them"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayoutSpace:
-    """The values of every choice that a search of layouts tries. Empty sizes: powers of two that the cluster and the network
-    allow.
-
-    Attributes:
-        batches: global batches.
-        tensors, contexts, pipelines: devices that share a layer (within a node), a sequence, and stages.
-        virtual_stages: parts of the network on each stage.
-        experts: devices of a stage that share the experts of a mixture.
-        micro_batch_sizes: samples of one micro batch on one replica; the number of micro batches follows from the batch.
-        sequences: whether what lies between the divided products is divided too, where tensor is above 1.
-        recomputes: values of ``Parallelism.recompute``.
-        micro_batches: of a step, where only some are wanted; the sizes follow from them.
-    """
-
-    batches: tuple[int, ...]
-    precisions: tuple[str, ...] = ("bf16",)
-    tensors: tuple[int, ...] = ()
-    contexts: tuple[int, ...] = (1,)
-    context_exchanges: tuple[str, ...] = CONTEXT_EXCHANGES
-    pipelines: tuple[int, ...] = ()
-    experts: tuple[int, ...] = (1,)
-    virtual_stages: tuple[int, ...] = tuple(range(1, MOST_VIRTUAL + 1))
-    micro_batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
-    micro_batches: tuple[int, ...] = ()
-    schedules: tuple[str, ...] = ("1f1b",)
-    shardings: tuple[str, ...] = ("ddp", "zero1", "zero2", "zero3")
-    recomputes: tuple[str | bool, ...] = ("none", "full")
-    sequences: tuple[bool, ...] = (True,)
-    optimizer: str = "adamw"
-
-    def __post_init__(self) -> None:
-        for name in _SIZES:
-            values = getattr(self, name)
-            if not isinstance(values, tuple | list):
-                raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
-            object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
-        object.__setattr__(self, "recomputes", tuple(map(recompute_choice, self.recomputes)))
-        if not self.batches:
-            raise UserError("a search of layouts without a batch", "give global batches")
-
-    def slices(self, cluster: Cluster) -> Iterator[Slice]:
-        """What decides the work of a device, in every combination."""
-        local = cluster.devices_per_node
-        tensors = self.tensors or tuple(powers(local))
-        for tensor, context, precision in product(tensors, self.contexts, self.precisions):
-            sequences = self.sequences if tensor > 1 else (False,)
-            exchanges = self.context_exchanges if context > 1 else ("ring",)
-            sizes = self._sizes(cluster, tensor * context)
-            others = product(sequences, exchanges, sizes, self.recomputes, self.experts)
-            for sequence, exchange, micro, recompute, expert in others:
-                yield Slice(
-                    tensor=tensor,
-                    sequence=sequence,
-                    context=context,
-                    context_exchange=exchange,
-                    precision=precision,
-                    micro_batch_size=micro,
-                    recompute=recompute_choice(recompute),
-                    expert=expert,
-                )
-
-    def _sizes(self, cluster: Cluster, devices: int) -> tuple[int, ...]:
-        """Samples of a micro batch: those that are tried, or what follows from the numbers of micro batches."""
-        if not self.micro_batches:
-            return self.micro_batch_sizes
-        world = cluster.world_size
-        replicas = {world // (devices * p) for p in self.pipelines or powers(world) if world % (devices * p) == 0}
-        products = {r * times for r in replicas for times in self.micro_batches}
-        return tuple(sorted({batch // of for batch in self.batches for of in products if batch % of == 0})) or (1,)
-
-    def shapes(self, cluster: Cluster, blocks: int) -> Iterator[PipelineShape]:
-        """Pipelines in every combination; a single stage has no schedule, and virtual stages have 1F1B alone."""
-        for stages in self.pipelines or tuple(powers(min(blocks, cluster.world_size))):
-            if stages == 1:
-                yield PipelineShape(1, 1, "1f1b")
-                continue
-            for virtual, schedule in product(self.virtual_stages, self.schedules):
-                if stages * virtual <= blocks and (virtual == 1 or schedule == "1f1b"):
-                    yield PipelineShape(stages, virtual, schedule)
-
-
 def silent(line: str) -> None:
     """Show nothing."""
-
-
-def powers(most: int) -> Iterator[int]:
-    """Powers of two up to ``most``."""
-    power = 1
-    while power <= most:
-        yield power
-        power *= 2
-
-
-_SIZES = ("batches", "tensors", "contexts", "pipelines", "experts", "virtual_stages", "micro_batch_sizes", "micro_batches")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,9 +128,10 @@ class _Search:
         self.illegal: Counter[str] = Counter()
         every = tuple(space.slices(cluster))
         model = predictor.model(workload)
-        bounds = LayoutBounds(model, cluster, every, space.shardings, space.batches, self.template)
-        self.shapes = tuple(space.shapes(cluster, bounds.blocks))
-        each = len(space.shardings) * len(space.batches)
+        self.shared = space.shared(cluster)
+        bounds = LayoutBounds(model, cluster, every, self.shared, space.batches, self.template, space.common)
+        self.shapes = tuple(space.shapes(cluster, bounds.blocks, logits_blocks(workload)))
+        each = len(self.shared) * len(space.batches)
         slices = []
         for own in every:
             if why := bounds.refused(own):
@@ -263,15 +165,14 @@ class _Search:
         of_shape = bounds.bounds(shape)
         times, legal = of_shape.micro_batches, of_shape.legal
         if space.micro_batches:
-            legal = legal & np.isin(times, space.micro_batches)
-        alone = np.array([own.tensor * own.context * shape.stages == 1 for own in bounds.slices], dtype=np.bool_)
-        each = len(space.shardings)
-        self.considered -= int(alone.sum()) * each * len(space.batches)  # those are no layouts
-        self.illegal[_UNEVEN] += int((~legal & ~alone[:, None]).sum()) * each
-        legal = legal & ~alone[:, None]
-        self.legal += int(legal.sum()) * each
-        possible = np.broadcast_to(legal[:, None, :], of_shape.memory_bytes.shape)
-        available = self.cluster.device.memory.value
+            legal = legal & np.isin(times, space.micro_batches)[:, None, :]
+        divided = np.array([own.tensor * own.context * shape.stages > 1 for own in bounds.slices], dtype=np.bool_)
+        divided = np.broadcast_to(divided[:, None, None], legal.shape)
+        self.considered -= int((~divided).sum())  # those are no layouts
+        self.illegal[_UNEVEN] += int((~legal & divided).sum())
+        possible = legal & divided
+        self.legal += int(possible.sum())
+        available = usable_bytes(self.cluster.device)
         fits = possible & (of_shape.memory_bytes <= available)
         large = possible & ~fits
         self.too_large += int(large.sum())
@@ -290,28 +191,34 @@ class _Search:
         """Number of choices that are not plain, at least (``ranking.detours``), (rows, shardings, batches)."""
         own = [self.bounds.slices[row] for row in rows.tolist()]
         sizes = [(of.tensor, of.context, of.expert, 1 + (of.recompute != "none"), shape.stages) for of in own]
-        of_row = np.array([sum(size > 1 for size in of) for of in sizes])
-        of_sharding = np.array([sharding != "ddp" for sharding in self.space.shardings])
+        rare = (shape.schedule != "1f1b") + (shape.ends != (0, 0)) + (self.space.common.offload != "none")
+        of_row = np.array([sum(size > 1 for size in of) + rare for of in sizes])
+        of_sharding = np.array([(shares.sharding != "ddp") + shares.in_node for shares in self.shared])
         counted: Array = of_row[:, None, None] + of_sharding[None, :, None] + (times > 1)[:, None, :]
         return counted
 
     def _note_least(self, number: int, needed: Array, times: Ints) -> None:
         """Remember the layout that lacks least."""
         row, sharding, batch = np.unravel_index(int(needed.argmin()), needed.shape)
-        lacking = float(needed[row, sharding, batch]) - self.cluster.device.memory.value
+        lacking = float(needed[row, sharding, batch]) - usable_bytes(self.cluster.device)
         if self.least is None or lacking < self.least[1]:
             self.least = self._candidate(number, int(row), int(sharding), int(batch), int(times[row, batch])), lacking
 
     def _candidate(self, number: int, row: int, sharding: int, batch: int, times: int) -> Candidate:
         """One layout as a strategy."""
         shape, own, size = self.shapes[number], self.bounds.slices[row], self.space.batches[batch]
+        shares = self.shared[sharding]
         mesh = replace(
             own.mesh(),
             data=self.cluster.world_size // (own.tensor * own.context * shape.stages),
             pipeline=shape.stages,
             virtual_stages=shape.virtual,
             schedule=shape.schedule,
-            sharding=self.space.shardings[sharding],
+            first_stage_layers=shape.ends[0],
+            last_stage_layers=shape.ends[1],
+            sharding=shares.sharding,
+            shard_devices=shares.groups(own, shape.stages, self.cluster) or 0,
+            **self.space.common.of(shares.sharding),
             micro_batches=times,
             recompute=own.recompute,
         )

@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.calibration.uncertainty import LINKS
 from paceline.errors import UserError
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
-from paceline.planning.comparison import illegal
+from paceline.planning.comparison import illegal, lacking
 from paceline.planning.divided import Searches, divides, narrowed, search_divided
 from paceline.planning.goal import Goal, money
 from paceline.planning.layout_view import layout_view
@@ -26,10 +27,12 @@ from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Candidate, Steps
 from paceline.prediction.convergence import accuracies, accuracy_notes, networks
 from paceline.prediction.expert_parallel import has_experts
+from paceline.prediction.memory import FRAGMENTED, usable_bytes
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.units import format_gib
 from paceline.workload.table import Workload
 
+_TOO_LARGE = f"does not fit the device's memory with a headroom of {FRAGMENTED:.0%} for fragments"
 SHOWN = 8
 """Strategies in the ranking."""
 TRIED = (
@@ -85,6 +88,9 @@ def plan(
     whole, searches = len(legal), Searches(())
     if divides(space, legal, steps):
         searches = search_divided(workload, space, target, left_out, predictor, progress)
+        if space.offloads and not searches.fitting and not steps.fits.any():
+            offloaded = search_divided(workload, space, target, left_out, predictor, progress, "optimizer")
+            searches = offloaded if offloaded.fitting else searches
         legal, steps = searches.added(legal, steps)
     if not whole and not searches.legal:
         raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
@@ -133,19 +139,20 @@ def _fitting(
 ) -> NDArray[np.intp]:
     """Indices of the candidates that fit their device. ``experts``: whether groups of experts were tried."""
     too_large = ~steps.fits
-    lacking = steps.memory_bytes - steps.available_bytes
+    missed = steps.memory_bytes - steps.available_bytes
     where = np.flatnonzero(too_large)
     if len(where) + searches.too_large:
-        nearest = [(float(lacking[i]), legal[i]) for i in where[lacking[where].argsort()][:1].tolist()]
+        nearest = [(float(missed[i]), legal[i]) for i in where[missed[where].argsort()][:1].tolist()]
         missing, candidate = min((*nearest, *((lack, layout) for layout, lack in searches.least)), key=lambda of: of[0])
         if too_large.all():
             groups = "" if experts or not has_experts(workload) else ", or groups that share the experts (`expert`)"
+            short = lacking(missing + usable_bytes(candidate[0].device), candidate[0])
             raise UserError(
-                f"{workload.name} fits nowhere here: at least {format_gib(missing)} are missing, with {describe(*candidate)}",
+                f"{workload.name} fits nowhere here: at least {short}, with {describe(*candidate)}",
                 f"give a device with more memory, more nodes or a smaller global batch{groups}",
             )
         example = f"least missing {format_gib(missing)}, with {describe(*candidate)}"
-        left_out.add("does not fit the device's memory", len(where) + searches.too_large, example)
+        left_out.add(_TOO_LARGE, len(where) + searches.too_large, example)
     return np.flatnonzero(~too_large & np.isfinite(steps.step_s))
 
 
@@ -225,7 +232,7 @@ def _compression(table: RankedTable, order: Sequence[int], goal: Goal) -> str:
 
 def _network_share(table: RankedTable, index: int) -> float:
     p = table.predictor.step(table.workload, *table.candidates[index])
-    return sum(p.exposed.get(name, 0.0) for name in ("network", "intra-node link")) / p.step_time_s
+    return sum(p.exposed.get(name, 0.0) for name in LINKS) / p.step_time_s
 
 
 def _why_not(

@@ -203,7 +203,8 @@ def detours(s: Strategy) -> int:
     x, mesh = s.gradient_exchange, s.parallelism
     plain = (x.exchange == "allreduce" or x.compression != "dense", s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)
     divided = (mesh.tensor > 1, mesh.pipeline > 1, mesh.context > 1, mesh.expert > 1)
-    others = (*divided, *(not usual for usual in plain))
+    rare = (mesh.schedule != "1f1b", mesh.shard_devices > 0, mesh.offload != "none", mesh.ends != (0, 0))
+    others = (*divided, *rare, *(not usual for usual in plain))
     return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute != "none", *others))
 
 

@@ -18,10 +18,13 @@ LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Predictor) -> dict[str, list[Prediction]]:
     """Predictions from one device to twice those of ``cluster``, by weak and by strong scaling.
 
-    A line with fewer than two points is omitted, for example if the global batch does not divide.
+    A line with fewer than two points is omitted, for example if the global batch does not divide; so are both lines on nodes
+    that hold different numbers of devices.
     """
+    if not cluster.even:
+        return {}
     nodes = max(2 * cluster.num_nodes, 2) if cluster.num_nodes > 1 or cluster.network != cluster.intra_link else 1
-    places = worlds(cluster.devices_per_node, nodes)
+    places = [size for size in worlds(cluster.devices_per_node, nodes) if cluster.fills_leaves(size[1])]
     lines = {}
     for title, kind in LINES.items():
         line = [p for local, n in places if (p := _at(workload, cluster, strategy, local, n, kind, predictor))]

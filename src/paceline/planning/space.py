@@ -16,6 +16,7 @@ from paceline.prediction.batch import Candidate
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS
+from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.sharding import TORCH_SHARDINGS
 
 DOUBLINGS = 11
@@ -29,6 +30,7 @@ _LEGAL: Mapping[str, Iterable[str]] = {
     "compressions": COMPRESSIONS,
     "exchanges": EXCHANGES,
     "shardings": SHARDINGS,
+    "schedules": SCHEDULES,
 }
 
 
@@ -74,6 +76,10 @@ class Tally:
         return [Excluded(count, reason, self.examples[reason]) for reason, count in self.counts.most_common()]
 
 
+UNEVEN = "give nodes of equally many devices, or ask predict and whatif for these"
+"""What to do where nodes hold different numbers of devices."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Space:
     """The values of every choice that a plan tries. Empty ``batches``: as ``batches_on`` says.
@@ -89,8 +95,13 @@ class Space:
             and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts where no device holds the
             whole training state. A divided network is tried with dense gradients in all-reduces.
         experts: devices of a stage that share the experts of a mixture. Empty: 1 where each device holds the network, and in a
-            search of layouts the powers of two that divide the experts and the devices of a stage; sequences are then divided
-            only where ``contexts`` says so.
+            search of layouts the powers of two that divide the experts and the devices of a stage.
+        schedules: of pipelines without virtual stages, names of ``strategy.parallelism.SCHEDULES``.
+        offloads: whether optimizer state lies in the host's memory where nothing else fits a device.
+        node_groups: whether a search of layouts also tries shares within each node (HSDP).
+        gather_bits, gradient_bits: of every strategy that shares out optimizer state, as for ``Parallelism``.
+        recomputes: in a search of layouts also selective recomputation, by the parts that save this network memory, unless
+            others than the usual two are named.
         virtual_stages, micro_batches: of a divided network; empty: those that a search of layouts tries.
         optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
     """
@@ -111,6 +122,11 @@ class Space:
     virtual_stages: tuple[int, ...] = ()
     micro_batches: tuple[int, ...] = ()
     experts: tuple[int, ...] = ()
+    schedules: tuple[str, ...] = ("1f1b", "zero_bubble")
+    node_groups: bool = True
+    offloads: bool = True
+    gather_bits: int = 0
+    gradient_bits: int = 0
     optimizer: str = ""
     max_loss: float = MAX_LOSS
 
@@ -122,6 +138,9 @@ class Space:
             for value in values:
                 check_name(name.removesuffix("s"), value, legal)
             object.__setattr__(self, name, tuple(values))
+        for cluster in self.clusters:
+            if not cluster.even:
+                raise UserError(f"a plan on nodes of {cluster.node_text} devices", UNEVEN)
         for name in _SIZES:
             values = getattr(self, name)
             if not isinstance(values, tuple | list):
@@ -196,6 +215,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
     A bucket's size matters only where DDP's buckets or FSDP's units are cut by it.
     """
     tried, barred = space.precisions or PRECISIONS, space.barred(work)
+    bits = {"gather_bits": space.gather_bits, "gradient_bits": space.gradient_bits}
     same: dict[Any, Any] = {}  # equal parts are one object, so that prediction finds them by identity
     compressions = space.compressions or COMPRESSIONS
     combinations = product(
@@ -229,6 +249,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
                 bucket_bytes=bucket,
                 optimizer=space.optimizer,
                 expert=expert,
+                **(bits if SHARDINGS[sharding].optimizer else {}),
             )
         except UserError as error:
             if bucket == space.buckets[0]:

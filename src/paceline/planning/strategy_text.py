@@ -12,6 +12,7 @@ from paceline.prediction.batch import Candidate
 from paceline.prediction.recompute import saved_bytes
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
+from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.recompute import FULL, recompute_choice
 from paceline.units import format_bytes, parse_bytes
 from paceline.workload.table import Workload
@@ -35,6 +36,7 @@ FIELDS = {
     "context": "context",
     "pipeline": "pipeline",
     "expert": "expert",
+    "schedule": "schedule",
 }
 NAMES = (*FIELDS, "device", "nodes")
 ALIASES = {"grad-accum": "accumulation"}
@@ -45,6 +47,7 @@ LEGAL: Mapping[str, Iterable[str]] = {
     "exchange": EXCHANGES,
     "sharding": SHARDINGS,
     "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
 }
 """Choices that are names from a short list."""
 SPELLINGS = {"precision": PRECISION_ALIASES, "sharding": SHARDING_ALIASES}
@@ -129,7 +132,8 @@ def matches(candidate: Candidate, wanted: Wanted) -> bool:
 
 def describe(cluster: Cluster, s: Strategy) -> str:
     """``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and every choice that is not the default."""
-    devices = f"{cluster.num_nodes} x {cluster.devices_per_node}" if cluster.num_nodes > 1 else f"{cluster.devices_per_node}"
+    many = cluster.num_nodes > 1 and cluster.even
+    devices = f"{cluster.num_nodes} x {cluster.devices_per_node}" if many else cluster.node_text
     parts = [f"{devices} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
     if s.world_size > 1:
         x = s.gradient_exchange
@@ -150,6 +154,9 @@ def describe(cluster: Cluster, s: Strategy) -> str:
         parts.append(f"expert {mesh.expert}{wide}{uneven}")
     if mesh.pipeline > 1:
         parts.append(f"pipeline {mesh.pipeline}{f' of {mesh.virtual_stages} parts each' if mesh.virtual_stages > 1 else ''}")
+        parts += [f"schedule {mesh.schedule}"] if mesh.schedule != "1f1b" else []
+        named = zip(("first", "last"), mesh.ends, strict=True)
+        parts += [f"{count} blocks in the {end} stage" for end, count in named if count]
     if s.parallelism.micro_batches > 1:
         parts.append(f"{s.parallelism.micro_batches} micro steps")
     if mesh.recompute != "none":

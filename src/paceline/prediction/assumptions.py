@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from paceline.calibration import attention
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import ATTENTION_KERNELS, TYPICAL, Efficiency, attention_factor
+from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.calibration.held_out_error import HeldOut
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Link
@@ -61,7 +62,7 @@ def assumptions(
         *_fit(cluster, needed),
         *_coverage(workload),
         *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
-        *_attention(workload, cluster, efficiency),
+        *_attention(workload, cluster, strategy.precision, efficiency),
         *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
         *division_assumptions(workload, strategy),
@@ -70,6 +71,7 @@ def assumptions(
         *_unused(cluster),
         *_reserve(cluster),
         *_activations(workload, strategy),
+        *_tables(workload, strategy),
         *((Assumption("held-out error", str(missed), f"{missed.date}, {missed.commit}"),) if missed else ()),
     )
 
@@ -138,6 +140,14 @@ def _activations(workload: Workload, strategy: Strategy) -> Iterator[Assumption]
         )
 
 
+def _tables(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
+    if workload.tables is not None and strategy.world_size > 1:
+        yield Assumption(
+            "parallelism",
+            "Embedding tables lie divided among all devices in equal parts. Nothing hides the all-to-alls of their vectors.",
+        )
+
+
 def _coverage(workload: Workload) -> Iterator[Assumption]:
     if workload.coverage.share < 1:
         names = ", ".join(f"{name} (x{calls})" for name, calls in sorted(workload.coverage.unknown.items()))
@@ -202,16 +212,21 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
         )
 
 
-def _attention(workload: Workload, cluster: Cluster, e: Efficiency) -> Iterator[Assumption]:
-    """The kernel of fused attention, where architectures differ by it."""
-    factor = attention_factor(cluster.device.architecture, e.attention_kernel)
-    if workload.attends and factor != 1:
-        others = ", ".join(kernel for kernel in ATTENTION_KERNELS if kernel != e.attention_kernel)
+def _attention(workload: Workload, cluster: Cluster, precision: str, e: Efficiency) -> Iterator[Assumption]:
+    """The kernel of attention, where it is not as fast as FlashAttention-2 on an A100."""
+    if workload.attends and not workload.fuses_attention:
+        yield Assumption("device", "Attention is not fused: products, mask and softmax write and read the scores in memory.")
+        return
+    share = attention.share(cluster.device, precision, e)
+    if workload.attends and share != 1:
+        kernel, chosen = attention.running(cluster.device, precision, e), attention.chosen(e)
+        by = f", the choice of {chosen}," if kernel != chosen else ","
+        others = ", ".join(name for name in attention.KERNELS if name != chosen)
         yield Assumption(
             "device",
-            f"Attention runs as {e.attention_kernel}, which reaches {factor:.2f} of the share of the best product that "
+            f"Attention runs as {kernel}{by} which reaches {share:.2f} of the share of the best product that "
             f"FlashAttention-2 reaches on an A100. Others: {others}.",
-            "Shah et al. 2024, arXiv:2407.08608, figure 5",
+            "Dao 2023, arXiv:2307.08691; Shah et al. 2024, arXiv:2407.08608, figure 5",
         )
 
 
@@ -224,6 +239,11 @@ def _exchange(
             yield _link(cluster.intra_link, "inside a node", e)
         if cluster.num_nodes > 1:
             yield _link(cluster.network, "between nodes, per node", e)
+        if cluster.leaf_nodes:
+            blocking = f"{cluster.leaf_nodes} nodes, oversubscribed {cluster.oversubscription:g} times"
+            yield Assumption("exchange", f"Leaf switches have {blocking}; ranks lie leaf by leaf.")
+        if not cluster.even:
+            yield Assumption("exchange", f"Nodes of {cluster.node_text} devices: the busiest link of each kind sets the time.")
         if cluster.device.kind != "cpu":
             yield Assumption("exchange", "Each collective takes NCCL's fastest algorithm and protocol for its size.")
         if x.compression != "dense" or x.exchange != "allreduce":

@@ -6,7 +6,7 @@ equal micro batches are worked out once. The numbers are those of one step at a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import RECIPES
 from paceline.prediction.costs import ExchangeSeconds, run_again, slowest, update_seconds
 from paceline.prediction.exchange_plan import plan_key
-from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
+from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, usable_bytes
 from paceline.prediction.offload import check_offload
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import StepModel
@@ -43,7 +43,7 @@ class Steps:
 
     Attributes:
         step_s: seconds of a step; NaN where it cannot be predicted, for the reason in ``refused`` by index.
-        memory_bytes: needed on one device. ``available_bytes``: what it has.
+        memory_bytes: needed on one device. ``available_bytes``: what it has, but for the headroom (``memory.usable_bytes``).
     """
 
     step_s: Array
@@ -53,7 +53,7 @@ class Steps:
 
     @property
     def fits(self) -> NDArray[np.bool_]:
-        """Whether it fits the device's memory."""
+        """Whether it fits the device's memory with its headroom."""
         return self.memory_bytes <= self.available_bytes
 
 
@@ -92,6 +92,11 @@ def steps_of(candidates: Sequence[Candidate], predicted: Callable[[Cluster, Stra
     return replace(steps, refused=refused)
 
 
+def refused_steps(candidates: Sequence[Candidate], errors: Iterable[UserError]) -> Steps:
+    """Candidates of which none can be predicted, each for its reason."""
+    return replace(_empty(candidates), refused={index: error.message for index, error in enumerate(errors)})
+
+
 def corrected_steps(
     predictor: OneStep, workload: Workload, candidates: Sequence[Candidate], steps: Steps, loader: float = 0.0
 ) -> Steps:
@@ -116,7 +121,7 @@ def corrected_steps(
             mesh.offload,
             mesh.recomputation,
         )
-        where = (cluster.device.name, cluster.devices_per_node, cluster.num_nodes, s.micro_batch_size, *division)
+        where = (cluster.device.name, cluster.places, cluster.num_nodes, s.micro_batch_size, *division)
         alike.setdefault(where, []).append(index)
     step_s = steps.step_s.copy()
     for members in alike.values():
@@ -142,7 +147,10 @@ def merged_steps(*parts: tuple[Sequence[int], Steps]) -> Steps:
 def _empty(candidates: Sequence[Candidate]) -> Steps:
     """Nothing predicted yet."""
     count = len(candidates)
-    available = np.array([cluster.device.memory.value for cluster, _ in candidates], dtype=np.float64)
+    known: dict[int, float] = {}
+    for cluster, _ in candidates:
+        known.setdefault(id(cluster), usable_bytes(cluster.device))
+    available = np.array([known[id(cluster)] for cluster, _ in candidates], dtype=np.float64)
     return Steps(np.full(count, np.nan), np.zeros(count), available, {})
 
 
@@ -169,7 +177,7 @@ def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) ->
         check_offload(strategy.parallelism.offload, c.device)
     except UserError as error:
         return error
-    where = id(c.device), id(c.intra_link), id(c.network), c.devices_per_node, c.num_nodes
+    where = id(c.device), id(c.intra_link), id(c.network), c.places, c.num_nodes
     return groups.setdefault((where, plan_key(strategy)), [])
 
 
@@ -185,7 +193,8 @@ class _PassTable:
     def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
         """Its row; the reason where the device cannot run it."""
         times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
-        key = id(cluster.device), strategy.precision, micro, strategy.parallelism.recomputation, times
+        where = id(cluster.device) if self.model.workload.tables is None else id(cluster)
+        key = where, strategy.precision, micro, strategy.parallelism.recomputation, times
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._add(cluster, strategy)
@@ -193,7 +202,7 @@ class _PassTable:
 
     def _add(self, cluster: Cluster, strategy: Strategy) -> int | UserError:
         try:
-            forward, backward = self.model.launched(self.model.passes(cluster.device, strategy), cluster.device)
+            forward, backward = self.model.waiting(self.model.passes(cluster.device, strategy), cluster, strategy)
         except UserError as error:
             return error
         again, _ = run_again(self.model.workload, strategy.parallelism.recomputation, forward.total)

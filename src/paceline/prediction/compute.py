@@ -1,9 +1,10 @@
 """Seconds of layers, optimizer and codec on one device, by roofline.
 
-A kernel takes ``max(FLOPs / (rate x e), bytes / bandwidth)`` (Williams, Waterman, Patterson 2009, Roofline, CACM 52(4)), and at
-least its launch time. Its efficiency e follows from its shape. A library computes a product in tiles, and the tiles in waves
-over the device's units, so empty parts of a tile or of the last wave are lost. With a small depth k the pipeline spends much of
-its time on filling and draining (NVIDIA, Deep Learning Performance guide, Matrix multiplication background, sections 3 and 4).
+A kernel takes ``max(FLOPs / (rate x e), bytes / bandwidth)`` (Williams, Waterman, Patterson 2009, Roofline, CACM 52(4)), and
+before that the time in which the one before it drains and it starts. Its efficiency e follows from its shape. A library
+computes a product in tiles, and the tiles in waves over the device's units, so empty parts of a tile or of the last wave are
+lost. With a small depth k the pipeline spends much of its time on filling and draining (NVIDIA, Deep Learning Performance
+guide, Matrix multiplication background, sections 3 and 4).
 
 A kernel that only reads and writes has so many loads on the way as it has threads (Little's law): where each thread loads one
 element at a time, the units get so many elements a cycle, however narrow they are.
@@ -18,7 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.array_types import Array, Bools
-from paceline.calibration.constants import Efficiency, assumed, attention_factor
+from paceline.calibration import attention as attention_kernels
+from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, Recipe
 from paceline.prediction.operation_table import ATTENTION, CONV, MEMORY, OperationTable, operation_table
@@ -42,7 +44,7 @@ CAUSAL_BLOCK = 128
 class Seconds:
     """Seconds per layer by limiting resource, (layers,); ``total`` is their sum.
 
-    A kernel counts under ``flops`` or under ``bytes``, whichever is slower, and its remaining time under ``launch``.
+    A kernel counts under ``flops`` or under ``bytes``, whichever is slower, and the time before it under ``launch``.
     ``plain_conv``: seconds of all layers in convolutions on ordinary cores.
     ``near``, ``far``: waits for collectives within the pass, by the link inside a node and by the network; 0 if no group of
     devices divides the layers.
@@ -262,7 +264,7 @@ def cast_seconds(
     for count, kernels, weight in zip(elements, launched, (False, True), strict=True):
         moved = count * recipe.cast_bytes(device.architecture, weight=weight) / memory_rate(device, e)
         least = kernels * recipe.kernels(weight=weight) * e.launch_s[device.kind]
-        seconds = seconds + np.maximum(moved, least) / 2
+        seconds = seconds + (moved + least) / 2
     return table.calls * seconds
 
 
@@ -280,7 +282,7 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile, issued, e.issue_overhead)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
     fed = hunger(device, precision) ** -e.feeding
-    attention = e.attention_share * fed * attention_factor(device.architecture, e.attention_kernel)
+    attention = e.attention_share * fed * attention_kernels.share(device, precision, e)
     of_kind = (
         np.minimum([e.matrix_share * fed, e.matrix_conv_share * fed, attention, 1.0], 1.0)
         if matrix
@@ -299,18 +301,23 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     if device.cycles is not None:
         accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / BYTES_PER_ELEMENT["fp32"] * e.kept_share
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
-    bound = np.maximum(flops, streamed)
     calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
-    launch = np.maximum(calls * e.launch_s[device.kind] - bound, 0.0)
+    launch = calls * e.launch_s[device.kind]
     computing = flops >= streamed
     return Seconds(np.where(computing, flops, 0.0), np.where(computing, 0.0, streamed), launch)
 
 
 def computed_share(table: OperationTable) -> Array:
-    """Share of its FLOPs that a kernel computes, (rows,): causal attention goes over the blocks up to the diagonal's (Dao 2023,
-    FlashAttention-2, arXiv:2307.08691, section 3.1)."""
+    """Kernel's FLOPs / those of the table, (rows,): causal attention goes over the blocks up to the diagonal's (Dao 2023,
+    FlashAttention-2, arXiv:2307.08691, section 3.1).
+
+    Where each query sees w of n keys, the FLOPs are those of w keys. The first w queries see fewer. The kernel computes half a
+    block too much at the diagonal, and at the other edge of the window for all queries that have one.
+    """
     keys = np.maximum(table.sizes[:, 1], 1.0)
-    return np.where(table.causal > 0, np.minimum((keys + CAUSAL_BLOCK) / (2 * keys), 1.0), 1.0)
+    seen = np.where(table.sliding > 0, table.sliding, keys)
+    edges = (2 - seen / keys) * CAUSAL_BLOCK / 2
+    return np.where(table.causal > 0, np.minimum(1 - seen / (2 * keys) + edges / seen, keys / seen), 1.0)
 
 
 def optimizer_seconds(

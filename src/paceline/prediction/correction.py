@@ -100,6 +100,11 @@ class Correction:
     def _model_with(self, host_s: float) -> StepPredictor:
         return self._model.changed(constants=replace(self._model.typical, host_s=host_s)) if host_s else self._model
 
+    def _predicted(self, seen: Observation) -> Prediction:
+        """An observed step by the model with what is known of its links and its host."""
+        model = self._model_with(self.constants(self._model.typical, seen.cluster.device).host_s)
+        return model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
+
     def is_of(self, constants: Efficiency) -> bool:
         """Whether it corrects a model with these constants."""
         return self._model.typical == constants
@@ -192,7 +197,7 @@ class Correction:
             return None
         base = min(smaller, key=lambda other: (self._distance(other, index), other))
         own = self._seen[base]
-        there = self._model.step(own.workload, self.cluster(own.cluster), own.strategy)
+        there = self._predicted(own)
         waited = own.sync_s if own.sync_s is not None else min(there.exposed_comm_s, own.step_s / 2)
         work = (own.step_s - waited) / (there.step_time_s - there.exposed_comm_s)
         told = max(0.0, seen.step_s - work * (prediction.step_time_s - prediction.exposed_comm_s))
@@ -207,8 +212,7 @@ class Correction:
         """Logarithms of measured to predicted work and wait; no number where the wait was not measured."""
         if index not in self._ratios:
             seen = self._seen[index]
-            model = self._model_with(self.constants(self._model.typical, seen.cluster.device).host_s)
-            prediction = model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
+            prediction = self._predicted(seen)
             exposed, floor = prediction.exposed_comm_s, HIDDEN * prediction.step_time_s
             sync_s = self._told_wait(index, prediction) if seen.sync_s is None else seen.sync_s
             if sync_s is None:

@@ -42,6 +42,7 @@ Resource = Literal[
     "codec",
     "stragglers",
     "input pipeline",
+    "pipeline send",
     "pipeline bubble",
     "expert imbalance",
 ]

@@ -46,6 +46,11 @@ def divide(model: StepModel, cluster: Cluster, strategy: Strategy) -> Divided:
         UserError: a calibration; a precision that the device lacks; heads or widths that do not divide.
     """
     mesh = strategy.parallelism
+    if model.workload.tables is not None:
+        raise UserError(
+            f"{model.workload.name} on groups of devices: its tables lie divided among all devices already",
+            "give tensor=1, pipeline=1 and context=1",
+        )
     if model.calibration is not None:
         raise UserError("a calibration is of data parallelism alone", "leave it out, or give tensor=1 and pipeline=1")
     if mesh.expert_devices > 1 and "expert imbalance" in model.free:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.hardware.placement import Places
 from paceline.prediction.frozen import frozen_beside
 from paceline.prediction.network import Loads, load_rows
 from paceline.strategy.buckets import BucketPlan
@@ -170,7 +171,7 @@ class ExchangePlan:
 
 
 def exchange_plan(
-    workload: Workload, strategy: Strategy, devices_per_node: int, level: PayloadBound = "expected", measured: bool = False
+    workload: Workload, strategy: Strategy, places: Places, level: PayloadBound = "expected", measured: bool = False
 ) -> ExchangePlan:
     """The plan of a strategy's exchange; it is empty for one worker.
 
@@ -178,8 +179,8 @@ def exchange_plan(
         level: the bound to take for payloads whose length depends on the values.
         measured: whether costs come from a calibration, which divides and checks even a dense gradient.
     """
-    key = (plan_key(strategy), devices_per_node, level if strategy.description.format.spread else "", measured)
-    return kept(workload, key, lambda: _plan(workload, strategy, devices_per_node, level, measured))
+    key = (plan_key(strategy), places, level if strategy.description.format.spread else "", measured)
+    return kept(workload, key, lambda: _plan(workload, strategy, places, level, measured))
 
 
 def plan_key(strategy: Strategy) -> Hashable:
@@ -233,7 +234,7 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
     return kept(workload, key, make)
 
 
-def _plan(workload: Workload, strategy: Strategy, devices_per_node: int, level: PayloadBound, measured: bool) -> ExchangePlan:
+def _plan(workload: Workload, strategy: Strategy, places: Places, level: PayloadBound, measured: bool) -> ExchangePlan:
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(strategy.gathers(plan, frozen) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True))
@@ -245,9 +246,9 @@ def _plan(workload: Workload, strategy: Strategy, devices_per_node: int, level: 
     order = np.repeat((np.cumsum(counts) - counts)[parts.index] - begin, each) + np.arange(int(each.sum()))
     codec = np.array([isinstance(p.what, CodecPass) for p in flat], dtype=np.bool_)
     chunked = np.array([p.part == "chunked" for p in flat], dtype=np.bool_)
-    rows = load_rows([p.what if isinstance(p.what, Phase) else None for p in flat], devices_per_node)[order]
+    rows = load_rows([p.what if isinstance(p.what, Phase) else None for p in flat], places)[order]
     names = strategy.parallelism.shares.gathers if parts.layers else ()
-    fetched = [load_rows([gathers[i] for gathers in gathering], devices_per_node)[parts.index] for i in range(len(names))]
+    fetched = [load_rows([gathers[i] for gathers in gathering], places)[parts.index] for i in range(len(names))]
     codec_passes = [_codec_pass_row(piece.what) for piece in flat]
     return ExchangePlan(
         strategy,
@@ -311,8 +312,8 @@ def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
     A plain all-reduce needs none. Other exchanges copy the group and hold chunks in flight. A chunk holds what the busiest
     rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has room for its longest case.
     """
-    if strategy.parallelism.shares.weights:
-        return 0
+    if strategy.parallelism.shares.weights or any(phase.pattern == "scatter" for phase in traffic.phases):
+        return 0  # shares travel in place
     if strategy.gradient_exchange.exchange == "allreduce":
         sent = sum(max(phase.sizes) for phase in traffic.phases)
         return sent if sent != FP32.push_bytes(plan.elements) else 0

@@ -37,7 +37,7 @@ class ExpertReplicas:
 
     def plan(self, level: PayloadBound = "expected") -> ExchangePlan:
         """What they exchange."""
-        return exchange_plan(self.workload, self.strategy, self.cluster.devices_per_node, level)
+        return exchange_plan(self.workload, self.strategy, self.cluster.places, level)
 
     def fixed_bytes(self) -> dict[str, float]:
         """Bytes by purpose on one device that do not grow with the batch; what is frozen counts with the rest."""

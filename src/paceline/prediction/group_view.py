@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from math import gcd
 
 import numpy as np
 
+from paceline.array_types import Ints
 from paceline.errors import UserError
-from paceline.hardware.cluster import Cluster, Level
+from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Fact, Link
+from paceline.hardware.levels import Level
+from paceline.hardware.placement import Places, placement
 
 
 def group_view(cluster: Cluster, members: int, stride: int) -> Cluster:
@@ -23,6 +27,8 @@ def group_view(cluster: Cluster, members: int, stride: int) -> Cluster:
         UserError: nodes' boundaries cut the groups unevenly.
     """
     local, span = cluster.devices_per_node, members * stride
+    if not cluster.even:
+        return _uneven_view(cluster, members, stride)
     whole = members == 1 or cluster.num_nodes == 1 or span == cluster.world_size
     if not whole and local % span and (span % local or (local % stride and stride % local)):
         raise UserError(
@@ -30,6 +36,18 @@ def group_view(cluster: Cluster, members: int, stride: int) -> Cluster:
             "give sizes of the mesh that divide the devices of a node, or are multiples of them",
         )
     return _view(cluster, members, stride)
+
+
+def _uneven_view(cluster: Cluster, members: int, stride: int) -> Cluster:
+    """``group_view`` of nodes that hold different numbers of devices: of all ranks, or of groups within nodes."""
+    if members == cluster.world_size:
+        return cluster
+    if members > 1 and any(size % (members * stride) for size in cluster.unlike_sizes):
+        raise UserError(
+            f"groups of {members} devices, {stride} apart, do not lie evenly in nodes of {cluster.node_text}",
+            "give sizes of the mesh that divide the devices of every node, or nodes of equally many devices",
+        )
+    return replace(cluster, levels=(Level("node", members, cluster.intra_link), Level("pod", 1, cluster.intra_link)))
 
 
 @lru_cache(maxsize=4096)
@@ -42,13 +60,36 @@ def _view(cluster: Cluster, members: int, stride: int) -> Cluster:
     if nodes == 1:
         return replace(cluster, levels=(Level("node", members, cluster.intra_link), Level("pod", 1, cluster.intra_link)))
     groups = local // beside  # that send through one node's network at once
-    return replace(
-        cluster,
-        levels=(Level("node", beside, cluster.intra_link), Level("pod", nodes, divided(cluster.network, groups))),
+    return Cluster.of_nodes(
+        cluster.device,
+        beside,
+        nodes,
+        cluster.intra_link,
+        divided(cluster.network, groups),
+        leaf_nodes=_leaf_nodes(cluster, nodes, max(1, stride // local)),
+        oversubscription=cluster.oversubscription,
     )
 
 
-def divided(link: Link, users: int) -> Link:
+def _leaf_nodes(cluster: Cluster, nodes: int, apart: int) -> int:
+    """Nodes of one leaf switch that a group of ``nodes`` nodes, ``apart`` nodes apart, has. What leaves the leaf shares its
+    links up with the groups of the nodes in between. Leaves that cut groups unevenly count as smaller ones."""
+    if not cluster.leaf_nodes:
+        return 0
+    if cluster.leaf_nodes % (nodes * apart) == 0:
+        return nodes
+    return gcd(nodes, max(1, cluster.leaf_nodes // apart))
+
+
+def nodes_of_ranks(places: Places, world_size: int) -> Ints:
+    """The node of each rank, (world_size,)."""
+    sizes = placement(places).sizes
+    if isinstance(sizes, int):
+        return np.arange(world_size, dtype=np.int64) // sizes
+    return np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
+
+
+def divided(link: Link, users: float) -> Link:
     """The link with its bandwidth shared by ``users`` at once."""
     if users == 1:
         return link
@@ -56,17 +97,26 @@ def divided(link: Link, users: int) -> Link:
     return replace(link, bandwidth=Fact(rate.value / users, rate.source, rate.date))
 
 
-def pairs_between(cluster: Cluster, devices: int, first: int, second: int) -> tuple[Link, int, bool]:
+def pairs_between(cluster: Cluster, devices: int, first: int, second: int) -> tuple[Link, float, bool]:
     """Between two blocks of ``devices`` ranks, partner by partner: the link, how many pairs share it at most, and whether
-    it is the network between nodes.
+    it is the network between nodes. Pairs that share a leaf switch's links up count by what these lack.
 
     Args:
         first, second: which blocks, counted from the first rank; the stages of a pipeline.
     """
-    local = cluster.devices_per_node
-    ranks = np.arange(devices)
-    nodes, others = (first * devices + ranks) // local, (second * devices + ranks) // local
+    places = cluster.places
+    if isinstance(places, int):
+        ranks = np.arange(devices)
+        nodes, others = (first * devices + ranks) // places, (second * devices + ranks) // places
+    else:
+        of_rank = nodes_of_ranks(places, cluster.world_size)
+        nodes, others = (of_rank[block * devices : (block + 1) * devices] for block in (first, second))
     crossing = nodes[nodes != others]
     if not len(crossing):
         return cluster.intra_link, 1, False
-    return cluster.network, int(np.bincount(crossing).max()), True
+    users: float = int(np.bincount(crossing).max())
+    if leaf := cluster.leaf_nodes:
+        leaving = nodes[nodes // leaf != others // leaf] // leaf
+        if len(leaving):
+            users = max(users, int(np.bincount(leaving).max()) * cluster.oversubscription / leaf)
+    return cluster.network, users, True

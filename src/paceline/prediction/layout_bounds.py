@@ -21,27 +21,23 @@ import numpy as np
 from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.compute import optimizer_seconds
 from paceline.prediction.costs import run_again, slowest
 from paceline.prediction.division import Divided, divide, shared_layers
 from paceline.prediction.exchange_plan import exchange_plan, kept
+from paceline.prediction.expert_parallel import has_experts
 from paceline.prediction.group_view import group_view, pairs_between
-from paceline.prediction.layout_slices import PROBE, Slice, probe_network
+from paceline.prediction.host import host_launches, host_seconds
+from paceline.prediction.layout_exchange import exchange_bounds
+from paceline.prediction.layout_slices import NOTHING_COMMON, PROBE, Common, Shares, Slice, probe_network
 from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
-from paceline.prediction.network import collective_seconds
-from paceline.prediction.operation_table import operation_table
 from paceline.prediction.pipeline_bounds import ROUNDING, PipelineShape, in_flight, pipelined_seconds
 from paceline.prediction.segments import Segments, segments_of
 from paceline.prediction.stages import block_begins, part_sizes
 from paceline.prediction.step_model import StepModel
-from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
 
 T = TypeVar("T")
-_GATHERED = {"gather_update": "gathered", "gather_next": "next"}
-"""All-gathers that are no part of a micro batch: behind the update, or beside the next forward pass."""
 _MANY = 512
 """Tensors that ask what frozen elements need."""
 
@@ -52,7 +48,7 @@ class Bounds:
 
     Attributes:
         micro_batches: of a step, (slices, batches); 0 where the batch does not divide, or not in rounds of virtual stages.
-        legal: whether the mesh covers the devices and the micro batches exist, (slices, batches).
+        legal: whether the mesh covers the devices, the micro batches exist and the groups do.
         memory_bytes: needed at least on one device.
     """
 
@@ -68,15 +64,16 @@ class LayoutBounds:
     Args:
         slices, shardings, batches: what is combined. Slices that the network cannot be divided into are left out
             (``refused``).
-        optimizer, bucket_bytes: of every layout.
+        template: optimizer and buckets of every layout; ``common``: what else all have.
     """
 
     model: StepModel
     cluster: Cluster
     slices: tuple[Slice, ...]
-    shardings: tuple[str, ...]
+    shardings: tuple[Shares, ...]
     batches: tuple[int, ...]
     template: Strategy
+    common: Common = NOTHING_COMMON
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -117,13 +114,15 @@ class LayoutBounds:
         """Devices that add up the gradients of one device's part."""
         return self.cluster.world_size // (own.tensor * pipeline)
 
-    def _inner(self, own: Slice, pipeline: int, sharding: str, count: int = 0) -> Strategy:
+    def _inner(self, own: Slice, pipeline: int, shares: Shares, count: int = 0) -> Strategy:
         """What the replicas of a stage see; ``count``: how many, where it is not those of all parameters."""
+        chosen: dict[str, Any] = {"sharding": shares.sharding, **self.common.of(shares.sharding)}
         if count:
-            mesh = Parallelism(data=count, pipeline=2, sharding=sharding)  # several devices hold the network
+            mesh = Parallelism(data=count, pipeline=2, **chosen)  # several devices hold the network
         else:
             count = self.replicas(own, pipeline)
-            mesh = replace(own.mesh(), data=max(1, count // own.context), expert=1, pipeline=pipeline, sharding=sharding)
+            chosen["shard_devices"] = shares.groups(own, pipeline, self.cluster) or 0
+            mesh = replace(own.mesh(), data=max(1, count // own.context), expert=1, pipeline=pipeline, **chosen)
         return replace(self.template, global_batch_size=count, precision=own.precision, parallelism=mesh.replicas)
 
     def bounds(self, shape: PipelineShape) -> Bounds:
@@ -144,7 +143,18 @@ class LayoutBounds:
         usable = {key: self._even(*key, p) for key in {(own.tensor, own.context) for own in self.slices}}
         legal &= np.array([usable[own.tensor, own.context] for own in self.slices])[:, None]
         times = np.where(legal, times, 0)
-        return Bounds(times, legal, self._memory(shape, times))
+        groups = np.stack([self._groups(own, p) for own in self.slices])
+        return Bounds(times, legal[:, None, :] & groups[:, :, None], self._memory(shape, times))
+
+    def _groups(self, own: Slice, pipeline: int) -> Bools:
+        """For which shardings groups share out, (shardings,). Experts with replicas of their own have none in a node."""
+
+        def make() -> Bools:
+            apart = has_experts(self.model.workload) and own.expert != own.tensor
+            sizes = [x.groups(own, pipeline, self.cluster) for x in self.shardings]
+            return np.array([size == 0 or (size is not None and not apart) for size in sizes], dtype=np.bool_)
+
+        return self._once(("groups", own.tensor, own.expert, pipeline), make)
 
     def _even(self, tensor: int, context: int, pipeline: int) -> bool:
         """Whether groups of replicas lie evenly in nodes."""
@@ -169,7 +179,7 @@ class LayoutBounds:
 
     def _sizes(self, shape: PipelineShape) -> list[int]:
         """Blocks of each part."""
-        return part_sizes(max(1, self.blocks), shape.stages, shape.virtual)
+        return part_sizes(max(1, self.blocks), shape.stages, shape.virtual, shape.ends)
 
     def _by_stage(self, values: Array, shape: PipelineShape) -> Array:
         """Sums over each stage of values of segments: (..., segments) to (..., stages)."""
@@ -198,7 +208,7 @@ class LayoutBounds:
                 continue
             key = own.tensor, own.expert, own.context > 1, own.precision
             if key not in fixed:
-                fixed[key] = np.stack([self._fixed(own, shape, sharding) for sharding in self.shardings])
+                fixed[key] = np.stack([self._fixed(own, shape, shares) for shares in self.shardings])
             per_sample = (*own.division, own.precision, own.recompute)
             if per_sample not in saved:
                 slope, once = self._saved(own)
@@ -209,12 +219,14 @@ class LayoutBounds:
             out[row] = (fixed[key][:, None, :] + of_samples).max(axis=-1)
         return (out + reserve_bytes(self.cluster.device)) * (1 - ROUNDING)
 
-    def _fixed(self, own: Slice, shape: PipelineShape, sharding: str) -> Array:
+    def _fixed(self, own: Slice, shape: PipelineShape, shares: Shares) -> Array:
         """Bytes of each stage that do not grow with the batch."""
-        each, unit, of_frozen = self._bytes_of(own, shape.stages, sharding)
+        each, unit, of_frozen = self._bytes_of(own, shape.stages, shares)
         elements, _, frozen = self._elements(own, shape)
         experts = self._by_stage(self.segments(own).experts, shape)
-        of_expert = self._bytes_of(own, shape.stages, sharding, self._expert_replicas(own, shape))[0] if experts.any() else 0.0
+        of_expert, replicas = each, self._expert_replicas(own, shape)
+        if experts.any() and replicas != self.replicas(own, shape.stages):
+            of_expert = self._bytes_of(own, shape.stages, shares, replicas)[0]
         count = np.bincount(np.arange(shape.stages * shape.virtual) % shape.stages, self._sizes(shape), shape.stages)
         smallest = float((self.segments(own).elements - self.segments(own).experts).min())
         whole = each * (elements - experts) + of_expert * experts
@@ -224,11 +236,12 @@ class LayoutBounds:
         """Devices of a stage that have the same experts."""
         return self.cluster.world_size // (shape.stages * own.expert)
 
-    def _bytes_of(self, own: Slice, pipeline: int, sharding: str, count: int = 0) -> tuple[float, float, float]:
+    def _bytes_of(self, own: Slice, pipeline: int, shares: Shares, count: int = 0) -> tuple[float, float, float]:
         """Bytes that the model needs for a trained element, for an element of the two largest units, for a frozen one."""
-        inner = self._inner(own, pipeline, sharding, count)
+        inner = self._inner(own, pipeline, shares, count)
         local = group_view(self.cluster, self.replicas(own, pipeline), own.tensor).devices_per_node
-        key = "bytes of an element", inner.world_size, inner.parallelism.sharding, own.precision, local
+        mesh = inner.parallelism
+        key = "bytes of an element", inner.world_size, mesh.sharding, mesh.shard_devices, own.precision, local
 
         def make() -> tuple[float, float, float]:
             def needed(tensors: int, frozen: int = 0) -> float:
@@ -303,7 +316,7 @@ class LayoutBounds:
             parts: as ``_passes`` has them for segments, (slices, 5, parts).
         """
         forward, backward, again, calls, calls_back = parts.transpose(1, 0, 2)
-        host_s = self.model.constants.host_s if self.cluster.device.kind == "gpu" else 0.0
+        host_s = host_seconds(self.cluster.device, self.model.constants)
         if host_s:
             worked, count = (
                 of.reshape(len(of), shape.virtual, shape.stages).sum(axis=1) for of in (forward + backward, calls + calls_back)
@@ -324,7 +337,7 @@ class LayoutBounds:
             layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
             forward, backward = layers.passes
             again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
-            calls = operation_table(layers.workload).launched
+            calls = host_launches(layers.workload, self.model.constants)
             of_layers = np.stack([forward.total, backward.total, again, *calls])
             summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
             return summed
@@ -350,33 +363,17 @@ class LayoutBounds:
     def _exchange(self, own: Slice, shape: PipelineShape) -> list[Array]:
         """Seconds by sharding and stage, (shardings, stages): of what is exchanged after the last micro batch, of what every
         micro batch exchanges, of the update, of the all-gathers behind it and of those beside the next forward pass."""
-        key = "exchange", own.tensor, own.expert, own.context > 1, own.precision, shape.stages, shape.virtual
+        key = "exchange", own.tensor, own.expert, own.context > 1, own.precision, shape.stages, shape.virtual, shape.ends
 
         def make() -> list[Array]:
             return [np.stack(of) for of in zip(*(self._exchange_of(own, shape, x) for x in self.shardings), strict=True)]
 
         return self._once(key, make)
 
-    def _exchange_of(self, own: Slice, shape: PipelineShape, sharding: str) -> tuple[Array, ...]:
-        inner = self._inner(own, shape.stages, sharding)
-        view, e = group_view(self.cluster, inner.world_size, own.tensor), self.model.constants
-        level, workers = inner.parallelism.shares, inner.world_size
+    def _exchange_of(self, own: Slice, shape: PipelineShape, shares: Shares) -> tuple[Array, ...]:
+        inner = self._inner(own, shape.stages, shares)
+        view = group_view(self.cluster, inner.world_size, own.tensor)
         elements, tensors, _ = self._elements(own, shape)
         experts = self._by_stage(self.segments(own).experts, shape)
-        probe = BucketPlan(PROBE, 1, 0)
-        traffic, gathers = inner.traffic(probe), inner.gathers(probe)
-        seconds = {when: np.zeros(shape.stages) for when in ("after", "micro", "update", "gathered", "next")}
-        exchanged = [("micro" if level.gradients else "after", phase) for phase in traffic.phases]
-        fetched = [(_GATHERED.get(phase.name, "micro"), phase) for phase in gathers]
-        for when, phase in (*exchanged, *fetched):
-            if phase.pattern not in ("allreduce", "gather", "scatter") or workers == 1:
-                continue
-            sizes = (elements - experts) * (max(phase.sizes) / PROBE)  # experts have replicas of their own
-            seconds[when] += collective_seconds(sizes, view, e, halves=phase.pattern != "allreduce")[0]
-        shares = max(workers, self._expert_replicas(own, shape) if experts.any() else 1) if level.optimizer else 1
-        for stage in range(shape.stages):
-            count = -(-int(tensors[stage]) // (1 if level.weights else shares))
-            words = OPTIMIZERS[self.template.optimizer]
-            spent = optimizer_seconds(words, int(elements[stage]) // shares, count, self.cluster.device, e)
-            seconds["update"][stage] = sum(spent)
-        return tuple(seconds.values())
+        of_stages = elements, tensors, experts
+        return exchange_bounds(inner, view, self.model.constants, of_stages, self._expert_replicas(own, shape))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.exchange_plan import kept
 from paceline.strategy.parallelism import Parallelism
+from paceline.strategy.sharding import SHARDINGS
 from paceline.workload.layers import Parameter
 from paceline.workload.table import Workload
 
@@ -47,6 +50,39 @@ class Slice:
     def width(self) -> float:
         """Bytes of a number that the network computes on, over those of fp32."""
         return BYTES_PER_ELEMENT[self.precision] / 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What the replicas share out, all of them or each node's by itself (HSDP)."""
+
+    sharding: str
+    in_node: bool = False
+
+    def groups(self, own: Slice, pipeline: int, cluster: Cluster) -> int | None:
+        """``Parallelism.shard_devices``; None where a node has no groups of its own."""
+        if not self.in_node:
+            return 0
+        size, replicas = cluster.devices_per_node // own.tensor, cluster.world_size // (own.tensor * pipeline)
+        return size if 1 < size < replicas and replicas % size == 0 and SHARDINGS[self.sharding].optimizer else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What all layouts of a search have in common: fields of ``Parallelism``."""
+
+    offload: str = "none"
+    gather_bits: int = 0
+    gradient_bits: int = 0
+
+    def of(self, sharding: str) -> dict[str, Any]:
+        """Those that go with a sharding."""
+        shared = SHARDINGS[sharding].optimizer
+        bits = {"gather_bits": self.gather_bits, "gradient_bits": self.gradient_bits} if shared else {}
+        return {"offload": self.offload, **bits}
+
+
+NOTHING_COMMON = Common()
 
 
 def probe_network(workload: Workload, tensors: int, frozen: int) -> Workload:

@@ -6,10 +6,13 @@ section 3 (what FSDP holds while it computes).
 
 from __future__ import annotations
 
+from typing import Literal
+
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
 from paceline.prediction.exchange_plan import ExchangePlan
 from paceline.prediction.recompute import recomputed
+from paceline.prediction.table_exchange import table_bytes
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NOTHING, Recomputation
 from paceline.strategy.sharding import DISTRIBUTED
@@ -26,6 +29,8 @@ LEAST_RESERVE = 0.5 * 2**30
 FRAGMENTED = 0.15
 """Share of what a step allocates that fragments may hold beyond it: Guo et al. 2024, GMLake, arXiv:2401.08156, on eight
 large language models (15 % on average, up to 33 %)."""
+Fit = Literal["fits", "may not fit", "does not fit"]
+"""``may not fit``: what a step allocates fits, and the fragments that it may leave beside that (``FRAGMENTED``) do not."""
 GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the network
 
 
@@ -53,6 +58,19 @@ def memory_range(needed: float, device: Device) -> tuple[float, float]:
     if not reserve:
         return needed, needed
     return needed - reserve + LEAST_RESERVE, needed + FRAGMENTED * (needed - reserve)
+
+
+def usable_bytes(device: Device) -> float:
+    """The most bytes that a step may be predicted to need and surely fits: the rest is the headroom for fragments."""
+    reserve = reserve_bytes(device)
+    return (device.memory.value + FRAGMENTED * reserve) / (1 + FRAGMENTED) if reserve else device.memory.value
+
+
+def fit_of(needed: float, device: Device) -> Fit:
+    """Whether a step that is predicted to need so many bytes fits the device's memory."""
+    if needed > device.memory.value:
+        return "does not fit"
+    return "fits" if needed <= usable_bytes(device) else "may not fit"
 
 
 def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divided: bool = False) -> dict[str, float]:
@@ -109,6 +127,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         "buckets": whole if copied else 0.0,
         "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
         "codec buffers": float(plan.codec_bytes),
+        **({"embedding tables": table_bytes(workload.tables, strategy.world_size)} if workload.tables else {}),
     }
 
 

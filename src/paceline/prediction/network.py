@@ -1,8 +1,9 @@
 """Seconds of one collective on a cluster, by the alpha-beta model: a message of n bytes takes ``alpha + n / bandwidth``.
 
-Two levels: a link inside each node, per device, and the node's network, shared by its devices. Ranks are node-major.
-Nothing else loads the links, all devices are equally fast, and switches do not block. An engine runs each collective with the
-algorithm (``ALGORITHMS``) and the protocol (``protocols.py``) that are fastest for its size.
+Two levels: a link inside each node, per device, and the node's network, shared by its devices. Ranks are node-major; nodes may
+hold different numbers of devices, and the busiest one sets the time. Nothing else loads the links, all devices are equally
+fast, and switches do not block, but for leaf switches with oversubscription: what leaves a leaf shares its links up. An engine
+runs each collective with the algorithm (``ALGORITHMS``) and the protocol (``protocols.py``) that are fastest for its size.
 
 Sources: Hockney 1994, The communication challenge for MPP, Parallel Computing 20(3) (alpha-beta); Thakur, Rabenseifner,
 Gropp 2005, Optimization of collective communication operations in MPICH, IJHPCA 19(1) (ring, pairwise exchange); Li et al.
@@ -25,7 +26,8 @@ from paceline.array_types import Array, Bools, Ints
 from paceline.calibration.constants import Efficiency
 from paceline.calibration.protocols import BARE
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.group_view import group_view
+from paceline.hardware.placement import Places, placement
+from paceline.prediction.group_view import group_view, nodes_of_ranks
 from paceline.strategy.phase import Phase
 
 Algorithm = Literal["ring", "tree", "switch", "hierarchical"]
@@ -95,30 +97,31 @@ class AlgorithmCost:
     serial: bool = False
 
 
-def loads(phases: Sequence[Phase], devices_per_node: int) -> Loads:
-    """The loads of phases. They are slow to compute, so callers cache them."""
-    return Loads.of(load_rows(phases, devices_per_node))
+def loads(phases: Sequence[Phase], places: Places) -> Loads:
+    """The loads of phases. They are slow to compute, so callers cache them. ``places``: ``Cluster.places``."""
+    return Loads.of(load_rows(phases, places))
 
 
-def load_rows(phases: Sequence[Phase | None], devices_per_node: int) -> Array:
+def load_rows(phases: Sequence[Phase | None], places: Places) -> Array:
     """A row of ``Loads`` for each phase, (phases, COLUMNS); a None sends nothing."""
-    rows = [NOTHING if phase is None else _row(phase, devices_per_node) for phase in phases]
+    rows = [NOTHING if phase is None else _row(phase, places) for phase in phases]
     return np.array(rows, dtype=np.float64).reshape(-1, COLUMNS)
 
 
-def _row(phase: Phase, devices_per_node: int) -> tuple[float, ...]:
+def _row(phase: Phase, places: Places) -> tuple[float, ...]:
     size = max(phase.sizes)
     if phase.members == 1:
         return NOTHING
     if phase.pattern in ("allreduce", "gather", "scatter"):
         groups = (0, 0) if phase.members == phase.world_size else (phase.members, phase.stride)
         return (0 if phase.ring else 1, size, 0, 0, 0, 0, 0, *groups)
-    load = phase_load(phase, devices_per_node)
+    load = phase_load(phase, places)
+    network = max(float(load.network), spine_load(phase, places))
     if phase.pattern == "shift":
-        node = phase.groups()[0] // devices_per_node
-        far = float((node != np.roll(node, -1)).mean())
-        return (3, 0, load.intra, load.network, 1 - far, far, phase.rounds, 0, 0)
-    return (2, 0, load.intra, load.network, load.near, load.far, phase.rounds, 0, 0)
+        node = nodes_of_ranks(places, phase.world_size)[phase.groups()]
+        far = float((node != np.roll(node, -1, axis=1)).mean(axis=1).max())
+        return (3, 0, load.intra, network, 1 - far, far, phase.rounds, 0, 0)
+    return (2, 0, load.intra, network, load.near, load.far, phase.rounds, 0, 0)
 
 
 def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tuple[Array, Bools]:
@@ -205,28 +208,34 @@ def alltoall_seconds(
     alpha = [link.latency.value * efficiency.latency_factor for link in (cluster.intra_link, cluster.network)]
     beta = [1 / efficiency.bandwidth(link) for link in (cluster.intra_link, cluster.network)]
     inside, crossing = (local - 1) / n, 1.0
-    messages = local - 1, n - local
+    leaving: float = max(size * (n - size) for size in cluster.unlike_sizes)
+    if cluster.leaf_sizes:
+        above = max(size * (n - size) for size in set(cluster.leaf_sizes))
+        leaving = max(leaving, above * cluster.oversubscription / cluster.leaf_nodes)
+    messages = local - 1, n - cluster.unlike_sizes[0]
     if once_per_node and nodes > 1:
         inside, messages = (local - 1) / local, (local - 1, nodes - 1)
         crossing = nodes * (1 - (1 - 1 / nodes) ** copies) / copies
     rounds = [-(-count // efficiency.concurrent_messages) for count in messages]
     start = 0.0 if cluster.device.kind == "cpu" else efficiency.protocols[-1].ring_s * efficiency.latency_factor
     near = volume * inside * beta[0] + rounds[0] * alpha[0]
-    far = volume * crossing * local * (n - local) / n * beta[1] + rounds[1] * alpha[1]
+    far = volume * crossing * leaving / n * beta[1] + rounds[1] * alpha[1]
     return start + np.maximum(near, far), far > near
 
 
 def _algorithm_costs(
     cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2
 ) -> Iterator[AlgorithmCost]:
-    """The cost of every algorithm with every protocol that the cluster's links support.
+    """The cost of every algorithm with every protocol that the cluster's links support. R is of the fullest node.
 
     The buffer has n bytes; there are M nodes of R devices, N = M R. Ring: each rank sends 2 (N-1)/N n, the network of a node
     carries the traffic of one rank in each direction, and there are 2 (N-1) sequential messages, 2 (M-1) of them between nodes.
     Two trees: at most 2 n, 2 (R-1) messages in a node and 2 log2 M between nodes. Switch: to reduce, each device sends n
     and receives its part of the sum, n / R; to broadcast, the reverse. Trees join the nodes, or a switch of their own, which
     receives n and sends n; where links inside a node do not reduce, its devices scatter and gather their sums as a ring does
-    (NCCL's CollNet). Hierarchical: 2 (R-1)/R n inside, then 2 (M-1)/M n between nodes over all devices of a node.
+    (NCCL's CollNet). All of these cross a leaf switch with one node's traffic in each direction, as ranks lie leaf by leaf; L
+    nodes of a leaf that is oversubscribed x times have L / x nodes' bandwidth to other leaves. Hierarchical: 2 (R-1)/R n
+    inside, then 2 (M-1)/M n between nodes over all devices of a node.
 
     Args:
         turns: passes around the ring: 2 for an all-reduce, 1 for an all-gather or a reduce-scatter.
@@ -236,6 +245,8 @@ def _algorithm_costs(
     protocols = BARE if cluster.device.kind == "cpu" else efficiency.protocols
     depth = 2 * ceil(log2(nodes))
     ring = turns * (n - 1) / n
+    fewest = min((size for size in cluster.unlike_sizes if size > 1), default=1)
+    up_links = max(1.0, cluster.oversubscription / cluster.leaf_nodes) if cluster.leaf_nodes else 1.0
     for p in protocols:
         if (local > 1 and near.kind not in p.share) or (nodes > 1 and far.kind not in p.share):
             continue
@@ -244,7 +255,7 @@ def _algorithm_costs(
             for of in (p.latency, p.tree_latency)
         )
         beta = [1 / (efficiency.bandwidth(x) * p.share.get(x.kind, 1.0)) for x in (near, far)]
-        inside, between = beta[0] * (local > 1), beta[1] * (nodes > 1)
+        inside, between = beta[0] * (local > 1), beta[1] * (nodes > 1) * up_links
         base = p.ring_s * efficiency.latency_factor, p.tree_s * efficiency.latency_factor
         if "ring" in among:
             hops = turns * (n - nodes), turns * (nodes - 1)
@@ -262,26 +273,41 @@ def _algorithm_costs(
         if "switch" in among and p.switch_share and local > 1 and near.reduces:
             up = (1.0, 2 * alpha[1]) if far.reduces else (2.0, depth * tree[1])
             start = p.switch_s * efficiency.latency_factor + 2 * alpha[0]
-            yield AlgorithmCost(start, up[1] * (nodes > 1), (local + 1) / local * inside / p.switch_share, up[0] * between)
+            yield AlgorithmCost(start, up[1] * (nodes > 1), (fewest + 1) / fewest * inside / p.switch_share, up[0] * between)
         elif "switch" in among and p.switch_share and nodes > 1 and far.reduces:
             up_s = p.switch_s * efficiency.latency_factor + 2 * (local - 1) * alpha[0]
             yield AlgorithmCost(up_s, 2 * alpha[1], 2 * (local - 1) / local * inside, between)
 
 
-def phase_load(phase: Phase, devices_per_node: int) -> Load:
+def phase_load(phase: Phase, places: Places) -> Load:
     """Load of the links in a ``push``, a ``pull`` (its mirror) or a ``shift``, for any groups of ranks.
 
     A group has k members with S bytes in a node. In a push each member outside the node sends S bytes into it, and each of
     the k members sends out the bytes of all members outside. The same holds inside the node. In a shift the network of a node
     carries what its ranks send to neighbours in other nodes; in a flat ring this is the traffic of one rank.
     """
+    return _load(phase, nodes_of_ranks(places, phase.world_size))
+
+
+def spine_load(phase: Phase, places: Places) -> float:
+    """Bytes of a node's network that take as long as what the busiest leaf switch carries to other leaves; 0 where none
+    blocks."""
+    where = placement(places)
+    if not where.leaf_nodes:
+        return 0.0
+    leaf = nodes_of_ranks(places, phase.world_size) // where.leaf_nodes
+    return _load(phase, leaf).network * where.oversubscription / where.leaf_nodes
+
+
+def _load(phase: Phase, domains: Ints) -> Load:
+    """``phase_load`` for the domains of the ranks, (world_size,), nodes or leaves; they rise with the rank."""
     if phase.members == 1:
         return Load(0, 0, 0, 0)
     if phase.members == phase.world_size and phase.pattern != "shift":
-        return _flat_load(phase, devices_per_node)
+        return _flat_load(phase, domains)
     groups = phase.groups()
-    sizes, node = phase.by_rank()[groups], groups // devices_per_node
-    nodes = phase.world_size // devices_per_node
+    sizes, node = phase.by_rank()[groups], domains[groups]
+    nodes = int(domains[-1]) + 1
     into, out = np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
     if phase.pattern == "shift":
         target = np.roll(node, -1, axis=1)
@@ -303,11 +329,11 @@ def phase_load(phase: Phase, devices_per_node: int) -> Load:
     return Load(intra, int(max(into.max(), out.max())), int(beside.max()), int(phase.members - 1 - beside.min()))
 
 
-def _flat_load(phase: Phase, local: int) -> Load:
-    """``phase_load`` for one group of all ranks, with ``local`` ranks in every node."""
-    n = phase.world_size
-    sizes = phase.by_rank().reshape(-1, local)
-    held = sizes.sum(axis=1)
-    network = max(int(held.max()) * (n - local), (int(held.sum()) - int(held.min())) * local)
-    kept = int((held[:, None] - sizes).max())
-    return Load(max(int(sizes.max()) * (local - 1), kept), network, local - 1, n - local)
+def _flat_load(phase: Phase, domains: Ints) -> Load:
+    """``_load`` for one group of all ranks."""
+    n, sizes = phase.world_size, phase.by_rank()
+    count = np.bincount(domains)
+    held = np.add.reduceat(sizes, np.cumsum(count) - count)
+    network = int(max((held * (n - count)).max(), ((held.sum() - held) * count).max()))
+    beside, kept = count[domains] - 1, held[domains] - sizes
+    return Load(int(max((sizes * beside).max(), kept.max())), network, int(count.max()) - 1, n - int(count.min()))

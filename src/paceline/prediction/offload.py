@@ -27,6 +27,11 @@ def check_offload(offload: str, device: Device) -> None:
         )
 
 
+def offloads(device: Device) -> bool:
+    """Whether the catalogue says what an offload takes."""
+    return device.kind != "cpu" and bool(device.host_link) and device.host_bandwidth is not None
+
+
 def copy_seconds(size: float, device: Device, efficiency: Efficiency) -> float:
     """Seconds of a copy of ``size`` bytes between a device and its host. Raises UserError where the link is unknown."""
     check_offload("optimizer", device)

@@ -21,10 +21,9 @@ class OperationTable:
     """The distinct operations of a workload as arrays.
 
     ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch.
-    ``causal``: 1 for attention that leaves out later keys. ``narrow``: whether a recipe of fewer than 16 bits quantises it; it
-    leaves the logits as they are. ``row``, ``layer`` and ``backward`` are (operations,): the row, the layer and the pass of
-    each operation of the workload. ``launched``: kernels that the host launches in each layer's forward and backward pass,
-    (2, layers).
+    ``causal``: 1 for attention that leaves out later keys; ``sliding``: keys that a query sees at most, 0 for all.
+    ``narrow``: whether a recipe of fewer than 16 bits quantises it; it leaves the logits as they are. ``row``, ``layer`` and
+    ``backward`` are (operations,): the row, the layer and the pass of each operation of the workload.
     """
 
     kind: Ints
@@ -36,11 +35,11 @@ class OperationTable:
     grows: Array
     window: Array
     causal: Array
+    sliding: Array
     narrow: Bools
     row: Ints
     layer: Ints
     backward: Bools
-    launched: Array
     layers: int
 
 
@@ -69,14 +68,13 @@ def tabulate(workload: Workload) -> OperationTable:
 
     return OperationTable(
         kind=np.array([_KINDS[o.kind] for o, _ in unique], dtype=np.int64),
-        **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window", "causal")},
+        **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window", "causal", "sliding")},
         sizes=np.stack([column(name) for name in _SIZES], axis=1),
         grows=np.array([[float(o.grows == name) for name in _SIZES] for o, _ in unique]).reshape(-1, 4),
         narrow=np.array([narrow for _, narrow in unique], dtype=np.bool_),
         row=row,
         layer=np.array([i for i, _ in operations], dtype=np.int64),
         backward=np.array([o.backward for _, o in operations], dtype=np.bool_),
-        launched=np.array([(x.ops_forward, x.ops_backward) for x in workload.layers], dtype=np.float64).reshape(-1, 2).T,
         layers=len(workload.layers),
     )
 

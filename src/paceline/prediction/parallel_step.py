@@ -25,7 +25,7 @@ from paceline.prediction.exchange_beside import ExchangeBeside, exchange_beside,
 from paceline.prediction.expert_exchange import expert_replicas
 from paceline.prediction.exposed import exposed_without_exchange, share_wait
 from paceline.prediction.group_collectives import group_work
-from paceline.prediction.group_view import group_view, pairs_between
+from paceline.prediction.group_view import group_view
 from paceline.prediction.memory import numbers_of, sample_bytes
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stage_sends import sends, tie_seconds
@@ -50,7 +50,8 @@ class ParallelStep:
         weight_s: of each stage's layers, seconds of the gradients of weights that a zero-bubble pipeline runs later; none
             elsewhere.
         beside: of each stage, when it exchanges beside its passes; none where the exchange follows them.
-        tie_s: seconds in which the ends of the pipeline add up the gradients of a table that both have.
+        tie_s: seconds in which the ends of the pipeline add up the gradients of a table that both have;
+            ``tie_far``: whether over the network.
         bubble_free: whether stages wait for none.
         uneven: of each stage, the layers that take ``imbalance`` times as long on the device whose experts get most tokens.
     """
@@ -65,6 +66,7 @@ class ParallelStep:
     weight_s: tuple[Array, ...]
     beside: tuple[ExchangeBeside, ...]
     tie_s: float
+    tie_far: bool
     bubble_free: bool
     group_s: tuple[float, ...]
     group_bytes: tuple[float, ...]
@@ -91,7 +93,7 @@ class ParallelStep:
         """When the exchange of each stage ends: the norm of all gradients, and so the update, waits for the last."""
         ends = self.pipeline.ends
         if self.bubble_free:
-            ends = tuple(float(step.schedule.backward_end) for step in self.steps)
+            ends = tuple(float(step.schedule.backward_end) + self.send_wait_s for step in self.steps)
         tied = [self.tie_s if stage.tied else 0.0 for stage in self.stages]
         after = [own.after_s for own in self.beside] or [
             float(step.schedule.update_start - step.schedule.backward_end) for step in self.steps
@@ -128,17 +130,34 @@ class ParallelStep:
         spent["network" if self.tie_far else "intra-node link"] += tie
         if self.imbalance > 1:
             self._set_apart_imbalance(spent)
-        spent["pipeline bubble"] = max(0.0, self.seconds - sum(spent.values()))
+        waited = max(0.0, self.seconds - sum(spent.values()))
+        spent["pipeline send"] = min(waited, self.send_wait_s)
+        spent["pipeline bubble"] = waited - spent["pipeline send"]
         return spent
 
+    @cached_property
+    def send_wait_s(self) -> float:
+        """By how much the step is longer than with sends between stages that take no time."""
+        if not any(self.send_s):
+            return 0.0
+        waits = replace(self, bubble_free=False)
+        return max(0.0, waits.seconds - waits._with_sends([0.0] * len(self.send_s)).seconds)
+
+    def _with_sends(self, send_s: Sequence[float]) -> ParallelStep:
+        """The same step with other seconds from each part to the next."""
+        pipeline = _pipeline(self.steps, self.stages, self.strategy, send_s, self.weight_s)
+        exchanges = [step.costs.exchange for step in self.steps]
+        beside = _beside(self.steps, self.stages, pipeline, exchanges) if self.beside else ()
+        return replace(self, pipeline=pipeline, send_s=tuple(send_s), beside=beside)
+
     def _set_apart_imbalance(self, spent: dict[Resource, float]) -> None:
-        """Moves what the fullest experts take beyond the mean from the other resources to ``expert imbalance``."""
+        """Moves what the fullest experts take beyond the mean from the other resources to ``expert imbalance``. They launch no
+        more kernels."""
         step, layers = self.steps[self._critical], list(self.uneven[self._critical])
         more = (1 - 1 / self.imbalance) * self.strategy.parallelism.micro_batches
         kinds: tuple[tuple[Resource, Callable[[Seconds], Array | float]], ...] = (
             ("compute", lambda part: part.flops),
             ("memory bandwidth", lambda part: part.bytes),
-            ("launch overhead", lambda part: part.launch),
             ("intra-node link", lambda part: part.near),
             ("network", lambda part: part.far),
         )
@@ -150,13 +169,8 @@ class ParallelStep:
 
     @property
     def waited_s(self) -> float:
-        """Seconds that the critical stage waits for exchanges; it waits for other stages too (``pipeline bubble``)."""
-        return sum(self.exposed[name] for name in ("network", "intra-node link", "codec"))
-
-    @property
-    def tie_far(self) -> bool:
-        """Whether the ends of the pipeline lie in different nodes."""
-        return pairs_between(self.cluster, self.strategy.parallelism.stage_devices, 0, len(self.stages) - 1)[2]
+        """Seconds that the critical stage waits for exchanges and sends; it waits for other stages too (the bubble)."""
+        return sum(self.exposed[name] for name in ("network", "intra-node link", "pipeline send", "codec"))
 
     @property
     def feed_s(self) -> float:
@@ -170,8 +184,17 @@ class ParallelStep:
 
     def busy_s(self, lane: Literal["network", "codec"]) -> float:
         """Seconds that a lane of the critical stage works."""
-        own = self.steps[self._critical].busy_s(lane)
-        return own if lane == "codec" else own + self.group_s[self._critical]
+        number = self._critical
+        own = self.steps[number].busy_s(lane)
+        tie = self.tie_s if self.stages[number].tied else 0.0
+        return own if lane == "codec" else own + tie + self.group_s[number] + max(self._sent_s, self.send_wait_s)
+
+    @property
+    def _sent_s(self) -> float:
+        """Seconds in which the critical stage sends activations and gradients on."""
+        count, micro = len(self.stages), self.strategy.parallelism.micro_batches
+        after, before = (*self.send_s, 0.0), (0.0, *self.send_s)
+        return micro * sum(after[part] + before[part] for part in range(self._critical, len(after), count))
 
     @property
     def wire_bytes(self) -> int:
@@ -285,7 +308,8 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
     if mesh.schedule == "zero_bubble":
         every = weight_seconds(whole, strategy.micro_batch_size, strategy.precision, cluster.device, model.constants)
         weights = tuple(np.minimum(every[own_layers[i]], step.costs.backward.kernels) for i, step in enumerate(steps))
-    send, far, sent_bytes = sends(parts, cluster, strategy, model.constants)
+    send, far, sent_bytes = sends(parts, cluster, strategy, model.constants, model.free)
+    tie_s, tie_far = tie_seconds(parts, cluster, strategy, model.constants, model.free)
     work = group_work(collectives, waits[0], strategy)
     own = [[work[layer] for layer in layers if layer in work] for layers in own_layers]
     pipeline = _pipeline(steps, parts, strategy, send, weights)
@@ -299,7 +323,8 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         send_far=tuple(far),
         weight_s=weights,
         beside=_beside(steps, parts, pipeline, [step.costs.exchange for step in steps]) if beside else (),
-        tie_s=tie_seconds(parts, cluster, strategy, model.constants),
+        tie_s=tie_s,
+        tie_far=tie_far,
         bubble_free="pipeline bubble" in model.free,
         group_s=tuple(sum(seconds for seconds, _ in stage) for stage in own),
         group_bytes=tuple(sum(moved for _, moved in stage) + sent_bytes for stage in own),

@@ -21,11 +21,13 @@ _IN_ORDER = ("1f1b", "gpipe")
 
 @dataclass(frozen=True, slots=True)
 class PipelineShape:
-    """Stages, parts of the network on each, and the order of the passes."""
+    """Stages, parts of the network on each, the order of the passes, and blocks of the first and of the last stage (0: as many
+    as the others)."""
 
     stages: int
     virtual: int
     schedule: str
+    ends: tuple[int, int] = (0, 0)
 
 
 def pipelined_seconds(

@@ -7,46 +7,45 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from paceline.calibration.attention import KERNELS
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import ATTENTION_KERNELS, Efficiency, SoftwareLevel, check_attention, efficiency
+from paceline.calibration.constants import Efficiency, SoftwareLevel, efficiency
 from paceline.calibration.held_out_error import HeldOut
 from paceline.calibration.observation import Observation
 from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.assumptions import assumptions
-from paceline.prediction.batch import Candidate, Steps, corrected_steps, merged_steps, model_steps, steps_of, steps_one_by_one
+from paceline.prediction.attention_kernel import check_kernel, kernel_of, with_scores
+from paceline.prediction.batch import (
+    Candidate,
+    Steps,
+    corrected_steps,
+    merged_steps,
+    model_steps,
+    refused_steps,
+    steps_of,
+    steps_one_by_one,
+)
 from paceline.prediction.correction import Correction
 from paceline.prediction.costs import RESOURCES, Resource
 from paceline.prediction.division_assumptions import uneven_stages
 from paceline.prediction.exposed import without_rounding
+from paceline.prediction.fed import fed
+from paceline.prediction.inputs import check_inputs, described
 from paceline.prediction.lazy_tuple import lazy
+from paceline.prediction.memory import fit_of
 from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
 from paceline.prediction.recompute import check_recompute_layers
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
 from paceline.prediction.step_range import conformal_range, fitted_factors, missed_by
-from paceline.prediction.timeline import input_event
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import LayerTable
 from paceline.workload.table import Workload
 
 AnyStep = Step | ParallelStep
 Bounds = tuple[Efficiency, Efficiency, Efficiency]
-
-
-def check_inputs(workload: object, cluster: object, strategy: object) -> None:
-    """Raises UserError where one of the three is of another type."""
-    if isinstance(workload, LayerTable) and isinstance(cluster, Cluster) and isinstance(strategy, Strategy):
-        return
-    for value, kind, name in (
-        (workload, LayerTable, "Workload"),
-        (cluster, Cluster, "Cluster"),
-        (strategy, Strategy, "Strategy"),
-    ):
-        if not isinstance(value, kind):
-            raise UserError(f"{name.casefold()} {shown(value)}", f"give a paceline.{name}; the verbs of paceline take names")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +60,8 @@ class Predictor:
         loader: samples/s that the input pipeline delivers to all workers together; 0: unknown, and never waited for.
         overlap: whether the exchange runs beside the backward pass; None: as calibrated, else yes, as in DDP.
         software: ``ordinary`` or ``tuned``, the level of ``constants``; empty takes theirs, else ``ordinary``.
-        attention: the kernel of fused attention, a name of ``ATTENTION_KERNELS``; empty takes what the software usually runs.
+        attention: the kernel of attention, a name of ``calibration.attention.KERNELS``; empty takes what software of the level
+            and year usually runs.
         compile: whether chains of element-wise kernels are fused (``Efficiency.compiled``); in tuned software they are.
         year: of tuned software, such as 2021.5, which was slower than the newest; 0: the newest.
         free: resources that cost no time (``without``).
@@ -89,7 +89,7 @@ class Predictor:
         if self.constants is None:
             object.__setattr__(self, "constants", efficiency(self.software or "ordinary"))  # type: ignore[arg-type]
         if self.attention:
-            check_name("attention kernel", self.attention, ATTENTION_KERNELS)
+            check_name("attention kernel", self.attention, KERNELS)
             self._change(lambda constants: replace(constants, attention_kernel=self.attention))
         if self.compile:
             self._change(Efficiency.compiled)
@@ -109,13 +109,6 @@ class Predictor:
             if name not in RESOURCES:
                 raise unknown("resource", name, RESOURCES)
 
-    def _check_attention(self, workload: Workload, cluster: Cluster) -> None:
-        """Raises UserError where the kernel that was asked for runs nowhere in this job."""
-        if self.attention:
-            check_attention(cluster.device, self.attention)
-            if not workload.attends:
-                raise UserError(f"attention kernel {self.attention}: {workload.name} has no attention", "leave attention out")
-
     def _change(self, change: Callable[[Efficiency], Efficiency]) -> None:
         """Change the constants, once or more often alike. Raises UserError as ``change``."""
         bounds = tuple(map(change, self._bounds))
@@ -132,7 +125,7 @@ class Predictor:
             ("loader", number, "give samples/s, or 0 where it is not known"),
             ("overlap", isinstance(self.overlap, bool | None), "give True, False or None"),
             ("software", isinstance(self.software, str), "give ordinary or tuned"),
-            ("attention", isinstance(self.attention, str), f"give one of {', '.join(ATTENTION_KERNELS)}"),
+            ("attention", isinstance(self.attention, str), f"give one of {', '.join(KERNELS)}"),
             ("compile", isinstance(self.compile, bool), "give True or False"),
             ("year", isinstance(self.year, int | float) and not isinstance(self.year, bool), "give a year, such as 2021.5"),
             ("free", isinstance(self.free, frozenset), "use Predictor.without"),
@@ -174,7 +167,7 @@ class Predictor:
             device: where a correction may know the host.
         """
         return StepModel(
-            workload=workload,
+            workload=with_scores(workload, self.typical),
             constants=self._with_host(self.typical, device),
             calibration=self.calibration,
             overlap=self.overlaps,
@@ -190,7 +183,8 @@ class Predictor:
                 precision; the calibration is of another workload or compression.
         """
         check_inputs(workload, cluster, strategy)
-        self._check_attention(workload, cluster)
+        check_kernel(self.attention, workload, cluster.device, strategy.precision, self.year)
+        workload = with_scores(workload, self.typical)
         check_recompute_layers(workload, strategy.parallelism)
         strategy.parallelism.check_covers(cluster.world_size)
         asked, cluster = cluster, cluster if self.correction is None else self.correction.cluster(cluster)
@@ -203,6 +197,7 @@ class Predictor:
     def many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
         """The ``step_time_s`` and ``memory_bytes`` of very many strategies at once.
 
+        A candidate on a device, or in a precision, in which the kernel of attention that was asked for does not run is refused.
         Candidates that a correction cannot tell apart share its factor. With a calibration, a free resource, or a network that
         several devices hold together, they are predicted one by one, which takes longer (``planning.layouts`` prunes those).
         """
@@ -212,8 +207,26 @@ class Predictor:
             if not isinstance(candidate, tuple) or len(candidate) != 2:
                 raise UserError(f"candidate {shown(candidate)}", "give pairs of a Cluster and a Strategy")
             check_inputs(workload, *candidate)
-            self._check_attention(workload, candidate[0])
             check_recompute_layers(workload, candidate[1].parallelism)
+        if self.attention:
+            return self._many_attending(workload, candidates)
+        return self._many(with_scores(workload, self.typical), candidates)
+
+    def _many_attending(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
+        """``many`` with a kernel of attention. Raises UserError where no candidate has it."""
+        refused: dict[int, UserError] = {}
+        for index, candidate in enumerate(candidates):
+            try:
+                check_kernel(self.attention, workload, candidate[0].device, candidate[1].precision, self.year)
+            except UserError as error:
+                refused[index] = error
+        if refused and len(refused) == len(candidates):
+            raise refused[0]
+        legal = [index for index in range(len(candidates)) if index not in refused]
+        steps = self._many(with_scores(workload, self.typical), [candidates[i] for i in legal])
+        return merged_steps((legal, steps), (list(refused), refused_steps([candidates[i] for i in refused], refused.values())))
+
+    def _many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
         if self.calibration is not None or self.free:
             return steps_one_by_one(self, workload, candidates)
         whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole]
@@ -331,10 +344,12 @@ class Predictor:
                 )
             ),
             timeline=lazy(step.events),
-            cluster=_describe(cluster),
+            cluster=described(cluster),
             memory=memory,
             fits=needed <= available,
+            fit=fit_of(needed, cluster.device),
             software=str(self.software),
+            attention=kernel_of(workload, cluster.device, strategy.precision, self.typical),
             held_out_error=None if missed is None else missed.mape,
             missing_bytes=max(0.0, needed - available),
             exposed={str(name): without_rounding(seconds, step.seconds) for name, seconds in step.exposed.items()},
@@ -364,7 +379,7 @@ class Predictor:
                 low_s, high_s = max(low_s, own[0]), min(high_s, own[1])
             corrected = replace(corrected, low_s=low_s, high_s=high_s)
         feeds = self.loader and "input pipeline" not in self.free
-        return _fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
+        return fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
 
 
 ORDINARY = Predictor()
@@ -383,30 +398,3 @@ def fit(observations: Sequence[Observation], predictor: Predictor = ORDINARY) ->
 def predict(workload: Workload, cluster: Cluster, strategy: Strategy, *, predictor: Predictor = ORDINARY) -> Prediction:
     """Predict one training step: ``predictor.step``. Raises UserError as that does."""
     return predictor.step(workload, cluster, strategy)
-
-
-def _fed(prediction: Prediction, feed: float) -> Prediction:
-    """A corrected step that also waits for its samples, ``feed`` seconds a step: observed steps say nothing of that loader."""
-    wait = max(0.0, feed - prediction.step_time_s)
-    step_s = prediction.step_time_s + wait
-    return replace(
-        prediction,
-        step_time_s=step_s,
-        low_s=max(prediction.low_s, feed),
-        high_s=max(prediction.high_s, feed),
-        samples_per_s=prediction.samples_per_s * prediction.step_time_s / step_s,
-        compute_s=prediction.compute_s + wait,
-        exposed={**prediction.exposed, "input pipeline": wait},
-        bottleneck="input pipeline" if wait > max(prediction.exposed.values()) else prediction.bottleneck,
-        timeline=lazy(lambda: (*prediction.timeline, input_event(feed))),
-    )
-
-
-def _describe(cluster: Cluster) -> dict[str, Any]:
-    return {
-        "device": cluster.device.name,
-        "devices_per_node": cluster.devices_per_node,
-        "num_nodes": cluster.num_nodes,
-        "intra_link": cluster.intra_link.name,
-        "network": cluster.network.name if cluster.num_nodes > 1 else "none",
-    }

@@ -63,6 +63,25 @@ def saved_bytes(workload: Workload, choice: Recomputation, numbers: Numbers = "f
     return workload.kept_bytes(numbers) - plan.kept_bytes - plan.largest_bytes
 
 
+_PARTS = (
+    *("selective", "selective:layernorm", "selective:mlp", "selective:mlp,layernorm"),
+    *("selective:moe_act", "selective:layernorm,moe_act", "selective:moe", "selective:mla_up_proj"),
+    "selective:layernorm,moe_act,mla_up_proj",
+)
+"""Parts of a block that recipes of Megatron-Bridge name, alone and together."""
+
+
+def choices_that_save(workload: Workload) -> tuple[str, ...]:
+    """``none``, the parts whose recomputation saves this network bytes, each saving another number, and ``full``."""
+    plans = {name: recomputed(workload, Recomputation.of(name), "narrow") for name in ("none", *_PARTS)}
+    named: dict[tuple[float, float], str] = {}
+    for name, plan in plans.items():
+        named.setdefault((plan.kept_bytes, plan.largest_bytes), name)
+    held = plans["none"].kept_bytes
+    saving = (name for name in named.values() if plans[name].kept_bytes + plans[name].largest_bytes < held)
+    return ("none", *saving, "full")
+
+
 @dataclass(slots=True)
 class _Table:
     """The layers while parts of them are marked: bytes that each still keeps, and the largest part's bytes."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from textwrap import wrap
 from typing import Any, Literal, Self
 
+from paceline.prediction.memory import FRAGMENTED, Fit
 from paceline.record import Metrics
 from paceline.units import format_bytes, format_memory, format_seconds
 
@@ -66,8 +67,10 @@ class Prediction(Metrics):
     Attributes:
         cluster: the predicted cluster, by names.
         memory: bytes on one device by purpose; they sum to ``memory_bytes``.
-        fits: whether they fit the device's memory; ``missing_bytes``: how many more it would need.
+        fits: whether they fit the device's memory; ``missing_bytes``: how many more it would need. ``fit``: the same in words;
+            ``may not fit`` where the headroom for fragments does not (``memory.FRAGMENTED``), which a plan keeps.
         software: ``ordinary`` or ``tuned``, see ``Efficiency``.
+        attention: the kernel that attention runs as (``calibration.attention``); empty in a network without attention.
         held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without runs of
             this kind.
         exposed: seconds of the step by the resource that it waits for; they sum to ``step_time_s``, the largest is the
@@ -79,8 +82,10 @@ class Prediction(Metrics):
     cluster: Mapping[str, Any] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
     fits: bool = True
+    fit: Fit = "fits"
     missing_bytes: float = 0.0
     software: str = "ordinary"
+    attention: str = ""
     held_out_error: float | None = None
     exposed: Mapping[str, float] = field(default_factory=dict)
 
@@ -109,7 +114,9 @@ class Prediction(Metrics):
 
     @property
     def headline(self) -> str:
-        """Says by how much the step does not fit; empty where it fits."""
+        """Says by how much the step does not fit, or that it may not; empty where it fits."""
+        if self.fit == "may not fit":
+            return f"MAY NOT FIT: fragments of memory may take the {FRAGMENTED:.0%} beyond what the step allocates."
         return "" if self.fits else f"DOES NOT FIT: {self.missing_bytes / 2**30:,.4g} GiB are missing on each device."
 
     @property
@@ -139,7 +146,7 @@ def _lines(p: Prediction) -> Iterator[str]:
     yield from wrap(f"Critical path: {p.critical_path}", WIDTH)
     yield from wrap(f"Range: {_range(p)}", WIDTH)
     yield ""
-    yield f"Memory on one device: {format_memory(p.memory_bytes)}" + ("" if p.fits else ", which does not fit")
+    yield f"Memory on one device: {format_memory(p.memory_bytes)}" + ("" if p.fit == "fits" else f", which {p.fit}")
     for name, size in p.memory.items():
         if size:
             yield f"  {name:<18}{format_memory(size):>12}"
@@ -152,9 +159,9 @@ def _lines(p: Prediction) -> Iterator[str]:
 def _critical_path(p: Prediction) -> str:
     update = next(event for event in p.timeline if event.name == "optimizer")
     backward = max((e.end_s for e in p.timeline if e.name.startswith("backward")), default=0.0)
-    if p.comm_s + p.codec_s == 0 and not p.exposed.get("pipeline bubble"):
+    if p.comm_s + p.codec_s == 0 and not any(map(p.exposed.get, ("pipeline bubble", "pipeline send"))):
         return "forward, backward, optimizer; nothing is exchanged."
-    if p.exposed_comm_s == 0:
+    if p.exposed_comm_s == 0 and not p.exposed.get("pipeline bubble"):
         return (
             f"forward, backward, optimizer. The exchange of {format_bytes(p.wire_bytes_per_device)} "
             f"({format_seconds(p.comm_s)} of network) overlaps the backward pass completely."
@@ -175,9 +182,10 @@ def _critical_path(p: Prediction) -> str:
 
 def _path_on_a_mesh(p: Prediction, update_s: float) -> str:
     """The same where several devices hold the network: what the stage with the most work waits for."""
-    bubble = p.exposed.get("pipeline bubble", 0.0)
-    worked = p.compute_s - bubble
-    waits = [f"{format_seconds(p.exposed_comm_s)} for collectives and the exchange"] if p.exposed_comm_s else []
+    bubble, sends = (p.exposed.get(name, 0.0) for name in ("pipeline bubble", "pipeline send"))
+    worked, exchanged = p.compute_s - bubble, max(0.0, p.exposed_comm_s - sends)
+    waits = [f"{format_seconds(exchanged)} for collectives and the exchange"] if exchanged else []
+    waits += [f"{format_seconds(sends)} for sends between stages (pipeline send)"] if sends else []
     waits += [f"{format_seconds(bubble)} for other stages (pipeline bubble)"] if bubble else []
     return (
         f"the stage with the most work computes {format_seconds(worked)} and waits {' and '.join(waits) or 'for nothing'}. "

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from paceline.calibration.constants import Efficiency
-from paceline.hardware.cluster import Cluster, Level
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.levels import Level
 from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.prediction.costs import Resource
 from paceline.prediction.group_view import divided, group_view, pairs_between
 from paceline.prediction.network import collective_seconds
 from paceline.prediction.stages import Stage, boundary_bytes
 from paceline.strategy.strategy import Strategy
 
 
-def sends(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency) -> tuple[list[float], list[bool], float]:
-    """From each part to the next: seconds, and whether over the network; and bytes that a device sends in a step.
+def sends(
+    parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency, free: Collection[Resource] = ()
+) -> tuple[list[float], list[bool], float]:
+    """From each part to the next: seconds, and whether over the network; and bytes that a device sends in a step. ``free``:
+    resources that cost no time.
 
     Each device of a group sends its share; without sequence parallelism the group then gathers the whole (Narayanan et al.
     2021, section 4.1).
@@ -34,17 +39,26 @@ def sends(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Effic
         if mesh.tensor > 1 and not mesh.sequence:
             group = group_view(cluster, mesh.tensor, 1)
             wait += float(collective_seconds(np.array([own * mesh.tensor]), group, e, halves=True)[0][0])
-        seconds.append(wait)
+        seconds.append(0.0 if "pipeline send" in free or _link(network) in free else wait)
         far.append(network)
         sent = max(sent, own)
     return seconds, far, 2.0 * sent * turns * mesh.micro_batches
 
 
-def tie_seconds(parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency) -> float:
-    """Seconds of the all-reduce of the shared table's gradient between the ends of the pipeline, in fp32."""
+def _link(network: bool) -> Resource:
+    return "network" if network else "intra-node link"
+
+
+def tie_seconds(
+    parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency, free: Collection[Resource] = ()
+) -> tuple[float, bool]:
+    """Seconds of the all-reduce of the shared table's gradient between the ends of the pipeline, in fp32, and whether over the
+    network. ``free`` as for ``sends``."""
     if len(parts) == 1 or not parts[0].tied:
-        return 0.0
-    link, users, _ = pairs_between(cluster, strategy.parallelism.stage_devices, 0, len(parts) - 1)
+        return 0.0, False
+    link, users, network = pairs_between(cluster, strategy.parallelism.stage_devices, 0, len(parts) - 1)
+    if _link(network) in free:
+        return 0.0, network
     shared = divided(link, users)
     ends = replace(cluster, levels=(Level("node", 1, cluster.intra_link), Level("pod", 2, shared)))
-    return float(collective_seconds(np.array([4.0 * parts[0].tied]), ends, e)[0][0])
+    return float(collective_seconds(np.array([4.0 * parts[0].tied]), ends, e)[0][0]), network

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
@@ -28,10 +30,11 @@ from paceline.prediction.costs import (
 from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
 from paceline.prediction.expert_exchange import ExpertReplicas, together
 from paceline.prediction.exposed import exposed_seconds
+from paceline.prediction.host import host_launches, host_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.offload import check_offload
-from paceline.prediction.operation_table import operation_table
 from paceline.prediction.recompute import recomputed
+from paceline.prediction.table_exchange import wire_bytes, with_table_exchange
 from paceline.prediction.timeline import (
     Schedule,
     StepDurations,
@@ -104,14 +107,15 @@ class Step:
     @property
     def wire_bytes(self) -> int:
         """Bytes that the device that sends most sends."""
-        return self.plan.wire_bytes
+        return self.plan.wire_bytes + wire_bytes(self.workload.tables, self.strategy)
 
     @property
     def dense_wire_bytes(self) -> int:
         """The same without compression."""
         if self.strategy.gradient_exchange.compression == "dense":
             return self.wire_bytes
-        own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.devices_per_node).wire_bytes
+        own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.places).wire_bytes
+        own += wire_bytes(self.workload.tables, self.strategy)
         if self.experts is None:
             return own
         return own + replace(self.experts, strategy=self.experts.strategy.uncompressed()).plan().wire_bytes
@@ -120,7 +124,7 @@ class Step:
         """Bytes by purpose on one device; ``divided``: of a network that several devices hold."""
         if self.experts is None:
             return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device, divided)
-        plan = exchange_plan(self.workload, self.strategy, self.cluster.devices_per_node)
+        plan = exchange_plan(self.workload, self.strategy, self.cluster.places)
         sizes, of_experts = (
             memory_breakdown(self.workload, self.strategy, plan, self.cluster.device, divided=True),
             self.experts.fixed_bytes(),
@@ -130,7 +134,12 @@ class Step:
     def seconds_with_links(self, between: float, inside: float) -> float:
         """How long it takes where the network between nodes, and the link inside them, take so many times as long."""
         parts = with_exchange(self.pieces, self.costs.exchange.slower(between, inside))
-        return float(schedule_step(parts, self.overlap, self.shared).step)
+        step = float(schedule_step(parts, self.overlap, self.shared).step)
+        if self.workload.tables is None:
+            return step
+        waits = [(float(np.sum(part.near)), float(np.sum(part.far))) for part in self.kernels]
+        more = sum(near * (inside - 1) + far * (between - 1) for near, far in waits)
+        return step + self.strategy.parallelism.micro_batches * more
 
     def events(self) -> tuple[Event, ...]:
         """The step as bars."""
@@ -191,7 +200,7 @@ class StepModel:
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
-        forward, backward = self.launched(passes or self.passes(cluster.device, strategy), cluster.device)
+        forward, backward = self.waiting(passes or self.passes(cluster.device, strategy), cluster, strategy)
         recomputation = strategy.parallelism.recomputation
         check_offload(strategy.parallelism.offload, cluster.device)
         again, again_share = run_again(self.workload, recomputation, forward.total)
@@ -213,16 +222,26 @@ class StepModel:
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
         return self._without_free(costs, recomputation) if self.free else costs
 
+    def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
+        """The passes with what they wait for the host, and for vectors of tables that lie divided among all devices."""
+        passes, tables = self.launched(passes, cluster.device), self.workload.tables
+        if tables is None:
+            return passes
+        exchanged = with_table_exchange(passes, tables, cluster, strategy, self.constants)
+        free = self.free & {"network", "intra-node link"}
+        return (exchanged[0].without(free), exchanged[1].without(free)) if free else exchanged
+
     def launched(self, passes: PassTimes, device: Device) -> PassTimes:
         """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
-        the layers by their kernels. The constants are of GPUs' hosts; a CPU launches nothing, a TPU runs compiled programs."""
-        if not self.constants.host_s or device.kind != "gpu":
+        the layers by their kernels."""
+        host_s = host_seconds(device, self.constants)
+        calls = host_launches(self.workload, self.constants)
+        count = float(calls.sum())
+        if not host_s or not count:
             return passes
         forward, backward = passes
-        calls = operation_table(self.workload).launched
-        count = float(calls.sum())
         worked = float(forward.total.sum() + backward.total.sum())
-        more = max(0.0, count * self.constants.host_s - worked) / count
+        more = max(0.0, count * host_s - worked) / count
         first, second = (
             replace(part, launch=part.launch + of * more) for part, of in zip((forward, backward), calls, strict=True)
         )
@@ -239,7 +258,7 @@ class StepModel:
     def plan(self, cluster: Cluster, strategy: Strategy, measured: bool = False) -> ExchangePlan:
         """What is exchanged; ``measured``: as a calibration prices it."""
         planned = measured_ratio(strategy, self.calibration)
-        return exchange_plan(self.workload, planned, cluster.devices_per_node, self.level, measured)
+        return exchange_plan(self.workload, planned, cluster.places, self.level, measured)
 
     def exchange(self, cluster: Cluster, strategy: Strategy) -> ExchangeSeconds:
         """The exchange with the catalogue's prices."""

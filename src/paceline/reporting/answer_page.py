@@ -92,7 +92,7 @@ def explained_page(explained: Explained, kind: str = "explanation") -> Page:
     page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
     slow, fast = rate_bounds(p)
     page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
-    fits = "" if p.fits else "; it does not fit"
+    fits = "" if p.fit == "fits" else f"; it {p.fit}"
     page.card("memory of a device", memory(p.memory_bytes), f"{memory(explained.available)} available{fits}")
     rows = [[name, seconds(s), f"{s / p.step_time_s:.1%}", explained.speedup_text(name)] for name, s in explained.waits]
     heads = ["resource", "the step waits", "share", "if it vanished"]
@@ -125,7 +125,11 @@ def asynchronous_page(prediction: AsyncPrediction) -> Page:
     slow, fast = rate_bounds(p)
     note = f"{number(slow)} to {number(fast)}; asynchronous has {ratio(prediction.speedup)} its rate"
     page.card("synchronous", f"{number(p.samples_per_s)} samples/s", note)
-    page.card("memory of a worker", memory(prediction.worker.memory_bytes), "" if prediction.worker.fits else "it does not fit")
+    page.card(
+        "memory of a worker",
+        memory(prediction.worker.memory_bytes),
+        "" if prediction.worker.fit == "fits" else f"it {prediction.worker.fit}",
+    )
     label = "updates by others between a worker's reading and its own update"
     rows = [[str(k), percent(share)] for k, share in enumerate(r.staleness) if share >= 0.0005]
     page.sections += [

@@ -119,6 +119,7 @@ def workload_text(workload: Workload) -> str:
         parameters_of_layer[p.layer] = parameters_of_layer.get(p.layer, 0) + p.size
     lines = [
         *_wrap(f"{w.name}: {w.num_parameters:,} parameters; one sample: {w.sample}, {format_bytes(w.input_bytes)}"),
+        *(_wrap(f"{w.tables.elements:,} numbers in embedding tables, divided among all devices") if w.tables else ()),
         *_wrap(f"{_flop(w.flops_forward)} forward, {_flop(w.flops_per_sample)} forward and backward, for one sample"),
         *_wrap(f"{format_bytes(w.activation_bytes)} of activations kept for one sample at fp32"),
         *_wrap(f"source: {w.source}"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from paceline.planning.layout_view import LayoutView, Pass, Place
@@ -135,17 +137,18 @@ def memory_of_stages(view: LayoutView, name: str) -> str:
 
 def nodes_of_replica(view: LayoutView, most: int = NODES) -> list[int]:
     """The nodes of replica 0, at most so many: the first ones."""
-    return list(dict.fromkeys(place.rank // view.devices_per_node for place in view.first_replica()))[:most]
+    ends = list(accumulate(view.nodes))
+    return list(dict.fromkeys(bisect_right(ends, place.rank) for place in view.first_replica()))[:most]
 
 
 def mesh_on_nodes(view: LayoutView, name: str) -> str:
     """The devices of the nodes of replica 0, coloured by stage; devices of other replicas are grey."""
-    nodes, local = nodes_of_replica(view), view.devices_per_node
+    nodes, local = nodes_of_replica(view), max(view.nodes)
     with canvas(9.8, 0.8 + 0.36 * len(nodes)) as figure:
         axes = figure.add_subplot()
         for row, node in enumerate(nodes):
-            for column in range(local):
-                _device(axes, view.place(node * local + column), row, column)
+            for column, rank in enumerate(view.node(node)):
+                _device(axes, view.place(rank), row, column)
         axes.set_xlim(-0.55, local - 0.45)
         axes.set_ylim(len(nodes) - 0.4, -0.6)
         axes.set_yticks(range(len(nodes)), [f"node {node}" for node in nodes])

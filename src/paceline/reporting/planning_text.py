@@ -42,7 +42,8 @@ def _plan(plan: Plan) -> Iterator[str]:
     yield from _labelled("batch", batch_text(plan)) if plan.critical_batch else ()
     yield from _labelled("recipe", clean(plan.learning_rates, SENTENCES)) if plan.learning_rates else ()
     yield from _labelled(
-        "memory", f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device"
+        "memory",
+        f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device; {plan.headroom}",
     )
     yield from _labelled("", f"{best.reason}")
     yield ""
@@ -185,8 +186,8 @@ def whatif_table(whatif: WhatIf) -> str:
     for place, outcome in enumerate(whatif.outcomes):
         out += lines[1 + each * place : 1 + each * (place + 1)]
         out += wrap(outcome.batch_note, WIDTH, initial_indent="  ", subsequent_indent="  ") if outcome.batch_note else []
-    if not all(outcome.prediction.fits for outcome in whatif.outcomes):
-        out.append("* does not fit the device's memory; the time is what it would take if it did.")
+    if any(outcome.prediction.fit != "fits" for outcome in whatif.outcomes):
+        out.append("* does not fit the device's memory, or may not; the time is as if it did.")
     legend = f"$ is the price of {whatif.unit} ({whatif.priced_samples:,} samples); ranges hold 80 %."
     return "\n".join([*out, *wrap(legend, WIDTH)])
 
@@ -200,7 +201,7 @@ def _cells(outcome: Outcome, base: Outcome) -> tuple[str, ...]:
     gained = f"{number(outcome.speedup)}x" if outcome is not base else ""
     between = f"{number(outcome.speedup_low)}-{number(outcome.speedup_high)}" if gained else ""
     hourly, usd = (money(x)[1:] if x == x else "-" for x in (outcome.usd_per_hour, outcome.usd))
-    title = clean(outcome.title if p.fits else f"* {outcome.title}", TITLE)
+    title = clean(outcome.title if p.fit == "fits" else f"* {outcome.title}", TITLE)
     paid = f"{money(outcome.usd_low)[1:]}-{money(outcome.usd_high)[1:]}" if outcome.usd == outcome.usd else ""
     return title, seconds(p.step_time_s), span, gained, between, hourly, usd, paid
 
@@ -249,9 +250,9 @@ def verdict(outcome: Outcome, base: Outcome) -> str:
 
 
 def _lacking(outcome: Outcome) -> str:
-    """How much memory is missing, in words; empty where the model fits."""
+    """How much memory is missing, or may be, in words; empty where the model fits."""
     if outcome.prediction.fits:
-        return ""
+        return "" if outcome.prediction.fit == "fits" else "it may not fit the device's memory: fragments may take the rest"
     return f"it does not fit the device's memory: {format_gib(outcome.prediction.missing_bytes)} are missing"
 
 

@@ -216,6 +216,11 @@ class Parallelism:
         return self.pipeline * self.context * self.tensor
 
     @property
+    def ends(self) -> tuple[int, int]:
+        """Blocks of the first and of the last stage; 0: as many as the others."""
+        return self.first_stage_layers, self.last_stage_layers
+
+    @property
     def expert_devices(self) -> int:
         """Devices that share the experts of a block."""
         return self.expert * self.expert_tensor

@@ -119,10 +119,19 @@ class Strategy:
         return getattr(getattr(self, part) if part else self, field_name)
 
     def settled(self, workload: Workload, cluster: Cluster) -> Strategy:
-        """The same with what it leaves to the network and the cluster: the optimizer, and the ranks of a node."""
+        """The same with what it leaves to the network and the cluster: the optimizer, and the ranks of a node.
+
+        Raises:
+            UserError: a hierarchical exchange on nodes that hold different numbers of devices.
+        """
         x, strategy = self.gradient_exchange, self
         if not self.optimizer:
             strategy = replace(strategy, optimizer=usual_optimizer(workload))
+        if x.exchange == "hierarchical" and not cluster.even:
+            raise UserError(
+                f"a hierarchical exchange on nodes of {cluster.node_text} devices",
+                "give nodes of equally many devices, or exchange allreduce",
+            )
         if x.exchange == "hierarchical" and x.ranks_per_node == 1 and cluster.devices_per_node > 1:
             strategy = replace(strategy, gradient_exchange=replace(x, ranks_per_node=cluster.devices_per_node))
         return strategy

@@ -58,7 +58,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way to run the job. An uneven placement lies between two equal ones: ``weight`` is the share of each."""
+    """One way to run the job; ``weight`` is its share where a row lies between several."""
 
     cluster: Cluster
     strategy: Strategy
@@ -70,13 +70,13 @@ class Case:
     """A row that is predicted.
 
     Attributes:
-        settings: one, or two whose step times are averaged by weight.
+        settings: one, or several whose step times are averaged by weight.
         software: ``tuned`` (as for a benchmark), ``eager`` (the same with kernels launched one by one, before graphs of
             them) or ``ordinary`` (framework code as people write it).
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, where the file says it.
         published: what others predicted for this row, seconds by name.
         year: of the software, where the set says it; 0: the newest.
-        attention: the kernel of fused attention where it is not the software's usual one.
+        attention: the kernel of attention where it is not the software's usual one.
         memory_bytes: measured peak of a device's memory, where the file says it.
         precision_from: what says the precision: the ``row``, the ``submission`` or script that it is of, or ``usual``, what
             its software takes by default.

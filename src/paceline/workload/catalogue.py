@@ -13,6 +13,7 @@ from paceline.errors import UserError, unknown
 from paceline.names import fold, look_up
 from paceline.workload.factory import load_factory
 from paceline.workload.layers import LayerTable
+from paceline.workload.recommendation import RECOMMENDERS, named_recommender
 from paceline.workload.shapes import SHAPES
 from paceline.workload.trace import trace
 
@@ -31,6 +32,11 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "meta-llama-3.1-405b": "llama-3-405b",
         "deepseek-r1": "deepseek-v3",
         "deepseek-v3.1": "deepseek-v3",
+        "flux.1": "flux1",
+        "flux.1-schnell": "flux1",
+        "flux1-schnell": "flux1",
+        "dlrm-v2": "dlrm-dcnv2",
+        "rnn-transducer": "rnnt",
     }
 )
 """Other names of networks with the same dimensions (Grattafiori et al. 2024, The Llama 3 Herd of Models, arXiv:2407.21783,
@@ -50,7 +56,7 @@ def traced() -> tuple[str, ...]:
 @cache
 def names() -> tuple[str, ...]:
     """Sorted names of all networks of the package."""
-    return tuple(sorted({*traced(), *SHAPES}))
+    return tuple(sorted({*traced(), *SHAPES, *RECOMMENDERS}))
 
 
 def canonical(name: str) -> str:
@@ -102,6 +108,8 @@ def layer_table(name: str, seq_len: int | None = None, *, fused_attention: bool 
         return trace(load_factory(name), name=name, source=name)
     if name not in names():
         raise _unknown(name)
+    if name in RECOMMENDERS:
+        return named_recommender(name)
     return _table(name) if own and name in traced() else _shaped(name, seq_len, fused_attention)
 
 

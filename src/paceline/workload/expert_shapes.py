@@ -1,7 +1,7 @@
 """Published mixtures of experts by name: dimensions, length, and the source of both.
 
-Extra heads that predict further tokens (DeepSeek-V3), vision encoders (Llama 4), and attention to few tokens in some blocks
-(GPT-OSS, Llama 4) are left out: attention counts all tokens.
+Extra heads that predict further tokens (DeepSeek-V3) and vision encoders (Llama 4) are left out. Llama 4 attends to chunks of
+8,192 tokens in three of four blocks, the length that it is predicted at: attention counts all tokens.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from paceline.workload.attention import SlidingWindow
 from paceline.workload.experts import Experts
 from paceline.workload.latent_attention import LatentAttention
-from paceline.workload.transformer import TransformerShape
+from paceline.workload.transformer import TransformerShape, llama
 
 _MIXTRAL = "Jiang et al. 2024 (Mixtral of Experts), arXiv:2401.04088, table 1; 8x22B: the released configuration"
 _DEEPSEEK2 = "DeepSeek-AI 2024 (DeepSeek-V2), arXiv:2405.04434, section 3.1.2 and appendix B, and the released configurations"
@@ -25,21 +26,7 @@ _GPT_OSS = "OpenAI 2025 (gpt-oss), arXiv:2508.10925, table 1, and the released c
 
 
 def _shape(layers: int, hidden: int, heads: int, kv_heads: int, vocabulary: int, experts: Experts) -> TransformerShape:
-    return TransformerShape(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        vocabulary=vocabulary,
-        experts=experts,
-        gated=True,
-        norm="rms",
-        bias=False,
-        tied=False,
-        fused_qkv=False,
-        positions="rotary",
-        dropout=False,
-    )
+    return replace(llama(layers, hidden, heads, kv_heads, 0, vocabulary), experts=experts)
 
 
 def _mixtral(layers: int, hidden: int, heads: int, ffn: int, vocabulary: int) -> TransformerShape:
@@ -65,7 +52,7 @@ def _llama4(count: int, every: int) -> TransformerShape:
 
 def _gpt_oss(layers: int, count: int) -> TransformerShape:
     shape = _shape(layers, 2880, 64, 8, 201088, Experts(count=count, active=4, ffn=2880))
-    return replace(shape, head_dim=64, bias=True)
+    return replace(shape, head_dim=64, bias=True, sliding=SlidingWindow(128, full_every=2))
 
 
 EXPERT_SHAPES: Mapping[str, tuple[TransformerShape, int, str]] = MappingProxyType(

@@ -1,4 +1,4 @@
-"""GPU kernels on the meta device: fused attention, dropout, and recurrent layers as in cuDNN."""
+"""GPU kernels on the meta device: fused attention, dropout, recurrent layers as in cuDNN, and cells of an LSTM."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def fused_kernels() -> Iterator[None]:
         library.impl("dropout", dropout, "AutogradMeta")
         library.impl("lstm.input", _lstm, "AutogradMeta")
         library.impl("gru.input", _gru, "AutogradMeta")
+        library.impl("lstm_cell", _lstm_cell, "AutogradMeta")
         library.impl("_cudnn_rnn", _recurrent, "Meta", allow_override=True)
         library.impl("_cudnn_rnn_backward", _recurrent_backward, "Meta")
         yield
@@ -87,6 +88,22 @@ def _gru(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     output, hy, _ = _cudnn(_GRU, data, hx, None, weights, biases, layers, dropout, train, both, batch_first)
     return output, hy
+
+
+def _lstm_cell(
+    data: torch.Tensor,
+    hx: Sequence[torch.Tensor],
+    from_input: torch.Tensor,
+    from_state: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    state_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two products and one kernel for the gates, as torch has it on a GPU."""
+    import torch
+
+    gates = data @ from_input.t(), hx[0] @ from_state.t()
+    output, cell, _ = torch.ops.aten._thnn_fused_lstm_cell(*gates, hx[1], input_bias, state_bias)
+    return output, cell
 
 
 def _cudnn(

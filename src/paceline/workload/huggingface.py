@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.errors import UserError, unknown
+from paceline.workload.attention import SlidingWindow
 from paceline.workload.experts import Experts
 from paceline.workload.latent_attention import LatentAttention
-from paceline.workload.transformer import TransformerShape
+from paceline.workload.transformer import TransformerShape, llama
 
 Config = Mapping[str, Any]
+_FULL = "full_attention"
 
 
 def shape_of(config: Config) -> tuple[TransformerShape, int]:
@@ -48,23 +50,35 @@ def _llama(config: Config) -> tuple[TransformerShape, int]:
     _refuse(config, {"attention_bias": False, "mlp_bias": False})
     hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
     own = config.get("head_dim") is not None and config["head_dim"] != hidden // heads
-    shape = TransformerShape(
+    shape = llama(
         layers=_number(config, "num_hidden_layers"),
         hidden=hidden,
         heads=heads,
-        head_dim=_number(config, "head_dim") if own else 0,
         kv_heads=_number(config, "num_key_value_heads", "num_attention_heads"),
         ffn=_number(config, "intermediate_size"),
         vocabulary=_number(config, "vocab_size"),
-        gated=True,
-        norm="rms",
-        bias=False,
-        tied=bool(config.get("tie_word_embeddings", False)),
-        fused_qkv=False,
-        positions="rotary",
-        dropout=False,
     )
-    return shape, _number(config, "max_position_embeddings")
+    tied, width = bool(config.get("tie_word_embeddings", False)), _number(config, "head_dim") if own else 0
+    return replace(shape, tied=tied, head_dim=width, sliding=_sliding(config)), _number(config, "max_position_embeddings")
+
+
+def _sliding(config: Config, full_every: int = 0) -> SlidingWindow | None:
+    """Which blocks attend to the nearest tokens alone.
+
+    Args:
+        full_every: every how many blocks one attends to all, where ``layer_types`` does not say it.
+    """
+    if not config.get("sliding_window") or not config.get("use_sliding_window", True):
+        return None
+    tokens, kinds = _number(config, "sliding_window"), list(config.get("layer_types") or ())
+    if kinds:
+        full_every = kinds.index(_FULL) + 1 if _FULL in kinds else 0
+        if full_every == 1 and set(kinds) == {_FULL}:
+            return None
+    window = SlidingWindow(tokens, full_every)
+    if any((kind == _FULL) == bool(window.of_block(i)) for i, kind in enumerate(kinds)):
+        raise UserError("blocks of a sliding window that follow no period in layer_types", "Workload.trace the module")
+    return window
 
 
 def _qwen3(config: Config) -> tuple[TransformerShape, int]:
@@ -95,9 +109,9 @@ def _mixtral(config: Config) -> tuple[TransformerShape, int]:
 
 
 def _gpt_oss(config: Config) -> tuple[TransformerShape, int]:
-    """Attention counts all tokens, in blocks of a sliding window too."""
     shape, longest = _mixtral({**config, "attention_bias": False})
-    return replace(shape, head_dim=_number(config, "head_dim"), bias=bool(config.get("attention_bias", True))), longest
+    head_dim, bias = _number(config, "head_dim"), bool(config.get("attention_bias", True))
+    return replace(shape, head_dim=head_dim, bias=bias, sliding=_sliding(config, full_every=2)), longest
 
 
 def _deepseek(config: Config) -> tuple[TransformerShape, int]:

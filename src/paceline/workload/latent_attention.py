@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.errors import UserError
-from paceline.workload.layer_builders import WORD, LayerSpec, attention, elementwise, linear, normalisation
+from paceline.workload.attention import attention
+from paceline.workload.layer_builders import WORD, LayerSpec, elementwise, linear, normalisation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,63 +202,6 @@ def dropout(name: str, numbers: float, calls: int = 1) -> LayerSpec:
     return elementwise(name, "Dropout", (calls, moved), (calls, moved), masks, kept_half=masks)
 
 
-def attention(
-    name: str,
-    queries: float,
-    keys: float,
-    heads: int,
-    kv_heads: int,
-    width: int,
-    *,
-    fused: bool = True,
-    drop: bool = True,
-    causal: bool = False,
-    value_width: int = 0,
-) -> LayerSpec:
-    """Softmax of queries by keys, times values. Both products count in full, causal or not; a fused causal kernel computes
-    half of the scores.
-
-    Fused attention (Dao et al. 2022, arXiv:2205.14135) recomputes the scores in the backward pass. Otherwise the product, its
-    scale, the mask, the softmax and dropout each read and write them. Heads that share keys and values
-    (Ainslie et al. 2023, arXiv:2305.13245) read them once. Values may have another ``value_width`` than queries and keys; the
-    operations have the mean of both, whose FLOPs are the same.
-    """
-    deep, wide = float(width), float(value_width or width)
-    d = (deep + wide) / 2
-    q, kv = WORD * queries * heads * d, WORD * keys * kv_heads * d
-    shape = (queries, keys, d, float(heads))
-    if fused:
-        sums = WORD * queries * heads
-        forward = product(*shape, 2 * q + 2 * kv + sums, False, kind="attention")
-        back = product(*shape, 4 * q + 4 * kv + sums, True, kind="attention")
-        return LayerSpec(
-            name,
-            "Attention",
-            # the scores again, the gradients of queries and keys; those of the scores and of the values
-            (
-                replace(forward, flops=2 * forward.flops, causal=causal),
-                replace(back, flops=(3 * deep + 2 * wide) / d * back.flops, causal=causal),
-            ),
-            2 * q + 2 * kv + sums,
-            kept_half=q + kv + sums,
-        )
-    scores = queries * keys * heads
-    p, dropped = WORD * scores, (2 * WORD + MASK) * scores if drop else 0.0
-    operations = (
-        product(queries, keys, d, float(heads), q + kv + p, False),
-        product(queries, d, keys, float(heads), q + kv + p, False),
-        memory(False, 3 + drop, 6 * p + dropped),
-        product(queries, keys, d, float(heads), q + kv + p, True),  # of the attention weights
-        product(keys, d, queries, float(heads), q + kv + p, True, calls=2),  # of values and keys
-        product(queries, d, keys, float(heads), q + kv + p, True),  # of queries
-        memory(True, 3 + drop, 7 * p + dropped),
-    )
-    kept = 2 * q + 2 * kv + p + (p + MASK * scores if drop else 0.0)
-    # Softmax saves its result at fp32; the product behind it saves a copy of 16 bits, with dropout or without.
-    half = q + kv + p + HALF * scores + (MASK * scores if drop else 0.0)
-    return LayerSpec(name, "Attention", operations, kept, kept_half=half)
-
-
 def cross_entropy(name: str, rows: float, classes: int) -> LayerSpec:
     """Cross entropy of logits (rows, classes) and one class for each row. Autocast computes it at fp32."""
     logits, classes_of = WORD * rows * classes, INDEX * rows

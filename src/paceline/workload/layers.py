@@ -11,6 +11,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from paceline.workload.embedding_tables import EmbeddingTables
+
 OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
 Numbers = Literal["fp32", "autocast", "narrow"]
@@ -62,6 +64,7 @@ class Operation:
         grows: the dimension that the micro batch multiplies; empty for none.
         window: positions of a convolution's kernel, 9 for 3x3.
         causal: whether a kernel of attention leaves out the scores of later keys. FLOPs count them, as publications do.
+        sliding: keys that each query of attention sees at most, itself and those before it; 0: all. FLOPs count no others.
     """
 
     kind: OperationKind
@@ -77,6 +80,7 @@ class Operation:
     grows: Grows = ""
     window: int = 1
     causal: bool = False
+    sliding: float = 0.0
 
     def to_row(self) -> list[Any]:
         """The fields in order, whole numbers as integers, without trailing defaults."""
@@ -94,8 +98,7 @@ class Operation:
         return cls(kind=kind, backward=bool(backward), calls=calls, **dict(zip(_FIELDS[3:], typed, strict=False)))
 
 
-_SOFTMAX_KERNELS = 3
-"""Of attention that is not fused: scale, mask, softmax; with dropout there is one more."""
+_RECURRENT = ("LSTM", "GRU", "RNN")
 _FIELDS = tuple(entry.name for entry in fields(Operation))
 _DEFAULTS: tuple[Any, ...] = tuple(entry.default for entry in fields(Operation)[3:])
 
@@ -136,7 +139,7 @@ class Layer:
         """Bytes of one sample that attention saves beside queries, keys, values and its result: what softmax and dropout give,
         and dropout's mask. 5 for each score in 16 bits (Korthikanti et al. 2022, arXiv:2205.05198, section 4.1)."""
         kernels = sum(o.calls for o in self.operations if o.kind == "memory" and not o.backward)
-        drops = kernels > _SOFTMAX_KERNELS
+        drops = kernels % 2 == 0  # scale, mask and softmax are three kernels, or one; dropout is one more
         each = {"fp32": 8.0 if drops else 4.0, "autocast": 6.0, "narrow": 4.0}[numbers]
         return self.scores * (each + drops)
 
@@ -145,6 +148,13 @@ class Layer:
         half = None if self.activation_bytes_half is None else self.activation_bytes_half / parts
         kept = self.activation_bytes / parts
         return replace(self, operations=operations, activation_bytes=kept, activation_bytes_half=half)
+
+    @property
+    def turns(self) -> int:
+        """How often a loop of the network runs the layer in a pass: every product of it. A recurrent layer is one call."""
+        if self.kind in _RECURRENT:
+            return 1
+        return min((o.calls for o in self.operations if not o.backward and o.kind != "memory"), default=1)
 
     @property
     def is_logits(self) -> bool:
@@ -217,6 +227,7 @@ class LayerTable:
         sample: what one sample is, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
         frozen: number of elements of frozen weights.
+        tables: embedding tables that lie divided among all devices; their rows are no ``parameters``.
     """
 
     name: str
@@ -227,6 +238,7 @@ class LayerTable:
     source: str
     coverage: Coverage
     frozen: int = 0
+    tables: EmbeddingTables | None = None
 
     @cached_property
     def num_parameters(self) -> int:
@@ -245,8 +257,13 @@ class LayerTable:
 
     @cached_property
     def attends(self) -> bool:
-        """Whether the network has attention."""
-        return any(operation.kind == "attention" for layer in self.layers for operation in layer.operations)
+        """Whether the network has attention, fused or with its scores in memory."""
+        return self.fuses_attention or any(layer.kind == "Attention" for layer in self.layers)
+
+    @cached_property
+    def fuses_attention(self) -> bool:
+        """Whether some of its attention is a fused kernel."""
+        return any(o.kind == "attention" for layer in self.layers for o in layer.operations)
 
     @cached_property
     def activation_bytes(self) -> float:
@@ -283,6 +300,7 @@ class LayerTable:
             **{key: getattr(self, key) for key in ("input_bytes", "sample", "source")},
             "coverage": asdict(self.coverage),
             **({"frozen": self.frozen} if self.frozen else {}),
+            **({"tables": asdict(self.tables)} if self.tables else {}),
         }
 
     @classmethod
@@ -300,6 +318,7 @@ class LayerTable:
             ),
             coverage=Coverage(**data["coverage"]),
             frozen=data.get("frozen", 0),
+            tables=EmbeddingTables(**data["tables"]) if "tables" in data else None,
         )
 
     @classmethod

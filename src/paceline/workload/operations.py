@@ -133,7 +133,8 @@ _BOUNDED = _aten("""
     repeat flip roll tril triu im2col col2im pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d
     reflection_pad2d_backward replication_pad2d replication_pad2d_backward native_dropout native_dropout_backward glu
     leaky_relu_backward hardtanh_backward hardswish_backward hardsigmoid_backward elu_backward softplus_backward
-    mish_backward glu_backward _prelu_kernel _prelu_kernel_backward mean sum var var_mean std amax amin max min argmax
+    mish_backward glu_backward _prelu_kernel _prelu_kernel_backward _thnn_fused_lstm_cell
+    _thnn_fused_lstm_cell_backward _thnn_fused_lstm_cell_backward_impl mean sum var var_mean std amax amin max min argmax
     argmin any all prod logsumexp linalg_vector_norm norm cumsum masked_fill masked_fill_ where
 """)
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from paceline.workload.attention import SlidingWindow
 from paceline.workload.expert_shapes import EXPERT_SHAPES
 from paceline.workload.layers import LayerTable
-from paceline.workload.transformer import TransformerShape, encoder_decoder, transformer
+from paceline.workload.transformer import TransformerShape, encoder_decoder, llama, transformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +58,8 @@ def _mpt(layers: int, hidden: int, heads: int) -> TransformerShape:
     return TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=50368, dropout=False)
 
 
-def _llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocabulary: int) -> TransformerShape:
-    return TransformerShape(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        ffn=ffn,
-        vocabulary=vocabulary,
-        gated=True,
-        norm="rms",
-        bias=False,
-        tied=False,
-        fused_qkv=False,
-        positions="rotary",
-        dropout=False,
-    )
-
-
 def _qwen3(layers: int, hidden: int, heads: int, ffn: int, tied: bool = False) -> TransformerShape:
-    return replace(_llama(layers, hidden, heads, 8, ffn, 151936), head_dim=128, head_norm=True, tied=tied)
+    return replace(llama(layers, hidden, heads, 8, ffn, 151936), head_dim=128, head_norm=True, tied=tied)
 
 
 def _nemotron(layers: int, hidden: int, heads: int, kv_heads: int = 0) -> TransformerShape:
@@ -109,7 +92,7 @@ def _bert(layers: int, hidden: int, heads: int, head: Literal["dense", "masked",
     )
 
 
-_LLAMA_70B = _llama(80, 8192, 64, 8, 28672, 32000)
+_LLAMA_70B = llama(80, 8192, 64, 8, 28672, 32000)
 SHAPES: Mapping[str, Named] = {
     "gpt2": Named(_gpt(12, 768, 12, 1024), 1024, _GPT2),
     "gpt2-medium": Named(_gpt(24, 1024, 16, 1024), 1024, _GPT2),
@@ -137,30 +120,30 @@ SHAPES: Mapping[str, Named] = {
     "mpt-13b": Named(_mpt(40, 5120, 40), 2048, _MPT),
     "mpt-30b": Named(_mpt(48, 7168, 56), 2048, _MPT),
     "mpt-70b": Named(_mpt(80, 8192, 64), 2048, _MPT),
-    "llama-2-7b": Named(_llama(32, 4096, 32, 32, 11008, 32000), 4096, _LLAMA2),
-    "llama-2-13b": Named(_llama(40, 5120, 40, 40, 13824, 32000), 4096, _LLAMA2),
+    "llama-2-7b": Named(llama(32, 4096, 32, 32, 11008, 32000), 4096, _LLAMA2),
+    "llama-2-13b": Named(llama(40, 5120, 40, 40, 13824, 32000), 4096, _LLAMA2),
     "llama-2-70b": Named(_LLAMA_70B, 4096, _LLAMA2),
     "llama-2-70b-lora": Named(replace(_LLAMA_70B, fused_qkv=True, adapter=16), 8192, _LORA),
-    "llama-3-8b": Named(_llama(32, 4096, 32, 8, 14336, 128256), 8192, _LLAMA3),
-    "llama-3-70b": Named(_llama(80, 8192, 64, 8, 28672, 128256), 8192, _LLAMA3),
-    "llama-3-405b": Named(_llama(126, 16384, 128, 8, 53248, 128256), 8192, _LLAMA3),
-    "llama-3.2-1b": Named(replace(_llama(16, 2048, 32, 8, 8192, 128256), tied=True), 8192, _LLAMA32),
-    "llama-3.2-3b": Named(replace(_llama(28, 3072, 24, 8, 8192, 128256), tied=True), 8192, _LLAMA32),
+    "llama-3-8b": Named(llama(32, 4096, 32, 8, 14336, 128256), 8192, _LLAMA3),
+    "llama-3-70b": Named(llama(80, 8192, 64, 8, 28672, 128256), 8192, _LLAMA3),
+    "llama-3-405b": Named(llama(126, 16384, 128, 8, 53248, 128256), 8192, _LLAMA3),
+    "llama-3.2-1b": Named(replace(llama(16, 2048, 32, 8, 8192, 128256), tied=True), 8192, _LLAMA32),
+    "llama-3.2-3b": Named(replace(llama(28, 3072, 24, 8, 8192, 128256), tied=True), 8192, _LLAMA32),
     "nemotron-3-8b": Named(_nemotron(32, 4096, 32), 4096, _NEMOTRON3),
     "nemotron-3-22b": Named(_nemotron(40, 6144, 48), 4096, _NEMOTRON3),
     "nemotron-4-15b": Named(_nemotron(32, 6144, 48, 8), 4096, _NEMOTRON4),
     "nemotron-4-340b": Named(_nemotron(96, 18432, 96, 8), 4096, _NEMOTRON4),
-    "qwen-2.5-7b": Named(_llama(28, 3584, 28, 4, 18944, 152064), 4096, _QWEN),
-    "qwen-2.5-14b": Named(_llama(48, 5120, 40, 8, 13824, 152064), 4096, _QWEN),
-    "qwen-2.5-32b": Named(_llama(64, 5120, 40, 8, 27648, 152064), 4096, _QWEN),
-    "qwen-2.5-72b": Named(_llama(80, 8192, 64, 8, 29568, 152064), 4096, _QWEN),
+    "qwen-2.5-7b": Named(llama(28, 3584, 28, 4, 18944, 152064), 4096, _QWEN),
+    "qwen-2.5-14b": Named(llama(48, 5120, 40, 8, 13824, 152064), 4096, _QWEN),
+    "qwen-2.5-32b": Named(llama(64, 5120, 40, 8, 27648, 152064), 4096, _QWEN),
+    "qwen-2.5-72b": Named(llama(80, 8192, 64, 8, 29568, 152064), 4096, _QWEN),
     "qwen-3-0.6b": Named(_qwen3(28, 1024, 16, 3072, tied=True), 4096, _QWEN),
     "qwen-3-1.7b": Named(_qwen3(28, 2048, 16, 6144, tied=True), 4096, _QWEN),
     "qwen-3-4b": Named(_qwen3(36, 2560, 32, 9728, tied=True), 4096, _QWEN),
     "qwen-3-8b": Named(_qwen3(36, 4096, 32, 12288), 4096, _QWEN),
     "qwen-3-14b": Named(_qwen3(40, 5120, 40, 17408), 4096, _QWEN),
     "qwen-3-32b": Named(_qwen3(64, 5120, 64, 25600), 4096, _QWEN),
-    "mistral-7b": Named(_llama(32, 4096, 32, 8, 14336, 32000), 8192, _MISTRAL),
+    "mistral-7b": Named(replace(llama(32, 4096, 32, 8, 14336, 32000), sliding=SlidingWindow(4096)), 8192, _MISTRAL),
     "bert-base": Named(_bert(12, 768, 12, "dense"), 128, _BERT),
     "bert-base-mlm": Named(_bert(12, 768, 12, "masked"), 128, _BERT),
     "bert-base-squad": Named(_bert(12, 768, 12, "span"), 384, _BERT),

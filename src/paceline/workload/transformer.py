@@ -12,13 +12,13 @@ from math import prod
 from typing import Literal
 
 from paceline.errors import UserError
+from paceline.workload.attention import SlidingWindow, attention
 from paceline.workload.experts import Experts, expert_layers
 from paceline.workload.latent_attention import LatentAttention, latent_attention
 from paceline.workload.layer_builders import (
     INDEX,
     WORD,
     LayerSpec,
-    attention,
     cross_entropy,
     dropout,
     elementwise,
@@ -43,6 +43,7 @@ class TransformerShape:
         ffn: inner width of the feed-forward network; 0: four times ``hidden``.
         experts: of the blocks that have some in place of the feed-forward network.
         latent: latent attention, whose heads have widths of their own.
+        sliding: which blocks attend to the nearest tokens alone; None: none.
         head_norm: whether queries and keys are normalised head by head (RMSNorm).
         gated: whether the feed-forward network has a gate, a second product of the same width.
         norm: LayerNorm, or RMSNorm without bias.
@@ -70,6 +71,7 @@ class TransformerShape:
     ffn: int = 0
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    sliding: SlidingWindow | None = None
     head_norm: bool = False
     gated: bool = False
     norm: Literal["layer", "rms"] = "layer"
@@ -107,6 +109,26 @@ class TransformerShape:
         return self.head_width * (self.kv_heads or self.heads)
 
 
+def llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocabulary: int) -> TransformerShape:
+    """Dimensions of the design that Llama set: a gate, RMSNorm, rotated positions, no biases, no dropout, output weights of its
+    own (Touvron et al. 2023, arXiv:2302.13971, section 2.2)."""
+    return TransformerShape(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        ffn=ffn,
+        vocabulary=vocabulary,
+        gated=True,
+        norm="rms",
+        bias=False,
+        tied=False,
+        fused_qkv=False,
+        positions="rotary",
+        dropout=False,
+    )
+
+
 def transformer(
     shape: TransformerShape, seq_len: int, *, name: str = "", source: str = "", fused_attention: bool = True
 ) -> LayerTable:
@@ -123,11 +145,17 @@ def transformer(
             f"{name or 'the transformer'} has no sequences of {seq_len} tokens",
             f"give 1 to {shape.context}" if shape.context and shape.positions == "learned" else "give at least 1",
         )
-    dense, mixed = blocks(replace(shape, experts=None), seq_len, fused_attention), blocks(shape, seq_len, fused_attention)
-    experts = shape.experts
     parts = _start(shape, seq_len)
+    known: dict[tuple[bool, int], list[LayerSpec]] = {}
     for i in range(shape.layers):
-        parts += [part.named(f"blocks.{i}.") for part in (mixed if experts and experts.of_block(i) else dense)]
+        mixed, sliding = (
+            shape.experts is not None and shape.experts.of_block(i),
+            shape.sliding.of_block(i) if shape.sliding else 0,
+        )
+        if (mixed, sliding) not in known:
+            own = shape if mixed else replace(shape, experts=None)
+            known[mixed, sliding] = blocks(own, seq_len, fused_attention, sliding=sliding)
+        parts += [part.named(f"blocks.{i}.") for part in known[mixed, sliding]]
     parts += _end(shape, seq_len)
     frozen = 0
     if shape.adapter:
@@ -181,9 +209,12 @@ def _start(shape: TransformerShape, s: int) -> list[LayerSpec]:
     return [*parts, dropout("drop", s * h)] if shape.dropout else parts
 
 
-def blocks(shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False) -> list[LayerSpec]:
-    """The layers of one block over ``s`` tokens. With ``cross`` it also attends to ``keys`` tokens of an encoder."""
-    parts = _residual("attention", shape, s, _attend(shape, s, s, "attention.", fused))
+def blocks(
+    shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False, sliding: int = 0
+) -> list[LayerSpec]:
+    """The layers of one block over ``s`` tokens. With ``cross`` it also attends to ``keys`` tokens of an encoder; with
+    ``sliding`` to the nearest of its own tokens alone."""
+    parts = _residual("attention", shape, s, _attend(shape, s, s, "attention.", fused, sliding))
     if cross:
         parts += _residual("cross", shape, s, _attend(shape, s, keys, "cross.", fused))
     return parts + _residual("mlp", shape, s, _mixture(shape, shape.experts, s) if shape.experts else _feed_forward(shape, s))
@@ -215,7 +246,7 @@ def _residual(name: str, shape: TransformerShape, s: int, inner: list[LayerSpec]
     return [norm, *inner, *drop, added]
 
 
-def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool) -> list[LayerSpec]:
+def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool, sliding: int = 0) -> list[LayerSpec]:
     h, kv, bias, heads, kv_heads = shape.hidden, shape.kv_width, shape.bias, shape.heads, shape.kv_heads or shape.heads
     causal = shape.causal and prefix != "cross."
     if shape.latent is not None:
@@ -223,7 +254,7 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
     head = shape.head_width
     width = heads * head
     x = WORD * s * width
-    mixed = attention("mix", s, keys, heads, kv_heads, head, fused=fused, drop=shape.dropout, causal=causal)
+    mixed = attention("mix", s, keys, heads, kv_heads, head, fused=fused, drop=shape.dropout, causal=causal, sliding=sliding)
     parts = []
     if prefix == "cross.":
         # The product of the keys reads the encoder's output first; the gradients are summed there.

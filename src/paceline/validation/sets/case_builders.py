@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.device import Device, Link
+from paceline.hardware.device import Device
 from paceline.hardware.precision import RECIPES, Precision
 from paceline.prediction.expert_parallel import expert_share
 from paceline.prediction.stages import stages
@@ -15,7 +15,6 @@ from paceline.prediction.tensor_parallel import share
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Case, Keys, PrecisionSource, Setting, Skip
-from paceline.validation.sets.hardware_aliases import cluster
 from paceline.workload import TransformerShape, Workload
 
 NO_DEVICE = "device not in the catalogue"
@@ -171,16 +170,7 @@ def low_precision(text: str) -> str:
     return next((name for pattern, name in _PRECISIONS if re.search(pattern, text.casefold())), "")
 
 
-def uneven(
-    device: Device, devices: int, nodes: int, between: Link | str | None, micro_batch: int, precision: str, optimizer: str
-) -> tuple[Setting, ...]:
-    """``devices`` spread over ``nodes``; where they do not divide, the two even clusters around them, by distance."""
-    low = max(1, devices // nodes)
-    high = -(-devices // nodes)
-    share = (devices - low * nodes) / nodes if high > low else 0.0
-    parts = ((low, 1 - share), (high, share))
-    return tuple(
-        setting(cluster(device, each, nodes, between), micro_batch, precision, optimizer, weight)
-        for each, weight in parts
-        if weight > 0
-    )
+def spread(devices: int, nodes: int) -> tuple[int, ...]:
+    """``devices`` on ``nodes`` as evenly as they go."""
+    fewest, more = divmod(devices, nodes)
+    return (fewest + 1,) * more + (fewest,) * (nodes - more)

@@ -11,9 +11,9 @@ from paceline.errors import UserError
 from paceline.hardware.catalogue import device as find_device
 from paceline.hardware.catalogue import link
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.cluster import cluster as make_cluster
 from paceline.hardware.device import Device, Link
 from paceline.hardware.networks import network as find_network
+from paceline.hardware.placement import NodeSizes
 
 _PROVIDER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure|dgx|hgx)[\s_-]+", re.IGNORECASE)
 _MAKER = re.compile(r"^(nvidia|amd|intel|habana|google|graphcore|instinct|radeon)[\s_-]+", re.IGNORECASE)
@@ -76,10 +76,10 @@ def network(text: str) -> Link | None:
     return best
 
 
-def cluster(device: Device, per_node: int, nodes: int, between: Link | str | None = None, inside: str = "") -> Cluster:
-    """``nodes`` nodes of ``per_node`` devices, the links inside a node the device's own unless ``inside`` names one."""
-    one_node = make_cluster(device.name, per_node, 1)
-    intra = link(inside) if inside else one_node.intra_link
+def cluster(device: Device, per_node: NodeSizes, nodes: int, between: Link | str | None = None, inside: str = "") -> Cluster:
+    """``nodes`` nodes of ``per_node`` devices (one number, or one for each), the links inside a node the device's own unless
+    ``inside`` names one."""
+    intra = link(inside or device.link)
     between_nodes = find_network(between) if isinstance(between, str) else between or intra
     if nodes == 1:
         between_nodes = intra

@@ -1,9 +1,9 @@
 """Lambda's PyTorch benchmark (``lambda_single_node.csv``): NVIDIA's examples on one node, mixed precision or fp32/TF32.
 
-The batch listed is that of all devices. BERT is fine-tuned on SQuAD, 384 tokens. WaveGlow's rows all ran in full precision:
-the benchmark asks for ``--amp-run``, which NVIDIA's script of its time calls ``--amp``, and options that it does not know
-are ignored (DeepLearningExamples, PyTorch/SpeechSynthesis/Tacotron2/train.py; the rates of both rows are equal on every
-card).
+The batch listed is that of all devices. BERT is fine-tuned on SQuAD, 384 tokens. The rows of WaveGlow and Tacotron 2 all ran
+in full precision: the benchmark asks for ``--amp-run``, which NVIDIA's script of its time calls ``--amp``, and options that
+it does not know are ignored (DeepLearningExamples, PyTorch/SpeechSynthesis/Tacotron2/train.py; the rates of both rows are
+equal on every card).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ WORKLOADS = {
     "transformerxlbase": ("txl-base-softmax", "lamb"),
     "transformerxllarge": ("txl-large-softmax", "adam"),
     "waveglow": ("waveglow", "adam"),
+    "tacotron2": ("tacotron2", "adam"),
     "bert_base_squad": ("bert-base-squad", "adam"),
     "bert_large_squad": ("bert-large-squad", "adam"),
 }
@@ -30,9 +31,10 @@ PADDING = 1.27
 """Tokens of a batch of GNMT with what fills its sentences up to the longest, over those without: batches come from five buckets
 of sentences of up to 50 tokens (DeepLearningExamples, PyTorch/Translation/GNMT/seq2seq/data/sampler.py, ``BucketingSampler``).
 Not measured: lengths drawn with a mean of 25 tokens and a standard deviation of half of that give 1.26 to 1.29."""
-PER_SAMPLE = {"gnmt": 54 / PADDING, "transformerxlbase": 192, "transformerxllarge": 256, "waveglow": 8000}
+PER_SAMPLE = {"gnmt": 54 / PADDING, "transformerxlbase": 192, "transformerxllarge": 256, "waveglow": 8000, "tacotron2": 566}
 """What the rate counts of a sample: tokens of a pair of sentences of WMT English-German, 27 steps on either side; words of a
-segment; audio samples of a segment (lambdal/deeplearning-benchmark, config_v2)."""
+segment; audio samples of a segment (lambdal/deeplearning-benchmark, config_v2); frames of a clip of LJ Speech without padding,
+6.57 s at the mean (DeepLearningExamples, Tacotron2/tacotron2/data_function.py, ``output_lengths``)."""
 
 
 def case(row: Row) -> Case | Skip:

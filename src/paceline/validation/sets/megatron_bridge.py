@@ -1,7 +1,7 @@
 """NVIDIA's table of Megatron-Bridge and NeMo (``megatron_bridge_h100.csv``): tokens a second of a device, by the division.
 
 Tensor parallel runs are sequence parallel, and optimizer states are shared out among the replicas (Megatron-Bridge,
-performance guide); where the table says FSDP, weights are too. Nothing is computed twice unless a row says it. LoRA trains
+performance guide); where the table says FSDP, weights are too. Nothing is computed twice but what the scripts say. LoRA trains
 adapters alone. Experts are whole on their device, and get equally many tokens (scripts/performance/configs, qwen3: expert
 tensor parallelism of 1, tokens dropped beyond a capacity factor of 1; deepseek: balance forced). Releases of Megatron-Bridge
 run ``FP8`` with current scaling; older pages of NeMo do not say the recipe, and are predicted with delayed scaling.
@@ -38,6 +38,8 @@ EXPERT_EXCHANGES: Mapping[str, Mapping[str, Any]] = {
 }
 """How NVIDIA's scripts for H100 send tokens to experts: DeepEP or HybridEP against a plain all-to-all, and ``moe_a2a_overlap``
 (scripts/performance/configs: deepseek_v3_llm_pretrain.py, qwen3_workload_base_configs.py)."""
+RECOMPUTED: Mapping[str, Mapping[str, Any]] = {"gpt-oss-120b": {"recompute": "selective:layernorm,moe_act"}}
+"""What runs of one sequence a micro batch compute twice (gpt_oss_workload_base_configs.py, H100)."""
 
 
 FP8 = "fp8-current"
@@ -80,6 +82,7 @@ def case(row: Row) -> Case | Skip:
         "context": row.whole("cp") or 1,
         "virtual_stages": row.whole("vp") or 1,
         "expert": experts,
+        **(RECOMPUTED.get(model_name(model), {}) if micro == 1 else {}),
         **(EXPERT_EXCHANGES.get(model_name(model), {}) if experts > 1 else {}),
         "sharding": "zero3" if row.whole("fsdp") else "distributed_optimizer",
     }

@@ -3,7 +3,8 @@
 Only rows whose throughput was read from the steps or from the slope between evaluations count; the runs are tuned, and from
 round v1.0 on replay graphs of kernels. Half of a BERT sequence of 512 tokens is padding, which submissions do not compute
 (Krell et al. 2021, arXiv:2107.02027, section 2); the Transformer's batch is in tokens, about 27 to a sentence of WMT
-English-German on either side.
+English-German on either side. A sample of RNN-T is an utterance, of R-GAT a paper, of FLUX.1 an image,
+of DLRM a user and an item.
 
 The columns do not say in which precision a row ran; the submissions' files do. Language models run in fp8 where the device has
 it (NVIDIA, training_results_v3.1, gpt3, config_fp8.sh), on Gaudi 2 from round v3.1 on (Intel-HabanaLabs,
@@ -26,6 +27,8 @@ from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
+from paceline.prediction.expert_parallel import expert_count, has_experts
+from paceline.prediction.tensor_parallel import is_expert
 from paceline.validation.case import Case, Keys, Setting, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
 from paceline.workload import Workload
@@ -61,13 +64,29 @@ WORKLOADS = {
     "llama31_405b": "llama-3-405b",
     "llama31_8b": "llama-3-8b",
     "stable_diffusion": "stable-diffusion",
+    "rnnt": "rnnt",
+    "rgat": "rgat",
+    "dlrm": "dlrm",
+    "dlrm_dcnv2": "dlrm-dcnv2",
+    "flux1": "flux1",
+    "deepseek_v3": "deepseek-v3",
+    "gpt_oss_20b": "gpt-oss-20b",
 }
+NAMED = {
+    "gnn": "rgat",
+    "flux": "flux1",
+    "deepseekv3": "deepseek_v3",
+    "deepseekv3_671b": "deepseek_v3",
+    "gptoss_20b": "gpt_oss_20b",
+    "gpt_oss": "gpt_oss_20b",
+}
+"""Other names of a benchmark, in results and in logs."""
 _PARAMETERS = {"gpt3": 175e9, "llama2_70b_lora": 69e9, "llama31_405b": 405e9}
 LARGE = {name: assumed("mlperf_memory") * 2 * count for name, count in _PARAMETERS.items()}
 """Bytes of weights at 16 bits and what goes with them: where a device has less, the model is divided among several."""
 SMALL = "IPU"
 """Devices whose memory on the chip holds a few layers: each network lies on several of them."""
-LANGUAGE_MODELS = ("gpt3", "llama2_70b_lora", "llama31_405b", "llama31_8b")
+LANGUAGE_MODELS = ("gpt3", "llama2_70b_lora", "llama31_405b", "llama31_8b", "deepseek_v3", "gpt_oss_20b")
 TRANSFORMER_ENGINE = ("Hopper", "Blackwell")
 FP8_SINCE = {"Gaudi 2": "v3.1"}
 """First round in which a device's language models ran in fp8, where it was not that of the device."""
@@ -76,9 +95,19 @@ NVFP4_SINCE = "v5.1"
 row of it)."""
 FP8_SAMPLES = 32
 """Samples a device from which BERT is taken to run in fp8: between the 6 (3 pairs) and the 36 of NVIDIA's files."""
+LENGTHS = {"gpt_oss_20b": 8192}
+"""Tokens of a sequence, where not the workload's own (mlcommons/training)."""
 VIRTUAL_STAGES = {"gpt3": 12}
 """Parts of each pipeline stage: ``virtual_pipeline_model_parallel_size`` of NVIDIA's implementation, round v3.1."""
-OPTIMIZERS = dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b"), "adam")
+OPTIMIZERS = {
+    **dict.fromkeys(("bert", "transformer", "gnmt", "gpt3", "llama31_405b", "llama31_8b", "rgat", "flux1"), "adam"),
+    **dict.fromkeys(("deepseek_v3", "gpt_oss_20b"), "adam"),
+    "rnnt": "lamb",
+    "dlrm": "sgd",
+}
+"""Of mlcommons/training's reference of each benchmark; momentum where nothing is said."""
+SHARDED = {"flux1": "zero3"}
+"""Networks whose weights are shared out in a node (mlcommons/training, text_to_image: HSDP)."""
 NARROW: Mapping[str, Any] = {"compression": "bf16"}
 """BERT on NVIDIA's devices: gradients travel in 16 bits (training_results_v2.1, NVIDIA, bert, run_and_time.sh: ``--fp16
 --distributed_lamb --allreduce_post_accumulation_fp16``)."""
@@ -121,6 +150,9 @@ def case(row: Row) -> Case | Skip:
     machines = _cluster(device, int(devices), nodes, int(per_node or 0), row)
     if machines is None:
         return Skip(keys, "nodes and accelerators do not agree", good=False)
+    if has_experts(workload):
+        mesh["expert"] = _expert_groups(workload, device, machines.world_size // mesh["pipeline"], mesh)
+        together *= mesh["expert"]
     optimizer = OPTIMIZERS.get(benchmark, "momentum")
     if together > 1:
         try:
@@ -130,8 +162,10 @@ def case(row: Row) -> Case | Skip:
     else:
         micro = max(1, round(samples / devices / accumulation))
         precision = _precision(row, device, micro)
-        narrow = NARROW if benchmark == "bert" and device.kind == "gpu" else {}
-        setting = case_builders.setting(machines, micro, precision, optimizer, grad_accum_steps=accumulation, **narrow)
+        more = NARROW if benchmark == "bert" and device.kind == "gpu" else {}
+        if benchmark in SHARDED and devices > 1:
+            more = {"sharding": SHARDED[benchmark], "shard_devices": machines.devices_per_node if machines.num_nodes > 1 else 0}
+        setting = case_builders.setting(machines, micro, precision, optimizer, grad_accum_steps=accumulation, **more)
     return Case(
         keys=keys,
         workload=workload,
@@ -145,7 +179,7 @@ def case(row: Row) -> Case | Skip:
 
 def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: Mapping[str, int]) -> Setting:
     """A model that several devices hold. Raises UserError where it does not divide."""
-    replicas = max(1, machines.world_size // prod(mesh.values()))
+    replicas = max(1, machines.world_size // prod(size for name, size in mesh.items() if name != "expert"))
     micro = row.whole("micro_batch") or max(1, round(batch / replicas / (row.whole("grad_accum") or 1)))
     virtual = VIRTUAL_STAGES.get(_benchmark(row), 1) if mesh["pipeline"] > 1 else 1
     precision = _precision(row, machines.device, micro)
@@ -161,6 +195,17 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
         gather_bits=16 if _round(row) < 4 else 8,  # NVIDIA's configurations keep weights in fp8 from round v4.0 on
         **mesh,
     )
+
+
+def _expert_groups(workload: Workload, device: Device, most: int, mesh: Mapping[str, int]) -> int:
+    """The fewest devices among which the experts fit, since no column says how many share them: at most ``most``, and as many
+    as there are experts."""
+    experts = sum(p.size for p in workload.parameters if is_expert(p.name))
+    rest = (workload.num_parameters - experts) / mesh["tensor"]
+    bytes_each, groups = 2 * assumed("mlperf_memory") / mesh["pipeline"], 1
+    while bytes_each * (rest + experts / groups) > device.memory.value and 2 * groups <= min(most, expert_count(workload)):
+        groups *= 2
+    return groups
 
 
 def _precision(row: Row, device: Device, samples: int) -> str:
@@ -181,7 +226,8 @@ YEARS = {"v0.6": 2019.5, "v0.7": 2020.6, "v1.0": 2021.5, "v1.1": 2021.9, "v2.0":
 
 def _benchmark(row: Row) -> str:
     """RetinaNet took the place, and in some results the name, of SSD with round v2.0."""
-    benchmark = row.text("benchmark")
+    benchmark = row.text("benchmark").replace("-", "_")
+    benchmark = NAMED.get(benchmark, benchmark)
     return "retinanet" if benchmark == "ssd" and _round(row) >= 2 else benchmark
 
 
@@ -195,6 +241,8 @@ def _dimensions(benchmark: str, row: Row) -> dict[str, Any]:
         return {"seq_len": (row.whole("seq_len") or 512) // 2}
     if benchmark == "transformer":
         return {"seq_len": SENTENCE_TOKENS}
+    if benchmark in LENGTHS:
+        return {"seq_len": row.whole("seq_len") or LENGTHS[benchmark]}
     return {}
 
 

@@ -4,7 +4,7 @@ The file does not name the precision. ImageNet runs at more than the fp32 peak o
 fp32, on the A100 with TF32, which was then PyTorch's default.
 
 ``aws`` is g4dn.12xlarge, ``rtx`` eight 2080 Ti a node, ``dgx-ext`` DGX A100. The step time includes the synchronisation.
-Where the devices do not divide among the nodes, the row lies between two even clusters.
+A placement such as ``24`` says how many devices each node holds; where it does not, they are spread as evenly as they go.
 Networks: AWS instance table (50 Gb/s); Jayaram Subramanya et al. 2023, Sia, SOSP, section 4 (50 Gb/s; 8 x 200 Gb/s).
 """
 
@@ -53,7 +53,8 @@ def case(row: Row) -> Case | Skip:
     full = "tf32" if "tf32" in device.peak_flops else "fp32"
     precision = case_builders.half(device) if model in MIXED else full
     try:
-        settings = case_builders.uneven(device, devices, nodes, between, batch, precision, optimizer)
+        machines = hardware_aliases.cluster(device, _sizes(row.text("placement"), devices, nodes), nodes, between)
+        settings = (case_builders.setting(machines, batch, precision, optimizer),)
     except UserError:
         return Skip(keys, case_builders.NO_BATCH)
     return Case(
@@ -65,3 +66,10 @@ def case(row: Row) -> Case | Skip:
         sync_s=sync,
         precision_from="usual",
     )
+
+
+def _sizes(placement: str, devices: int, nodes: int) -> tuple[int, ...]:
+    """Devices of each node."""
+    digits = tuple(int(digit) for digit in placement) if placement.isdecimal() else ()
+    stated = len(digits) == nodes and sum(digits) == devices and 0 not in digits
+    return digits if stated else case_builders.spread(devices, nodes)

@@ -5,7 +5,9 @@ tokens_per_s_per_gpu, peak_mem_gib. ``parallelism`` is text such as ``FSDP 32, T
 sharded data parallelism. Micro batches of a pipeline are as many as its stages (torchtitan,
 ``pipeline_parallel_microbatches``). Selective checkpointing keeps every second product and attention (torchtitan,
 ``activation_checkpoint``, option ``op``); with a number, such as ``selective 2``, it is every second block. A compiled model
-counts as tuned, another as tuned with kernels launched one by one.
+counts as tuned, another as tuned with kernels launched one by one. Attention is PyTorch's
+``scaled_dot_product_attention``; on Hopper it ran as FlashAttention-2 in the releases of the tables (2.5 and 2.6, of 2024 and
+2025: cuDNN's kernel ran on demand alone, pytorch/pytorch#138522).
 """
 
 from __future__ import annotations
@@ -84,6 +86,7 @@ def case(row: Row) -> Case | Skip:
         workload=workload,
         settings=(setting,),
         software="tuned" if "compile" in technique else "eager",
+        attention="fa2" if device.architecture == "Hopper" else "sdpa",
         step_s=batch * length / (rate * devices),
         memory_bytes=peak * 2.0**30 if peak else None,
         precision_from="row" if stated else "usual",

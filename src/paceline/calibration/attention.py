@@ -1,0 +1,104 @@
+"""Which kernel attention runs as, where it runs, and how fast it is there.
+
+``sdpa`` is PyTorch's ``scaled_dot_product_attention``, which chooses by device, precision and release. Sources: the notes of
+PyTorch 2.0 (March 2023: the first FlashAttention, and a memory-efficient kernel), of 2.2 (January 2024: FlashAttention-2);
+pytorch/pytorch#138522 (October 2024: cuDNN's kernel, first on Hopper in 2.5.0, runs on demand from 2.5.1 on), and
+``check_prefer_cudnn_attention`` in ``sdp_utils.cpp`` (2.10; compute capability 9.0 and 10.x with a cuDNN above 9.15.0, which
+the wheels of 2.11, March 2026, have).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paceline.calibration.constants import Efficiency, assumed
+from paceline.errors import UserError, check_name
+from paceline.hardware.device import Device
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
+
+KERNELS = ("sdpa", "fa2", "cudnn", "fa3", "triton", "eager")
+"""PyTorch's choice, FlashAttention-2, cuDNN's, FlashAttention-3, the first FlashAttention's version in Triton, and products and
+softmax that write the scores to memory."""
+_EFFICIENT, _FIRST, _FUSED = "efficient", "fa1", "fused"
+"""What ``sdpa`` chooses beside: a memory-efficient kernel, the first FlashAttention, and on other devices than GPUs whatever
+there is."""
+_AMPERE_ON = ("Ampere GA100", "Ampere GA10x", "Ada", "Hopper", "Blackwell")
+_CDNA = ("CDNA 2", "CDNA 3", "CDNA 4")
+_RUNS_ON = {"fa2": (*_AMPERE_ON, *_CDNA), "cudnn": _AMPERE_ON, "fa3": ("Hopper",), "triton": (*_AMPERE_ON, *_CDNA)}
+"""Architectures that each kernel was written for: the README of flash-attention (2.x: Ampere and later, MI200 and later; 3:
+H100) and NVIDIA's cuDNN frontend (scaled dot product attention: compute capability 8.0 and later). They compute in 16 bits."""
+_SDPA_SINCE, _FA2_SINCE, _CUDNN_SINCE = 2023.2, 2024.1, 2026.2
+"""PyTorch 2.0, 2.2 and 2.11."""
+_FUSED_SINCE = 2021.5
+"""MLPerf Training v1.0. Before it NVIDIA's BERT multiplied queries by keys and scores by values apart (training_results_v0.7,
+NVIDIA, bert, ``bmm1.py``, ``bmm2.py``)."""
+
+
+def usual(level: str, year: float = 0.0) -> str:
+    """What software of a level and year runs: framework code ``sdpa``; submissions to benchmarks cuDNN's kernel, and ``eager``
+    before fused ones. 0: the newest."""
+    if level == "ordinary":
+        return "sdpa"
+    return "eager" if 0 < year < _FUSED_SINCE else "cudnn"
+
+
+def chosen(e: Efficiency) -> str:
+    """The kernel that the constants ask for, a name of ``KERNELS``: the one that was named, else the usual one."""
+    return e.attention_kernel or usual(e.level, e.year)
+
+
+def running(device: Device, precision: str, e: Efficiency) -> str:
+    """The kernel that runs there: the one that was chosen, or what ``sdpa`` takes."""
+    kernel = chosen(e)
+    if kernel != "sdpa":
+        return kernel
+    if device.kind != "gpu":
+        return _FUSED
+    family = _family(device)
+    if family not in _RUNS_ON["fa2"] or not _narrow(precision):
+        return _EFFICIENT
+    if family in ("Hopper", "Blackwell") and not 0 < e.year < _CUDNN_SINCE:
+        return "cudnn"
+    return _FIRST if 0 < e.year < _FA2_SINCE else "fa2"
+
+
+def share(device: Device, precision: str, e: Efficiency) -> float:
+    """That kernel's share of the best matrix product, relative to FlashAttention-2's on an A100."""
+    kernel = running(device, precision, e)
+    shares: Mapping[str, float] = assumed("attention_kernels").get(_family(device), {})
+    if kernel in (_FIRST, "triton"):
+        of_fa2: float = assumed("attention_triton" if kernel == "triton" else "attention_first")
+        return shares.get("fa2", 1.0) * of_fa2
+    return float(assumed("attention_first")) if kernel == _EFFICIENT else shares.get(kernel, 1.0)
+
+
+def check_attention(device: Device, kernel: str, precision: str = "bf16", year: float = 0.0) -> None:
+    """Raises UserError where a kernel that was asked for does not exist, or does not run on the device, in that precision, or
+    in software of that year (0: the newest)."""
+    check_name("attention kernel", kernel, KERNELS)
+    if kernel == "sdpa" and 0 < year < _SDPA_SINCE:
+        raise UserError(
+            f"attention kernel sdpa in software of {year:g}: PyTorch has it since 2.0, of {_SDPA_SINCE:g}",
+            "give eager, or leave it out",
+        )
+    if kernel not in _RUNS_ON:
+        return
+    if _family(device) not in _RUNS_ON[kernel]:
+        runs = [name for name in KERNELS if _family(device) in _RUNS_ON.get(name, (_family(device),))]
+        raise UserError(
+            f"attention kernel {kernel} does not run on {device.name}", f"give {' or '.join(runs)}, or leave it out"
+        )
+    if not _narrow(precision):
+        raise UserError(f"attention kernel {kernel} computes in 16 bits, not in {precision}", "give sdpa or eager, or bf16")
+
+
+def _family(device: Device) -> str:
+    """The architecture; Blackwell's boards without NVLink (compute capability 12.0) have matrix instructions as Ada's, and not
+    those of 10.0 that its kernels are written for (CUDA, PTX ISA, tcgen05)."""
+    bare = device.architecture == "Blackwell" and not device.link.startswith("NVLink")
+    return "Ada" if bare else device.architecture
+
+
+def _narrow(precision: str) -> bool:
+    """Whether attention computes in 16 bits; under a recipe it does."""
+    return precision in RECIPES or BYTES_PER_ELEMENT[precision] == 2

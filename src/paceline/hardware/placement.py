@@ -1,0 +1,69 @@
+"""Where the ranks of a cluster lie: on which node each, and below which leaf switch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from paceline.errors import UserError, check_count, shown
+
+NodeSizes: TypeAlias = int | tuple[int, ...]
+"""Devices of a node: one number for all nodes, or one for each where they differ."""
+_SIZES = re.compile(r"\d{1,9}(\s*\+\s*\d{1,9})*")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Ranks are node-major, and nodes leaf-major: neighbours in rank are near each other.
+
+    Attributes:
+        sizes: devices of each node.
+        leaf_nodes: nodes of a leaf switch; 0: no switch has less bandwidth upwards than downwards.
+        oversubscription: bandwidth of a leaf's nodes together / bandwidth of its links to other leaves.
+    """
+
+    sizes: NodeSizes
+    leaf_nodes: int = 0
+    oversubscription: float = 1.0
+
+
+Places: TypeAlias = int | Placement
+"""A placement; a number for equal nodes of so many devices below switches that do not block."""
+
+
+def placement(places: Places) -> Placement:
+    """As a ``Placement``."""
+    return Placement(places) if isinstance(places, int) else places
+
+
+def equal(sizes: NodeSizes) -> NodeSizes:
+    """One number where all nodes hold equally many devices.
+
+    Raises:
+        UserError: no node, or one without a device.
+    """
+    if not isinstance(sizes, tuple | list):
+        return sizes
+    if not sizes:
+        raise UserError("a cluster without nodes", "give the devices of each, such as (1, 7)")
+    for size in sizes:
+        check_count(size, "members of a node")
+    return sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
+
+
+def sizes_text(sizes: NodeSizes) -> str:
+    """``8``, or ``1+7`` for nodes that differ."""
+    return str(sizes) if isinstance(sizes, int) else "+".join(map(str, sizes))
+
+
+def parse_sizes(text: str) -> NodeSizes:
+    """``8`` for nodes of eight devices, ``1+7`` for a node of one and a node of seven, ``4+4`` for two nodes of four.
+
+    Raises:
+        UserError: anything else.
+    """
+    if not _SIZES.fullmatch(text.strip()):
+        raise UserError(f"{shown(text)} devices a node", "write 8, or 1+7 for a node of one and a node of seven")
+    sizes = tuple(int(part) for part in text.split("+"))
+    return sizes if len(sizes) > 1 else sizes[0]

@@ -1,0 +1,34 @@
+"""What a prediction is asked about: whether it can be that, and a cluster by its names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.errors import UserError, shown
+from paceline.hardware.cluster import Cluster
+from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import LayerTable
+
+
+def check_inputs(workload: object, cluster: object, strategy: object) -> None:
+    """Raises UserError where one of the three is of another type."""
+    if isinstance(workload, LayerTable) and isinstance(cluster, Cluster) and isinstance(strategy, Strategy):
+        return
+    for value, kind, name in (
+        (workload, LayerTable, "Workload"),
+        (cluster, Cluster, "Cluster"),
+        (strategy, Strategy, "Strategy"),
+    ):
+        if not isinstance(value, kind):
+            raise UserError(f"{name.casefold()} {shown(value)}", f"give a paceline.{name}; the verbs of paceline take names")
+
+
+def described(cluster: Cluster) -> dict[str, Any]:
+    """Its device, sizes and links by name."""
+    return {
+        "device": cluster.device.name,
+        "devices_per_node": cluster.devices_per_node if cluster.even else cluster.node_text,
+        "num_nodes": cluster.num_nodes,
+        "intra_link": cluster.intra_link.name,
+        "network": cluster.network.name if cluster.num_nodes > 1 else "none",
+    }

@@ -70,7 +70,8 @@ def test_the_file_has_no_other_keys_and_every_source_is_used() -> None:
     data = tomllib.loads(files("paceline.hardware").joinpath("instances.toml").read_text(encoding="utf-8"))
     legal = {"name", "provider", "aliases", "device", "devices", "network", "domain", "source", "how", "note"}
     assert all(set(row) <= legal for row in data["instance"])
-    assert {row["source"] for row in data["instance"]} == set(data["sources"])
+    named = [[row["source"]] if isinstance(row["source"], str) else row["source"] for row in data["instance"]]
+    assert {source for sources in named for source in sources} == set(data["sources"])
     assert all(re.match(r"https?://[^ ]+\.[^ ]+", source["url"]) and source["title"] for source in data["sources"].values())
 
 
@@ -136,6 +137,20 @@ def test_the_network_of_the_user_stands_before_its_own() -> None:
 def test_its_own_network_names_its_source() -> None:
     assert "EC2" in Cluster.named("2x p5.48xlarge").network.bandwidth.source
     assert "EC2" not in Cluster.named("2x p5.48xlarge", "3200Gb/s").network.bandwidth.source
+
+
+@pytest.mark.parametrize("name", ["BM.GPU.H100.8", "g2-standard-8", "gd-8xh100ib-i128", "Gaudi 2 server"])
+def test_what_was_recalled_says_so_in_answers_too(name: str) -> None:
+    entry = instance(name)
+    assert entry is not None and entry.source.startswith("recalled, not checked: ")
+    assert cluster(name, None, 2).network.bandwidth.source.startswith("recalled, not checked: ")
+    assert "recalled" not in Cluster.named("2x p5.48xlarge").network.bandwidth.source
+
+
+def test_a_device_and_a_link_that_were_recalled_say_so() -> None:
+    recalled = device("TPU v2")
+    facts = (*recalled.peak_flops.values(), recalled.memory, recalled.memory_bandwidth, link(recalled.link).bandwidth)
+    assert all(fact.source.startswith("recalled, not checked: ") for fact in facts)
 
 
 def test_another_number_of_devices_is_refused() -> None:

@@ -46,7 +46,10 @@ def test_an_instance_fits_and_names_its_source(instance: hardware.Instance) -> N
     assert narrow(text)
     assert "".join(instance.source.split()) in "".join(text.split()) and instance.date in text
     assert f"{instance.devices} x {instance.device}" in text
-    assert narrow(hardware_text((), (), [instance])) and instance.name in hardware_text((), (), [instance])
+    listed = hardware_text((), (), [instance])
+    assert narrow(listed) and instance.name in listed
+    recalled = "recalled, not checked" in instance.source
+    assert (f"{instance.name}*" in listed) == ("* recalled, not checked" in listed) == recalled
 
 
 @pytest.mark.parametrize("link", LINKS, ids=lambda one: one.name)
@@ -75,7 +78,9 @@ def test_the_list_of_hardware_is_aligned_and_whole() -> None:
     assert len(rows) == len(DEVICES)
     column = head.index("link")
     for row, device in zip(rows, DEVICES, strict=True):
-        assert row.startswith(f"{device.name} ") and row[column:] == device.link and row[column - 1] == " "
+        facts = (*device.peak_flops.values(), device.memory, device.memory_bandwidth)
+        mark = "*" if any("recalled" in fact.source for fact in facts) else ""
+        assert row.startswith(f"{device.name}{mark} ") and row[column:] == device.link and row[column - 1] == " "
     for title in ("fp32", "16 bit", "memory", "bandwidth"):
         end = head.index(title) + len(title)
         assert all(row[end] == " " and row[end - 1] != " " for row in rows), title

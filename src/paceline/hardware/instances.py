@@ -9,6 +9,7 @@ from functools import cache
 from paceline.errors import UserError, unknown
 from paceline.hardware.catalogue import device_names, is_device, is_own_device, load
 from paceline.hardware.device import Fact, Link
+from paceline.hardware.device_rows import source_text
 from paceline.hardware.networks import network as network_named
 from paceline.hardware.networks import transport
 from paceline.hardware.placement import NodeSizes, equal, sizes_text
@@ -24,7 +25,8 @@ class Instance:
         network: between such nodes, per node in one direction, as ``networks.network`` takes it; empty where it is unknown or
             nodes are not rented together.
         domain: devices that one domain of NVLink switches joins where the instance is a part of it; 0: it is no such part.
-        source: where the number of devices and the network are from; ``date``: when that was read.
+        source: where the number of devices and the network are from; ``date``: when that was read. What was recalled and not
+            checked says so.
     """
 
     name: str
@@ -142,8 +144,9 @@ def _index() -> Mapping[str, Instance]:
     data = load("instances.toml")
     index: dict[str, Instance] = {}
     for row in data["instance"]:
-        source = data["sources"][row["source"]]
-        text = f"{source['title']} <{source['url']}>"
+        names = [row["source"]] if isinstance(row["source"], str) else row["source"]
+        sources = [data["sources"][name] for name in names]
+        text = "; ".join(map(source_text, sources))
         entry = Instance(
             name=row["name"],
             provider=row["provider"],
@@ -152,7 +155,7 @@ def _index() -> Mapping[str, Instance]:
             domain=row.get("domain", 0),
             network=row.get("network", ""),
             source=f"{text} ({row['how']})" if "how" in row else text,
-            date=source["date"],
+            date=max(source["date"] for source in sources),
             aliases=tuple(row.get("aliases", ())),
             note=row.get("note", ""),
         )

@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | native | sanitize | clean.   The environment lives in .venv, pinned by constraints.txt.
+# make demo | test | test-all | lint | native | sanitize | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -6,7 +6,7 @@ READY := .venv/.ready
 CMAKE = $(if $(wildcard $(BIN)/cmake),$(BIN)/cmake,cmake)
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 
-.PHONY: demo test test-all lint native sanitize clean
+.PHONY: demo test test-all lint native sanitize aarch64 clean
 
 demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
@@ -30,8 +30,8 @@ $(READY): pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev]'
 	@touch $(READY)
 
-# The extension into src/paceline, for PYTHONPATH=src. Both build with .venv's Python, or PYTHON's where there is no .venv.
-native sanitize: NATIVE_PYTHON = $(shell $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -c 'import sys; print(sys.executable)')
+# The extension into src/paceline, for PYTHONPATH=src. All build with .venv's Python, or PYTHON's where there is no .venv.
+native sanitize aarch64: NATIVE_PYTHON = $(shell $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -c 'import sys; print(sys.executable)')
 native:
 	@$(CMAKE) -S . -B build/native -DPACELINE_INPLACE=ON -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
 	@$(CMAKE) --build build/native --parallel 2 -- --no-print-directory
@@ -44,6 +44,10 @@ sanitize:
 	@PACELINE_NATIVE="$$(echo build/sanitize/_native.*so)" PYTHONPATH=src:tests ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \
 	  $(NATIVE_PYTHON) -m pytest -p sanitized -p no:cacheprovider -q tests/codecs tests/training/optimizers/test_native.py -k native
+
+# The kernels' tests on an emulated aarch64 processor; says what is missing where it cannot.
+aarch64:
+	@tests/aarch64.sh $(NATIVE_PYTHON)
 
 clean:
 	rm -rf .venv runs build dist src/paceline/_native*.so

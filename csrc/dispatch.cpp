@@ -3,6 +3,9 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <vector>
+
+#include <nanobind/stl/vector.h>
 
 #include "bind.h"
 
@@ -16,6 +19,8 @@ int machine_isa() {
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     return avx2 && avx512 ? kAvx512 : avx2 ? kAvx2 : kBaseline;
+#elif PACELINE_ARM
+    return kNeon;
 #else
     return kBaseline;
 #endif
@@ -23,24 +28,25 @@ int machine_isa() {
 
 namespace {
 
-constexpr const char* kNames[] = {"baseline", "avx2", "avx512"};
+std::vector<std::string> isas() { return {kIsas, kIsas + machine_isa() + 1}; }
 
 std::string set_isa(const std::string& name) {
-    for (int level = kBaseline; level <= kAvx512; level++)
-        if (name == kNames[level]) {
-            if (level > machine_isa())
-                throw std::invalid_argument("this processor has no " + name + "; it has up to " + kNames[machine_isa()]);
+    std::string names;
+    for (int level = kBaseline; level <= machine_isa(); level++) {
+        if (name == kIsas[level]) {
             g_isa = level;
-            return kNames[level];
+            return kIsas[level];
         }
-    throw std::invalid_argument("no instruction set '" + name + "'; give baseline, avx2 or avx512");
+        names += (level == kBaseline ? "" : level == machine_isa() ? " or " : ", ") + std::string(kIsas[level]);
+    }
+    throw std::invalid_argument("this processor has no instruction set '" + name + "'; give " + names);
 }
 
 int first_isa() {
     const char* wanted = std::getenv("PACELINE_ISA");
     const int machine = machine_isa();
     for (int level = kBaseline; wanted && level < machine; level++)
-        if (!std::strcmp(wanted, kNames[level])) return level;
+        if (!std::strcmp(wanted, kIsas[level])) return level;
     return machine;
 }
 
@@ -49,8 +55,8 @@ int first_isa() {
 int g_isa = first_isa();
 
 void bind_dispatch(nb::module_& m) {
-    m.def("isa", [] { return kNames[g_isa]; }, "The instruction set in use: baseline, avx2 or avx512.");
-    m.def("machine_isa", [] { return kNames[machine_isa()]; }, "The highest instruction set that this processor has.");
+    m.def("isa", [] { return kIsas[g_isa]; }, "The instruction set in use: one of isas().");
+    m.def("isas", &isas, "The instruction sets that this processor has, lowest first: baseline, then avx2 and avx512, or neon.");
     m.def("set_isa", &set_isa, nb::arg("name"), "Use this one from now on. Raises ValueError if the processor lacks it.");
 }
 

@@ -1,5 +1,5 @@
-// Includes PACELINE_KERNELS once for each instruction set. Each time PACELINE_LEVEL is 0 (baseline), 1 (AVX2) or 2 (AVX-512)
-// and PACELINE_LANES the number of 32-bit lanes of a register. No guard: several files of kernels can share one .cpp file.
+// Includes PACELINE_KERNELS once for each instruction set. Each time PACELINE_LEVEL is 0 (baseline), 1 (AVX2), 2 (AVX-512)
+// or 3 (NEON) and PACELINE_LANES the number of 32-bit lanes of a register. No guard: several files of kernels can share one .cpp file.
 #define PACELINE_LEVEL 0
 #define PACELINE_LANES 4
 namespace baseline {
@@ -47,6 +47,17 @@ namespace avx512 {
 #else
 #pragma GCC pop_options
 #endif
+#undef PACELINE_LEVEL
+#undef PACELINE_LANES
+#endif
+
+#if PACELINE_ARM
+#define PACELINE_LEVEL 3
+#define PACELINE_LANES 4
+namespace neon {
+#include "simd.h"
+#include PACELINE_KERNELS
+}  // namespace neon
 #undef PACELINE_LEVEL
 #undef PACELINE_LANES
 #endif

@@ -18,7 +18,7 @@ constexpr int32_t kOne = 127 << 23, kMost = 0x7f7fffff;                         
 constexpr int kEmpty = -32768, kLeastExponent = -148, kMostExponent = 128;
 constexpr size_t kRuns = 256;  // parts that a body is decoded in: their offsets fit on the stack
 
-// For four tags (one byte): how pshufb moves lanes' payloads together, and back, the tags themselves, and the payloads' bytes.
+// For four tags (one byte): how a shuffle of bytes moves lanes' payloads together, and back, the tags themselves, and the payloads' bytes.
 struct Tables {
     uint8_t pack[256][16], unpack[256][16];
     int32_t tags[256][4];

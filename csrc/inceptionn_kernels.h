@@ -1,6 +1,6 @@
 // The kernels of inceptionn.cpp for one instruction set (foreach_isa.h): a chunk of bursts each way. A burst of eight is one
 // register of eight lanes, or two of four.
-constexpr int kWidth = PACELINE_LEVEL > 0 ? 8 : 4, kParts = 8 / kWidth;
+constexpr int kWidth = PACELINE_LEVEL == 1 || PACELINE_LEVEL == 2 ? 8 : 4, kParts = 8 / kWidth;
 typedef float F __attribute__((vector_size(4 * kWidth)));
 typedef int32_t I __attribute__((vector_size(4 * kWidth)));
 
@@ -103,10 +103,18 @@ struct Scaled {
     }
 };
 
-#if PACELINE_X86
-PACELINE_INLINE __m128i half(const I* parts, int which) {  // lanes 0 to 3, or 4 to 7
-    return load<__m128i>(reinterpret_cast<const int32_t*>(parts) + 4 * which);
-}
+// Four lanes as a processor's 16 bytes, of a burst's lanes 0 to 3 or 4 to 7, and these bytes in another order, by indices of which
+// 0x80 means zero.
+#if PACELINE_LEVEL == 3
+typedef uint8x16_t Four;
+PACELINE_INLINE Four half(const I* parts, int which) { return (Four)parts[which]; }
+PACELINE_INLINE Four shuffle(Four bytes, const uint8_t* order) { return vqtbl1q_u8(bytes, vld1q_u8(order)); }
+#elif PACELINE_X86
+typedef __m128i Four;
+PACELINE_INLINE Four half(const I* parts, int which) { return load<Four>(reinterpret_cast<const int32_t*>(parts) + 4 * which); }
+#if PACELINE_LEVEL > 0
+PACELINE_INLINE Four shuffle(Four bytes, const uint8_t* order) { return _mm_shuffle_epi8(bytes, load<Four>(order)); }
+#endif
 #endif
 
 PACELINE_INLINE uint32_t tag_vector(const Burst& g) {
@@ -117,6 +125,13 @@ PACELINE_INLINE uint32_t tag_vector(const Burst& g) {
         pairs[i] = c.bit0 ^ ((c.bit0 ^ c.bit1) & int32_t(0xffff0000));
     }
     return uint32_t(_mm_movemask_epi8(_mm_packs_epi16(half(pairs, 0), half(pairs, 1))));
+#elif PACELINE_LEVEL == 3  // each lane's two bits at their place, then their sum
+    I tags{};
+    for (int i = 0; i < kParts; i++) {
+        const I place = I{1, 4, 16, 64} << 8 * i;
+        tags |= (g.part[i].bit0 & place) | (g.part[i].bit1 & place << 1);
+    }
+    return vaddvq_u32((uint32x4_t)tags);
 #else
     uint32_t tags = 0;
     for (int i = 0; i < 8; i++) {
@@ -136,8 +151,8 @@ PACELINE_INLINE size_t put(uint8_t* to, const Burst& g) {
 #if PACELINE_LEVEL > 0
     const uint32_t first = tags & 255, second = tags >> 8;
     const size_t n = kTables.bytes[first];
-    store(to + 2, _mm_shuffle_epi8(half(lanes, 0), load<__m128i>(kTables.pack[first])));
-    store(to + 2 + n, _mm_shuffle_epi8(half(lanes, 1), load<__m128i>(kTables.pack[second])));
+    store(to + 2, shuffle(half(lanes, 0), kTables.pack[first]));
+    store(to + 2 + n, shuffle(half(lanes, 1), kTables.pack[second]));
     return 2 + n + kTables.bytes[second];
 #else
     size_t at = 2;
@@ -158,10 +173,15 @@ PACELINE_INLINE size_t get(const uint8_t* from, I* lanes, I* tag) {
 #if PACELINE_LEVEL > 0
     const uint32_t first = tags & 255, second = tags >> 8;
     const size_t n = kTables.bytes[first];
-    const __m128i one = _mm_shuffle_epi8(load<__m128i>(from + 2), load<__m128i>(kTables.unpack[first]));
-    const __m128i two = _mm_shuffle_epi8(load<__m128i>(from + 2 + n), load<__m128i>(kTables.unpack[second]));
-    *lanes = (I)_mm256_inserti128_si256(_mm256_castsi128_si256(one), two, 1);
+    const Four four = shuffle(load<Four>(from + 2), kTables.unpack[first]);
+    const Four next = shuffle(load<Four>(from + 2 + n), kTables.unpack[second]);
+#if PACELINE_LEVEL == 3
+    lanes[0] = (I)four, lanes[1] = (I)next;
+    tag[0] = load<I>(kTables.tags[first]), tag[1] = load<I>(kTables.tags[second]);
+#else
+    *lanes = (I)_mm256_inserti128_si256(_mm256_castsi128_si256(four), next, 1);
     *tag = (I{} + int32_t(tags)) >> I{0, 2, 4, 6, 8, 10, 12, 14} & 3;
+#endif
     return 2 + n + kTables.bytes[second];
 #else
     size_t at = 2;

@@ -16,6 +16,8 @@ PACELINE_INLINE U8 narrow(I32 a, I32 b, I32 c, I32 d) {
 #elif PACELINE_LEVEL == 1
     const __m256i ab = _mm256_packs_epi32((__m256i)a, (__m256i)b), cd = _mm256_packs_epi32((__m256i)c, (__m256i)d);
     return (U8)_mm256_permutevar8x32_epi32(_mm256_packs_epi16(ab, cd), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+#elif PACELINE_LEVEL == 3
+    return (U8)low_bytes((U32)a, (U32)b, (U32)c, (U32)d);
 #elif PACELINE_X86
     return (U8)_mm_packs_epi16(_mm_packs_epi32((__m128i)a, (__m128i)b), _mm_packs_epi32((__m128i)c, (__m128i)d));
 #else
@@ -31,12 +33,14 @@ PACELINE_INLINE U8 narrow(I32 a, I32 b, I32 c, I32 d) {
 // Pairs of bytes as one byte of two halves, the first byte in the lower one: kBytes / 2 bytes to `to`.
 PACELINE_INLINE void store_halves(uint8_t* to, U8 codes) {
     const U16 pairs = (U16)codes;
-    const U16 halves = (pairs & 0x000f) | ((pairs >> 4) & 0x00f0);
+    [[maybe_unused]] const U16 halves = (pairs & 0x000f) | ((pairs >> 4) & 0x00f0);
 #if PACELINE_LEVEL == 2
     store(to, _mm512_maskz_cvtepi16_epi8(0xffffffffu, (__m512i)halves));
 #elif PACELINE_LEVEL == 1
     const __m256i packed = _mm256_packus_epi16((__m256i)halves, (__m256i)halves);
     store(to, _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
+#elif PACELINE_LEVEL == 3
+    vst1_u8(to, vmovn_u16(vsliq_n_u16((uint16x8_t)pairs, vshrq_n_u16((uint16x8_t)pairs, 8), 4)));
 #elif PACELINE_X86
     _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packus_epi16((__m128i)halves, (__m128i)halves));
 #else
@@ -44,6 +48,29 @@ PACELINE_INLINE void store_halves(uint8_t* to, U8 codes) {
 #endif
 }
 
+#if PACELINE_LEVEL == 3
+PACELINE_INLINE void widen_bytes(int8x16_t bytes, I32* codes) {
+    const int16x8_t first = vmovl_s8(vget_low_s8(bytes)), second = vmovl_high_s8(bytes);
+    codes[0] = (I32)vmovl_s16(vget_low_s16(first));
+    codes[1] = (I32)vmovl_high_s16(first);
+    codes[2] = (I32)vmovl_s16(vget_low_s16(second));
+    codes[3] = (I32)vmovl_high_s16(second);
+}
+
+// 64 codes.
+template <int kLevels>
+PACELINE_INLINE void load_codes(const uint8_t* from, I32* codes) {
+    for (size_t q = 0; q < 4; q++) {
+        if (kLevels == 127) {
+            widen_bytes(vld1q_s8(reinterpret_cast<const int8_t*>(from) + 16 * q), codes + 4 * q);
+        } else {
+            const int8x8_t pairs = vld1_s8(reinterpret_cast<const int8_t*>(from) + 8 * q);
+            const int8x8_t first = vshr_n_s8(vshl_n_s8(pairs, 4), 4), second = vshr_n_s8(pairs, 4);
+            widen_bytes(vcombine_s8(vzip1_s8(first, second), vzip2_s8(first, second)), codes + 4 * q);
+        }
+    }
+}
+#else
 // kLanes codes of a byte each.
 PACELINE_INLINE I32 load_bytes(const uint8_t* from) {
 #if PACELINE_LEVEL == 2
@@ -79,13 +106,22 @@ PACELINE_INLINE I32 load_halves(const uint8_t* from) {
 #endif
 }
 
-// Bytes of 64 codes, and a test for the code that no encoder writes.
+// 64 codes.
+template <int kLevels>
+PACELINE_INLINE void load_codes(const uint8_t* from, I32* codes) {
+    for (size_t r = 0; r < kRegisters; r++)
+        codes[r] = kLevels == 127 ? load_bytes(from + r * kLanes) : load_halves(from + r * kLanes / 2);
+}
+#endif
+
+// Bytes of 64 codes.
 constexpr size_t group_bytes(int levels) { return levels == 127 ? 64 : 32; }
 
-template <int kLevels>
-PACELINE_INLINE void store_codes(uint8_t* to, const I32* codes) {
+// 64 codes; code(r) gives those of register r.
+template <int kLevels, class F>
+PACELINE_INLINE void store_codes(uint8_t* to, F&& code) {
     for (size_t r = 0; r < kRegisters; r += 4) {
-        const U8 bytes = narrow(codes[r], codes[r + 1], codes[r + 2], codes[r + 3]);
+        const U8 bytes = narrow(code(r), code(r + 1), code(r + 2), code(r + 3));
         if (kLevels == 127)
             store(to + r * kLanes, bytes);
         else
@@ -93,22 +129,17 @@ PACELINE_INLINE void store_codes(uint8_t* to, const I32* codes) {
     }
 }
 
-
 // `high` has the upper key word of each of the 64 elements, whose indices may cross a multiple of 2**32.
 template <int kLevels>
 PACELINE_INLINE void encode_group(const float* x, U32 index, U32 low, const U32* high, F32 lift, F32 rate, uint8_t* to) {
     const F32 top = splat(static_cast<float>(kLevels) * 0x1p24f);
-    I32 codes[kRegisters];
-    for (size_t r = 0; r < kRegisters; r++) {
+    store_codes<kLevels>(to, [&](size_t r) __attribute__((always_inline)) {
         const F32 v = load<F32>(x + r * kLanes);
-        F32 scaled = abs(v) * lift * rate;
-        scaled = scaled < top ? scaled : top;
-        const U32 whole = (U32)__builtin_convertvector(scaled, I32);
+        const U32 whole = (U32)__builtin_convertvector(at_most(abs(v) * lift * rate, top), I32);
         const I32 code = (I32)((whole + draw24(index + static_cast<uint32_t>(r * kLanes), low, high[r])) >> 24);
         const I32 sign = (I32)v >> 31;
-        codes[r] = (code ^ sign) - sign;
-    }
-    store_codes<kLevels>(to, codes);
+        return (code ^ sign) - sign;
+    });
 }
 
 // One block: the bits of its largest magnitude into `scale`, its codes to `to`. Returns those bits; from infinity's up there are no codes.
@@ -176,10 +207,9 @@ inline bool integer_illegal(const uint8_t* codes, size_t bytes) {
 
 template <int kLevels>
 PACELINE_INLINE void load_values(const uint8_t* from, F32 scale, F32* values) {
-    for (size_t r = 0; r < kRegisters; r++) {
-        const I32 codes = kLevels == 127 ? load_bytes(from + r * kLanes) : load_halves(from + r * kLanes / 2);
-        values[r] = __builtin_convertvector(codes, F32) * (1.0f / kLevels) * scale;
-    }
+    I32 codes[kRegisters];
+    load_codes<kLevels>(from, codes);
+    for (size_t r = 0; r < kRegisters; r++) values[r] = __builtin_convertvector(codes[r], F32) * (1.0f / kLevels) * scale;
 }
 
 template <int kLevels, int kMode>

@@ -5,6 +5,8 @@ constexpr size_t kGroup = 16, kRegs = kGroup / kLanes;
 PACELINE_INLINE F32 root(F32 x) { return (F32)_mm512_maskz_sqrt_ps(0xffff, (__m512)x); }
 #elif PACELINE_LEVEL == 1
 PACELINE_INLINE F32 root(F32 x) { return (F32)_mm256_sqrt_ps((__m256)x); }
+#elif PACELINE_LEVEL == 3
+PACELINE_INLINE F32 root(F32 x) { return (F32)vsqrtq_f32((float32x4_t)x); }
 #elif PACELINE_X86
 PACELINE_INLINE F32 root(F32 x) { return (F32)_mm_sqrt_ps((__m128)x); }
 #else

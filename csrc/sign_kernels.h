@@ -9,12 +9,9 @@ PACELINE_INLINE uint64_t sum_and_signs(const float* x, size_t n, F32 lift, F32 u
         U32 sums[kRegisters] = {};
         groups_of(x + first, n - first < kPart ? n - first : kPart,
                   [&](const float* from, size_t i, size_t count) __attribute__((always_inline)) {
-                      uint64_t word = 0;
-                      for (size_t r = 0; r < kRegisters; r++) {
-                          const F32 v = load<F32>(from + r * kLanes);
-                          sums[r] += (U32)__builtin_convertvector(abs(v) * lift * unit, I32);
-                          word |= sign_bits((U32)v) << (r * kLanes);
-                      }
+                      for (size_t r = 0; r < kRegisters; r++)
+                          sums[r] += (U32)__builtin_convertvector(abs(load<F32>(from + r * kLanes)) * lift * unit, I32);
+                      const uint64_t word = sign_word(from);
                       uint8_t* to = planes + (first + i) / 8;
                       if (count == 64)
                           std::memcpy(to, &word, 8);
@@ -44,7 +41,7 @@ inline uint32_t sign_encode(const float* x, size_t n, size_t block, uint8_t* sca
 }
 
 PACELINE_INLINE void sign_values(uint64_t word, U32 scale, F32* values) {
-    for (size_t r = 0; r < kRegisters; r++) values[r] = (F32)or_where(scale, word >> (r * kLanes), 0x80000000u);
+    for (size_t r = 0; r < kRegisters; r++) values[r] = (F32)or_where(scale, word, r, 0x80000000u);
 }
 
 template <int kMode>

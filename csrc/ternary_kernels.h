@@ -7,20 +7,14 @@ struct Words {
 
 // Draws decide |x| * multiplier > u. The comparison must see exactly the reference's two roundings: no fused operation.
 PACELINE_INLINE Words ternary_words(const float* x, U32 index, U32 low, U32 high, F32 bound, F32 multiplier, U32& top) {
-    Words words{0, 0};
-    for (size_t r = 0; r < kRegisters; r++) {
-        const F32 v = load<F32>(x + r * kLanes);
-        F32 magnitude = abs(v);
-        const U32 bits = (U32)magnitude;
+    const uint64_t nonzero = word_of([&](size_t r) __attribute__((always_inline)) {
+        const F32 magnitude = abs(load<F32>(x + r * kLanes));
+        const U32 bits = (U32)magnitude;  // by which a NaN is refused afterwards
         top = (U32)((I32)bits > (I32)top ? (I32)bits : (I32)top);
-        magnitude = magnitude < bound ? magnitude : bound;  // a NaN is refused afterwards, by top
         const U32 u = draw24(index + static_cast<uint32_t>(r * kLanes), low, high);
-        const uint64_t nonzero = less_bits(to_float(u), magnitude * multiplier);
-        words.nonzero |= nonzero << (r * kLanes);
-        words.negative |= sign_bits((U32)v) << (r * kLanes);
-    }
-    words.negative &= words.nonzero;
-    return words;
+        return less_bits(to_float(u), at_most(magnitude, bound) * multiplier);
+    });
+    return {nonzero, nonzero & sign_word(x)};
 }
 
 // The same for a block in which the upper half of the index may change.
@@ -76,9 +70,10 @@ inline uint32_t ternary_encode(const float* x, size_t n, uint8_t* body, const St
         });
 }
 
-// One register of -s, 0, +s.
-PACELINE_INLINE F32 ternary_values(uint64_t nonzero, uint64_t negative, U32 scale) {
-    return (F32)(lanes_of(nonzero) & (scale ^ (lanes_of(negative) & 0x80000000u)));
+// A block of -s, 0, +s.
+PACELINE_INLINE void ternary_values(const Words& words, U32 scale, F32* values) {
+    for (size_t r = 0; r < kRegisters; r++)
+        values[r] = (F32)(lanes_of(words.nonzero, r) & (scale ^ (lanes_of(words.negative, r) & 0x80000000u)));
 }
 
 // Whether a code (0, 1) is among n elements.
@@ -108,8 +103,7 @@ inline void ternary_decode(const uint8_t* body, float* out, size_t n, float scal
     for (; i + 64 <= n; i += 64) {
         Words words;
         std::memcpy(&words, body + i / 4, 16);
-        for (size_t r = 0; r < kRegisters; r++)
-            values[r] = ternary_values(words.nonzero >> (r * kLanes), words.negative >> (r * kLanes), scale);
+        ternary_values(words, scale, values);
         put_block<kMode>(out + i, values);
     }
     if (i < n) {
@@ -117,10 +111,80 @@ inline void ternary_decode(const uint8_t* body, float* out, size_t n, float scal
         const size_t bytes = (n - i + 7) / 8;
         std::memcpy(&words.nonzero, body + i / 4, bytes);
         std::memcpy(&words.negative, body + i / 4 + bytes, bytes);
-        for (size_t r = 0; r < kRegisters; r++)
-            values[r] = ternary_values(words.nonzero >> (r * kLanes), words.negative >> (r * kLanes), scale);
+        ternary_values(words, scale, values);
         put_rest<kMode>(out + i, values, n - i);
     }
+}
+
+#if PACELINE_LEVEL == 3
+// 16 lanes from their low bytes and the bytes above those.
+PACELINE_INLINE void widen_bytes(uint8x16_t low, uint8x16_t high, U32* lanes) {
+    const uint16x8_t first = (uint16x8_t)vzip1q_u8(low, high), second = (uint16x8_t)vzip2q_u8(low, high);
+    lanes[0] = (U32)vmovl_u16(vget_low_u16(first));
+    lanes[1] = (U32)vmovl_high_u16(first);
+    lanes[2] = (U32)vmovl_u16(vget_low_u16(second));
+    lanes[3] = (U32)vmovl_high_u16(second);
+}
+#endif
+
+// A plane's word for up to 64 elements: nearly always of eight bytes, for which no function is called.
+PACELINE_INLINE uint64_t load_word(const uint8_t* from, size_t bytes) {
+    if (bytes == 8) return load<uint64_t>(from);
+    uint64_t word = 0;
+    std::memcpy(&word, from, bytes);
+    return word;
+}
+PACELINE_INLINE void store_word(uint8_t* to, uint64_t word, size_t bytes) {
+    if (bytes == 8)
+        store(to, word);
+    else
+        std::memcpy(to, &word, bytes);
+}
+
+// 64 integers as bit planes, lowest bit first, and back.
+template <int kWidth>
+PACELINE_INLINE void to_planes(const U32* sums, uint64_t* planes) {
+#if PACELINE_LEVEL == 3
+    constexpr int kHalves = kWidth > 8 ? 2 : 1;
+    uint8x16_t bytes[kHalves][4];
+    for (int half = 0; half < kHalves; half++)
+        for (size_t q = 0; q < 4; q++) {
+            const U32* from = sums + 4 * q;
+            bytes[half][q] = low_bytes(from[0] >> 8 * half, from[1] >> 8 * half, from[2] >> 8 * half, from[3] >> 8 * half);
+        }
+    for (int k = 0; k < kWidth; k++) {
+        const uint8x16_t bit = vdupq_n_u8(static_cast<uint8_t>(1u << k % 8));
+        planes[k] = word_of_bytes([&](size_t q) __attribute__((always_inline)) {
+            return vandq_u8(vtstq_u8(bytes[k / 8][q], bit), bit_places());
+        });
+    }
+#else
+    for (int k = 0; k < kWidth; k++) planes[k] = 0;
+    for (size_t r = 0; r < kRegisters; r++)
+        for (int k = 0; k < kWidth; k++) planes[k] |= sign_bits(sums[r] << (31 - k)) << (r * kLanes);
+#endif
+}
+
+template <int kWidth>
+PACELINE_INLINE void from_planes(const uint64_t* planes, U32* sums) {
+#if PACELINE_LEVEL == 3
+    for (size_t q = 0; q < 4; q++) {
+        const uint8_t a = static_cast<uint8_t>(2 * q), b = static_cast<uint8_t>(2 * q + 1);
+        const uint8x16_t pick = vcombine_u8(vdup_n_u8(a), vdup_n_u8(b));  // the byte of a word in which a lane's bit is
+        uint8x16_t half[2] = {vdupq_n_u8(0), vdupq_n_u8(0)};
+#pragma GCC unroll 16
+        for (int k = 0; k < kWidth; k++) {
+            const uint8x16_t set = vtstq_u8(vqtbl1q_u8((uint8x16_t)vdupq_n_u64(planes[k]), pick), bit_places());
+            half[k / 8] = vorrq_u8(half[k / 8], vandq_u8(set, vdupq_n_u8(static_cast<uint8_t>(1u << k % 8))));
+        }
+        widen_bytes(half[0], half[1], sums + 4 * q);
+    }
+#else
+    for (size_t r = 0; r < kRegisters; r++) {
+        sums[r] = U32{};
+        for (int k = 0; k < kWidth; k++) sums[r] = or_where(sums[r], planes[k], r, 1u << k);
+    }
+#endif
 }
 
 // Sums of up to `workers` ternaries, held as fp32, as `width` bit planes of sum + workers. Returns whether all were in range.
@@ -133,26 +197,21 @@ inline bool sum_encode_width(const float* x, size_t n, uint8_t* body, int worker
         const float* from = x + i;
         const size_t count = n - i < 64 ? n - i : 64, bytes = (count + 7) / 8;
         if (count < 64) std::memcpy(rest, from, 4 * count), from = rest;
-        uint64_t planes[kWidth] = {};
+        uint64_t planes[kWidth];
+        U32 sums[kRegisters];
         for (size_t r = 0; r < kRegisters; r++) {
             const F32 v = load<F32>(from + r * kLanes);
             const I32 good = abs(v) <= most;
             bad |= ~good;
-            const U32 sum = (U32)__builtin_convertvector((F32)((I32)v & good), I32) + static_cast<uint32_t>(workers);
-            for (int k = 0; k < kWidth; k++) planes[k] |= sign_bits(sum << (31 - k)) << (r * kLanes);
+            sums[r] = (U32)__builtin_convertvector((F32)((I32)v & good), I32) + static_cast<uint32_t>(workers);
         }
+        to_planes<kWidth>(sums, planes);
         if (count < 64)  // what pads the block must not be seen
             for (int k = 0; k < kWidth; k++) planes[k] &= (uint64_t{1} << count) - 1;
         uint8_t* to = body + i / 8 * kWidth;
-        for (int k = 0; k < kWidth; k++) std::memcpy(to + k * bytes, &planes[k], bytes);
+        for (int k = 0; k < kWidth; k++) store_word(to + k * bytes, planes[k], bytes);
     }
-    return sign_bits((U32)bad) == 0;
-}
-
-PACELINE_INLINE U32 sum_register(const uint64_t* planes, int width, size_t r) {
-    U32 sum = {};
-    for (int k = 0; k < width; k++) sum = or_where(sum, planes[k] >> (r * kLanes), 1u << k);
-    return sum;
+    return !any_sign((U32)bad);
 }
 
 // Whether no integer of the planes is above 2 * workers: compared bit by bit from the highest, 64 elements at once.
@@ -164,8 +223,7 @@ inline bool sum_legal_width(const uint8_t* body, size_t n, int workers) {
         const size_t count = n - i < 64 ? n - i : 64, bytes = (count + 7) / 8;
         uint64_t above = 0, equal = count < 64 ? (uint64_t{1} << count) - 1 : ~uint64_t{0};
         for (int k = kWidth - 1; k >= 0; k--) {
-            uint64_t plane = 0;
-            std::memcpy(&plane, body + i / 8 * kWidth + k * bytes, bytes);
+            const uint64_t plane = load_word(body + i / 8 * kWidth + k * bytes, bytes);
             if (most >> k & 1u) {
                 equal &= plane;
             } else {
@@ -184,10 +242,11 @@ inline void sum_decode_width(const uint8_t* body, float* out, size_t n, int work
     F32 values[kRegisters];
     for (size_t i = 0; i < n; i += 64) {
         const size_t count = n - i < 64 ? n - i : 64, bytes = (count + 7) / 8;
-        uint64_t planes[kWidth] = {};
-        for (int k = 0; k < kWidth; k++) std::memcpy(&planes[k], body + i / 8 * kWidth + k * bytes, bytes);
-        for (size_t r = 0; r < kRegisters; r++)
-            values[r] = __builtin_convertvector((I32)sum_register(planes, kWidth, r) - workers, F32) * unit;
+        uint64_t planes[kWidth];
+        for (int k = 0; k < kWidth; k++) planes[k] = load_word(body + i / 8 * kWidth + k * bytes, bytes);
+        U32 sums[kRegisters];
+        from_planes<kWidth>(planes, sums);
+        for (size_t r = 0; r < kRegisters; r++) values[r] = __builtin_convertvector((I32)sums[r] - workers, F32) * unit;
         if (count == 64)
             put_block<kMode>(out + i, values);
         else

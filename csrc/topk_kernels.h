@@ -1,13 +1,5 @@
 // topk's pass over all of x: which elements may be among the largest.
 
-PACELINE_INLINE uint64_t at_least_bits(I32 a, I32 b) {
-#if PACELINE_LEVEL == 2
-    return _mm512_cmpge_epi32_mask((__m512i)a, (__m512i)b);
-#else
-    return sign_bits((U32)(a >= b));
-#endif
-}
-
 // Marks the elements of magnitude `least` (its bits) or more, one bit each; n elements, words up to a multiple of 64.
 // Their bits go to `words` in order while there is room, and their magnitudes' upper bits are counted.
 inline Marked mark(const float* x, size_t n, uint32_t least_, uint64_t* marks, uint32_t* words, uint32_t room, uint32_t* counts) {
@@ -16,8 +8,9 @@ inline Marked mark(const float* x, size_t n, uint32_t least_, uint64_t* marks, u
     for (size_t i = 0; i < n; i += 64) {
         uint64_t word = 0;
         if (i + 64 <= n) {
-            for (size_t r = 0; r < kRegisters; r++)
-                word |= at_least_bits(load<I32>(x + i + r * kLanes) & 0x7fffffff, least) << (r * kLanes);
+            word = word_of([=](size_t r) __attribute__((always_inline)) {
+                return at_least_bits(load<I32>(x + i + r * kLanes) & 0x7fffffff, least);
+            });
         } else {
             for (size_t k = i; k < n; k++) word |= static_cast<uint64_t>(magnitude_at(x, k) >= least_) << (k - i);
         }

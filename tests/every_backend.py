@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,8 @@ import numpy as np
 
 from paceline.codecs import SET, counter, native, reference
 
-ISAS = ("baseline", "avx2", "avx512")
+ISAS = ("baseline", "neon") if platform.machine() in ("aarch64", "arm64") else ("baseline", "avx2", "avx512")
+"""Of this kind of processor; ``_native.isas()`` has those of this very one, lowest first."""
 
 
 def labels() -> list[str]:
@@ -21,7 +23,7 @@ def labels() -> list[str]:
         return ["reference"]
     from paceline import _native
 
-    return ["reference", *(f"native-{isa}" for isa in ISAS[: ISAS.index(_native.machine_isa()) + 1])]
+    return ["reference", *(f"native-{isa}" for isa in _native.isas())]
 
 
 def drawn(draws: Mapping[str, int]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def available() -> bool:
 
 
 def isa() -> str:
-    """The instruction set in use: ``baseline``, ``avx2`` or ``avx512``; PACELINE_ISA names a lower one than the machine's."""
+    """The instruction set in use: ``baseline``, ``avx2``, ``avx512``, ``neon``; PACELINE_ISA names a lower one."""
     return _native.isa()
 
 

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 import warm_python
+from paceline import hardware
 from paceline.cli import build_parser, main
 from paceline.cli.training_arguments import training_run
 from paceline.rundir import RunDir
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/tour.md", "docs/planning.md", "docs/add-a-chip.md")
+PAGES = ("README.md", "docs/tour.md", "docs/planning.md", "docs/names.md", "docs/add-a-chip.md")
 
 
 def commands(page: str) -> list[str]:
@@ -254,3 +255,10 @@ def test_a_job_over_two_machines(tmp_path: Path) -> None:
     assert record.steps == 22 and len(record.curve) == 1 and record.nonfinite_steps == 0
     assert {e.rank for e in contents.measured["terngrad"]} == {0, 1}
     assert record.histogram["panels"].keys() == {"original", "clipped", "ternary", "averaged"}
+
+
+def test_the_page_of_names_lists_every_instance() -> None:
+    page = (ROOT / "docs/names.md").read_text(encoding="utf-8")
+    rows = {tuple(cell.strip(" `") for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.startswith("| ")}
+    for entry in hardware.instances():
+        assert (entry.provider, entry.name, f"{entry.devices} x {entry.device}", entry.network or "name one") in rows

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paceline import units
 from paceline.errors import UserError
-from paceline.units import parse_bandwidth, parse_bytes
+from paceline.units import parse_bandwidth, parse_bytes, parse_count, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -211,3 +211,78 @@ def test_times(text: str, seconds: float) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(UserError, match=r"100us, 1\.5ms or 6h"):
         units.parse_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("100us", 1e-4),
+        ("100 µs", 1e-4),
+        ("1.5ms", 1.5e-3),
+        ("90min", 5400.0),
+        ("90m", 5400.0),
+        ("2 hours", 7200.0),
+        ("2 Hours", 7200.0),
+        ("1 hr", 3600.0),
+        ("3d", 3 * 86400.0),
+        ("2 days 4 hours", 52 * 3600.0),
+        ("1h30m", 5400.0),
+        ("2 h, 03 min", 7380.0),
+        ("1e3s", 1000.0),
+        ("1ks", 1000.0),
+    ],
+)
+def test_durations_in_words(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "2", "hours", "-2 hours", "2 fortnights", "2h 3", "1..5h", "nan h", "2 hoursx"])
+def test_what_is_not_a_time(text: str) -> None:
+    with pytest.raises(UserError, match=r"is not a time; write it as 100us, 1\.5ms or 6h"):
+        parse_seconds(text)
+
+
+@pytest.mark.parametrize("text", ["0h", "0 min 0 s", "1e400 d"])
+def test_a_time_is_positive(text: str) -> None:
+    with pytest.raises(UserError, match="is not a positive time"):
+        parse_seconds(text)
+
+
+@given(st.floats(1e-9, 1e12))
+def test_seconds_round_trip(value: float) -> None:
+    assert parse_seconds(units.format_seconds(value)) == pytest.approx(value, rel=1.0 / 120)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("15T", 15e12),
+        ("1.2M", 1.2e6),
+        ("1.2m", 1.2e6),
+        ("15B", 15e9),
+        ("300 billion", 300e9),
+        ("15 trillion", 15e12),
+        ("1,281,167", 1281167),
+        ("1_000", 1000),
+        ("2e6", 2e6),
+        ("64k", 64000),
+        ("0", 0),
+        (".5M", 5e5),
+        ("7", 7),
+    ],
+)
+def test_counts(text: str, count: float) -> None:
+    assert parse_count(text) == pytest.approx(count)
+
+
+@pytest.mark.parametrize("text", ["", "M", "- 1M", "1.2MB", "1.2 M/s", "1..2M", "many", "inf", "nan", "1e999", "0x10", "1Ki"])
+def test_what_is_not_a_count(text: str) -> None:
+    with pytest.raises(UserError, match=r"is not a count; write it as 1200000, 1\.2M or 15T"):
+        parse_count(text)
+
+
+@given(st.floats(0, 1e18))
+def test_counts_round_trip(value: float) -> None:
+    text = units.format_count(value)
+    if text[-1:] not in "PE":
+        assert parse_count(text) == pytest.approx(value, rel=5.001e-3)

@@ -119,3 +119,22 @@ def test_without_torch_every_name_is_there() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "needs PyTorch; install it" in done.stdout, done
+
+
+@pytest.mark.parametrize(("device", "precision"), [("A100", "bf16"), ("V100", "fp16"), ("GTX 1080 Ti", "")])
+def test_mixed_precision_is_what_the_device_has(device: str, precision: str) -> None:
+    if not precision:
+        with pytest.raises(UserError, match="unknown precision for GTX 1080 Ti"):
+            paceline.predict("resnet50", device, precision="amp", global_batch_size=32)
+        return
+    assert paceline.predict("resnet50", device, precision="amp", global_batch_size=32) == paceline.predict(
+        "resnet-50", device, precision=precision, global_batch_size=32
+    )
+
+
+def test_an_instance_is_a_cluster() -> None:
+    rented = paceline.predict("llama3-8b", "2x p5.48xlarge", precision="bf16", sharding="fsdp2", global_batch_size=16)
+    named = paceline.predict(
+        "llama-3-8b", "2x8 H100", network="EFA 3200Gb/s", precision="bf16", sharding="zero3", global_batch_size=16
+    )
+    assert rented.step_time_s == named.step_time_s

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.errors import UserError, did_you_mean, shorten
+from paceline.errors import UserError, shorten
+from paceline.names import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

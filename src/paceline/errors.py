@@ -1,12 +1,14 @@
-"""The one error a user can cause, the nearest legal name, checks of what a user gave, and the end of a run by a signal."""
+"""The one error a user can cause, checks of what a user gave, and the end of a run by a signal."""
 
 from __future__ import annotations
 
 import reprlib
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
+
+from paceline.names import NO_ALIASES, did_you_mean, is_likely, look_up
 
 LARGEST_COUNT = 1 << 53
 """The largest whole number that a count may have: a float still holds it exactly."""
@@ -40,20 +42,6 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"{what}; {kept}" if kept else what)
 
 
-def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
-    """The legal names nearest to ``given``, nearest first; never empty while ``legal`` is not."""
-    import difflib  # only once something went wrong
-
-    names = list(legal)
-    by_fold = {name.casefold(): name for name in names}
-    folded = given.casefold()
-    near = [by_fold[m] for m in difflib.get_close_matches(folded, by_fold, n=limit, cutoff=0.5)]
-    near += [n for n in names if folded and folded in n.casefold() and n not in near]
-    if not near:
-        near = [by_fold[m] for m in difflib.get_close_matches(folded, by_fold, n=limit, cutoff=0.0)]
-    return near[:limit]
-
-
 def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "", few: int = 6) -> UserError:
     """The error for a name that is not in ``legal``: it lists all of them when they are at most ``few``, else the nearest."""
     names = list(legal)
@@ -61,7 +49,8 @@ def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "", few: 
         return UserError(f"the {kind} is a name, {shown(given)} was given", fix or f"legal: {', '.join(names)}")
     near = did_you_mean(given, names)
     choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= few else f"nearest: {', '.join(near)}"
-    hint = f"did you mean {near[0]}?" if near and (len(names) <= few or not fix) else fix
+    likely = next((name for name in near if is_likely(given, name)), "")
+    hint = f"did you mean {likely}?" if likely and (len(names) <= few or not fix) else fix
     return UserError(f"unknown {kind} {given!r}; {choices}", hint)
 
 
@@ -82,6 +71,23 @@ def check_name(kind: str, value: object, legal: Iterable[str]) -> None:
     """Raises UserError where ``value`` is not one of the ``legal`` names."""
     if not isinstance(value, str) or value not in legal:
         raise unknown(kind, value, legal)
+
+
+def known_name(kind: str, value: object, legal: Collection[str], aliases: Mapping[str, str] = NO_ALIASES, few: int = 6) -> str:
+    """The ``legal`` name that ``value`` means, in any case, with any separators, or by an alias.
+
+    Args:
+        few: as of ``unknown``.
+
+    Raises:
+        UserError: no such name, with the nearest one.
+    """
+    if isinstance(value, str):
+        if value in legal:  # the usual case, without a table of folded names
+            return value
+        if meant := look_up(value, legal, aliases):
+            return meant
+    raise unknown(kind, value, legal, few=few)
 
 
 def check_count(value: object, what: str, least: int = 1) -> int:

@@ -14,6 +14,36 @@ from paceline.errors import UserError
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _QUANTITY = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(Ki|Mi|Gi|Ti|[kKMGTPE]?)\s*([A-Za-z/]*)\s*$")
+_TIME = "100us, 1.5ms or 6h"
+_SECONDS = {
+    unit: seconds
+    for units, seconds in (
+        ("s sec secs second seconds", 1.0),
+        ("ms msec milliseconds", 1e-3),
+        ("us µs μs microseconds", 1e-6),
+        ("ns nanoseconds", 1e-9),
+        ("m min mins minute minutes", 60.0),
+        ("h hr hrs hour hours", 3600.0),
+        ("d day days", 86400.0),
+        ("year years", 365.25 * 86400.0),
+    )
+    for unit in units.split()
+}
+_UNITS = "|".join(sorted(_SECONDS, key=len, reverse=True))
+_PART = re.compile(rf"([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*({_UNITS})(?![a-zµμ])", re.IGNORECASE)
+_DURATION = re.compile(rf"\s*(?:{_PART.pattern}\s*,?\s*)+", re.IGNORECASE)
+_COUNTS = {
+    unit: count
+    for units, count in (
+        ("", 1.0),
+        ("k thousand", 1e3),
+        ("m mn million", 1e6),
+        ("b bn g billion", 1e9),
+        ("t tn trillion", 1e12),
+    )
+    for unit in (units.split() or [""])
+}
+_COUNT = re.compile(rf"\s*(-?[0-9][0-9,_]*(?:\.[0-9]+)?(?:e\+?[0-9]+)?|\.[0-9]+)\s*({'|'.join(_COUNTS)})\s*", re.IGNORECASE)
 
 
 def _parse(text: str, units: dict[str, float], kind: str, example: str) -> float:
@@ -38,9 +68,29 @@ def parse_bytes(text: str) -> float:
 
 
 def parse_seconds(text: str) -> float:
-    """``"100us"``, ``"1.5ms"``, ``"90min"``, ``"6h"`` or ``"2d"`` as seconds. Raises UserError otherwise."""
-    units = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86400.0}
-    return _parse(text, units, "time", "100us, 1.5ms or 6h")
+    """``"100us"``, ``"90min"``, ``"2 hours"``, ``"3d"`` or a sum such as ``"1h 30min"`` as seconds. ``m`` is a minute.
+
+    It reads what ``format_seconds`` prints. Raises UserError otherwise.
+    """
+    if _DURATION.fullmatch(text) is None:
+        return _parse(text, {"s": 1.0}, "time", _TIME)
+    value = sum(float(number) * _SECONDS[unit.casefold()] for number, unit in _PART.findall(text))
+    if not math.isfinite(value) or value <= 0:
+        raise UserError(f"{text!r} is not a positive time", f"write it as {_TIME}")
+    return value
+
+
+def parse_count(text: str) -> float:
+    """``"15T"``, ``"1.2M"``, ``"300 billion"``, ``"1,281,167"`` or ``"2e6"`` as a number; ``B`` is a billion.
+
+    Raises:
+        UserError: anything else, such as a number with a unit, or one that is not finite.
+    """
+    match = _COUNT.fullmatch(text)
+    value = float(match[1].replace(",", "").replace("_", "")) * _COUNTS[match[2].casefold()] if match else math.nan
+    if not math.isfinite(value):
+        raise UserError(f"{text!r} is not a count", "write it as 1200000, 1.2M or 15T")
+    return value
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> str:

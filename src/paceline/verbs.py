@@ -10,6 +10,7 @@ from typing import Any, get_args
 from paceline import planning
 from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
+from paceline.hardware.precision import precision_on
 from paceline.planning import Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.changes import BatchScaling
 from paceline.planning.space import UNEVEN, worlds
@@ -157,6 +158,8 @@ def _prediction_inputs(
         return table, machines, strategy.changed(**choices) if choices else strategy
     usual = {"precision": machines.device.usual_precision}
     whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **usual, **choices}
+    if isinstance(whole["precision"], str):
+        whole["precision"] = precision_on(whole["precision"], machines.device.precisions)
     if "global_batch_size" not in whole:
         whole["global_batch_size"] = largest_batch(table, machines, whole, _predictor(predictor))
     return table, machines, Strategy.of(**whole)

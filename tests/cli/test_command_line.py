@@ -26,13 +26,14 @@ PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"
     " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
-    " --compile --software-year" + EXCHANGE
+    " --compile --software-year --gather-bits --gradient-bits" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
     " --compile --software-year"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
+    " --gather-bits --gradient-bits --schedule"
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"

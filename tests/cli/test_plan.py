@@ -34,6 +34,12 @@ def test_without_a_batch_it_answers_and_says_what_it_does_not_know(capsys: pytes
     assert text.count("unknown for vgg-16 and not counted; a target RUNS.csv counts it") == 2  # at the top, and below
 
 
+def test_an_instance_is_rented_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, "plan resnet-50 --device g5.48xlarge --max-nodes 2 --samples 1.2M --sharding ddp --compression dense")
+    assert "1,200,000 samples" in data["work"]
+    assert {row["cluster"]["devices_per_node"] for row in (data["best"], *data["ranking"])} == {8}
+
+
 DIVIDED = "plan gpt2-xl --device A100 --devices-per-node 8 --max-nodes 1 --global-batch 64 --precision bf16 --sharding zero1"
 
 

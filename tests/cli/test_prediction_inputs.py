@@ -40,6 +40,16 @@ def test_a_probed_machine_needs_no_catalogue(capsys: pytest.CaptureFixture[str],
             assert code == 2 and "is not what a probe writes" in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "asked", ["--cluster '2x p5.48xlarge'", "--device p5.48xlarge --nodes 2", "--device p5.48xlarge --nodes 2 --network efa"]
+)
+def test_an_instance_is_a_node_with_its_network(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, f"predict resnet-50 {asked} --global-batch 512")
+    own = answer(capsys, "predict resnet-50 --cluster '2x8 H100' --network 'EFA 3200Gb/s' --global-batch 512")
+    assert data["cluster"]["device"] == "H100 SXM"
+    assert data["step_time_s"] == own["step_time_s"]
+
+
 def test_records_say_first_what_corrected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     table = tmp_path / "jobs.csv"
     table.write_text("workload,device,global_batch,step_s\nresnet-50,V100,64,0.2\n")
@@ -77,6 +87,7 @@ def test_a_device_without_fp32_takes_what_it_has_and_says_so(capsys: pytest.Capt
     assert code == 0 and "bf16 was taken, since TPU v5p has no fp32 products" in " ".join(out.split())
     assert answer(capsys, job)["strategy"]["precision"] == "bf16"
     assert run(capsys, f"{job} --precision fp32")[0] == 2
+    assert answer(capsys, f"{job} --precision amp")["strategy"]["precision"] == "bf16"
     assert paceline.predict("resnet-50", "TPU v5p", global_batch_size=64).strategy["precision"] == "bf16"
 
 

@@ -31,6 +31,8 @@ def test_they_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
         (f"{PREDICT} 2+4 --nodes 3", "leave --nodes out"),
         (f"{PREDICT} 2+x", "write 8, or 1+7"),
         (f"{PREDICT} 2+4 --exchange hierarchical --compression int8", "nodes of equally many devices"),
+        ("predict resnet-50 --device p5.48xlarge --devices-per-node 1+7", "leave the number out, or name the device: H100 SXM"),
+        ("plan resnet-50 --device p5.48xlarge --devices-per-node 1+7 --max-nodes 2", "leave the number out"),
         ("plan resnet-50 --device T4 --devices-per-node 2+4 --max-nodes 2 --network 50Gb/s", "ask predict and whatif"),
         ("whatif resnet-50 --device T4 --devices-per-node 2+4 --network 50Gb/s --global-batch 240 --change nodes+1", "2+4"),
         (f"{PREDICT} 2 --nodes 4 --oversubscription 2", "give leaf_nodes"),

@@ -14,6 +14,7 @@ SRC = Path(paceline.__file__).parent
 ORDER = (
     "_native",
     "array_types",
+    "names",
     "errors",
     "csv_rows",
     "units",

@@ -54,7 +54,7 @@ def all_facts() -> list[Fact]:
 @pytest.mark.parametrize("name", FILES)
 def test_every_number_has_a_source_and_every_source_a_number(name: str) -> None:
     data = read(name)
-    entries = list(numbers([data["device"] if "device" in data else data["link"]]))
+    entries = list(numbers([data[table] for table in ("device", "link", "transport") if table in data]))
     assert len(entries) >= 60
     for entry in entries:
         assert set(entry) <= {"value", "source", "how"}

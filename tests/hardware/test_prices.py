@@ -31,6 +31,7 @@ def test_a_price_is_for_devices_and_seconds() -> None:
 
 
 def test_the_users_price_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse_prices(["p5.48xlarge=$55.04"]) == {"H100 SXM": pytest.approx(6.88)}
     given = parse_prices(["1.5", "h100=$2.50"])
     assert given == {"": 1.5, "H100 SXM": 2.5}
     for name, dollars in (("H100", 2.5), ("RTX 3090", 1.5)):

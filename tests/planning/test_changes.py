@@ -109,3 +109,17 @@ def test_groups_of_experts_change_with_all_that_is_said_of_them() -> None:
 def test_the_batch_divides_among_replicas_not_devices(words: list[str], scaling: BatchScaling, batch: int) -> None:
     _, after, _ = apply([parse_change(word) for word in words], EIGHT, DIVIDED, scaling)
     assert after.global_batch_size == batch
+
+
+def test_an_instance_brings_its_devices_and_its_network() -> None:
+    rented = cluster("p4d.24xlarge", None, 2)
+    strategy = Strategy.of(world_size=16, global_batch_size=64)
+    machines, changed, _ = apply([parse_change("device=p5.48xlarge")], rented, strategy, "strong")
+    assert machines == cluster("p5.48xlarge", None, 2)
+    assert changed.world_size == 16
+    machines, changed, _ = apply([parse_change("device=g5.12xlarge")], rented, strategy, "strong")
+    assert (machines.world_size, changed.world_size) == (8, 8)
+    blocked = cluster("A100", 8, 4, "100Gb/s", leaf_nodes=2, oversubscription=2)
+    strategy = Strategy.of(world_size=32, global_batch_size=64)
+    machines, _, _ = apply([parse_change("device=p5.48xlarge")], blocked, strategy, "strong")
+    assert machines == cluster("p5.48xlarge", None, 4, leaf_nodes=2, oversubscription=2)

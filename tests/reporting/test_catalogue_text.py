@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline import hardware
-from paceline.reporting.catalogue_text import WIDTH, device_text, hardware_text, link_text, workload_text, workloads_text
+from paceline.reporting.catalogue_text import (
+    WIDTH,
+    device_text,
+    hardware_text,
+    instance_text,
+    link_text,
+    workload_text,
+    workloads_text,
+)
 from paceline.reporting.values import strategy_text
 from paceline.strategy import Strategy
 from paceline.workload import Coverage, Layer, Operation, Parameter, Workload, names
@@ -30,6 +38,18 @@ def test_a_device_fits_and_names_every_source(device: hardware.Device) -> None:
     for fact in facts:
         assert "".join(fact.source.split()) in flat and fact.date in text
     assert device.link in text
+
+
+@pytest.mark.parametrize("instance", hardware.instances(), ids=lambda one: one.name)
+def test_an_instance_fits_and_names_its_source(instance: hardware.Instance) -> None:
+    text = instance_text(instance)
+    assert narrow(text)
+    assert "".join(instance.source.split()) in "".join(text.split()) and instance.date in text
+    assert f"{instance.devices} x {instance.device}" in text
+    listed = hardware_text((), (), [instance])
+    assert narrow(listed) and instance.name in listed
+    recalled = "recalled, not checked" in instance.source
+    assert (f"{instance.name}*" in listed) == ("* recalled, not checked" in listed) == recalled
 
 
 @pytest.mark.parametrize("link", LINKS, ids=lambda one: one.name)
@@ -58,7 +78,9 @@ def test_the_list_of_hardware_is_aligned_and_whole() -> None:
     assert len(rows) == len(DEVICES)
     column = head.index("link")
     for row, device in zip(rows, DEVICES, strict=True):
-        assert row.startswith(f"{device.name} ") and row[column:] == device.link and row[column - 1] == " "
+        facts = (*device.peak_flops.values(), device.memory, device.memory_bandwidth)
+        mark = "*" if any("recalled" in fact.source for fact in facts) else ""
+        assert row.startswith(f"{device.name}{mark} ") and row[column:] == device.link and row[column - 1] == " "
     for title in ("fp32", "16 bit", "memory", "bandwidth"):
         end = head.index(title) + len(title)
         assert all(row[end] == " " and row[end - 1] != " " for row in rows), title

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 
 import pytest
 
 from paceline.errors import UserError
-from paceline.strategy import COMPRESSIONS, Strategy
+from paceline.hardware import PRECISIONS
+from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
+from paceline.names import fold, look_up
+from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
+from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.workload import Workload
 from wrong_types import wrong_types
 
@@ -31,7 +36,7 @@ from wrong_types import wrong_types
         ({"exchange": "parameter_server", "servers": 0}, ("0 servers", "from 1 up")),
         ({"exchange": "parameter_server", "servers": 5}, ("5 servers among 4 workers", "at most 4 servers")),
         ({"optimizer": "adamm"}, ("unknown optimizer", "did you mean adam?")),
-        ({"precision": "float32"}, ("unknown precision", "legal: fp32, tf32, bf16, fp16")),
+        ({"precision": "float33"}, ("unknown precision", "legal: fp32, tf32, bf16, fp16")),
         ({"compression": "terngrad", "exchange": "allreduce"}, ("cannot carry terngrad", "sharded, parameter_server, ring")),
         ({"global_batch_size": 10}, ("does not divide among 4 workers", "nearest legal: 8 or 12")),
         ({"global_batch_size": 3}, ("global batch 3", "nearest legal: 4")),
@@ -137,3 +142,41 @@ def test_every_choice_can_be_read_by_its_name():
         plan.changed(compresion="int8")
     with pytest.raises(UserError, match="has no global batch; give global_batch_size"):
         Strategy.of(world_size=4)
+
+
+@pytest.mark.parametrize(
+    ("choices", "meant"),
+    [
+        ({"sharding": "fsdp"}, {"sharding": "zero3"}),
+        ({"sharding": "FSDP2"}, {"sharding": "zero3"}),
+        ({"sharding": "zero-3"}, {"sharding": "zero3"}),
+        ({"sharding": "deepspeed zero 2"}, {"sharding": "zero2"}),
+        ({"sharding": "DeepSpeed ZeRO-1"}, {"sharding": "zero1"}),
+        ({"sharding": "SHARD_GRAD_OP"}, {"sharding": "zero2"}),
+        ({"sharding": "none"}, {"sharding": "ddp"}),
+        ({"precision": "amp"}, {"precision": "bf16"}),
+        ({"precision": "mixed"}, {"precision": "bf16"}),
+        ({"precision": "half"}, {"precision": "fp16"}),
+        ({"precision": "Float16"}, {"precision": "fp16"}),
+        ({"precision": "bfloat16"}, {"precision": "bf16"}),
+        ({"precision": "BF16-mixed"}, {"precision": "bf16"}),
+        ({"precision": "FP8 current"}, {"precision": "fp8-current"}),
+        ({"optimizer": "AdamW"}, {"optimizer": "adamw"}),
+        ({"compression": "TernGrad"}, {"compression": "terngrad"}),
+        ({"compression": "none"}, {"compression": "dense"}),
+        ({"exchange": "all-reduce"}, {"exchange": "allreduce"}),
+    ],
+)
+def test_names_forgive(choices: dict[str, str], meant: dict[str, str]) -> None:
+    assert Strategy.of(world_size=8, global_batch_size=64, **choices) == Strategy.of(
+        world_size=8, global_batch_size=64, **meant
+    )
+
+
+@pytest.mark.parametrize(("legal", "aliases"), [(SHARDINGS, SHARDING_ALIASES), (PRECISIONS, PRECISION_ALIASES)])
+def test_no_alias_means_two_things(legal: Collection[str], aliases: Mapping[str, str]) -> None:
+    assert set(aliases.values()) <= set(legal)
+    folded = [fold(name) for name in (*legal, *aliases)]
+    assert len(folded) == len(set(folded))
+    for name in (*legal, *aliases):
+        assert look_up(name.upper().replace(" ", "_"), legal, aliases) == aliases.get(name, name)

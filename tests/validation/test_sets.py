@@ -255,7 +255,7 @@ def test_text_in_a_number_leaves_the_row_out(name: str) -> None:
         ("TPU v5litepod", "TPU v5e"),
         ("Intel® Gaudi® 3 Accelerators", "Gaudi 3"),
         ("Habana Gaudi3 HL-325", "Gaudi 3"),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Server"),
         ("NVIDIA DGX B300", "B300"),
         ("NVIDIA B300-SXM-270GB", "B300"),
         ("AMD Instinct MI355X 288GB HBM3e", "MI355X"),

@@ -6,9 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.errors import UserError
+from paceline.names import fold
 from paceline.workload import Workload, load_factory, names
+from paceline.workload.catalogue import ALIASES, canonical
 
 
 @pytest.mark.parametrize("function", ["with_batch", "with_attribute"])
@@ -31,8 +35,73 @@ def test_other_things_than_modules_are_errors(networks: str) -> None:
 
 
 def test_an_unknown_name_shows_the_nearest() -> None:
-    with pytest.raises(UserError, match="unknown workload 'resnet50'; nearest: resnet-50"):
-        Workload.named("resnet50")
+    with pytest.raises(UserError, match="unknown workload 'resnet51'; nearest: resnet-50"):
+        Workload.named("resnet51")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("resnet50", "resnet-50"),
+        ("ResNet 50", "resnet-50"),
+        ("llama3-8b", "llama-3-8b"),
+        ("Llama-3.1-8B", "llama-3-8b"),
+        ("meta-llama/Llama-3.1-8B", "llama-3-8b"),
+        ("meta-llama/Meta-Llama-3-70B-Instruct", "llama-3-70b"),
+        ("llama3.2_1b", "llama-3.2-1b"),
+        ("qwen2.5-7b", "qwen-2.5-7b"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen-2.5-7b"),
+        ("gpt2_xl", "gpt2-xl"),
+        ("GPT-2 XL", "gpt2-xl"),
+        ("openai-community/gpt2", "gpt2"),
+        ("google-bert/bert-base-uncased", "bert-base"),
+        ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
+        ("vgg16", "vgg-16"),
+        ("Tacotron 2", "tacotron2"),
+        ("DLRM", "dlrm"),
+        ("DLRM_DCNv2", "dlrm-dcnv2"),
+        ("DLRM-v2", "dlrm-dcnv2"),
+        ("RNN-T", "rnnt"),
+        ("R-GAT", "rgat"),
+        ("black-forest-labs/FLUX.1-schnell", "flux1"),
+        ("openai/gpt-oss-20b", "gpt-oss-20b"),
+    ],
+)
+def test_a_name_as_people_write_it(text: str, name: str) -> None:
+    assert canonical(text) == name
+    assert Workload.named(text).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "family"),
+    [("bert", "bert-base, .*bert-large"), ("mixtral", "mixtral-8x22b, mixtral-8x7b"), ("llama3", "llama-3-")],
+)
+def test_a_name_of_several_says_which_there_are(text: str, family: str) -> None:
+    with pytest.raises(UserError, match=f"workload '{text}' is one of several: {family}.*; say which"):
+        Workload.named(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "instruct", "v0.1", "meta-llama/", "/", "foo/bar", "gpt3-1b", "llama-3-9b", "distil-bert-base"]
+)
+def test_no_default_network(text: str) -> None:
+    with pytest.raises(UserError):
+        Workload.named(text)
+
+
+@given(st.sampled_from([*names(), *ALIASES]), st.data())
+def test_every_name_finds_its_own_network(text: str, data: st.DataObject) -> None:
+    letters = [letter for letter in text if letter not in " -_"]
+    gaps = data.draw(st.lists(st.sampled_from(["", " ", "-", "_"]), min_size=len(letters), max_size=len(letters)))
+    respelt = "".join(letter.upper() + gap for letter, gap in zip(letters, gaps, strict=True))
+    assert canonical(respelt) == ALIASES.get(text, text)
+
+
+def test_no_alias_means_two_networks() -> None:
+    assert {fold(alias) for alias in ALIASES}.isdisjoint(fold(name) for name in names())
+    assert len({fold(name) for name in (*names(), *ALIASES)}) == len(names()) + len(ALIASES)
+    assert set(ALIASES.values()) <= set(names())
 
 
 def test_tables_need_no_torch() -> None:

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from paceline import hardware
 from paceline.cli.parser import Answer, Parser
 from paceline.hardware.prices import listings
-from paceline.reporting.catalogue_text import device_text, hardware_text, link_text
+from paceline.reporting.catalogue_text import device_text, hardware_text, instance_text, link_text
 
 
 def add(parser: Parser) -> None:
     """Add the actions of ``paceline hardware``."""
     action = parser.group("example:\n  paceline hardware list")
-    action("list", "every device and link").runs(_list, "example:\n  paceline hardware list")
+    action("list", "every device, link and instance").runs(_list, "example:\n  paceline hardware list")
     show = action("show", "one of them, with sources")
     show.runs(_show, "example:\n  paceline hardware show H100")
     show.add_argument("name", metavar="NAME")
@@ -24,11 +24,19 @@ def add(parser: Parser) -> None:
 
 
 def _list(o: argparse.Namespace) -> Answer:
-    data = {"devices": [asdict(d) for d in hardware.devices()], "links": [asdict(x) for x in hardware.links()]}
-    return data, hardware_text(hardware.devices(), hardware.links())
+    devices, links, instances = hardware.devices(), hardware.links(), hardware.instances()
+    data = {
+        "devices": [asdict(device) for device in devices],
+        "links": [asdict(link) for link in links],
+        "instances": [asdict(instance) for instance in instances],
+    }
+    return data, hardware_text(devices, links, instances)
 
 
 def _show(o: argparse.Namespace) -> Answer:
+    rented = hardware.instance(o.name)
+    if rented is not None:
+        return asdict(rented), instance_text(rented)
     entry = hardware.find(o.name)
     if isinstance(entry, hardware.Link):
         return asdict(entry), link_text(entry)

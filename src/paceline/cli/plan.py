@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,12 @@ from paceline.cli.prediction_arguments import (
 from paceline.cli.prediction_inputs import predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.cli.training_target import add_training_target_arguments, training_target
-from paceline.errors import UserError, check_name, unknown
+from paceline.errors import UserError, check_name, known_name
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.placement import parse_sizes, sizes_text
+from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import parse_prices
+from paceline.names import NO_ALIASES
 from paceline.planning.choice import Plan
 from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
 from paceline.planning.goal import parse_goal
@@ -37,6 +39,7 @@ from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_text
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
+from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.workload import Workload
 
@@ -129,7 +132,7 @@ def _best(o: argparse.Namespace) -> Plan:
     space = Space(
         clusters=_clusters(o),
         batches=tuple(sorted(set(o.global_batch or ()))),
-        precisions=_only("precision", o.precision, PRECISIONS) if o.precision else (),
+        precisions=_precisions(o),
         compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
         exchanges=_only("exchange", o.exchange, EXCHANGES),
         servers=_servers(o.servers or [1], wanted),
@@ -140,15 +143,13 @@ def _best(o: argparse.Namespace) -> Plan:
         micro_batches=_sizes(o.grad_accum),
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
         experts=_sizes(o.expert),
-        shardings=_only("sharding", o.sharding, SHARDINGS),
+        shardings=_only("sharding", o.sharding, SHARDINGS, SHARDING_ALIASES),
         **{**SEARCHED.get(o.emit, {}), **({"schedules": _only("schedule", o.schedule, SCHEDULES)} if o.schedule else {})},
         gather_bits=o.gather_bits,
         gradient_bits=o.gradient_bits,
-        optimizer=o.optimizer or "",
+        optimizer=known_name("optimizer", o.optimizer, OPTIMIZERS) if o.optimizer else "",
         max_loss=o.max_loss,
     )
-    if o.optimizer and o.optimizer not in OPTIMIZERS:
-        raise unknown("optimizer", o.optimizer, OPTIMIZERS)
     if not 0 <= o.max_loss < float("inf"):
         raise UserError(f"--max-loss {o.max_loss:g}", "give points of accuracy from 0 up, such as 0.5")
     for batch in space.batches:
@@ -184,13 +185,19 @@ def _sizes(given: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(sorted(set(given or ())))
 
 
-def _only(kind: str, given: Sequence[str] | None, legal: Iterable[str]) -> tuple[str, ...]:
-    """What was given, or everything."""
+def _only(
+    kind: str, given: Sequence[str] | None, legal: Iterable[str], aliases: Mapping[str, str] = NO_ALIASES
+) -> tuple[str, ...]:
+    """What was given, each once, or everything."""
     every = tuple(legal)
-    for name in given or ():
-        if name not in every:
-            raise unknown(kind, name, every)
-    return tuple(dict.fromkeys(given)) if given else every
+    return tuple(dict.fromkeys(known_name(kind, name, every, aliases) for name in given)) if given else every
+
+
+def _precisions(o: argparse.Namespace) -> tuple[str, ...]:
+    """Those that were given; mixed precision is what the devices have."""
+    nodes = [hardware.cluster(name) for name in o.device]
+    meant = [precision_on(name, node.device.precisions) for name in o.precision or () for node in nodes]
+    return _only("precision", meant, PRECISIONS) if meant else ()
 
 
 def _servers(given: Sequence[int], wanted: Wanted) -> tuple[int, ...]:
@@ -203,15 +210,19 @@ def _servers(given: Sequence[int], wanted: Wanted) -> tuple[int, ...]:
 
 def _clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
     """Every number of nodes of every device."""
-    per_node, networks = _each("devices-per-node", o.devices_per_node or [1], o), _each("network", o.network or [None], o)
+    per_node, networks = _each("devices-per-node", o.devices_per_node or [None], o), _each("network", o.network or [None], o)
     if o.max_nodes < 1:
         raise UserError(f"--max-nodes {o.max_nodes}", "give a whole number from 1 up")
     clusters = []
     for name, many, link in zip(o.device, per_node, networks, strict=True):
-        if not isinstance(many, int):
+        if isinstance(many, tuple) and hardware.instance(name) is None:
             raise UserError(f"a plan on nodes of {sizes_text(many)} devices", UNEVEN)
-        hardware.cluster(name, many, o.max_nodes, link)  # an impossible one is named before any is searched
-        clusters += [hardware.cluster(name, local, nodes, link) for local, nodes in worlds(many, o.max_nodes)]
+        largest = hardware.cluster(name, many, o.max_nodes, link)  # an impossible one is named before any is searched
+        if hardware.instance(name):  # it is let as a whole
+            clusters += [hardware.cluster(name, many, nodes, link) for _, nodes in worlds(1, o.max_nodes)]
+        else:
+            tried = worlds(largest.devices_per_node, o.max_nodes)
+            clusters += [largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in tried]
     return tuple(clusters)
 
 

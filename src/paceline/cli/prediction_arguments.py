@@ -21,14 +21,16 @@ _BUCKET = f"{BUCKET_BYTES >> 20}MiB"
 def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     """One network on one cluster with one strategy."""
     add_workload_arguments(parser)
-    device = "a device (paceline hardware list; default: the device of the --records)"
+    device = "a device, or an instance with its network (paceline hardware list; default: the device of the --records)"
     parser.add_argument("--device", metavar="D", help=device)
     sizes = "devices of each node: 8, or 1+7 for a node of one and a node of seven (default 1)"
     parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, help=sizes)
     parser.add_argument("--nodes", metavar="M", type=int, help="default 1")
-    short = "'2x8 A100' (two nodes of eight), '1+7 A100', '8 A100': in place of --device, --devices-per-node and --nodes"
-    parser.add_argument("--cluster", metavar="C", help=short)
-    parser.add_argument("--network", metavar="LINK", help="between nodes, per node and direction: 10Gb/s, or a link's name")
+    short = "'2x8 A100' (two nodes of eight), '1+7 A100', '8 A100', '2x p5.48xlarge'"
+    replaced = "in place of --device, --devices-per-node and --nodes"
+    parser.add_argument("--cluster", metavar="C", help=f"{short}: {replaced}")
+    between = "between nodes, per node and direction: 10Gb/s, 100Gb/s RoCE, or a link's name"
+    parser.add_argument("--network", metavar="LINK", help=between)
     leaf = "nodes of a leaf switch that has fewer links up than down (default: no switch blocks)"
     parser.add_argument("--leaf-nodes", metavar="N", type=int, default=0, help=leaf)
     blocking = "bandwidth of those nodes together over that of their leaf switch's links up: 2 for 2:1 (default 1)"
@@ -140,5 +142,7 @@ def add_records_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_price_argument(parser: argparse.ArgumentParser) -> None:
     """What devices cost."""
-    price = "dollars per device and hour: 2.50, or H100=2.50; may be repeated (default: the listings)"
+    price = (
+        "dollars per device and hour: 2.50, H100=2.50, p5.48xlarge=55 for all of it; may be repeated (default: the listings)"
+    )
     parser.add_argument("--price", metavar="P", action="append", help=price)

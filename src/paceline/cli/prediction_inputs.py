@@ -12,6 +12,7 @@ from paceline.calibration.records import is_probe, machine, observations
 from paceline.cli.exchange_arguments import exchange_choices
 from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.hardware.precision import precision_on
 from paceline.prediction import Correction, Predictor, fit
 from paceline.strategy import Strategy
 from paceline.units import parse_bytes
@@ -44,7 +45,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     network = Workload.named(o.workload, o.seq_len)
     choices: dict[str, Any] = {
         "world_size": machines.world_size,
-        "precision": o.precision or machines.device.usual_precision,
+        "precision": precision_on(o.precision or machines.device.usual_precision, machines.device.precisions),
         "servers": o.servers if servers is None else servers,
         **exchange_choices(o),
         "bucket_bytes": int(parse_bytes(o.bucket)),
@@ -99,7 +100,7 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
         if beside:
             raise UserError(f"--cluster says what --{beside[0]} says", "give one of the two: --cluster '2x8 A100'")
         return _on_leaves(Cluster.named(o.cluster, o.network), o)
-    per_node = 1 if o.devices_per_node is None else o.devices_per_node
+    per_node = o.devices_per_node
     nodes = o.nodes if o.nodes is not None else len(per_node) if isinstance(per_node, tuple) else 1
     if isinstance(per_node, tuple) and nodes != len(per_node):
         raise UserError(f"--nodes {nodes} and the devices of {len(per_node)} nodes", "leave --nodes out")
@@ -109,6 +110,7 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
         instead = "give --device or --cluster (paceline hardware list), or --records of a run on yours"
         raise UserError("no device is named", instead)
     measured = machine(o.records)
+    per_node = 1 if per_node is None else per_node
     if nodes > 1 and not o.network and measured.network.kind == "loopback":
         raise UserError(f"{nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
     between = hardware.network(o.network) if o.network else measured.network

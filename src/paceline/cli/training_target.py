@@ -15,6 +15,7 @@ from paceline.planning.training_target import TrainingTarget, parse_penalties
 from paceline.prediction import convergence
 from paceline.prediction.convergence import Convergence
 from paceline.record import RunRecord
+from paceline.units import parse_count
 from paceline.workload import Workload
 
 ACCURACY = "accuracy="
@@ -30,7 +31,8 @@ def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
     """A target, epochs or samples."""
     parser.add_argument("--target", metavar="T", help=_TARGET)
     parser.add_argument("--epochs", metavar="E", type=float, help="train this many epochs")
-    parser.add_argument("--samples", metavar="S", type=float, help="train this many samples (default one million)")
+    samples = "train this many samples, such as 1.2M (default one million)"
+    parser.add_argument("--samples", metavar="S", type=parse_count, help=samples)
 
 
 def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:

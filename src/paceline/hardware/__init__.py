@@ -7,10 +7,12 @@
 32
 """
 
-from paceline.hardware.catalogue import device, devices, find, link, links, network
+from paceline.hardware.catalogue import device, devices, find, link, links
 from paceline.hardware.cluster import Cluster, cluster
 from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.instances import Instance, instance, instances
 from paceline.hardware.levels import Level
+from paceline.hardware.networks import network
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, Precision, Recipe
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "Cluster",
     "Device",
     "Fact",
+    "Instance",
     "Level",
     "Link",
     "Precision",
@@ -28,6 +31,8 @@ __all__ = [
     "device",
     "devices",
     "find",
+    "instance",
+    "instances",
     "link",
     "links",
     "network",

@@ -12,9 +12,11 @@ from typing import Any
 
 from paceline.errors import LARGEST_COUNT, UserError, check_count, shown, unknown
 from paceline.hardware.catalogue import device as device_named
+from paceline.hardware.catalogue import is_device
 from paceline.hardware.catalogue import link as link_named
-from paceline.hardware.catalogue import network as network_named
 from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.instances import node_counts
+from paceline.hardware.instances import nodes as nodes_named
 from paceline.hardware.levels import LEVELS, Level, leaves, tiers
 from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
 
@@ -79,7 +81,8 @@ class Cluster:
     @classmethod
     def named(cls, text: str, network: str | None = None) -> Cluster:
         """``2x8 A100`` (two nodes of eight), ``1+7 A100`` (a node of one and a node of seven), ``8 A100`` or ``A100``, with a
-        ``network`` between nodes such as ``100Gb/s``.
+        ``network`` between nodes such as ``100Gb/s``; or instances with their own network, ``2x p5.48xlarge``
+        (``instances.toml``).
 
         The link inside a node is the device's own. A single node needs no network.
 
@@ -99,9 +102,9 @@ class Cluster:
         outer, inner, name = counted.groups()
         if outer is not None and inner is None:  # "8xA100": devices of one node
             outer, inner = None, outer
-        if inner is not None and outer is None and _is_device(text):  # "2080 Ti" is a name
+        if inner is not None and outer is None and is_device(text):  # "2080 Ti" is a name
             inner, name = None, text
-        return cluster(name, int(inner or 1), int(outer or 1), network)
+        return cluster(name, *node_counts(name, outer, inner), network)
 
     @classmethod
     def of_nodes(
@@ -301,41 +304,35 @@ _OF_NODES = ("device", "devices_per_node", "num_nodes", "intra_link", "network",
 
 def cluster(
     device_name: str,
-    devices_per_node: NodeSizes,
-    num_nodes: int,
+    devices_per_node: NodeSizes | None = None,
+    num_nodes: int = 1,
     network_text: str | None = None,
     leaf_nodes: int = 0,
     oversubscription: float = 1.0,
 ) -> Cluster:
     """``num_nodes`` nodes of ``devices_per_node`` devices, from texts as ``device`` and ``network`` take them.
 
-    The link inside a node is the device's own. A single node needs no network; its ``network`` is then that link. Other
-    arguments as ``Cluster.of_nodes`` takes them.
+    ``device_name`` may be an instance (``p5.48xlarge``): its devices and its network are taken where none is given. Else
+    ``devices_per_node`` is 1 where it is not given. The link inside a node is the device's own. A single node needs no
+    network; its ``network`` is then that link. Other arguments as ``Cluster.of_nodes`` takes them.
 
     Raises:
         UserError: unknown device or network, a count below 1, or several nodes without a network.
     """
-    device = device_named(device_name)
-    between = None if network_text is None else network_named(network_text)
+    node, num_nodes = nodes_named(device_name, devices_per_node, num_nodes, network_text)
+    device = device_named(node.device)
+    between = node.between()
     if between is None and num_nodes > 1:
         raise UserError(f"{num_nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
     return Cluster.of_nodes(
         device,
-        devices_per_node,
+        node.devices,
         num_nodes,
         link_named(device.link),
         between,
         leaf_nodes=leaf_nodes,
         oversubscription=oversubscription,
     )
-
-
-def _is_device(text: str) -> bool:
-    try:
-        device_named(text)
-    except UserError:
-        return False
-    return True
 
 
 def _facts(entry: Mapping[str, Any]) -> dict[str, Any]:

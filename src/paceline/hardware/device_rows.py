@@ -17,6 +17,8 @@ from paceline.hardware.precision import PRECISIONS
 
 VARIABLE = "PACELINE_DEVICES"
 """Environment variable with the path of a file of devices. They come before those of the package."""
+RECALLED = "recalled, not checked"
+"""What the source of a number says that nobody read on the page that it names."""
 KINDS = ("gpu", "tpu", "accelerator", "cpu")
 _NUMBERS = ("memory", "memory_bandwidth", "units", "power", "lanes", "issued", "host_bandwidth")
 _RATES = ("peak_flops", "matmul_flops")
@@ -25,10 +27,16 @@ _ALLOWED = (*_NEEDED, *_NUMBERS, *_RATES, "architecture", "aliases", "note", "ho
 Table = Mapping[str, Any]
 
 
+def source_text(source: Table) -> str:
+    """Title, and address or derivation; a source whose page was not read begins with ``RECALLED``."""
+    text = f"{source['title']} <{source['url']}>" if "url" in source else f"{source['title']}: {source['derivation']}"
+    return f"{RECALLED}: {text}" if source.get("recalled") else text
+
+
 def fact(entry: Table, sources: Table) -> Fact:
     """A number of a file with its source spelled out: title, address or derivation, and how the value follows."""
     source = sources[entry["source"]]
-    text = f"{source['title']} <{source['url']}>" if "url" in source else f"{source['title']}: {source['derivation']}"
+    text = source_text(source)
     if "how" in entry:
         text += f" ({entry['how']})"
     return Fact(value=float(entry["value"]), source=text, date=source["date"])

@@ -10,13 +10,38 @@ quantized all-gather); OCP Microscaling Formats v1.0 (blocks of 32); DeepSeek-AI
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from paceline.names import fold, look_up
+
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4")
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "float32": "fp32",
+        "float": "fp32",
+        "single": "fp32",
+        "f32": "fp32",
+        "tensorfloat32": "tf32",
+        "bfloat16": "bf16",
+        "bf16-mixed": "bf16",
+        "float16": "fp16",
+        "half": "fp16",
+        "f16": "fp16",
+        "fp16-mixed": "fp16",
+        "16-mixed": "fp16",
+        "float8": "fp8",
+        "fp8-delayed": "fp8",
+        "amp": "bf16",
+        "mixed": "bf16",
+        "autocast": "bf16",
+    }
+)
+"""Other names of a precision; those of mixed precision mean bf16 (``precision_on``)."""
+MIXED = ("amp", "mixed", "autocast")
 WIDE = "bf16"
 """What a recipe leaves as it is."""
 _HALF = 2.0
@@ -113,6 +138,15 @@ BYTES_PER_ELEMENT: Mapping[str, int] = MappingProxyType(
     {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, **dict.fromkeys(RECIPES, 2)}
 )
 """Bytes of one element that a layer keeps or passes on."""
+
+
+def precision_on(name: str, precisions: Collection[str]) -> str:
+    """The precision that ``name`` means on a device with these ``precisions``: mixed precision is bf16 where the device has it,
+    else fp16 where it has that. An unknown name is unchanged.
+    """
+    if fold(name) in MIXED and "bf16" not in precisions and "fp16" in precisions:
+        return "fp16"
+    return look_up(name, PRECISIONS, ALIASES) or name
 
 
 def gathered_bytes(precision: str, bits: int) -> float:

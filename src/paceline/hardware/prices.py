@@ -12,6 +12,7 @@ from typing import Any
 
 from paceline.errors import UserError, shown
 from paceline.hardware.catalogue import device
+from paceline.hardware.instances import instance
 
 VARIABLE = "PACELINE_PRICES"
 """Environment variable with the path of a price file. Its prices come before those of the package."""
@@ -67,6 +68,8 @@ def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | N
 def parse_prices(texts: Iterable[str]) -> dict[str, float]:
     """``["2.50"]`` for every device, ``["H100=2.50"]`` for one: dollars an hour by the catalogue's names.
 
+    The price of an instance, ``["p5.48xlarge=55.04"]``, is divided among its devices.
+
     Raises:
         UserError: not a number of dollars, or an unknown device.
     """
@@ -79,7 +82,11 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
             value = math.nan
         if not 0 <= value < math.inf or (equals and not name.strip()):
             raise UserError(f"{text!r} is not a price", "write dollars for a device and hour: 2.50 or H100=2.50")
-        prices[device(name).name if equals else ""] = value
+        rented = instance(name) if equals else None
+        if rented is not None:
+            prices[rented.device] = value / rented.devices
+        else:
+            prices[device(name).name if equals else ""] = value
     return prices
 
 

@@ -167,6 +167,9 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
         return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
     if change.name == "network":
         return cluster.changed(network=hardware.network(change.value))
+    if hardware.instance(change.value):  # its devices and its network come with it
+        leaves = (cluster.leaf_nodes, cluster.oversubscription)
+        return hardware.cluster(change.value, None, cluster.num_nodes, None, *leaves)
     device = hardware.device(change.value)
     return cluster.changed(device=device, intra_link=hardware.link(device.link))
 

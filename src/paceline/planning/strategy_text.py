@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, known_name, unknown
 from paceline.hardware import PRECISIONS, Cluster, device
+from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
+from paceline.names import NO_ALIASES
 from paceline.prediction.batch import Candidate
 from paceline.prediction.recompute import saved_bytes
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
+from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.recompute import FULL, recompute_choice
 from paceline.units import format_bytes, parse_bytes
@@ -47,6 +50,8 @@ LEGAL: Mapping[str, Iterable[str]] = {
     "schedule": SCHEDULES,
 }
 """Choices that are names from a short list."""
+SPELLINGS = {"precision": PRECISION_ALIASES, "sharding": SHARDING_ALIASES}
+"""Other names of them."""
 POINTLESS = "recomputing saves this network no memory: it has no repeated blocks, or they hold too little"
 EXAMPLES = {
     "nodes": "4",
@@ -92,9 +97,7 @@ def choice_value(name: str, text: str) -> object:
     if name == "recompute":
         return recompute_choice(text)
     if name in LEGAL:
-        if text not in LEGAL[name]:
-            raise unknown(name, text, LEGAL[name])
-        return text
+        return known_name(name, text, tuple(LEGAL[name]), SPELLINGS.get(name, NO_ALIASES))
     if name == "bucket":
         return int(parse_bytes(text))
     return device(text).name

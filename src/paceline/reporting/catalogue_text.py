@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from textwrap import wrap
 
-from paceline.hardware import Device, Fact, Link
+from paceline.hardware import Device, Fact, Instance, Link
+from paceline.hardware.device_rows import RECALLED
 from paceline.hardware.prices import listings
 from paceline.strategy import COMPRESSIONS
 from paceline.units import (
@@ -20,10 +21,11 @@ from paceline.units import (
 from paceline.workload import Workload
 
 WIDTH = 80
+_MARK = "*"
 
 
-def hardware_text(devices: Iterable[Device], links: Iterable[Link]) -> str:
-    """Two tables: every device with its headline numbers, every link."""
+def hardware_text(devices: Iterable[Device], links: Iterable[Link], instances: Iterable[Instance] = ()) -> str:
+    """Tables: every device with its headline numbers, every link, every instance. A mark says that a number is recalled."""
     lines = [
         f"{'':<19}{'TFLOP/s, dense':^17}{'':<22}inside a node",
         f"{'device':<19}{'fp32':>7}{'16 bit':>8}{'memory':>12}{'bandwidth':>10}  link",
@@ -35,10 +37,17 @@ def hardware_text(devices: Iterable[Device], links: Iterable[Link]) -> str:
             for fact, width in ((d.peak_flops.get("fp32"), 7), (half, 8))
         )
         memory, rate = format_memory(d.memory.value), format_byte_rate(d.memory_bandwidth.value)
-        lines.append(_fit(f"{d.name:<19}{peaks}{memory:>12}{rate:>10}  {d.link}"))
+        name = _marked(d.name, (*d.peak_flops.values(), d.memory, d.memory_bandwidth))
+        lines.append(_fit(f"{name:<19}{peaks}{memory:>12}{rate:>10}  {d.link}"))
     lines += ["", f"{'link':<30}{'one direction':>16}{'latency':>12}"]
-    lines += [f"{x.name:<30}{format_bandwidth(x.bandwidth.value):>16}{format_seconds(x.latency.value):>12}" for x in links]
-    return "\n".join([*lines, "", "Sources of every number: paceline hardware show NAME"])
+    for x in links:
+        rate, latency = format_bandwidth(x.bandwidth.value), format_seconds(x.latency.value)
+        lines.append(f"{_marked(x.name, (x.bandwidth, x.latency)):<30}{rate:>16}{latency:>12}")
+    rented = list(instances)
+    lines += ["", f"{'instance':<37}a node; network between nodes"] if rented else []
+    lines += [_fit(f"{_marked(x.name, (x,)):<37}{x.devices} x {x.device}; {x.network or 'none known'}") for x in rented]
+    legend = [f"{_MARK} {RECALLED} on the page of its source"] if any(_MARK in line for line in lines) else []
+    return "\n".join([*lines, "", *legend, "Sources of every number: paceline hardware show NAME"])
 
 
 def device_text(device: Device) -> str:
@@ -58,6 +67,21 @@ def device_text(device: Device) -> str:
     return "\n".join([*head, *_facts(facts), *prices])
 
 
+def instance_text(instance: Instance) -> str:
+    """What a node of an instance has, and where that is from."""
+    network = instance.network or "unknown: name one where nodes are joined"
+    return "\n".join(
+        [
+            f"{instance.name} ({instance.provider})",
+            *_wrap(instance.note),
+            f"a node: {instance.devices} x {instance.device}",
+            f"network between nodes: {network}",
+            *_wrap(_dated(instance), "    "),
+            f"more of the device: paceline hardware show '{instance.device}'",
+        ]
+    )
+
+
 def link_text(link: Link) -> str:
     """Every number of a link with its source."""
     facts = [
@@ -67,10 +91,20 @@ def link_text(link: Link) -> str:
     return "\n".join([f"{link.name} ({link.kind})", *_wrap(link.note), "", *_facts(facts)])
 
 
+def _marked(name: str, sourced: Iterable[Fact | Instance]) -> str:
+    """The name, with a mark where one of these was recalled and not checked."""
+    return f"{name}{_MARK}" if any(RECALLED in one.source for one in sourced) else name
+
+
+def _dated(sourced: Fact | Instance) -> str:
+    """Its source, and when that was read, or noted where it was recalled."""
+    return f"{sourced.source}; {'noted' if RECALLED in sourced.source else 'read'} {sourced.date}"
+
+
 def _facts(facts: Iterable[tuple[str, Fact, str]]) -> Iterator[str]:
     for name, fact, text in facts:
         yield f"{name:<26}{text:>16}"
-        yield from _wrap(f"{fact.source}; read {fact.date}", "    ")
+        yield from _wrap(_dated(fact), "    ")
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:

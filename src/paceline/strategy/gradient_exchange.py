@@ -8,13 +8,17 @@ from functools import cached_property, lru_cache
 from numbers import Real
 from typing import Any
 
-from paceline.errors import UserError, check_count, check_flag, check_name, shown
+from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown
 from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
 from paceline.strategy.compression_options import Given, Values, resolve
 from paceline.strategy.exchange import EXCHANGES, ONE_WAY
 
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
 _CLIPS = (1e-3, 1e6)
+
+
+NO_COMPRESSION = {"none": "dense", "uncompressed": "dense"}
+"""Other names of a gradient exchange that compresses nothing."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class GradientExchange:
     ranks_per_node: int = 1
 
     def __post_init__(self) -> None:
-        check_name("compression", self.compression, COMPRESSIONS)
+        object.__setattr__(self, "compression", known_name("compression", self.compression, COMPRESSIONS, NO_COMPRESSION))
         described = COMPRESSIONS[self.compression]
         object.__setattr__(self, "options", resolve(self.options, described.options, described.name))
         self._check_exchange(described)
@@ -65,7 +69,7 @@ class GradientExchange:
         carriers = described.exchanges
         if self.exchange == "":
             object.__setattr__(self, "exchange", carriers[0])
-        check_name("exchange", self.exchange, EXCHANGES)
+        object.__setattr__(self, "exchange", known_name("exchange", self.exchange, EXCHANGES))
         if self.exchange not in carriers:
             why = "packed codes cannot be added" if self.exchange == "allreduce" else "its factors are all-reduced"
             raise UserError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from paceline.errors import UserError, check_count, check_flag, check_name, shown
+from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown
 from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.recompute import Recomputation, recompute_choice
 from paceline.strategy.sharding import DISTRIBUTED, SHARDINGS, Sharding
@@ -27,8 +27,23 @@ EXPERT_EXCHANGES = ("all_to_all", "once_per_node")
 """Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
 arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2).
 ``zero_bubble``: as 1f1b, and the gradients of weights fill the waits (ZB-H1; Qi et al. 2024, arXiv:2401.10241, 2.2)."""
-ALIASES = {"fsdp": "zero3", "none": "ddp"}
-"""Other names of a sharding; ``fsdp`` with full sharding is ``zero3``."""
+ALIASES = {
+    "none": "ddp",
+    "data parallel": "ddp",
+    "fsdp": "zero3",
+    "fsdp2": "zero3",
+    "full_shard": "zero3",
+    "shard_grad_op": "zero2",
+    "ZeroRedundancyOptimizer": "zero1",
+    "megatron distributed optimizer": DISTRIBUTED,
+    **{
+        f"{words} {stage}": f"zero{stage}"
+        for words in ("deepspeed zero", "deepspeed stage", "zero stage")
+        for stage in (1, 2, 3)
+    },
+}
+"""Other names of a sharding: PyTorch's (``fsdp`` and ``fsdp2`` share out everything), DeepSpeed's, Megatron's."""
+_SHARDINGS = (*SHARDINGS, "fsdp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +116,8 @@ class Parallelism:
     gradient_bits: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.sharding, str):
-            object.__setattr__(self, "sharding", ALIASES.get(self.sharding, self.sharding))
-        check_name("sharding", self.sharding, (*SHARDINGS, "fsdp"))
+        sharding = known_name("sharding", self.sharding, _SHARDINGS, ALIASES)
+        object.__setattr__(self, "sharding", ALIASES.get(sharding, sharding))
         for name, what in _COUNTS.items():
             object.__setattr__(self, name, check_count(getattr(self, name), what))
         self._check_groups()

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic
 
-from paceline.errors import LARGEST_COUNT, UserError, check_count, check_name, shown, unknown
+from paceline.errors import LARGEST_COUNT, UserError, check_count, check_name, known_name, shown
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.hardware.precision import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
 from paceline.strategy.compression import Compression
@@ -68,9 +69,9 @@ class Strategy:
                 raise UserError(f"gradient_exchange={shown(self.gradient_exchange)}", "give a paceline.GradientExchange")
             object.__setattr__(self, "gradient_exchange", GradientExchange(self.gradient_exchange))
         if self.optimizer != "":
-            check_name("optimizer", self.optimizer, OPTIMIZERS)
-        if self.precision not in PRECISIONS:
-            raise unknown("precision", self.precision, PRECISIONS, few=len(PRECISIONS))
+            object.__setattr__(self, "optimizer", known_name("optimizer", self.optimizer, OPTIMIZERS))
+        precision = known_name("precision", self.precision, PRECISIONS, PRECISION_ALIASES, few=len(PRECISIONS))
+        object.__setattr__(self, "precision", precision)
         if self.parallelism.sharding != "ddp":
             self._check_sharding()
         self._check_numbers()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 
 from paceline.errors import UserError, unknown
+from paceline.names import fold, look_up
 from paceline.workload.factory import load_factory
 from paceline.workload.layers import LayerTable
 from paceline.workload.recommendation import RECOMMENDERS, named_recommender
@@ -15,6 +18,33 @@ from paceline.workload.shapes import SHAPES
 from paceline.workload.trace import trace
 
 _ZOO = files("paceline.workload") / "zoo"
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "gpt2-small": "gpt2",
+        "llama-3.1-8b": "llama-3-8b",
+        "llama-3.1-70b": "llama-3-70b",
+        "llama-3.3-70b": "llama-3-70b",
+        "llama-3.1-405b": "llama-3-405b",
+        "meta-llama-3-8b": "llama-3-8b",
+        "meta-llama-3-70b": "llama-3-70b",
+        "meta-llama-3.1-8b": "llama-3-8b",
+        "meta-llama-3.1-70b": "llama-3-70b",
+        "meta-llama-3.1-405b": "llama-3-405b",
+        "deepseek-r1": "deepseek-v3",
+        "deepseek-v3.1": "deepseek-v3",
+        "flux.1": "flux1",
+        "flux.1-schnell": "flux1",
+        "flux1-schnell": "flux1",
+        "dlrm-v2": "dlrm-dcnv2",
+        "rnn-transducer": "rnnt",
+    }
+)
+"""Other names of networks with the same dimensions (Grattafiori et al. 2024, The Llama 3 Herd of Models, arXiv:2407.21783,
+table 3; DeepSeek-AI 2025, DeepSeek-R1, arXiv:2501.12948, section 2: trained from DeepSeek-V3-Base)."""
+MOST_LISTED = 8
+_WORD = re.compile(r"[\s_-]+")
+_WEIGHTS = re.compile(r"instruct|chat|hf|it|base|cased|uncased|preview|v[0-9.]+|[0-9]{4}", re.IGNORECASE)
+"""Words at the end of a name that say which weights a network has, and nothing about its dimensions."""
 
 
 @cache
@@ -29,26 +59,40 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({*traced(), *SHAPES, *RECOMMENDERS}))
 
 
-@cache
-def _folded() -> dict[str, str]:
-    return {_fold(name): name for name in names()}
-
-
-def _fold(name: str) -> str:
-    """``name`` in the form for look-ups: in lower case, with one kind of separator."""
-    return re.sub(r"[\s_-]+", "-", name.strip().casefold())
-
-
 def canonical(name: str) -> str:
-    """The package's spelling of a name, for any case and separators; unknown names and ``module:function`` are unchanged."""
-    return name if ":" in name else _folded().get(_fold(name), name)
+    """The package's spelling of a name: in any case, with any separators, behind its organisation, with the version of its
+    weights (``meta-llama/Llama-3.1-8B-Instruct``). Unknown names and ``module:function`` are unchanged.
+    """
+    if ":" in name or name in names():
+        return name
+    return next((entry for text in _spellings(name) if (entry := look_up(text, names(), ALIASES))), name)
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """``name``, then without organisation, then without the last words while they say which weights it has."""
+    yield name
+    words = _WORD.split(name.strip().rpartition("/")[2])
+    yield "-".join(words)
+    while len(words) > 1 and _WEIGHTS.fullmatch(words[-1]):
+        words.pop()
+        yield "-".join(words)
+
+
+def _unknown(name: str) -> UserError:
+    """The error for a name that is none: which networks begin with it, else the nearest ones."""
+    beginning = fold(name)
+    family = [entry for entry in names() if beginning and fold(entry).startswith(beginning)]
+    if len(family) > 1:
+        listed = ", ".join(family[:MOST_LISTED]) + (", ..." if len(family) > MOST_LISTED else "")
+        return UserError(f"workload {name!r} is one of several: {listed}", "say which (paceline workload list shows all)")
+    return unknown("workload", name, names(), "a network of your own is module:function")
 
 
 def layer_table(name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> LayerTable:
     """The layer table of a named network, or of the result of ``module:function`` (which needs torch).
 
     Args:
-        name: in any case, with spaces, dashes or underscores: ``Llama-2-7B``, ``llama_2_7b``.
+        name: in any case, with any separators: ``Llama-2-7B``, ``llama2_7b``, ``meta-llama/Llama-3.1-8B``.
         seq_len: tokens of one sample of a transformer; None: the network's own length.
         fused_attention: a transformer does not write scores to memory; else it runs as eager PyTorch without FlashAttention.
 
@@ -63,7 +107,7 @@ def layer_table(name: str, seq_len: int | None = None, *, fused_attention: bool 
     if ":" in name:
         return trace(load_factory(name), name=name, source=name)
     if name not in names():
-        raise unknown("workload", name, names(), "a network of your own is module:function")
+        raise _unknown(name)
     if name in RECOMMENDERS:
         return named_recommender(name)
     return _table(name) if own and name in traced() else _shaped(name, seq_len, fused_attention)

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from paceline.errors import UserError, did_you_mean
+from paceline.errors import UserError
+from paceline.names import did_you_mean
 
 
 def load_factory(text: str) -> Callable[[], Any]:

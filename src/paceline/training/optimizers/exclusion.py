@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 
 from torch import Tensor
 
-from paceline.errors import UserError, did_you_mean
+from paceline.errors import UserError
+from paceline.names import did_you_mean
 
 Exclude = str | Sequence[str] | Callable[[str, Tensor], bool]
 """A rule's name, patterns of names such as ``["*.bias", "head.*"]``, or ``f(name, tensor) -> bool``."""

@@ -13,7 +13,8 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from paceline.errors import UserError, did_you_mean
+from paceline.errors import UserError
+from paceline.names import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from functools import cache
 from paceline.errors import UserError
 from paceline.hardware.catalogue import device as find_device
 from paceline.hardware.catalogue import link
-from paceline.hardware.catalogue import network as find_network
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Link
+from paceline.hardware.networks import network as find_network
 from paceline.hardware.placement import NodeSizes
 
 _PROVIDER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure|dgx|hgx)[\s_-]+", re.IGNORECASE)

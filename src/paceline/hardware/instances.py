@@ -1,0 +1,163 @@
+"""Servers and cloud instances by name: how many of which device a node has, and the network between such nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from paceline.errors import UserError, unknown
+from paceline.hardware.catalogue import device_names, is_device, is_own_device, load
+from paceline.hardware.device import Fact, Link
+from paceline.hardware.device_rows import source_text
+from paceline.hardware.networks import network as network_named
+from paceline.hardware.networks import transport
+from paceline.hardware.placement import NodeSizes, equal, sizes_text
+from paceline.hardware.spelling import fold_hardware, without_seller
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A node that can be rented or bought whole.
+
+    Attributes:
+        device: a name of the catalogue; ``devices`` of them are joined by the device's own link.
+        network: between such nodes, per node in one direction, as ``networks.network`` takes it; empty where it is unknown or
+            nodes are not rented together.
+        domain: devices that one domain of NVLink switches joins where the instance is a part of it; 0: it is no such part.
+        source: where the number of devices and the network are from; ``date``: when that was read. What was recalled and not
+            checked says so.
+    """
+
+    name: str
+    provider: str
+    device: str
+    devices: int
+    network: str
+    source: str
+    date: str
+    domain: int = 0
+    aliases: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a user's name of a device or an instance stands for.
+
+    ``devices``: one number, or one for each node. ``network``: as ``networks.network`` takes it; None where nothing says it.
+    ``source``, ``date``: of an instance's own.
+    """
+
+    device: str
+    devices: NodeSizes
+    network: str | None
+    source: str = ""
+    date: str = ""
+
+    def between(self) -> Link | None:
+        """The network as a link, with the source of its bandwidth. Raises UserError where there is no such network."""
+        if self.network is None:
+            return None
+        link = network_named(self.network)
+        sourced = Fact(link.bandwidth.value, self.source or link.bandwidth.source, self.date or link.bandwidth.date)
+        return replace(link, bandwidth=sourced)
+
+
+def instances() -> tuple[Instance, ...]:
+    """Every instance, in the order of ``instances.toml``."""
+    return tuple(dict.fromkeys(_index().values()))
+
+
+def instance(name: str) -> Instance | None:
+    """The instance of that name or alias, in any case and with any separators, also behind who lets it: ``p5.48xlarge``,
+    ``AWS p5.48xlarge``, ``ND H100 v5``, ``NVIDIA DGX H100``. None for no such, and for a device of the user's own file."""
+    if is_own_device(name):
+        return None
+    index = _index()
+    return next((index[key] for key in map(fold_hardware, without_seller(name)) if key in index), None)
+
+
+def node(name: str, devices: NodeSizes | None = None, network: str | None = None) -> Node:
+    """The node that the name of a device or of an instance stands for.
+
+    Args:
+        devices: in a node, or in each; None: those of the instance, one of a device that is named itself.
+        network: the user's; it stands before the instance's own. A transport without a speed, such as ``EFA``, is the
+            instance's own where that has it.
+
+    Raises:
+        UserError: neither a device nor an instance; another number of devices than the instance has.
+    """
+    entry, devices = instance(name), None if devices is None else equal(devices)
+    if entry is None and not is_device(name):
+        rented = [text for known in instances() for text in (known.name, *known.aliases)]
+        raise unknown("device", name, [*device_names(), *rented], "paceline hardware list shows all")
+    if entry is None or (devices not in (None, entry.devices) and is_device(name)):
+        return Node(name, 1 if devices is None else devices, network)
+    if devices not in (None, entry.devices):
+        raise UserError(
+            f"{sizes_text(devices)} devices in a node of {entry.name}, which has {entry.devices}",
+            f"leave the number out, or name the device: {entry.device}",
+        )
+    between = _between(entry, network)
+    own = bool(between) and between == entry.network
+    return Node(entry.device, entry.devices, between, entry.source if own else "", entry.date if own else "")
+
+
+def nodes(name: str, devices: NodeSizes | None, count: int, network: str | None) -> tuple[Node, int]:
+    """``count`` nodes as ``node`` has them. Instances that one domain of NVLink switches joins are one node, as many of them
+    as the domain holds and as divide ``count``; their networks add up.
+    """
+    single, entry = node(name, devices, network), instance(name)
+    if entry is None or not entry.domain or single.devices != entry.devices or type(count) is not int or count < 1:
+        return single, count
+    joined = max(size for size in range(1, entry.domain // entry.devices + 1) if count % size == 0)
+    if joined == 1:
+        return single, count
+    between = None if single.network is None else f"{joined}x {single.network}"
+    return replace(single, devices=joined * single.devices, network=between), count // joined
+
+
+def node_counts(name: str, outer: str | None, inner: str | None) -> tuple[int | None, int]:
+    """Devices in a node, and nodes, of a cluster's text such as ``2x8 A100`` or ``2x p5.48xlarge``.
+
+    One number counts the devices of a node, or the nodes of an instance; ``outer`` stands before ``inner``.
+    """
+    if outer is None and instance(name):
+        return None, int(inner or 1)
+    return None if inner is None else int(inner), int(outer or 1)
+
+
+def _between(entry: Instance, given: str | None) -> str | None:
+    """The network between nodes of ``entry``, where the user gave that one."""
+    if given is None:
+        return entry.network or None
+    carrier = transport(given)
+    own = carrier is not None and any(entry.network.startswith(name) for name in (carrier.name, *carrier.aliases))
+    return entry.network if own else given
+
+
+@cache
+def _index() -> Mapping[str, Instance]:
+    """Every instance by its folded names."""
+    data = load("instances.toml")
+    index: dict[str, Instance] = {}
+    for row in data["instance"]:
+        names = [row["source"]] if isinstance(row["source"], str) else row["source"]
+        sources = [data["sources"][name] for name in names]
+        text = "; ".join(map(source_text, sources))
+        entry = Instance(
+            name=row["name"],
+            provider=row["provider"],
+            device=row["device"],
+            devices=row["devices"],
+            domain=row.get("domain", 0),
+            network=row.get("network", ""),
+            source=f"{text} ({row['how']})" if "how" in row else text,
+            date=max(source["date"] for source in sources),
+            aliases=tuple(row.get("aliases", ())),
+            note=row.get("note", ""),
+        )
+        index |= dict.fromkeys([fold_hardware(name) for name in (entry.name, *entry.aliases)], entry)
+    return index

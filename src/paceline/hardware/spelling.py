@@ -1,0 +1,50 @@
+"""Names of devices and servers as drivers, lists of results and shops spell them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from paceline.names import fold
+
+_MAKER = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|radeon|intel|habana|google|cloud|graphcore)+(?=.)")
+_SELLER = re.compile(
+    r"dell|supermicro|smci|hpe?|lenovo|gigabyte|asus|inspur|cisco|fujitsu|qct|quanta|wiwynn|eviden|bull|penguin|"
+    r"aws|amazon|ec2|azure|microsoft|gcp|gce|oci|oracle|lambda|coreweave|runpod|nebius|vast|crusoe|together|paperspace|"
+    r"vultr|scaleway|hyperstack|fluidstack",
+    re.IGNORECASE,
+)
+"""Who builds servers and who lets them: the name of a device or an instance follows, maybe behind the server's own."""
+_NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w)\b", re.IGNORECASE)
+_FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
+_MEMORY = re.compile(r"[\s_-]*\b([0-9]+)\s*gb\b", re.IGNORECASE)
+_VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
+
+
+def fold_hardware(name: str) -> str:
+    """``name`` as look-ups of hardware compare it: folded, and without the chip's maker."""
+    return _MAKER.sub("", fold(name))
+
+
+def without_seller(name: str) -> Iterator[str]:
+    """``name``; where it begins with who builds or lets servers, also what is left without its first words, one by one.
+
+    ``Dell PowerEdge XE9680 H100 SXM5`` ends in ``H100 SXM5``.
+    """
+    yield name
+    words = name.replace("_", " ").split()
+    if words and _SELLER.fullmatch(words[0]):
+        yield from (" ".join(words[count:]) for count in range(1, len(words)))
+
+
+def shorter(name: str) -> Iterator[str]:
+    """``name``, then without what is added to a device's name: kind of memory, form of the card, size of the memory."""
+    plain = _NOISE.sub("", name.replace("_", " "))
+    general = _FORM.sub(r"\1", plain)
+    short, shortest = _MEMORY.sub("", plain), _MEMORY.sub("", general)
+    yield from (name, plain, general, short, shortest, _VARIANT.sub("", general), _VARIANT.sub("", shortest))
+
+
+def memory_sizes(name: str) -> list[float]:
+    """The sizes of memory that ``name`` says, in bytes; the GB of a name are GiB."""
+    return [float(size) * 2**30 for size in _MEMORY.findall(_NOISE.sub("", name.replace("_", " ")))]

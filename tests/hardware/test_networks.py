@@ -1,0 +1,154 @@
+"""Networks from text: links, several links, speeds, and speeds with what carries bytes over them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.errors import UserError
+from paceline.hardware import link, links, network
+from paceline.hardware.networks import transport, transports
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("10Gb/s", "Ethernet 10 Gb/s"),
+        ("10Gbps", "Ethernet 10 Gb/s"),
+        ("1.25GB/s", "Ethernet 10 Gb/s"),
+        ("0.1Tb/s", "Ethernet 100 Gb/s"),
+        ("1 Gb/s", "Ethernet 1 Gb/s"),
+        ("10GbE", "Ethernet 10 Gb/s"),
+        ("ib hdr", "InfiniBand HDR"),
+        ("nvlink4", "NVLink 4"),
+        ("1x EDR", "InfiniBand EDR"),
+    ],
+)
+def test_network_of_the_catalogue(text: str, name: str) -> None:
+    assert network(text).name == name
+
+
+def test_network_of_another_bandwidth() -> None:
+    ethernet = network("12Gb/s")
+    assert (ethernet.name, ethernet.kind) == ("Ethernet 12.0 Gb/s", "ethernet")
+    assert ethernet.bandwidth.value == 1.5e9
+    assert ethernet.bandwidth.source == "given by the user"
+    assert ethernet.latency.value == link("10GbE").latency.value
+    assert ethernet.latency.source.startswith("as Ethernet 10 Gb/s: ")
+
+
+@given(st.floats(1e3, 1e15))
+def test_any_bandwidth_is_kept(bandwidth: float) -> None:
+    assert network(f"{bandwidth!r}B/s").bandwidth.value == pytest.approx(bandwidth, rel=1e-3)
+
+
+def test_several_links() -> None:
+    eight = network("8x InfiniBand HDR")
+    assert eight.name == "8x InfiniBand HDR"
+    assert eight.bandwidth.value == 8 * 25e9
+    assert eight.bandwidth.source.startswith("8 x ")
+    assert eight.latency == link("HDR").latency
+    assert network("4 x 100Gb/s").bandwidth.value == 4 * 12.5e9
+
+
+@pytest.mark.parametrize("text", ["", "foo", "Infinyband", "0x EDR", "8x", "8x foo", "10", "10 gb", "-10Gb/s", "10GB"])
+def test_no_default_network(text: str) -> None:
+    with pytest.raises(UserError):
+        network(text)
+
+
+def test_unknown_network_names_the_nearest_and_the_other_way() -> None:
+    with pytest.raises(UserError, match=r"nearest: InfiniBand EDR.*or give a bandwidth per node such as 10Gb/s"):
+        network("Infinyband EDR")
+
+
+# Speeds as they are written.
+
+
+@pytest.mark.parametrize(
+    "text", ["100G", "100g", "100 G", "100GbE", "100GE", "100 Gbps", "100Gb/s Ethernet", "ethernet 100Gb/s"]
+)
+def test_a_hundred_gigabits(text: str) -> None:
+    assert network(text).name == "Ethernet 100 Gb/s"
+
+
+def test_any_ethernet_may_be_called_by_its_speed() -> None:
+    assert network("800GbE").bandwidth.value == 100e9
+    assert network("3,200 Gb/s").bandwidth.value == 400e9
+    assert network("8x 400G").bandwidth.value == 400e9
+
+
+# Transports.
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("EFA", "EFA 400 Gb/s"),
+        ("400 Gbps EFA", "EFA 400 Gb/s"),
+        ("efa 3200Gb/s", "EFA 3.20 Tb/s"),
+        ("3,200 Gb/s EFA", "EFA 3.20 Tb/s"),
+        ("200Gb/s RoCE", "Ethernet 200 Gb/s"),
+        ("RoCE v2 400Gb/s", "Ethernet 400 Gb/s"),
+        ("100Gb/s RoCE", "RoCE 100 Gb/s"),
+        ("TCP 400G", "TCP 400 Gb/s"),
+        ("1600Gb/s GPUDirect-TCPXO", "GPUDirect-TCPX 1.60 Tb/s"),
+        ("InfiniBand 400 Gb/s", "InfiniBand NDR"),
+        ("200G IB", "InfiniBand HDR"),
+        ("IB 800 Gb/s", "InfiniBand 800 Gb/s"),
+        ("8x 400Gb/s InfiniBand", "8x InfiniBand NDR"),
+    ],
+)
+def test_a_speed_with_its_transport(text: str, name: str) -> None:
+    assert network(text).name == name
+
+
+def test_transports_differ_in_what_they_carry() -> None:
+    remote, plain = network("100Gb/s RoCE"), network("100Gb/s TCP")
+    assert remote.bandwidth.value == plain.bandwidth.value
+    assert remote.carried is None and remote.latency.value < plain.latency.value
+    assert plain.carried is not None and plain.carried.value == pytest.approx(math.sqrt(0.1))
+    assert network("100Gb/s").carried == pytest.approx(plain.carried) or network("100Gb/s").carried is not None
+    assert network("5Gb/s TCP").carried is None
+
+
+@given(st.floats(1e9, 1e13))
+def test_tcp_carries_more_over_a_faster_line_and_never_more_than_it(bits: float) -> None:
+    slow, fast = network(f"{bits / 1e9:.6f}Gb/s TCP"), network(f"{2 * bits / 1e9:.6f}Gb/s TCP")
+    rates = [entry.bandwidth.value * (entry.carried.value if entry.carried else 1) for entry in (slow, fast)]
+    assert rates[0] <= rates[1] * (1 + 1e-9) and rates[1] <= fast.bandwidth.value
+
+
+@pytest.mark.parametrize("name", [text for entry in transports().values() for text in (entry.name, *entry.aliases)])
+def test_every_name_of_a_transport_finds_it(name: str) -> None:
+    for text in (name, name.upper(), name.lower().replace(" ", "-")):
+        carrier = transport(text)
+        assert carrier is not None and name in (carrier.name, *carrier.aliases)
+        assert network(f"640Gb/s {text}").name == f"{carrier.name} 640 Gb/s"
+
+
+def test_no_alias_means_two_transports() -> None:
+    names = [text.casefold() for entry in transports().values() for text in (entry.name, *entry.aliases)]
+    assert len(names) == len(set(names))
+
+
+@given(st.sampled_from([f"{carrier} {speed}Gb/s" for carrier in transports() for speed in (1, 40, 100, 400, 640, 3200)]))
+def test_a_network_is_read_by_the_name_it_gets(text: str) -> None:
+    entry = network(text)
+    again = network(entry.name)
+    assert (again.kind, again.latency.value) == (entry.kind, entry.latency.value)
+    assert again.bandwidth.value == pytest.approx(entry.bandwidth.value, rel=5e-3)
+
+
+@pytest.mark.parametrize("text", ["100Gb/s foo", "EFA 3200", "RoCE", "10 gb RoCE", "fast 100Gb/s lane", "100GB RoCE", "TCP"])
+def test_no_default_transport(text: str) -> None:
+    with pytest.raises(UserError):
+        network(text)
+
+
+def test_ethernet_of_the_catalogue_is_unchanged_by_transports() -> None:
+    assert {entry.name for entry in links() if entry.kind == "ethernet"} > {"EFA 400 Gb/s", "Ethernet 400 Gb/s"}
+    assert network("390Gb/s").latency.source.startswith("as Ethernet 400 Gb/s")

@@ -85,3 +85,21 @@ def test_many_are_as_each() -> None:
 def test_groups_of_devices_are_refused_in_one_line() -> None:
     with pytest.raises(UserError, match="tables lie divided among all devices already; give tensor=1"):
         PREDICTOR.step(DLRM, Cluster.named("8 A100"), strategy(8, tensor=2))
+
+
+@pytest.mark.parametrize("text", ["8 A100", "2x4 A100"])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_what_is_waited_for_vectors_is_exposed_communication_everywhere(text: str, steps: int) -> None:
+    cluster = Cluster.named(text, network="10Gb/s" if "x" in text else None)
+    own, none = (PREDICTOR.step(w, cluster, strategy(8, grad_accum_steps=steps)) for w in (DLRM, WITHOUT))
+    links = sum(own.exposed[name] for name in ("network", "intra-node link", "codec"))
+    assert own.exposed_comm_s == pytest.approx(links)
+    assert own.compute_s == pytest.approx(own.step_time_s - links)
+    alone = [p.compute_s - p.exposed["stragglers"] for p in (own, none)]
+    assert alone[0] == pytest.approx(alone[1], rel=1e-3)
+    bars = sum(event.duration_s for event in own.timeline if event.name.startswith("alltoall "))
+    assert own.comm_s - none.comm_s == pytest.approx(bars)
+    for p in (own, none):
+        assert p.comm_s == pytest.approx(sum(e.duration_s for e in p.timeline if e.lane == "network"))
+    computed = [sum(e.duration_s for e in p.timeline if e.lane == "compute") - p.exposed["stragglers"] for p in (own, none)]
+    assert computed[0] == pytest.approx(computed[1], rel=1e-3)

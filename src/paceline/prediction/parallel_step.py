@@ -185,7 +185,7 @@ class ParallelStep:
     def busy_s(self, lane: Literal["network", "codec"]) -> float:
         """Seconds that a lane of the critical stage works."""
         number = self._critical
-        own = self.steps[number].busy_s(lane)
+        own = self.steps[number].costs.exchange.busy(lane)
         tie = self.tie_s if self.stages[number].tied else 0.0
         return own if lane == "codec" else own + tie + self.group_s[number] + max(self._sent_s, self.send_wait_s)
 

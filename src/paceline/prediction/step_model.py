@@ -77,6 +77,11 @@ class Step:
         """How long it takes."""
         return float(self.schedule.step)
 
+    @property
+    def passes_s(self) -> float:
+        """Seconds of all passes, with what each micro batch waits for shared weights and gradients, the last one too."""
+        return float(self.pieces.micro_steps * self.schedule.micro_step)
+
     @cached_property
     def exposed(self) -> dict[Resource, float]:
         """Seconds by the resource that it waits for; they sum to the step."""

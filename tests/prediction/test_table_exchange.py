@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -103,3 +104,15 @@ def test_what_is_waited_for_vectors_is_exposed_communication_everywhere(text: st
         assert p.comm_s == pytest.approx(sum(e.duration_s for e in p.timeline if e.lane == "network"))
     computed = [sum(e.duration_s for e in p.timeline if e.lane == "compute") - p.exposed["stragglers"] for p in (own, none)]
     assert computed[0] == pytest.approx(computed[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize(
+    ("name", "rows"), [("dlrm", "by SGD, .* keeps no state"), ("dlrm-dcnv2", "by row-wise Adagrad, .* numbers of state")]
+)
+def test_an_assumption_says_what_updates_the_rows(name: str, rows: str, optimizer: str) -> None:
+    choice = strategy(8).changed(optimizer=optimizer)
+    p = PREDICTOR.step(Workload.named(name), Cluster.named("8 A100"), choice)
+    assert any(re.search(rows, note) and "--optimizer is that of the other" in note for note in p.assumptions)
+    tables = Workload.named(name).tables
+    assert tables is not None and p.memory["embedding tables"] == 4 * tables.elements * (1 + tables.state) / 8

@@ -11,6 +11,7 @@ from paceline.hardware import PRECISIONS
 from paceline.hardware.placement import parse_sizes
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.offload import OFFLOADS
+from paceline.strategy.optimizer import DEFAULT
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, GATHER_BITS, GRADIENT_BITS, SCHEDULES
 from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
 
@@ -112,7 +113,7 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_optimizer_argument(parser: argparse.ArgumentParser) -> None:
     """What updates the weights."""
-    usual = "default adam for networks with attention, momentum for others"
+    usual = f"default {DEFAULT}"
     parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({usual})")
 
 

@@ -59,5 +59,7 @@ def test_without_a_batch_the_answer_says_which_was_taken(name: str, verb: str, c
     words = f"{verb} {name} --cluster '2x1 A100' --network 10Gb/s" + " --change nodes+2" * (verb == "whatif")
     code, out, err = run(capsys, words)
     assert (code, err) == (0, "")
-    assert f"No --global-batch was given: {batch:,} samples were taken" in " ".join(out.split())
+    text = " ".join(out.split())
+    assert f"No --global-batch was given: {batch:,} samples were taken, {batch // 2:,} for each device, " in text
+    assert ("which does not fit its memory" in text) == (batch == 2)
     assert "No --global-batch" not in run(capsys, f"{words} --global-batch 8")[1]

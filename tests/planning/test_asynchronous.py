@@ -168,3 +168,10 @@ def test_the_error_that_it_states_is_that_of_the_lab() -> None:
         in LAB
     )
     assert LAB in run(2).assumptions
+
+
+def test_workers_that_exchange_vectors_in_step_are_refused() -> None:
+    cluster = Cluster.named("2x1 A100", network="10Gb/s")
+    strategy = Strategy.of(world_size=2, global_batch_size=512)
+    with pytest.raises(UserError, match=r"asynchronous workers of dlrm: .*; predict it in step"):
+        predict_asynchronous(Workload.named("dlrm"), cluster, strategy)

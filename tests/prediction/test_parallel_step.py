@@ -258,3 +258,16 @@ def test_uneven_stages_are_said_and_even_ones_save_no_more_than_that() -> None:
     assert line.startswith("Stage 0 works 2.5 times") and line in uneven.explain().replace("\n  ", " ")
     share = float(line.partition("save up to ")[2].partition("%")[0]) / 100
     assert 0.4 < 1 - even.step_time_s / uneven.step_time_s <= share + 0.005
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("software", ["ordinary", "tuned"])
+def test_one_stage_waits_for_no_other(sharding: str, times: int, software: str) -> None:
+    cluster = Cluster.named("1+7 H100", network="100Gb/s")
+    strategy = Strategy.of(
+        world_size=8, global_batch_size=48, precision="bf16", expert=8, sharding=sharding, grad_accum_steps=times
+    )
+    p = Predictor(software=software).step(Workload.named("mixtral-8x7b"), cluster, strategy)
+    assert p.exposed["pipeline bubble"] == 0
+    assert sum(p.exposed.values()) == pytest.approx(p.step_time_s)

@@ -100,3 +100,9 @@ def test_ends_that_leave_too_little_are_refused(virtual: int, ends: tuple[int, i
     net = Workload.from_shape(TransformerShape(layers=24, hidden=64, heads=2, vocabulary=64), 8)
     with pytest.raises(UserError, match=words):
         stages(net, 4, virtual, ends)
+
+
+@pytest.mark.parametrize("name", ["tacotron2", "rnnt", "ssd-resnet50"])
+def test_a_network_whose_work_lies_outside_its_blocks_has_none(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} has 0 blocks"):
+        stages(Workload.named(name), 2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -85,3 +86,33 @@ def test_many_are_as_each() -> None:
 def test_groups_of_devices_are_refused_in_one_line() -> None:
     with pytest.raises(UserError, match="tables lie divided among all devices already; give tensor=1"):
         PREDICTOR.step(DLRM, Cluster.named("8 A100"), strategy(8, tensor=2))
+
+
+@pytest.mark.parametrize("text", ["8 A100", "2x4 A100"])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_what_is_waited_for_vectors_is_exposed_communication_everywhere(text: str, steps: int) -> None:
+    cluster = Cluster.named(text, network="10Gb/s" if "x" in text else None)
+    own, none = (PREDICTOR.step(w, cluster, strategy(8, grad_accum_steps=steps)) for w in (DLRM, WITHOUT))
+    links = sum(own.exposed[name] for name in ("network", "intra-node link", "codec"))
+    assert own.exposed_comm_s == pytest.approx(links)
+    assert own.compute_s == pytest.approx(own.step_time_s - links)
+    alone = [p.compute_s - p.exposed["stragglers"] for p in (own, none)]
+    assert alone[0] == pytest.approx(alone[1], rel=1e-3)
+    bars = sum(event.duration_s for event in own.timeline if event.name.startswith("alltoall "))
+    assert own.comm_s - none.comm_s == pytest.approx(bars)
+    for p in (own, none):
+        assert p.comm_s == pytest.approx(sum(e.duration_s for e in p.timeline if e.lane == "network"))
+    computed = [sum(e.duration_s for e in p.timeline if e.lane == "compute") - p.exposed["stragglers"] for p in (own, none)]
+    assert computed[0] == pytest.approx(computed[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize(
+    ("name", "rows"), [("dlrm", "by SGD, .* keeps no state"), ("dlrm-dcnv2", "by row-wise Adagrad, .* numbers of state")]
+)
+def test_an_assumption_says_what_updates_the_rows(name: str, rows: str, optimizer: str) -> None:
+    choice = strategy(8).changed(optimizer=optimizer)
+    p = PREDICTOR.step(Workload.named(name), Cluster.named("8 A100"), choice)
+    assert any(re.search(rows, note) and "--optimizer is that of the other" in note for note in p.assumptions)
+    tables = Workload.named(name).tables
+    assert tables is not None and p.memory["embedding tables"] == 4 * tables.elements * (1 + tables.state) / 8

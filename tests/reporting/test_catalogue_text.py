@@ -95,6 +95,9 @@ def test_the_list_of_workloads_is_aligned_and_whole() -> None:
     head, *rows = text.splitlines()[: len(tables) + 1]
     for row, table in zip(rows, tables, strict=True):
         assert row.startswith(f"{table.name} ") and row[head.index("one sample") :] == table.sample
+        assert ("*" in row) == (table.tables is not None)
+    assert "* and numbers in embedding tables: dlrm 24.0 G, dlrm-dcnv2" in text
+    assert "*" not in workloads_text([Workload.named("lenet5")])
 
 
 @given(st.text(min_size=1, max_size=90), st.text(max_size=60), st.integers(1, 10**12))

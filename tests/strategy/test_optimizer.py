@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
-from paceline.workload import Workload
+from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS, PUBLISHED, usual_optimizer
+from paceline.workload import Workload, names
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -19,7 +19,16 @@ def test_a_step_reads_and_writes_what_it_keeps(name):
 
 
 @pytest.mark.parametrize(
-    ("network", "name"), [("lenet5", "momentum"), ("resnet-50", "momentum"), ("bert-base", "adam"), ("gpt2", "adam")]
+    ("network", "name"),
+    [
+        *(("lenet5", "momentum"), ("resnet-50", "momentum"), ("bert-base", "adam"), ("gpt2", "adam"), ("flux1", "adam")),
+        *(("tacotron2", "adam"), ("waveglow", "adam"), ("rgat", "adam"), ("rnnt", "lamb"), ("dlrm", "sgd")),
+    ],
 )
-def test_networks_with_attention_usually_have_adam(network, name):
+def test_networks_with_attention_usually_have_adam_and_others_what_is_published(network, name):
     assert usual_optimizer(Workload.named(network)) == name
+
+
+def test_the_rule_names_every_published_network() -> None:
+    assert set(PUBLISHED) <= set(names()) and set(PUBLISHED.values()) <= set(OPTIMIZERS)
+    assert all(network in DEFAULT for network in PUBLISHED)

@@ -11,6 +11,7 @@ from paceline.hardware import PRECISIONS
 from paceline.hardware.placement import parse_sizes
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.offload import OFFLOADS
+from paceline.strategy.optimizer import DEFAULT
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, GATHER_BITS, GRADIENT_BITS, SCHEDULES
 from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
 
@@ -35,7 +36,7 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--leaf-nodes", metavar="N", type=int, default=0, help=leaf)
     blocking = "bandwidth of those nodes together over that of their leaf switch's links up: 2 for 2:1 (default 1)"
     parser.add_argument("--oversubscription", metavar="X", type=float, default=1.0, help=blocking)
-    batch = "samples a step, over all devices (default: the largest power of two a device that fits, up to 1,024)"
+    batch = "samples a step, over all devices (default: the most for each device that fits: a power of two up to 1,024)"
     parser.add_argument("--global-batch", metavar="B", type=int, help=batch)
     usual = "default fp32; bf16, fp16 or what there is on a device without fp32 products"
     parser.add_argument("--precision", metavar="P", help=f"{', '.join(PRECISIONS)} ({usual})")
@@ -114,7 +115,7 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_optimizer_argument(parser: argparse.ArgumentParser) -> None:
     """What updates the weights."""
-    usual = "default adam for networks with attention, momentum for others"
+    usual = f"default {DEFAULT}"
     parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({usual})")
 
 

@@ -66,9 +66,20 @@ def with_batch(text: str, o: argparse.Namespace, strategy: Strategy) -> str:
         text = f"{text.rstrip()}\n\n{fill(taken, WIDTH)}"
     if o.global_batch is not None:
         return text
-    rule = "the largest power of two a device that fits its memory, up to 1,024; one where none fits"
-    sentence = f"No --global-batch was given: {strategy.global_batch_size:,} samples were taken ({rule})."
-    return f"{text.rstrip()}\n\n{fill(sentence, WIDTH)}"
+    return f"{text.rstrip()}\n\n{fill(_taken(o, strategy), WIDTH)}"
+
+
+def _taken(o: argparse.Namespace, strategy: Strategy) -> str:
+    """Which batch was taken, and why."""
+    micro = strategy.parallelism.micro_batches
+    each = strategy.global_batch_size // (strategy.world_size * micro)
+    share = f"{each:,} for each device{' and micro step' if micro > 1 else ''}"
+    rule = "the largest power of two up to 1,024 that fits its memory"
+    if each == 1:
+        pair = cluster_of(o), strategy
+        if not _plain(o).many(Workload.named(o.workload, o.seq_len), [pair]).fits[0]:
+            rule = "which does not fit its memory, and neither does any larger batch"
+    return f"No --global-batch was given: {strategy.global_batch_size:,} samples were taken, {share}, {rule}."
 
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:

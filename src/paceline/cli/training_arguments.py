@@ -9,6 +9,7 @@ from typing import Any
 from paceline.cli.exchange_arguments import add_exchange_arguments, exchange_choices
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.optimizer import DEFAULT
 from paceline.strategy.recipe import RATE_SCALINGS
 from paceline.training.training_run import TIMEOUT_S, TrainingRun
 from paceline.units import format_seconds, parse_seconds
@@ -37,7 +38,7 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="lenet5, another named network, or module:function")
     parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
     add_exchange_arguments(parser)
-    usual = "default adam for named networks with attention, momentum for others"
+    usual = f"default {DEFAULT}"
     parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({usual})")
     parser.add_argument("--variant", metavar="V", help="published form of lars or lamb, such as mlperf (default paper)")
     parser.add_argument(

@@ -23,7 +23,11 @@ def add(parser: Parser) -> None:
 
 def _list(o: argparse.Namespace) -> Answer:
     tables = [Workload.named(name) for name in names()]
-    return {"workloads": [{key: getattr(table, key) for key in _KEYS} for table in tables]}, workloads_text(tables)
+    rows = [
+        {**{key: getattr(table, key) for key in _KEYS}, "table_elements": table.tables.elements if table.tables else 0}
+        for table in tables
+    ]
+    return {"workloads": rows}, workloads_text(tables)
 
 
 def _show(o: argparse.Namespace) -> Answer:

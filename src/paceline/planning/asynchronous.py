@@ -121,6 +121,11 @@ def predict_asynchronous(
             link), no network, too many workers, more servers than parts of the network, a loader; or as ``Predictor.step``.
     """
     _check(cluster, strategy, predictor)
+    if workload.tables is not None:
+        raise UserError(
+            f"asynchronous workers of {workload.name}: its tables lie divided among devices that exchange vectors in step",
+            "predict it in step: leave --asynchronous out",
+        )
     strategy = strategy.settled(workload, cluster)
     alone = strategy.changed(  # a worker keeps no state of an optimizer: that lies on the servers
         world_size=1, servers=1, exchange="", global_batch_size=strategy.micro_batch_size, optimizer="sgd"

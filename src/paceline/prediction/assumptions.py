@@ -141,7 +141,15 @@ def _activations(workload: Workload, strategy: Strategy) -> Iterator[Assumption]
 
 
 def _tables(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
-    if workload.tables is not None and strategy.world_size > 1:
+    if workload.tables is None:
+        return
+    state = round(workload.tables.state * workload.tables.elements)
+    yield Assumption(
+        "optimizer",
+        f"Rows of embedding tables are updated by {workload.tables.optimizer}, as published, which keeps "
+        f"{f'{state:,} numbers of' if state else 'no'} state. --optimizer is that of the other parameters.",
+    )
+    if strategy.world_size > 1:
         yield Assumption(
             "parallelism",
             "Embedding tables lie divided among all devices in equal parts. Nothing hides the all-to-alls of their vectors.",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.result import Assumption
 from paceline.prediction.tensor_parallel import forward_product
-from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
 from paceline.strategy.sharding import DISTRIBUTED
@@ -75,8 +75,8 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
     optimizer = OPTIMIZERS[strategy.optimizer]
     yield Assumption(
         "optimizer",
-        f"Optimizer: {optimizer.name}, {optimizer.state_words} fp32 values of state a parameter. The default is adam for "
-        "networks with attention and momentum for others. plan takes the optimizer of the recipe.",
+        f"Optimizer: {optimizer.name}, {optimizer.state_words} fp32 values of state a parameter. The default is {DEFAULT}. "
+        "plan takes the optimizer of the recipe.",
     )
     if mesh.recompute != "none":
         yield Assumption("recomputation", _recomputation(workload, mesh.recomputation))

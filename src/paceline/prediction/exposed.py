@@ -41,6 +41,14 @@ def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) ->
     return spent
 
 
+def waits_within(costs: StepCosts, parts: StepDurations) -> tuple[float, float]:
+    """Seconds of a step that its passes wait for collectives within them: by the link inside a node, and by the network."""
+    times, again = parts.micro_steps, 1 + costs.again_share
+    near = float(np.sum(costs.forward.near * again)) + float(np.sum(costs.backward.near))
+    far = float(np.sum(costs.forward.far * again)) + float(np.sum(costs.backward.far))
+    return times * near, times * far
+
+
 def without_rounding(seconds: float, step_s: float) -> float:
     """``seconds`` of a step of ``step_s``; 0 where they are so few, of either sign, that they come from rounding alone."""
     return seconds if abs(seconds) > ROUNDING * step_s else 0.0
@@ -63,8 +71,7 @@ def exposed_without_exchange(costs: StepCosts, parts: StepDurations) -> dict[Res
         spent["compute"] += times * float((part.flops * share).sum())
         spent["memory bandwidth"] += times * float((part.bytes * share).sum())
         spent["launch overhead"] += times * float((part.launch * share).sum())
-        spent["intra-node link"] += times * float(np.sum(part.near * share))
-        spent["network"] += times * float(np.sum(part.far * share))
+    spent["intra-node link"], spent["network"] = waits_within(costs, parts)
     spent["stragglers"] = times * (parts.forward + parts.backward) * (1 - 1 / costs.slowest)
     spent["memory bandwidth"] += costs.optimizer[0]
     spent["launch overhead"] += costs.optimizer[1]

@@ -93,10 +93,10 @@ class ParallelStep:
         """When the exchange of each stage ends: the norm of all gradients, and so the update, waits for the last."""
         ends = self.pipeline.ends
         if self.bubble_free:
-            ends = tuple(float(step.schedule.backward_end) + self.send_wait_s for step in self.steps)
+            ends = tuple(step.passes_s + self.send_wait_s for step in self.steps)
         tied = [self.tie_s if stage.tied else 0.0 for stage in self.stages]
         after = [own.after_s for own in self.beside] or [
-            float(step.schedule.update_start - step.schedule.backward_end) for step in self.steps
+            float(step.schedule.update_start) - step.passes_s for step in self.steps
         ]
         return tuple(end + own + tie for end, own, tie in zip(ends, after, tied, strict=True))
 
@@ -132,7 +132,7 @@ class ParallelStep:
             self._set_apart_imbalance(spent)
         waited = max(0.0, self.seconds - sum(spent.values()))
         spent["pipeline send"] = min(waited, self.send_wait_s)
-        spent["pipeline bubble"] = waited - spent["pipeline send"]
+        spent["pipeline bubble"] = waited - spent["pipeline send"] if len(self.steps) > 1 else 0.0
         return spent
 
     @cached_property
@@ -185,7 +185,7 @@ class ParallelStep:
     def busy_s(self, lane: Literal["network", "codec"]) -> float:
         """Seconds that a lane of the critical stage works."""
         number = self._critical
-        own = self.steps[number].busy_s(lane)
+        own = self.steps[number].costs.exchange.busy(lane)
         tie = self.tie_s if self.stages[number].tied else 0.0
         return own if lane == "codec" else own + tie + self.group_s[number] + max(self._sent_s, self.send_wait_s)
 
@@ -260,7 +260,7 @@ class ParallelStep:
             start = self._delay + max(self._exchanged)
             bars.append(Event(name="optimizer", lane="compute", start_s=start, duration_s=self._update))
             return (*bars, input_event(self.feed_s)) if self.feed_s else tuple(bars)
-        later = own[-1].end_s - float(step.schedule.backward_end)
+        later = own[-1].end_s - step.passes_s
         moved = [e for e in step.events() if e.lane in ("network", "codec")]
         bars += [replace(e, start_s=max(0.0, e.start_s + later)) for e in moved]
         start = max(self._exchanged)

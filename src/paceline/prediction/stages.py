@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
+
 from paceline.errors import UserError
 from paceline.prediction.exchange_plan import kept
 from paceline.prediction.frozen import frozen_of_layers
@@ -76,13 +78,25 @@ def _bounds(workload: Workload, count: int, virtual: int, ends: tuple[int, int])
 
 
 def block_begins(workload: Workload) -> dict[str, int]:
-    """The first layer of each block, by the block's name, in the order of the network."""
+    """The first layer of each block, by the block's name, in the order of the network.
+
+    None where the blocks hold less than half of the FLOPs and of the kernels: stages of them would have hardly any work
+    (Tacotron 2 works in the loop between its convolutions).
+    """
+    return kept(workload, "block begins", lambda: _block_begins(workload))
+
+
+def _block_begins(workload: Workload) -> dict[str, int]:
     begins: dict[str, int] = {}
+    within, outside = np.zeros(2), np.zeros(2)
     for index, layer in enumerate(workload.layers):
         name = block(f"{layer.name}.")
+        work = within if name else outside
+        for operation in layer.operations:
+            work += operation.calls * operation.flops, operation.calls
         if name:
             begins.setdefault(name, index)
-    return begins
+    return begins if (within >= outside).any() else {}
 
 
 def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] = EVEN) -> list[int]:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
-
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
@@ -29,7 +27,7 @@ from paceline.prediction.costs import (
 )
 from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
 from paceline.prediction.expert_exchange import ExpertReplicas, together
-from paceline.prediction.exposed import exposed_seconds
+from paceline.prediction.exposed import exposed_seconds, waits_within
 from paceline.prediction.host import host_launches, host_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.offload import check_offload
@@ -79,6 +77,11 @@ class Step:
         """How long it takes."""
         return float(self.schedule.step)
 
+    @property
+    def passes_s(self) -> float:
+        """Seconds of all passes, with what each micro batch waits for shared weights and gradients, the last one too."""
+        return float(self.pieces.micro_steps * self.schedule.micro_step)
+
     @cached_property
     def exposed(self) -> dict[Resource, float]:
         """Seconds by the resource that it waits for; they sum to the step."""
@@ -86,9 +89,13 @@ class Step:
 
     @property
     def waited_s(self) -> float:
-        """Seconds that it waits for the exchange."""
+        """Seconds that it waits for the exchange, and within the passes for vectors of divided tables."""
         p = self.pieces
-        return float(self.schedule.update_start - p.micro_steps * (p.forward + p.backward) + p.after)
+        return float(self.schedule.update_start - p.micro_steps * (p.forward + p.backward) + p.after) + sum(self._within_s)
+
+    @cached_property
+    def _within_s(self) -> tuple[float, float]:
+        return waits_within(self.costs, self.pieces)
 
     @property
     def feed_s(self) -> float:
@@ -102,7 +109,8 @@ class Step:
 
     def busy_s(self, lane: Literal["network", "codec"]) -> float:
         """Seconds that a lane works."""
-        return self.costs.exchange.busy(lane)
+        own = self.costs.exchange.busy(lane)
+        return own if lane == "codec" else own + sum(self._within_s)
 
     @property
     def wire_bytes(self) -> int:
@@ -137,15 +145,15 @@ class Step:
         step = float(schedule_step(parts, self.overlap, self.shared).step)
         if self.workload.tables is None:
             return step
-        waits = [(float(np.sum(part.near)), float(np.sum(part.far))) for part in self.kernels]
-        more = sum(near * (inside - 1) + far * (between - 1) for near, far in waits)
-        return step + self.strategy.parallelism.micro_batches * more
+        near, far = self._within_s
+        return step + near * (inside - 1) + far * (between - 1)
 
     def events(self) -> tuple[Event, ...]:
         """The step as bars."""
         names = [layer.name for layer in self.workload.layers]
         again = recomputed(self.workload, self.strategy.parallelism.recomputation).names
-        return tuple(events(self.costs, self.pieces, self.schedule, names, again))
+        split = self.workload.tables is not None
+        return tuple(events(self.costs, self.pieces, self.schedule, names, again, split))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -250,19 +250,27 @@ def sums(values: Array) -> Array:
 
 
 def events(
-    costs: StepCosts, parts: StepDurations, placed: Schedule, names: Sequence[str], blocks: Sequence[tuple[int, str]] = ()
+    costs: StepCosts,
+    parts: StepDurations,
+    placed: Schedule,
+    names: Sequence[str],
+    blocks: Sequence[tuple[int, str]] = (),
+    split: bool = False,
 ) -> Iterator[Event]:
     """The schedule as events in the lanes ``compute``, ``codec``, ``network`` and ``input``.
 
     Args:
         names: names of the layers.
         blocks: index of the last layer of each recomputed block, with the name of the block.
+        split: whether what a layer waits for within its pass is a bar of its own in the lane ``network``.
     """
     plan, shared = costs.exchange.plan, bool(placed.forward_starts)
     last = int(parts.micro_steps) - 1
     forward = (costs.forward.total * costs.slowest).tolist()
     backward = (costs.backward.total * costs.slowest).tolist()
     again = (costs.again * costs.slowest).tolist()
+    waits = [(np.zeros(len(names)) + part.near + part.far) * split for part in (costs.forward, costs.backward)]
+    waited, waited_back = (wait.tolist() for wait in waits)
     blocks_of = dict(blocks)
     bounds = columns(plan, len(names), shared).tolist() if shared else [0, len(names)]
     at = placed.forward_starts or (0.0,), placed.backward_starts or (parts.forward,)
@@ -272,7 +280,10 @@ def events(
         for start, stop, after, _ in spans:
             clock = begin + after
             for layer in range(start, stop):
-                yield Event(name=f"forward {names[layer]}{suffix}", lane="compute", start_s=clock, duration_s=forward[layer])
+                own = forward[layer] - waited[layer]
+                yield Event(name=f"forward {names[layer]}{suffix}", lane="compute", start_s=clock, duration_s=own)
+                if waited[layer]:
+                    yield _within(f"forward {names[layer]}{suffix}", clock + own, waited[layer])
                 clock += forward[layer]
         for start, stop, _, after in reversed(spans):
             clock = begin + after
@@ -281,7 +292,11 @@ def events(
                     name = f"recompute {blocks_of[layer]}{suffix}"
                     yield Event(name=name, lane="compute", start_s=clock, duration_s=again[layer])
                     clock += again[layer]
-                yield Event(name=f"backward {names[layer]}{suffix}", lane="compute", start_s=clock, duration_s=backward[layer])
+                first = waited_back[layer]
+                if first:
+                    yield _within(f"backward {names[layer]}{suffix}", clock, first)
+                own, begins = backward[layer] - first, clock + first
+                yield Event(name=f"backward {names[layer]}{suffix}", lane="compute", start_s=begins, duration_s=own)
                 clock += backward[layer]
         if shared or micro == last:
             yield from _exchanged(costs, placed, begin if shared else 0.0, suffix if shared else "")
@@ -290,6 +305,11 @@ def events(
         yield from _gathered(plan.gathers[0], costs.exchange.gathers[0].tolist(), placed.gather_start, float(parts.after))
     if parts.feed:
         yield input_event(parts.feed)
+
+
+def _within(name: str, start: float, seconds: float) -> Event:
+    """A layer's all-to-all: of vectors behind its forward kernels, of their gradients before its backward kernels."""
+    return Event(name=f"alltoall {name}", lane="network", start_s=start, duration_s=seconds)
 
 
 def _gathered(name: str, seconds: Sequence[float], begin: float, after: float) -> Iterator[Event]:

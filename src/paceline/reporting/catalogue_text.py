@@ -120,11 +120,18 @@ def _fit(line: str) -> str:
 def workloads_text(workloads: Iterable[Workload]) -> str:
     """One line for each network."""
     lines = [f"{'workload':<17}{'parameters':>10}{'FLOPs forward':>15}{'activations':>13}  one sample"]
+    tables = []
     for w in workloads:
         activations = format_bytes(w.activation_bytes)
-        counts = f"{format_count(w.num_parameters):>10}{format_count(w.flops_forward):>15}"
+        mark = " " if w.tables is None else "*"
+        counts = f"{format_count(w.num_parameters):>10}{mark}{format_count(w.flops_forward):>14}"
         lines.append(_fit(f"{w.name:<17}{counts}{activations:>13}  {w.sample}"))
-    return "\n".join([*lines, "", "FLOPs count a multiply-add as two; activations: fp32 bytes kept for one sample"])
+        if w.tables is not None:
+            tables.append(f"{w.name} {format_count(w.tables.elements)}")
+    notes = ["FLOPs count a multiply-add as two; activations: fp32 bytes kept for one sample"]
+    if tables:
+        notes += _wrap(f"* and numbers in embedding tables: {', '.join(tables)}")
+    return "\n".join([*lines, "", *notes])
 
 
 def workload_text(workload: Workload) -> str:

@@ -45,10 +45,25 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 }
 
 
+PUBLISHED: Mapping[str, str] = {
+    "dlrm": "sgd",
+    "rgat": "adam",
+    "rnnt": "lamb",
+    "tacotron2": "adam",
+    "waveglow": "adam",
+}
+"""The optimizer that a network is published with. Sources: MLPerf training, reference implementations of DLRM (v0.7), RNN-T
+(v1.0) and R-GAT (v4.0); Shen et al. 2018 (Tacotron 2), section 3.1; Prenger et al. 2019 (WaveGlow), section 3."""
+DEFAULT = f"as published for {', '.join(sorted(PUBLISHED))}, else adam for networks with attention and momentum for others"
+"""The rule of ``usual_optimizer``."""
+
+
 def usual_optimizer(workload: Workload | None) -> str:
-    """The optimizer that is common for such a network: ``adam`` if it has attention, else ``momentum``.
+    """The optimizer that is common for such a network: as ``PUBLISHED``, else ``adam`` with attention, else ``momentum``.
 
     Args:
         workload: None for a network of which nothing is known yet: ``momentum``.
     """
-    return "adam" if workload is not None and workload.attends else "momentum"
+    if workload is None:
+        return "momentum"
+    return PUBLISHED.get(workload.name) or ("adam" if workload.attends else "momentum")

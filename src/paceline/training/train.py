@@ -39,7 +39,7 @@ def train(
     Args:
         model: a network's name or ``module:function`` returning an ``nn.Module``.
         data: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or ``module:function`` returning four tensors.
-        strategy: without an optimizer, adam for a named network with attention, momentum for others and for
+        strategy: without an optimizer, that which is usual for a named network (``usual_optimizer``), and momentum for
             ``module:function``.
         lr: learning rate, the peak; 0 takes the optimizer's default.
         warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.

@@ -16,6 +16,7 @@ class EmbeddingTables:
     Attributes:
         layer: index of the layer that looks rows up.
         elements: of all tables together. ``state``: numbers of optimizer state for each of them.
+        optimizer: what updates their rows, in words, whatever updates the parameters.
         bytes: of the vectors of one sample at fp32.
     """
 
@@ -23,3 +24,4 @@ class EmbeddingTables:
     elements: int
     bytes: float
     state: float = 0.0
+    optimizer: str = "SGD"

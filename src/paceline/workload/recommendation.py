@@ -30,7 +30,7 @@ class RecommenderShape:
         width: of a row. ``dense``: features that are numbers.
         bottom, top: widths of the layers before and behind the interaction.
         cross: number of cross layers, and their rank; none: products of all pairs of vectors.
-        state: numbers of optimizer state for each row.
+        state: numbers of optimizer state for each row: 1 of row-wise Adagrad, 0 of SGD.
     """
 
     rows: tuple[int, ...]
@@ -67,7 +67,11 @@ def recommender(shape: RecommenderShape, *, name: str = "", source: str = "") ->
         source=source,
         coverage=Coverage(ops=ops, known=ops),
         tables=EmbeddingTables(
-            layer=len(bottom), elements=sum(shape.rows) * d, bytes=WORD * tables * d, state=shape.state / shape.width
+            layer=len(bottom),
+            elements=sum(shape.rows) * d,
+            bytes=WORD * tables * d,
+            state=shape.state / shape.width,
+            optimizer="row-wise Adagrad" if shape.state else "SGD",
         ),
     )
 

@@ -13,7 +13,7 @@ demo: $(READY)
 
 # One thread each: libraries that took both cores in two processes would wait for one another.
 test: $(READY) lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3
 
 # With the cases that are too long for every day.
 test-all: $(READY) lint

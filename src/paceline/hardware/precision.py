@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from paceline.errors import UserError
+
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4")
 WIDE = "bf16"
@@ -113,6 +115,23 @@ BYTES_PER_ELEMENT: Mapping[str, int] = MappingProxyType(
     {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, **dict.fromkeys(RECIPES, 2)}
 )
 """Bytes of one element that a layer keeps or passes on."""
+
+
+def gathers(precision: str, bits: int) -> bool:
+    """Whether weights of a precision can travel in so few bits; 0: as usual."""
+    return not bits or bits >= 8 * gathered_bytes(precision, bits)
+
+
+def check_gathered(precision: str, bits: int) -> None:
+    """Raises UserError where weights of a precision cannot travel in so few bits; 0: as usual."""
+    if gathers(precision, bits):
+        return
+    least = int(8 * gathered_bytes(precision, bits))
+    quantised = [name for name, recipe in RECIPES.items() if recipe.gathers_weights]
+    raise UserError(
+        f"gather_bits={bits} with {precision}, whose weights travel in no fewer than {least} bits",
+        f"give {least} bits, or precision {' or '.join(quantised)}",
+    )
 
 
 def gathered_bytes(precision: str, bits: int) -> float:

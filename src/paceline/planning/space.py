@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware import PRECISIONS, RECIPES, Cluster
+from paceline.hardware.precision import check_gathered, gathers
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.batch import Candidate
 from paceline.prediction.convergence import accuracies
@@ -147,6 +148,14 @@ class Space:
                 raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
             object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
 
+        for precision in self.precisions:
+            check_gathered(precision, self.gather_bits)
+
+    @property
+    def tried_precisions(self) -> tuple[str, ...]:
+        """Those that were named, else all whose weights travel in so few bits as were named."""
+        return self.precisions or tuple(p for p in PRECISIONS if gathers(p, self.gather_bits))
+
     @property
     def divides(self) -> bool:
         """Whether sizes of a division are named."""
@@ -214,7 +223,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
 
     A bucket's size matters only where DDP's buckets or FSDP's units are cut by it.
     """
-    tried, barred = space.precisions or PRECISIONS, space.barred(work)
+    tried, barred = space.tried_precisions, space.barred(work)
     bits = {"gather_bits": space.gather_bits, "gradient_bits": space.gradient_bits}
     same: dict[Any, Any] = {}  # equal parts are one object, so that prediction finds them by identity
     compressions = space.compressions or COMPRESSIONS

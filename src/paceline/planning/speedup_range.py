@@ -39,14 +39,17 @@ def ratio_spread(before: float, after: float, shared: float, moved: float = 1.0)
 def moved_share(p: Prediction, base: Prediction, cluster: Cluster, before: Cluster) -> float:
     """Seconds that a change moves, of the shorter step, at most 1.
 
-    They are what the waits for each resource differ by. All work moves with another device or precision, all waits for a link
-    with another link, and everything with another number of devices.
+    They are what the waits for each resource differ by. All work moves with another device, precision or kernel of
+    attention, all waits for a link with another link, and everything with another number of devices or level of software.
     """
-    if (cluster.num_nodes, cluster.world_size) != (before.num_nodes, before.world_size):
+    sizes = {(x.num_nodes, x.world_size) for x in (cluster, before)}
+    if len(sizes) > 1 or p.software != base.software:
         return 1.0
     shorter = min(p.step_time_s, base.step_time_s)
-    other_work = cluster.device != before.device or p.strategy["precision"] != base.strategy["precision"]
-    other_network, other_inside = cluster.network != before.network, cluster.intra_link != before.intra_link
+    numbers = {(x.strategy["precision"], x.attention) for x in (p, base)}
+    other_work = cluster.device != before.device or len(numbers) > 1
+    switches = {(x.network, x.leaf_nodes, x.oversubscription) for x in (cluster, before)}
+    other_network, other_inside = len(switches) > 1, cluster.intra_link != before.intra_link
 
     def moved(resource: str) -> float:
         seconds = [x.exposed.get(resource, 0.0) for x in (p, base)]

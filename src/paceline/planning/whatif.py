@@ -10,7 +10,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.hardware import Cluster, Link
 from paceline.hardware.prices import price
-from paceline.planning.changes import BatchScaling, Change, apply
+from paceline.planning.changes import BatchScaling, Change, apply, changed_predictor
 from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
 from paceline.planning.speedup_range import speedup_factor
@@ -139,15 +139,17 @@ def whatif(
 
     def outcome(title: str, chosen: Sequence[Change]) -> Outcome:
         c, s, scaled = apply(chosen, cluster, strategy, scaling)
-        p = predictor.step(workload, c, s) if chosen else base
+        model = changed_predictor(chosen, predictor)
+        p = model.step(workload, c, s) if chosen else base
         listing = price(c.device.name, prices)
         hourly = listing.usd_per_device_hour * c.world_size if listing else math.nan
         ratio = p.samples_per_s / base.samples_per_s
         factor = speedup_factor(p, base, c, cluster)
         low, high = ratio / factor, ratio * factor
-        if (c.changed(network=cluster.network), s) == (
+        if (c.changed(network=cluster.network), s, model) == (
             cluster,
             strategy,
+            predictor,
         ):  # only the network changed: a better link cannot make the step slower
             low = max(low, min(1.0, ratio)) if _no_worse(c.network, cluster.network) else low
             high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high

@@ -133,15 +133,10 @@ def _best(o: argparse.Namespace) -> Plan:
         compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
         exchanges=_only("exchange", o.exchange, EXCHANGES),
         servers=_servers(o.servers or [1], wanted),
-        tensors=_sizes(o.tensor),
-        contexts=_sizes(o.context),
-        pipelines=_sizes(o.pipeline),
         virtual_stages=_sizes(o.virtual_stages),
         micro_batches=_sizes(o.grad_accum),
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
-        experts=_sizes(o.expert),
-        shardings=_only("sharding", o.sharding, SHARDINGS),
-        **{**SEARCHED.get(o.emit, {}), **({"schedules": _only("schedule", o.schedule, SCHEDULES)} if o.schedule else {})},
+        **{"shardings": tuple(SHARDINGS), **SEARCHED.get(o.emit, {}), **_named(o)},
         gather_bits=o.gather_bits,
         gradient_bits=o.gradient_bits,
         optimizer=o.optimizer or "",
@@ -191,6 +186,20 @@ def _only(kind: str, given: Sequence[str] | None, legal: Iterable[str]) -> tuple
         if name not in every:
             raise unknown(kind, name, every)
     return tuple(dict.fromkeys(given)) if given else every
+
+
+def _named(o: argparse.Namespace) -> dict[str, Any]:
+    """What is named of that which a framework otherwise narrows. Raises UserError."""
+    named = {
+        "tensors": _sizes(o.tensor),
+        "contexts": _sizes(o.context),
+        "pipelines": _sizes(o.pipeline),
+        "experts": _sizes(o.expert),
+        "shardings": _only("sharding", o.sharding, SHARDINGS) if o.sharding else (),
+        "divided_shardings": tuple(o.sharding or ()),
+        "schedules": _only("schedule", o.schedule, SCHEDULES) if o.schedule else (),
+    }
+    return {name: values for name, values in named.items() if values}
 
 
 def _servers(given: Sequence[int], wanted: Wanted) -> tuple[int, ...]:

@@ -24,15 +24,16 @@ def on_leaves(machines: Cluster, leaf_nodes: int, oversubscription: float) -> Cl
     if leaf_nodes == 0 and oversubscription == 1:
         return machines.changed(leaf_nodes=0, oversubscription=1.0) if machines.leaf_nodes else machines
     placed = machines.changed(leaf_nodes=leaf_nodes, oversubscription=oversubscription)
+    nodes = "1 node" if leaf_nodes == 1 else f"{leaf_nodes} nodes"
     if oversubscription == 1:
         raise UserError(
-            f"leaf switches of {leaf_nodes} nodes without oversubscription, which change nothing",
+            f"leaf switches of {nodes} without oversubscription, which change nothing",
             "give oversubscription too, such as 2:1, or leave them out",
         )
     if not placed.leaf_nodes:
         lie = "1 node lies" if placed.num_nodes == 1 else f"all {placed.num_nodes} nodes lie"
         raise UserError(
-            f"leaf switches of {leaf_nodes} nodes change nothing: {lie} below one of them",
+            f"leaf switches of {nodes} change nothing: {lie} below one of them",
             "give fewer nodes of a leaf switch, or leave them out",
         )
     return placed

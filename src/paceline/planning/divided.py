@@ -212,7 +212,7 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
         pipelines=space.pipelines or ((1,) if named else ()),
         virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
         micro_batches=space.micro_batches,
-        shardings=space.shardings,
+        shardings=space.divided_shardings or space.shardings,
         recomputes=choices_that_save(workload) if space.recomputes == Space.recomputes else space.recomputes,
         schedules=space.schedules,
         node_groups=space.node_groups,

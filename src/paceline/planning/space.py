@@ -31,6 +31,7 @@ _LEGAL: Mapping[str, Iterable[str]] = {
     "compressions": COMPRESSIONS,
     "exchanges": EXCHANGES,
     "shardings": SHARDINGS,
+    "divided_shardings": SHARDINGS,
     "schedules": SCHEDULES,
 }
 
@@ -100,6 +101,7 @@ class Space:
         schedules: of pipelines without virtual stages, names of ``strategy.parallelism.SCHEDULES``.
         offloads: whether optimizer state lies in the host's memory where nothing else fits a device.
         node_groups: whether a search of layouts also tries shares within each node (HSDP).
+        divided_shardings: in a search of layouts, where they differ from ``shardings``.
         gather_bits, gradient_bits: of every strategy that shares out optimizer state, as for ``Parallelism``.
         recomputes: in a search of layouts also selective recomputation, by the parts that save this network memory, unless
             others than the usual two are named.
@@ -114,6 +116,7 @@ class Space:
     exchanges: tuple[str, ...] = tuple(EXCHANGES)
     servers: tuple[int, ...] = (1,)
     shardings: tuple[str, ...] = TORCH_SHARDINGS
+    divided_shardings: tuple[str, ...] = ()
     accumulations: tuple[int, ...] = (1, 2, 4, 8)
     recomputes: tuple[bool | str, ...] = (False, True)
     buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)

@@ -21,7 +21,7 @@ from statistics import fmean, median
 from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.csv_rows import read
 from paceline.errors import UserError
-from paceline.planning.whatif import SHARED, ratio_spread
+from paceline.planning.speedup_range import SHARED, ratio_spread
 from paceline.validation.case import Case, Info
 from paceline.validation.informed_predictor import InformedPredictor
 from paceline.validation.score import Estimate

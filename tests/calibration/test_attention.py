@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.calibration.attention import KERNELS, check_attention, running, share, usual
+from paceline.calibration.attention import KERNELS, check_attention, kernels_on, running, share, usual
 from paceline.calibration.constants import Efficiency, efficiency
 from paceline.errors import UserError
 from paceline.hardware import device
@@ -83,3 +83,24 @@ def test_a_kernel_that_does_not_run_there_is_refused() -> None:
         check_attention(device("A100"), "sdpa", "bf16", 2022.0)
     check_attention(device("A100"), "sdpa", "bf16", 2023.5)
     assert len(KERNELS) == 6
+
+
+@pytest.mark.parametrize(("kernel", "since"), [("fa2", 2023.5), ("fa3", 2024.5), ("triton", 2022.8), ("cudnn", 2021.5)])
+def test_a_kernel_before_its_time_is_refused_with_the_year_from_which_it_exists(kernel: str, since: float) -> None:
+    words = f"attention kernel {kernel} in software of 2017: it exists since {since:g}; give a year from {since:g} on, or eager"
+    with pytest.raises(UserError, match=words):
+        check_attention(device("H100"), kernel, "bf16", 2017)
+    check_attention(device("H100"), kernel, "bf16", since)
+
+
+@pytest.mark.parametrize("year", [0.0, 2017.0, 2022.9, 2024.0])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
+@pytest.mark.parametrize("name", ["A100", "H100", "V100", "MI300X", "TPU v4"])
+def test_the_kernels_of_a_device_are_those_that_are_not_refused(name: str, precision: str, year: float) -> None:
+    runs = kernels_on(device(name), precision, year)
+    for kernel in KERNELS:
+        if kernel in runs:
+            check_attention(device(name), kernel, precision, year)
+            continue
+        with pytest.raises(UserError):
+            check_attention(device(name), kernel, precision, year)

@@ -36,6 +36,9 @@ def test_they_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
         ("plan resnet-50 --device T4 --devices-per-node 2+4 --max-nodes 2 --network 50Gb/s", "ask predict and whatif"),
         ("whatif resnet-50 --device T4 --devices-per-node 2+4 --network 50Gb/s --global-batch 240 --change nodes+1", "2+4"),
         (f"{PREDICT} 2 --nodes 4 --oversubscription 2", "give leaf_nodes"),
+        (f"{PREDICT} 2 --nodes 4 --leaf-nodes 2", "without oversubscription, which change nothing; give oversubscription too"),
+        (f"{PREDICT} 2 --nodes 4 --leaf-nodes 4 --oversubscription 2:1", "all 4 nodes lie below one of them; give fewer nodes"),
+        (f"{PREDICT} 2 --nodes 4 --leaf-nodes 2 --oversubscription 2:0", "write 2:1, or 2"),
         (f"{PREDICT} 2 --nodes 4 --leaf-nodes 3 --oversubscription 2", "no whole leaf switches of 3"),
     ],
 )

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster, cluster
-from paceline.planning import Change, parse_change
-from paceline.planning.changes import BatchScaling, apply
+from paceline.planning import Change, parse_change, whatif
+from paceline.planning.changes import FROM_ZERO, OF_STRATEGY, BatchScaling, apply
+from paceline.planning.strategy_text import parse_wanted
 from paceline.strategy import Strategy
+from paceline.workload import Workload
 
 TWO = cluster("V100", 8, 2, "10Gb/s")
 PLAIN = Strategy.of(world_size=16, global_batch_size=1024, precision="fp16")
@@ -123,3 +125,33 @@ def test_an_instance_brings_its_devices_and_its_network() -> None:
     strategy = Strategy.of(world_size=32, global_batch_size=64)
     machines, _, _ = apply([parse_change("device=p5.48xlarge")], blocked, strategy, "strong")
     assert machines == cluster("p5.48xlarge", None, 4, leaf_nodes=2, oversubscription=2)
+
+
+@pytest.mark.parametrize("name", FROM_ZERO)
+def test_a_number_whose_default_is_0_may_go_back_to_it(name: str) -> None:
+    choices = {"sharding": "zero1", "pipeline": 2, "precision": "fp16", "recompute": "full"}
+    given = 16 if name.endswith("bits") else 2
+    before = Strategy.of(world_size=16, global_batch_size=64, **choices, **{OF_STRATEGY[name]: given})
+    _, after, _ = apply([parse_change(f"{name}=0")], cluster("V100", 8, 2, "10Gb/s"), before, "strong")
+    assert after.choice(OF_STRATEGY[name]) == 0
+
+
+def test_attention_software_and_leaf_switches_change_as_predict_takes_them() -> None:
+    machines = cluster("H100", 8, 4, "400Gb/s", 2, 2.0)
+    base = Strategy.of(world_size=32, global_batch_size=64, precision="bf16", sharding="zero3")
+    texts = ("attention=eager", "software=tuned", "leaf-nodes=1", "oversubscription=4:1", "attention=fa2")
+    answer = whatif(Workload.named("gpt2"), machines, base, [parse_change(text) for text in texts])
+    eager, tuned, leaves, narrower, _ = answer.changes
+    assert (eager.prediction.attention, tuned.prediction.software) == ("eager", "tuned")
+    assert (leaves.cluster.leaf_nodes, leaves.cluster.oversubscription) == (1, 2.0)
+    assert (narrower.cluster.leaf_nodes, narrower.cluster.oversubscription) == (2, 4.0)
+    assert tuned.speedup_high == pytest.approx(tuned.speedup**2 / tuned.speedup_low)  # a range to both sides
+    assert eager.speedup < 1 < tuned.speedup and narrower.speedup <= 1
+    assert answer.together and answer.together.cluster.leaf_nodes == 1 and answer.together.cluster.oversubscription == 4
+    for outcome in answer.outcomes:
+        assert outcome.speedup_low <= outcome.speedup <= outcome.speedup_high
+
+
+def test_underscores_are_read_as_hyphens() -> None:
+    assert parse_change("grad_accum=4") == Change("accumulation", "=", "4")
+    assert parse_wanted("grad_accum=4,sequence=true") == {"accumulation": 4, "sequence": True}

@@ -205,6 +205,11 @@ def test_groups_of_experts_and_the_distributed_optimizer_have_options() -> None:
     assert "--expert-model-parallel-size 8" in emit("megatron", experts, LLAMA)
     assert "--use-distributed-optimizer" in emit("megatron", experts, LLAMA)
     assert "model.expert_model_parallel_size=8" in emit("nemo", experts, LLAMA)
+    titan = tomllib.loads(emit("torchtitan", strategy(expert=8, sharding="zero3"), LLAMA))["parallelism"]
+    assert (titan["expert_parallel_degree"], titan["expert_tensor_parallel_degree"]) == (8, 1)
+    wide = strategy(expert=2, expert_tensor=4, tensor=4, sequence=True, sharding="zero3")
+    titan = tomllib.loads(emit("torchtitan", wide, LLAMA))["parallelism"]
+    assert (titan["expert_parallel_degree"], titan["expert_tensor_parallel_degree"]) == (2, 4)
     assert of_deepspeed(emit("deepspeed", strategy(sharding="distributed_optimizer"), LLAMA))["sharding"] == "zero1"
 
 
@@ -248,7 +253,9 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("megatron", {"precision": "nvfp4"}, "precision nvfp4"),
         ("torchtitan", {"precision": "fp8"}, "precision fp8"),
         ("nemo", {"sharding": "zero3", "offload": "optimizer"}, "offload optimizer"),
-        ("torchtitan", {"sharding": "zero3", "expert": 8}, "groups of experts"),
+        ("deepspeed", {"sharding": "zero3", "expert": 8}, "groups of experts"),
+        ("torchtitan", {"expert": 8}, "groups of experts with ddp"),
+        ("torchtitan", {"sharding": "zero3", "tensor": 4, "sequence": True, "expert": 2}, "multiples of 4 that divide"),
         ("jax", {}, "unknown framework 'jax'"),
     ],
 )
@@ -285,17 +292,16 @@ def test_the_distributed_optimizer_gathers_beside_the_next_forward_pass() -> Non
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 def test_a_search_for_a_framework_leaves_out_what_it_refuses(framework: str) -> None:
     cluster = Cluster.named("2x8 H100", network="8x InfiniBand NDR")
-    sharding = {"torchtitan": "zero3", "deepspeed": "zero1"}.get(framework, "zero1")
-    sizes = {"tensors": (1,), "pipelines": (1,)} if framework == "deepspeed" else {"tensors": (2,), "pipelines": (2, 4)}
+    named: dict[str, Any] = {"deepspeed": {}, "torchtitan": {"tensors": (2,), "pipelines": (2, 4)}}.get(
+        framework, {"tensors": (2,), "pipelines": (2, 4), "shardings": ("zero1",)}
+    )
     tried = Space(
         clusters=(cluster,),
         batches=(32,),
         precisions=("bf16",),
         compressions=("dense",),
-        shardings=(sharding,),
         optimizer="adamw",
-        **sizes,  # type: ignore[arg-type]
-        **SEARCHED[framework],
+        **{**SEARCHED[framework], **named},
     )
     workload = Workload.named("gpt2")
     for choice in plan(workload, tried, Goal("fastest")).ranking:

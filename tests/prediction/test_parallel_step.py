@@ -226,8 +226,10 @@ def test_bytes_take_the_time_that_the_link_needs() -> None:
 
 
 def test_groups_that_nodes_cut_unevenly_are_refused() -> None:
-    with pytest.raises(UserError, match=r"groups of 4 devices, 1 apart, do not lie evenly in nodes of 6"):
+    with pytest.raises(UserError, match=r"tensor: groups of 4 devices, 1 apart, do not lie evenly in nodes of 6"):
         step(Cluster.named("2x6 A100", network="1Gb/s"), tensor=4, global_batch_size=60)
+    with pytest.raises(UserError, match=r"data x context: groups of 4 devices, 2 .* of 2\+6; give nodes of equally many"):
+        step(Cluster.named("2+6 A100", network="1Gb/s"), tensor=2, global_batch_size=60)
 
 
 def test_tuned_software_hides_the_collectives_of_sequence_parallelism_beside_their_products() -> None:

@@ -228,3 +228,18 @@ def test_experts_recompute_in_every_precision(again: str, precision: str) -> Non
     net = Workload.named("deepseek-v2-lite")
     runs = [step(net, "8 H100", recompute=x, precision=precision, global_batch_size=8) for x in ("none", again)]
     assert runs[1].memory_bytes < runs[0].memory_bytes and runs[1].step_time_s > runs[0].step_time_s
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "instead"),
+    [
+        ("mixtral-8x7b", "mla_up_proj", "selective:layernorm or selective:moe or selective:moe_act or selective:op"),
+        ("mixtral-8x7b", "layernorm,shared_experts", "selective:layernorm or selective:moe or"),
+        ("llama-3-8b", "moe", "selective:mlp or selective:layernorm or selective:op"),
+        ("resnet-50", "mlp", "leave recompute out: it has no blocks"),
+    ],
+)
+def test_a_part_that_the_network_lacks_is_refused_with_those_that_it_has(name: str, part: str, instead: str) -> None:
+    lacked = part.rpartition(",")[2]
+    with pytest.raises(UserError, match=f"{name} has no {lacked} to recompute in its blocks; .*{instead}"):
+        step(Workload.named(name), "8 H100", recompute=f"selective:{part}", precision="bf16", global_batch_size=8)

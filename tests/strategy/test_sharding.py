@@ -114,6 +114,17 @@ def test_gradients_of_zero1_are_scattered_where_bits_say_so() -> None:
         Strategy.of(world_size=4, global_batch_size=4, sharding="zero1", gather_bits=12)
 
 
+@pytest.mark.parametrize(("precision", "least"), [("fp32", 32), ("bf16", 16), ("mxfp8", 16), ("fp8", 8)])
+def test_weights_travel_in_no_fewer_bits_than_the_precision_can(precision: str, least: int) -> None:
+    for bits in (8, 16, 32):
+        choices = {"world_size": 4, "global_batch_size": 4, "sharding": "zero3", "precision": precision, "gather_bits": bits}
+        if bits >= least:
+            assert Strategy.of(**choices).parallelism.gather_bits == bits
+            continue
+        with pytest.raises(UserError, match=f"gather_bits={bits} with {precision}, .*; give {least} bits, or precision fp8"):
+            Strategy.of(**choices)
+
+
 def test_each_level_shares_out_what_the_one_before_does():
     levels = [SHARDINGS[name] for name in TORCH_SHARDINGS]
     kept = [(level.optimizer, level.gradients, level.weights) for level in levels]

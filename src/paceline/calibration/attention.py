@@ -34,6 +34,16 @@ _FUSED_SINCE = 2021.5
 NVIDIA, bert, ``bmm1.py``, ``bmm2.py``)."""
 
 
+_SINCE = {"fa2": 2023.5, "cudnn": _FUSED_SINCE, "fa3": 2024.5, "triton": 2022.8}
+"""When each kernel came out: FlashAttention-2 (arXiv:2307.08691, July 2023), NVIDIA's fused kernels, FlashAttention-3
+(arXiv:2407.08608, July 2024), and ``flash_attn_triton.py`` of flash-attention 0.2 (autumn of 2022)."""
+_TITLES = {
+    _EFFICIENT: "the memory-efficient kernel of sdpa",
+    _FIRST: "the first FlashAttention",
+    _FUSED: "a fused kernel",
+}
+
+
 def usual(level: str, year: float = 0.0) -> str:
     """What software of a level and year runs: framework code ``sdpa``; submissions to benchmarks cuDNN's kernel, and ``eager``
     before fused ones. 0: the newest."""
@@ -72,6 +82,22 @@ def share(device: Device, precision: str, e: Efficiency) -> float:
     return float(assumed("attention_first")) if kernel == _EFFICIENT else shares.get(kernel, 1.0)
 
 
+def title(kernel: str) -> str:
+    """What a kernel is called; those that only ``sdpa`` takes have no name of their own to ask for."""
+    return _TITLES.get(kernel, kernel)
+
+
+def kernels_on(device: Device, precision: str, year: float = 0.0) -> tuple[str, ...]:
+    """Names of ``KERNELS`` that run on a device, in a precision and in software of a year (0: the newest)."""
+
+    def runs(kernel: str) -> bool:
+        if kernel in _RUNS_ON:
+            return _family(device) in _RUNS_ON[kernel] and _narrow(precision) and not 0 < year < _SINCE[kernel]
+        return kernel != "sdpa" or not 0 < year < _SDPA_SINCE
+
+    return tuple(filter(runs, KERNELS))
+
+
 def check_attention(device: Device, kernel: str, precision: str = "bf16", year: float = 0.0) -> None:
     """Raises UserError where a kernel that was asked for does not exist, or does not run on the device, in that precision, or
     in software of that year (0: the newest)."""
@@ -84,9 +110,13 @@ def check_attention(device: Device, kernel: str, precision: str = "bf16", year: 
     if kernel not in _RUNS_ON:
         return
     if _family(device) not in _RUNS_ON[kernel]:
-        runs = [name for name in KERNELS if _family(device) in _RUNS_ON.get(name, (_family(device),))]
+        runs = " or ".join(kernels_on(device, precision, year))
+        raise UserError(f"attention kernel {kernel} does not run on {device.name}", f"give {runs}, or leave it out")
+    if 0 < year < _SINCE[kernel]:
+        runs = " or ".join(kernels_on(device, precision, year))
         raise UserError(
-            f"attention kernel {kernel} does not run on {device.name}", f"give {' or '.join(runs)}, or leave it out"
+            f"attention kernel {kernel} in software of {year:g}: it exists since {_SINCE[kernel]:g}",
+            f"give a year from {_SINCE[kernel]:g} on, or {runs}, or leave it out",
         )
     if not _narrow(precision):
         raise UserError(f"attention kernel {kernel} computes in 16 bits, not in {precision}", "give sdpa or eager, or bf16")

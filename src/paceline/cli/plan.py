@@ -136,15 +136,10 @@ def _best(o: argparse.Namespace) -> Plan:
         compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
         exchanges=_only("exchange", o.exchange, EXCHANGES),
         servers=_servers(o.servers or [1], wanted),
-        tensors=_sizes(o.tensor),
-        contexts=_sizes(o.context),
-        pipelines=_sizes(o.pipeline),
         virtual_stages=_sizes(o.virtual_stages),
         micro_batches=_sizes(o.grad_accum),
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
-        experts=_sizes(o.expert),
-        shardings=_only("sharding", o.sharding, SHARDINGS, SHARDING_ALIASES),
-        **{**SEARCHED.get(o.emit, {}), **({"schedules": _only("schedule", o.schedule, SCHEDULES)} if o.schedule else {})},
+        **{"shardings": tuple(SHARDINGS), **SEARCHED.get(o.emit, {}), **_named(o)},
         gather_bits=o.gather_bits,
         gradient_bits=o.gradient_bits,
         optimizer=known_name("optimizer", o.optimizer, OPTIMIZERS) if o.optimizer else "",
@@ -198,6 +193,20 @@ def _precisions(o: argparse.Namespace) -> tuple[str, ...]:
     nodes = [hardware.cluster(name) for name in o.device]
     meant = [precision_on(name, node.device.precisions) for name in o.precision or () for node in nodes]
     return _only("precision", meant, PRECISIONS) if meant else ()
+
+
+def _named(o: argparse.Namespace) -> dict[str, Any]:
+    """What is named of that which a framework otherwise narrows. Raises UserError."""
+    named = {
+        "tensors": _sizes(o.tensor),
+        "contexts": _sizes(o.context),
+        "pipelines": _sizes(o.pipeline),
+        "experts": _sizes(o.expert),
+        "shardings": _only("sharding", o.sharding, SHARDINGS, SHARDING_ALIASES) if o.sharding else (),
+        "divided_shardings": _only("sharding", o.sharding, SHARDINGS, SHARDING_ALIASES) if o.sharding else (),
+        "schedules": _only("schedule", o.schedule, SCHEDULES) if o.schedule else (),
+    }
+    return {name: values for name, values in named.items() if values}
 
 
 def _servers(given: Sequence[int], wanted: Wanted) -> tuple[int, ...]:

@@ -34,8 +34,8 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", metavar="LINK", help=between)
     leaf = "nodes of a leaf switch that has fewer links up than down (default: no switch blocks)"
     parser.add_argument("--leaf-nodes", metavar="N", type=int, default=0, help=leaf)
-    blocking = "bandwidth of those nodes together over that of their leaf switch's links up: 2 for 2:1 (default 1)"
-    parser.add_argument("--oversubscription", metavar="X", type=float, default=1.0, help=blocking)
+    blocking = "bandwidth of those nodes together over that of their leaf switch's links up: 2 or 2:1 (default 1)"
+    parser.add_argument("--oversubscription", metavar="X", default="1", help=blocking)
     batch = "samples a step, over all devices (default: the most for each device that fits: a power of two up to 1,024)"
     parser.add_argument("--global-batch", metavar="B", type=int, help=batch)
     usual = "default fp32; bf16, fp16 or what there is on a device without fp32 products"

@@ -12,6 +12,7 @@ from paceline.calibration.records import is_probe, machine, observations
 from paceline.cli.exchange_arguments import exchange_choices
 from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
 from paceline.prediction import Correction, Predictor, fit
 from paceline.strategy import Strategy
@@ -130,6 +131,4 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
 
 def _on_leaves(machines: Cluster, o: argparse.Namespace) -> Cluster:
     """The cluster below the leaf switches that the options describe. Raises UserError."""
-    if o.leaf_nodes == 0 and o.oversubscription == 1:
-        return machines
-    return machines.changed(leaf_nodes=o.leaf_nodes, oversubscription=o.oversubscription)
+    return on_leaves(machines, o.leaf_nodes, parse_oversubscription(o.oversubscription))

@@ -144,7 +144,8 @@ class Cluster:
             return cls(device=device, levels=(inside, Level("pod", num_nodes, outside)))
         if num_nodes % leaf_nodes:
             raise UserError(
-                f"{num_nodes} nodes are no whole leaf switches of {leaf_nodes}", f"give a multiple of {leaf_nodes} nodes"
+                f"{num_nodes} nodes are no whole leaf switches of {leaf_nodes}: only full ones are predicted",
+                f"give a multiple of {leaf_nodes} nodes",
             )
         leaves = Level("pod", num_nodes // leaf_nodes, outside, oversubscription)
         return cls(device=device, levels=(inside, Level("rack", leaf_nodes, outside), leaves))

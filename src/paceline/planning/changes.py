@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -10,15 +10,18 @@ from typing import Any, Literal
 from paceline import hardware
 from paceline.errors import UserError, unknown
 from paceline.hardware import Cluster
+from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.placement import parse_sizes
 from paceline.planning.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
+from paceline.prediction import Predictor
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.strategy.parallelism import MODEL
 from paceline.strategy.recompute import recompute_choice
 from paceline.units import parse_bytes
 
 BatchScaling = Literal["strong", "weak"]
-OF_CLUSTER = ("nodes", "devices-per-node", "network", "device")
+OF_CLUSTER = ("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription")
+OF_PREDICTOR = ("attention", "software")
 OF_STRATEGY = {
     "precision": "precision",
     "compression": "compression",
@@ -65,6 +68,8 @@ NUMBERS = (
     "first-stage-layers",
     "last-stage-layers",
 )
+FROM_ZERO = ("shard-devices", "gather-bits", "gradient-bits", "recompute-layers", "first-stage-layers", "last-stage-layers")
+"""Numbers of which 0, the default, leaves the choice open."""
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 
 
@@ -82,15 +87,17 @@ class Change:
 
 def parse_change(text: str) -> Change:
     """``nodes+1``, ``nodes=4``, ``nodesx2``, ``network=100Gb/s``, ``device=H100-SXM``. Raises UserError for anything else."""
-    names = sorted((*OF_CLUSTER, *OF_STRATEGY), key=len, reverse=True)
+    names = sorted((*OF_CLUSTER, *OF_STRATEGY, *OF_PREDICTOR), key=len, reverse=True)
     text = text.strip()
     for word in (*names, *ALIASES):
         name, rest = ALIASES.get(word, word), text[len(word) :].strip()
-        if text.startswith(word) and rest in ("", "=", "+", "-", "x"):
+        if not text.replace("_", "-").startswith(word):
+            continue
+        if rest in ("", "=", "+", "-", "x"):
             example = {"nodes": "nodes+1", "network": "network=100Gb/s"}.get(name, f"{name}={EXAMPLES.get(name, 'VALUE')}")
             raise UserError(f"{name} has no value", f"write {example}")
-        if text.startswith(word) and rest[:1] in ("=", "+", "-", "x") and len(rest) > 1:
-            if rest[0] != "=" and name not in ("nodes", "devices-per-node", *NUMBERS):
+        if rest[:1] in ("=", "+", "-", "x") and len(rest) > 1:
+            if rest[0] != "=" and name not in ("nodes", "devices-per-node", "leaf-nodes", *NUMBERS):
                 raise UserError(f"{name} is not a number: {rest!r} cannot change it", f"write it as {name}=VALUE")
             return Change(name, rest[0], rest[1:].strip())
     given = text.rstrip("0123456789").partition("=")[0].rstrip("+-x ")
@@ -108,11 +115,15 @@ def apply(
     """
     before = cluster.world_size
     fields: dict[str, Any] = {}
+    leaves: dict[str, Change] = {}
     for change in changes:
-        if change.name in OF_CLUSTER:
+        if change.name in ("leaf-nodes", "oversubscription"):
+            leaves[change.name] = change
+        elif change.name in OF_CLUSTER:
             cluster = _cluster(change, cluster)
-        else:
+        elif change.name not in OF_PREDICTOR:
             fields |= _fields(change, strategy)
+    cluster = _on_leaves(leaves, cluster) if leaves else cluster
     n = cluster.world_size
     replicas = n // prod(fields.get(name, strategy.choice(name)) for name in MODEL)
     given = "global_batch_size" in fields
@@ -130,6 +141,22 @@ def apply(
     return cluster, after, scaled
 
 
+def changed_predictor(changes: Iterable[Change], predictor: Predictor) -> Predictor:
+    """The predictor after the changes of the kernel of attention and of the software. Raises UserError as ``Predictor``."""
+    choices: dict[str, Any] = {change.name: change.value for change in changes if change.name in OF_PREDICTOR}
+    return predictor.changed(**({"constants": None} if "software" in choices else {}), **choices) if choices else predictor
+
+
+def _on_leaves(leaves: Mapping[str, Change], cluster: Cluster) -> Cluster:
+    """The cluster below other leaf switches."""
+    nodes, blocking = leaves.get("leaf-nodes"), leaves.get("oversubscription")
+    return on_leaves(
+        cluster,
+        _number(nodes, cluster.leaf_nodes) if nodes else cluster.leaf_nodes,
+        parse_oversubscription(blocking.value) if blocking else cluster.oversubscription,
+    )
+
+
 def _nearest_multiple(value: int, of: int) -> int:
     """The nearest multiple of ``of`` above 0; the smaller of two equally near ones."""
     below = max(1, value // of) * of
@@ -142,8 +169,9 @@ def _number(change: Change, before: int) -> int:
     except ValueError:
         raise UserError(f"{change.value!r} in {change} is not a whole number", f"write it as {change.name}+1") from None
     after = {"=": value, "+": before + value, "-": before - value, "x": before * value}[change.operator]
-    if after < 1:
-        raise UserError(f"{change} leaves {after} of {before} {change.name}", "keep at least 1")
+    least = 0 if change.name in FROM_ZERO else 1
+    if after < least:
+        raise UserError(f"{change} leaves {after} of {before} {change.name}", f"keep at least {least}")
     return after
 
 

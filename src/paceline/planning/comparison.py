@@ -70,7 +70,7 @@ def illegal(
         layout, missing = min(least, key=lambda of: of[1])
         needed = missing + usable_bytes(layout[0].device)
         return f"{title} {fit_of(needed, layout[0].device)}: {lacking(needed, layout[0])} with {describe(*layout)}."
-    if "tensor" in fields:
+    if "tensor" in fields and "sequence" not in fields:
         fields["sequence"] = fields["tensor"] != 1  # as a search of layouts has it
     if "device" in wanted:
         given = {c.device.name: c for c in clusters}

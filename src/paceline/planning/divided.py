@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.hardware import PRECISIONS, Cluster
+from paceline.hardware import Cluster
 from paceline.planning.choice import Choice
 from paceline.planning.layout_space import MOST_VIRTUAL, LayoutSpace, powers
 from paceline.planning.layouts import LayoutSearch, Progress, search_layouts, silent
@@ -196,7 +196,7 @@ _SEARCHED = {
 def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, offload: str) -> LayoutSpace | None:
     """What is searched on a cluster; None where nothing is."""
     world = cluster.world_size
-    precisions = tuple(p for p in space.precisions or PRECISIONS if not precision_left_out(cluster, p, not space.precisions))
+    precisions = tuple(p for p in space.tried_precisions if not precision_left_out(cluster, p, not space.precisions))
     fastest = precisions if space.precisions else precisions_of_training(precisions)
     batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world))
     batches = tuple(batch for batch in batches if batch <= target.largest_batch)
@@ -212,7 +212,7 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
         pipelines=space.pipelines or ((1,) if named else ()),
         virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
         micro_batches=space.micro_batches,
-        shardings=space.shardings,
+        shardings=space.divided_shardings or space.shardings,
         recomputes=choices_that_save(workload) if space.recomputes == Space.recomputes else space.recomputes,
         schedules=space.schedules,
         node_groups=space.node_groups,

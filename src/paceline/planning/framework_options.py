@@ -11,6 +11,7 @@ Names of options:
   ``Et*3|t*4|t*3L``: ``megatron/core/transformer/pipeline_parallel_layer_layout.py``.
 - torchtitan: ``torchtitan/config/job_config.py``, ``Parallelism``, ``Training``, ``ActivationCheckpoint``; pipelines of named
   modules: ``module_fqns_per_model_part``. It refuses DDP beside other dimensions (``models/llama3/infra/parallelize.py``).
+  Groups of experts: ``torchtitan/distributed/parallel_dims.py``.
 - DeepSpeed: https://www.deepspeed.ai/docs/config-json/ and AutoTP training, https://www.deepspeed.ai/tutorials/autotp-training/.
 - NeMo: https://docs.nvidia.com/nemo/megatron-bridge/latest/megatron-lm-to-megatron-bridge.html (overrides of a recipe);
   names of precisions: ``megatron.bridge.training.mixed_precision``.
@@ -25,6 +26,7 @@ from typing import Any
 
 from paceline.errors import UserError, check_name
 from paceline.prediction.stages import block_begins, part_sizes
+from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import BY_OPERATION, MODULES
 from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
@@ -63,8 +65,8 @@ def emit(framework: str, strategy: Strategy, workload: Workload) -> str:
         raise _refused(framework, f"offload {mesh.offload}", "what lies in the host's memory is not written here")
     if mesh.gather_bits or mesh.gradient_bits:
         raise _refused(framework, "bits of what travels", "widths of weights and gradients on the wire are not written here")
-    if mesh.expert_devices > 1 and framework in ("torchtitan", "deepspeed"):
-        raise _refused(framework, "groups of experts", "Paceline writes them for megatron and nemo")
+    if mesh.expert_devices > 1 and framework == "deepspeed":
+        raise _refused(framework, "groups of experts", "the model's code makes them (deepspeed.moe)")
     if framework != "deepspeed":  # which wraps any network, and whose file says nothing of it
         if not (workload.attends and _TOKENS.fullmatch(workload.sample)):
             raise _refused(framework, workload.name, "it trains transformers on sequences of tokens")
@@ -245,6 +247,8 @@ def _torchtitan(strategy: Strategy, workload: Workload) -> str:
         raise _refused(whole, f"shards in groups of {mesh.sharers}", f"its groups hold whole contexts of {mesh.context}")
     shared = mesh.sharding != "ddp"
     sharers = mesh.sharers // mesh.context
+    if mesh.expert_devices > 1:
+        _check_titan_experts(mesh, sharers)
     tables: dict[str, dict[str, object]] = {
         "parallelism": {
             "data_parallel_replicate_degree": mesh.data // sharers if shared else mesh.data,
@@ -264,6 +268,9 @@ def _torchtitan(strategy: Strategy, workload: Workload) -> str:
     if shared:
         tables["parallelism"]["fsdp_reshard_after_forward"] = "always" if mesh.sharding == "zero3" else "never"
         tables["training"]["mixed_precision_param"] = "float32" if strategy.precision == "fp32" else "bfloat16"
+    if mesh.expert_devices > 1:
+        tables["parallelism"]["expert_parallel_degree"] = mesh.expert
+        tables["parallelism"]["expert_tensor_parallel_degree"] = mesh.expert_tensor
     if mesh.context > 1:
         tables["parallelism"]["context_parallel_rotate_method"] = "alltoall"
     if mesh.pipeline > 1:
@@ -276,6 +283,20 @@ def _torchtitan(strategy: Strategy, workload: Workload) -> str:
     if strategy.precision == "fp8-current":
         tables["model"] = {"converters": ["float8"]}
     return "\n".join(_toml(tables))
+
+
+def _check_titan_experts(mesh: Parallelism, sharers: int) -> None:
+    """Raises UserError for groups of experts that are not whole contexts, and where experts are not divided by their width
+    whole tensor groups, of devices that share out one copy (torchtitan, ``parallel_dims.py``)."""
+    if mesh.sharding == "ddp":
+        raise _refused("torchtitan", "groups of experts with ddp", "they are of devices that share out; give zero2 or zero3")
+    if mesh.expert_tensor not in (1, mesh.tensor):
+        raise _refused("torchtitan", f"experts divided among {mesh.expert_tensor}", f"it has 1, or tensor's {mesh.tensor}")
+    least = mesh.context * (mesh.tensor if mesh.expert_tensor == 1 else 1)
+    if mesh.expert % least or sharers * least % mesh.expert:
+        raise _refused(
+            "torchtitan", f"groups of experts of {mesh.expert}", f"it has multiples of {least} that divide {sharers * least}"
+        )
 
 
 def _modules(strategy: Strategy, workload: Workload) -> Iterator[list[str]]:
@@ -331,8 +352,18 @@ _ONE_ORDER: Mapping[str, Any] = {"schedules": ("1f1b",), "node_groups": False, "
 SEARCHED: Mapping[str, Mapping[str, Any]] = {
     "megatron": _ONE_ORDER,
     "nemo": _ONE_ORDER,
-    "torchtitan": {"schedules": ("1f1b",), "offloads": False, "recomputes": ("none", "selective:op", "full")},
-    "deepspeed": {**_ONE_ORDER, "recomputes": ("none",)},
+    "torchtitan": {
+        "schedules": ("1f1b",),
+        "offloads": False,
+        "recomputes": ("none", "selective:op", "full"),
+        "shardings": ("ddp", "zero2", "zero3"),
+        "divided_shardings": ("zero2", "zero3"),
+    },
+    "deepspeed": {
+        **_ONE_ORDER,
+        "recomputes": ("none",),
+        **dict.fromkeys(("tensors", "contexts", "pipelines", "experts"), (1,)),
+    },
 }
 """Fields of ``Space`` with what a plan tries that is written for a framework, where nobody names them: what is refused is left
 out before."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware import PRECISIONS, RECIPES, Cluster
+from paceline.hardware.precision import check_gathered, gathers
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.batch import Candidate
 from paceline.prediction.convergence import accuracies
@@ -30,6 +31,7 @@ _LEGAL: Mapping[str, Iterable[str]] = {
     "compressions": COMPRESSIONS,
     "exchanges": EXCHANGES,
     "shardings": SHARDINGS,
+    "divided_shardings": SHARDINGS,
     "schedules": SCHEDULES,
 }
 
@@ -99,6 +101,7 @@ class Space:
         schedules: of pipelines without virtual stages, names of ``strategy.parallelism.SCHEDULES``.
         offloads: whether optimizer state lies in the host's memory where nothing else fits a device.
         node_groups: whether a search of layouts also tries shares within each node (HSDP).
+        divided_shardings: in a search of layouts, where they differ from ``shardings``.
         gather_bits, gradient_bits: of every strategy that shares out optimizer state, as for ``Parallelism``.
         recomputes: in a search of layouts also selective recomputation, by the parts that save this network memory, unless
             others than the usual two are named.
@@ -113,6 +116,7 @@ class Space:
     exchanges: tuple[str, ...] = tuple(EXCHANGES)
     servers: tuple[int, ...] = (1,)
     shardings: tuple[str, ...] = TORCH_SHARDINGS
+    divided_shardings: tuple[str, ...] = ()
     accumulations: tuple[int, ...] = (1, 2, 4, 8)
     recomputes: tuple[bool | str, ...] = (False, True)
     buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
@@ -146,6 +150,14 @@ class Space:
             if not isinstance(values, tuple | list):
                 raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
             object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
+
+        for precision in self.precisions:
+            check_gathered(precision, self.gather_bits)
+
+    @property
+    def tried_precisions(self) -> tuple[str, ...]:
+        """Those that were named, else all whose weights travel in so few bits as were named."""
+        return self.precisions or tuple(p for p in PRECISIONS if gathers(p, self.gather_bits))
 
     @property
     def divides(self) -> bool:
@@ -214,7 +226,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
 
     A bucket's size matters only where DDP's buckets or FSDP's units are cut by it.
     """
-    tried, barred = space.precisions or PRECISIONS, space.barred(work)
+    tried, barred = space.tried_precisions, space.barred(work)
     bits = {"gather_bits": space.gather_bits, "gradient_bits": space.gradient_bits}
     same: dict[Any, Any] = {}  # equal parts are one object, so that prediction finds them by identity
     compressions = space.compressions or COMPRESSIONS

@@ -37,6 +37,7 @@ FIELDS = {
     "pipeline": "pipeline",
     "expert": "expert",
     "schedule": "schedule",
+    "sequence": "sequence",
 }
 NAMES = (*FIELDS, "device", "nodes")
 ALIASES = {"grad-accum": "accumulation"}
@@ -65,6 +66,11 @@ EXAMPLES = {
     "context": "2",
     "pipeline": "4",
     "expert": "8",
+    "sequence": "yes",
+    "attention": "fa2",
+    "software": "tuned",
+    "leaf-nodes": "16",
+    "oversubscription": "2:1",
     "device": "A100",
     **{name: next(iter(legal)) for name, legal in LEGAL.items()},
 }
@@ -75,7 +81,8 @@ def parse_wanted(text: str) -> dict[str, object]:
     wanted: dict[str, object] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         given, equals, value = (x.strip() for x in part.partition("="))
-        name = ALIASES.get(given, given)
+        hyphenated = given.replace("_", "-")
+        name = ALIASES.get(hyphenated, hyphenated)
         if name not in NAMES:
             raise fixed(name) or unknown("choice", name, NAMES, "write it as compression=terngrad,sharding=zero3")
         if not equals or not value:
@@ -96,6 +103,8 @@ def choice_value(name: str, text: str) -> object:
         return number
     if name == "recompute":
         return recompute_choice(text)
+    if name == "sequence":
+        return yes_or_no(name, text)
     if name in LEGAL:
         return known_name(name, text, tuple(LEGAL[name]), SPELLINGS.get(name, NO_ALIASES))
     if name == "bucket":

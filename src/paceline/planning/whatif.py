@@ -7,23 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.errors import UserError
 from paceline.hardware import Cluster, Link
 from paceline.hardware.prices import price
-from paceline.planning.changes import BatchScaling, Change, apply
+from paceline.planning.changes import BatchScaling, Change, apply, changed_predictor
 from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
+from paceline.planning.speedup_range import speedup_factor
 from paceline.planning.training_target import MILLION
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload
-
-SHARED = {"same": 0.6, "other": 0.25}
-"""Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones. The model
-repeats after a change the error that it made before. Five sets of measurements give 0.6 to 0.9 on the same device and 0.0 to
-0.9 on different ones (``benchmarks/speedup_error.py``). These values are near the lower end, where ranges are wider."""
 
 TOGETHER = "all together"
 
@@ -144,17 +139,17 @@ def whatif(
 
     def outcome(title: str, chosen: Sequence[Change]) -> Outcome:
         c, s, scaled = apply(chosen, cluster, strategy, scaling)
-        p = predictor.step(workload, c, s) if chosen else base
+        model = changed_predictor(chosen, predictor)
+        p = model.step(workload, c, s) if chosen else base
         listing = price(c.device.name, prices)
         hourly = listing.usd_per_device_hour * c.world_size if listing else math.nan
         ratio = p.samples_per_s / base.samples_per_s
-        shared = SHARED["same" if c.device == cluster.device else "other"]
-        spreads = log_spread(base.low_s, base.high_s), log_spread(p.low_s, p.high_s)
-        factor = 1.0 if _unchanged(p, base) else math.exp(Z80 * ratio_spread(*spreads, shared))
+        factor = speedup_factor(p, base, c, cluster)
         low, high = ratio / factor, ratio * factor
-        if (c.changed(network=cluster.network), s) == (
+        if (c.changed(network=cluster.network), s, model) == (
             cluster,
             strategy,
+            predictor,
         ):  # only the network changed: a better link cannot make the step slower
             low = max(low, min(1.0, ratio)) if _no_worse(c.network, cluster.network) else low
             high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high
@@ -197,12 +192,6 @@ def whatif(
     )
 
 
-def _unchanged(p: Prediction, base: Prediction) -> bool:
-    """Whether every predicted time equals that of the base."""
-    here, there = ((x.step_time_s, x.low_s, x.high_s, x.samples_per_s, x.exposed) for x in (p, base))
-    return here == there
-
-
 def _no_worse(link: Link, than: Link) -> bool:
     return link.bandwidth.value >= than.bandwidth.value and link.latency.value <= than.latency.value
 
@@ -217,8 +206,3 @@ def _batch_note(after: Strategy, before: Strategy, changes: Sequence[Change], sc
         f"global batch {after.global_batch_size} instead of {before.global_batch_size}, which does not divide among "
         f"{after.parallelism.data} {whom}{times}"
     )
-
-
-def ratio_spread(before: float, after: float, shared: float) -> float:
-    """Standard deviation of log(speed-up) from those of both steps. Shared errors cancel in the ratio."""
-    return math.sqrt(max(0.0, before * before + after * after - 2 * shared * before * after))

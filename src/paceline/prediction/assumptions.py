@@ -221,19 +221,20 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
 
 
 def _attention(workload: Workload, cluster: Cluster, precision: str, e: Efficiency) -> Iterator[Assumption]:
-    """The kernel of attention, where it is not as fast as FlashAttention-2 on an A100."""
+    """The kernel of attention, where it was named or is not as fast as FlashAttention-2 on an A100."""
     if workload.attends and not workload.fuses_attention:
         yield Assumption("device", "Attention is not fused: products, mask and softmax write and read the scores in memory.")
         return
     share = attention.share(cluster.device, precision, e)
-    if workload.attends and share != 1:
+    if workload.attends and (share != 1 or e.attention_kernel):
         kernel, chosen = attention.running(cluster.device, precision, e), attention.chosen(e)
-        by = f", the choice of {chosen}," if kernel != chosen else ","
-        others = ", ".join(name for name in attention.KERNELS if name != chosen)
+        named = " that was named" if e.attention_kernel else ""
+        by = f", the choice of {chosen}{named}," if kernel != chosen else "," if not named else f", the kernel{named},"
+        others = [x for x in attention.kernels_on(cluster.device, precision, e.year) if x not in (chosen, kernel)]
         yield Assumption(
             "device",
-            f"Attention runs as {kernel}{by} which reaches {share:.2f} of the share of the best product that "
-            f"FlashAttention-2 reaches on an A100. Others: {others}.",
+            f"Attention runs as {attention.title(kernel)}{by} which reaches {share:.2f} of the share of the best product that "
+            f"FlashAttention-2 reaches on an A100. Also run there: {', '.join(others)}.",
             "Dao 2023, arXiv:2307.08691; Shah et al. 2024, arXiv:2407.08608, figure 5",
         )
 

@@ -14,9 +14,9 @@ from paceline.workload.table import Workload
 def check_kernel(kernel: str, workload: Workload, device: Device, precision: str, year: float) -> None:
     """Raises UserError where the kernel that was asked for does not run in this job; an empty one is the usual."""
     if kernel:
-        check_attention(device, kernel, precision, year)
         if not workload.attends:
             raise UserError(f"attention kernel {kernel}: {workload.name} has no attention", "leave attention out")
+        check_attention(device, kernel, precision, year)
 
 
 def with_scores(workload: Workload, e: Efficiency) -> Workload:

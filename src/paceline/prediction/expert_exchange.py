@@ -62,7 +62,7 @@ def expert_replicas(workload: Workload, cluster: Cluster, strategy: Strategy) ->
     if experts is None:
         return workload, None
     own = mesh.expert_replicas
-    view = group_view(cluster, own.data, mesh.expert_devices)
+    view = group_view(cluster, own.data, mesh.expert_devices, "replicas of experts")
     return rest, ExpertReplicas(
         experts, view, replace(strategy, global_batch_size=own.data * own.micro_batches, parallelism=own)
     )

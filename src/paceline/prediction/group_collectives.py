@@ -95,7 +95,7 @@ def group_seconds(
     sizes = np.array([c.bytes * strategy.micro_batch_size * width(c, strategy) for c in collectives])
     seconds, far = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
     for group, (members, stride) in groups.items():
-        view = group_view(cluster, members, stride)
+        view = group_view(cluster, members, stride, group.replace("_", "-"))
         for halves in (False, True):
             own = np.array([c.group == group and (c.kind != "allreduce") == halves for c in collectives])
             if own.any() and group == "expert":

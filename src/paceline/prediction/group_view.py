@@ -19,33 +19,45 @@ from paceline.hardware.device import Fact, Link
 from paceline.hardware.levels import Level
 from paceline.hardware.placement import Places, placement
 
+ACROSS = "data x context"
+"""The replicas of a stage, which no size of the mesh keeps inside unlike nodes."""
 
-def group_view(cluster: Cluster, members: int, stride: int) -> Cluster:
+
+def group_view(cluster: Cluster, members: int, stride: int, whose: str = "") -> Cluster:
     """The members of one group as a cluster of their own: of ``members`` devices.
+
+    Args:
+        whose: the sizes of the mesh that make the group, such as ``tensor``, for the error.
 
     Raises:
         UserError: nodes' boundaries cut the groups unevenly.
     """
     local, span = cluster.devices_per_node, members * stride
     if not cluster.even:
-        return _uneven_view(cluster, members, stride)
+        return _uneven_view(cluster, members, stride, whose)
     whole = members == 1 or cluster.num_nodes == 1 or span == cluster.world_size
     if not whole and local % span and (span % local or (local % stride and stride % local)):
         raise UserError(
-            f"groups of {members} devices, {stride} apart, do not lie evenly in nodes of {local}",
+            f"{_groups(whose, members, stride)} do not lie evenly in nodes of {local}",
             "give sizes of the mesh that divide the devices of a node, or are multiples of them",
         )
     return _view(cluster, members, stride)
 
 
-def _uneven_view(cluster: Cluster, members: int, stride: int) -> Cluster:
+def _groups(whose: str, members: int, stride: int) -> str:
+    return f"{f'{whose}: ' if whose else ''}groups of {members} devices, {stride} apart,"
+
+
+def _uneven_view(cluster: Cluster, members: int, stride: int, whose: str) -> Cluster:
     """``group_view`` of nodes that hold different numbers of devices: of all ranks, or of groups within nodes."""
     if members == cluster.world_size:
         return cluster
     if members > 1 and any(size % (members * stride) for size in cluster.unlike_sizes):
+        fits = "give sizes of the mesh that divide the devices of every node, or nodes of equally many devices"
+        replicas = f"give nodes of equally many devices: {whose} lies across nodes"
         raise UserError(
-            f"groups of {members} devices, {stride} apart, do not lie evenly in nodes of {cluster.node_text}",
-            "give sizes of the mesh that divide the devices of every node, or nodes of equally many devices",
+            f"{_groups(whose, members, stride)} do not lie evenly in nodes of {cluster.node_text}",
+            replicas if whose == ACROSS else fits,
         )
     return replace(cluster, levels=(Level("node", members, cluster.intra_link), Level("pod", 1, cluster.intra_link)))
 

@@ -25,7 +25,7 @@ from paceline.prediction.exchange_beside import ExchangeBeside, exchange_beside,
 from paceline.prediction.expert_exchange import expert_replicas
 from paceline.prediction.exposed import exposed_without_exchange, share_wait
 from paceline.prediction.group_collectives import group_work
-from paceline.prediction.group_view import group_view
+from paceline.prediction.group_view import ACROSS, group_view
 from paceline.prediction.memory import numbers_of, sample_bytes
 from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
 from paceline.prediction.stage_sends import sends, tie_seconds
@@ -282,7 +282,7 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         if mesh.pipeline > 1
         else (Stage(whole, (range(len(whole.layers)),)),)
     )
-    replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor)
+    replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor, ACROSS)
     # Megatron exchanges beside the passes; what is compressed, or shared out in every micro step, is as elsewhere.
     plain = strategy.gradient_exchange.compression == "dense" and strategy.gradient_exchange.exchange == "allreduce"
     beside = model.constants.level == "tuned" and model.overlap and plain and not mesh.shares.weights

@@ -36,7 +36,7 @@ from paceline.prediction.inputs import check_inputs, described
 from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.memory import fit_of
 from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
-from paceline.prediction.recompute import check_recompute_layers
+from paceline.prediction.recompute import check_recompute
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
 from paceline.prediction.step_range import conformal_range, fitted_factors, missed_by
@@ -185,7 +185,7 @@ class Predictor:
         check_inputs(workload, cluster, strategy)
         check_kernel(self.attention, workload, cluster.device, strategy.precision, self.year)
         workload = with_scores(workload, self.typical)
-        check_recompute_layers(workload, strategy.parallelism)
+        check_recompute(workload, strategy.parallelism)
         strategy.parallelism.check_covers(cluster.world_size)
         asked, cluster = cluster, cluster if self.correction is None else self.correction.cluster(cluster)
         strategy = strategy.settled(workload, cluster)
@@ -207,7 +207,7 @@ class Predictor:
             if not isinstance(candidate, tuple) or len(candidate) != 2:
                 raise UserError(f"candidate {shown(candidate)}", "give pairs of a Cluster and a Strategy")
             check_inputs(workload, *candidate)
-            check_recompute_layers(workload, candidate[1].parallelism)
+            check_recompute(workload, candidate[1].parallelism)
         if self.attention:
             return self._many_attending(workload, candidates)
         return self._many(with_scores(workload, self.typical), candidates)

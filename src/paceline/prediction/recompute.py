@@ -19,7 +19,7 @@ from paceline.prediction.exchange_plan import kept
 from paceline.prediction.stages import part_sizes
 from paceline.prediction.tensor_parallel import forward_product
 from paceline.strategy.parallelism import Parallelism
-from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
+from paceline.strategy.recompute import BY_OPERATION, CORE, MODULES, Recomputation
 from paceline.strategy.sharding import block
 from paceline.workload.layers import Layer, Numbers
 from paceline.workload.table import Workload
@@ -121,8 +121,10 @@ def _recomputed(workload: Workload, choice: Recomputation, numbers: Numbers) -> 
     return Recomputed(table.again, table.before, sum(table.sizes), table.largest, tuple(table.names))
 
 
-def check_recompute_layers(workload: Workload, mesh: Parallelism) -> None:
-    """Raises UserError where more blocks recompute than the fullest part of a stage has."""
+def check_recompute(workload: Workload, mesh: Parallelism) -> None:
+    """Raises UserError where a named part is in no block, or more blocks recompute than the fullest part of a stage has."""
+    if ":" in mesh.recompute:
+        _check_parts(workload, mesh.recomputation.modules)
     if not mesh.recompute_layers:
         return
     blocks, parts = len(block_names(workload)), mesh.pipeline * mesh.virtual_stages
@@ -135,6 +137,17 @@ def check_recompute_layers(workload: Workload, mesh: Parallelism) -> None:
         raise UserError(
             f"{mesh.recompute_layers} layers to recompute: {whose} has {most} blocks", f"give at most {most}, or 0 for all"
         )
+
+
+def _check_parts(workload: Workload, parts: Sequence[str]) -> None:
+    def has(part: str) -> bool:
+        return bool(recomputed(workload, Recomputation("selective", (part,)), "narrow").names)
+
+    lacks = [part for part in parts if part != CORE and not has(part)]
+    if lacks:
+        present = [f"selective:{part}" for part in MODULES if has(part)]
+        instead = f"give {' or '.join(present)}, or leave recompute out" if present else "leave recompute out: it has no blocks"
+        raise UserError(f"{workload.name} has no {' or '.join(lacks)} to recompute in its blocks", instead)
 
 
 def _chosen(workload: Workload, count: int) -> Iterator[tuple[str, list[int]]]:

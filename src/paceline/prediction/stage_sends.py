@@ -37,7 +37,7 @@ def sends(
         link, users, network = pairs_between(cluster, mesh.stage_devices, part % count, (part + 1) % count)
         wait = link.latency.value * e.latency_factor + own * users / e.bandwidth(link)
         if mesh.tensor > 1 and not mesh.sequence:
-            group = group_view(cluster, mesh.tensor, 1)
+            group = group_view(cluster, mesh.tensor, 1, "tensor")
             wait += float(collective_seconds(np.array([own * mesh.tensor]), group, e, halves=True)[0][0])
         seconds.append(0.0 if "pipeline send" in free or _link(network) in free else wait)
         far.append(network)

@@ -9,7 +9,7 @@ from typing import Any, Generic
 from paceline.errors import LARGEST_COUNT, UserError, check_count, check_name, known_name, shown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
-from paceline.hardware.precision import PRECISIONS
+from paceline.hardware.precision import PRECISIONS, check_gathered
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
 from paceline.strategy.compression import Compression
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
@@ -138,6 +138,8 @@ class Strategy:
 
     def _check_sharding(self) -> None:
         sharding, exchange = self.parallelism.sharding, self.gradient_exchange
+        if bits := self.parallelism.gather_bits:
+            check_gathered(self.precision, bits)
         if exchange.compression != "dense":
             raise UserError(
                 f"{sharding} does not go with {exchange.compression}: compressed gradients are exchanged whole, "

@@ -8,7 +8,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.hardware.precision import RECIPES, Precision
+from paceline.hardware.precision import Precision, gathered_bytes
 from paceline.prediction.expert_parallel import expert_share
 from paceline.prediction.stages import stages
 from paceline.prediction.tensor_parallel import share
@@ -109,7 +109,7 @@ def divided(
     micro_batches, rest = divmod(batch, replicas * micro_batch)
     if rest or not micro_batches:
         raise UserError(NO_BATCH)
-    bits = 0 if precision in ("fp32", "tf32") else 8 if precision in RECIPES else 16
+    bits = 0 if precision in ("fp32", "tf32") else int(8 * gathered_bytes(precision, 8))
     shared = mesh.get("sharding", "ddp") != "ddp"
     choices: dict[str, Any] = {
         "sequence": tensor > 1,

@@ -27,6 +27,7 @@ from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
+from paceline.hardware.precision import gathered_bytes
 from paceline.prediction.expert_parallel import expert_count, has_experts
 from paceline.prediction.tensor_parallel import is_expert
 from paceline.validation.case import Case, Keys, Setting, Skip
@@ -192,7 +193,8 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
         optimizer=OPTIMIZERS.get(_benchmark(row), "adam"),
         virtual_stages=virtual,
         sharding="zero1",
-        gather_bits=16 if _round(row) < 4 else 8,  # NVIDIA's configurations keep weights in fp8 from round v4.0 on
+        # NVIDIA's configurations keep weights in fp8 from round v4.0 on.
+        gather_bits=int(8 * gathered_bytes(precision, 16 if _round(row) < 4 else 8)),
         **mesh,
     )
 

@@ -71,7 +71,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "precision": [({"precision": "bf16"}, "fp32, not bf16")],
     "sharding": [({"sharding": name}, f"cannot run sharding {name}") for name in ("zero1", "zero2", "zero3")],
     "shard_devices": [({"sharding": "zero3", "shard_devices": 1}, "cannot run sharding zero3")],
-    "gather_bits": [({"sharding": "zero3", "gather_bits": 8}, "cannot run sharding zero3")],
+    "gather_bits": [({"sharding": "zero3", "gather_bits": 32}, "cannot run sharding zero3")],
     "gradient_bits": [({"sharding": "zero1", "gradient_bits": 16}, "cannot run sharding zero1")],
     "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],

@@ -1,20 +1,21 @@
 """The tables of ``docs/validation.md``: for every set, what is visible of it, and the errors beside those of the baselines.
 
-    python benchmarks/validation_table.py FOLDER --out RESULTS/validation.csv
+    python benchmarks/validation_table.py FOLDER --out RESULTS/validation.csv --before 5f7cf87 ebbe9f5
 
-FOLDER holds the CSV files, with the names below. RESULTS is benchmarks/results. Its file keeps the first table of every commit
-that it was run on; the last table printed compares the oldest figures of each line with these.
+FOLDER holds the CSV files, with the names below. RESULTS is benchmarks/results. Its file keeps the first table. ``--before``
+names commits whose page has that table too. The last table printed compares each line with the first of them that has it.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from rows import append, read
+from rows import append
 
 from paceline.validation import Info, Validation, validate
 from paceline.validation.case import HoldOut
@@ -64,6 +65,9 @@ KEPT = {"points": "rows", "coverage": "coverage", "mape": "mape", "median": "med
 """Figures that the file keeps, and its columns. Shares are fractions."""
 SCALES = ((1, 8), (9, 15), (16, 16), (17, 64), (65, 256), (257, 1024), (1025, inf), (16, inf))
 """Numbers of devices, from and to; the last is that of the target on pollux_sia."""
+PAGE = "docs/validation.md"
+RELABELLED = {("llmfoundry", "one_device"): ("llmfoundry", "none, model held out")}
+"""What older pages called lines of the first table: the file has no row on one device, so nothing was seen there."""
 BY_SCALE = (("mlperf", "none"), ("mlperf", "up_to=16"), ("mlperf", "one_node"), ("pollux_sia", "up_to=8"))
 
 
@@ -110,27 +114,40 @@ def scales(done: Validation) -> Iterator[str]:
             yield line(done.name, str(done.info), name, str(points), *map(percent, means))
 
 
-def compared(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines of the last table: the oldest and the newest figures of each line of ``RUNS``. A line that was never run before has
-    no older ones; a line whose rows became more names both numbers."""
-    by_line: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for kept in rows:
-        by_line.setdefault((str(kept["set"]), str(kept["seen"])), []).append(kept)
-    for key in RUNS:
-        if key in by_line:
-            old, new = by_line[key][0], by_line[key][-1]
-            before = old if old is not new else dict.fromkeys(old)
-            shares = (percent(each[column]) for column in ("mape", "inside") for each in (before, new))
-            yield line(*key, str(before["commit"] or "new"), *shares, str(before["rows"] or "-"), str(new["rows"]))
+def printed(page: str) -> dict[tuple[str, str], tuple[str, str, str]]:
+    """Rows, MAPE and share inside of each line of the first table of a page, as it shows them."""
+    lines = {}
+    for text in page.splitlines():
+        cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
+        if len(cells) == len(HEAD) and cells[2].isdigit():
+            name, seen = cells[0], cells[1].removesuffix(" (0 rows)")
+            lines[RELABELLED.get((name, seen), (name, seen))] = (cells[2], cells[4], cells[7])
+    return lines
 
 
-def main(folder: str, out: Path | None) -> None:
+def compared(pages: Mapping[str, str], now: str) -> Iterator[str]:
+    """Lines of the last table: of the pages by commit, the first that has the line, and what was printed now."""
+    older = {commit: printed(page) for commit, page in pages.items()}
+    for key, (rows, mape, inside) in printed(now).items():
+        before = next(((commit, *lines[key]) for commit, lines in older.items() if key in lines), ("new", "-", "-", "-"))
+        yield line(*key, before[0], before[2], mape, before[3], inside, before[1], rows)
+
+
+def page_of(commit: str) -> str:
+    """The page as that commit has it."""
+    show = ["git", "show", f"{commit}:{PAGE}"]
+    return subprocess.run(show, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout
+
+
+def main(folder: str, out: Path | None, before: Sequence[str] = ()) -> None:
     """Print the tables as Markdown, and keep the first in ``out``."""
+    pages = {commit: page_of(commit) for commit in before}
     print(line(*HEAD) + "\n|" + "---|" * len(HEAD))
-    by_scale = []
+    by_scale, lines = [], []
     for name, info in RUNS:
         done = run(folder, name, info)
-        print(row(name, info, done), flush=True)
+        lines.append(row(name, info, done))
+        print(lines[-1], flush=True)
         if (name, info) in BY_SCALE:
             by_scale += scales(done)
         if out:
@@ -139,14 +156,15 @@ def main(folder: str, out: Path | None) -> None:
     heads = ("set", "seen", "devices", "points", "MAPE", "in 80 %")
     print("\n" + line(*heads) + "\n|" + "---|" * len(heads))
     print("\n".join(by_scale))
-    if out:
+    if pages:
         heads = ("set", "seen", "before, at", "MAPE before", "now", "in 80 % before", "now", "rows before", "now")
         print("\n" + line(*heads) + "\n|" + "---|" * len(heads))
-        print("\n".join(compared(read(out))))
+        print("\n".join(compared(pages, "\n".join(lines))))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--before", metavar="COMMIT", nargs="+", default=())
     main(**vars(parser.parse_args()))

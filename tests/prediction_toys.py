@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +12,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Fact, Link
 from paceline.prediction import Calibration, Line, Predictor
 from paceline.strategy import Strategy
+from paceline.strategy.phase import Phase
 from paceline.workload.layers import Coverage, Layer, Operation, Parameter
 from paceline.workload.table import Workload
 
@@ -122,3 +125,16 @@ def strategy(n: int, **kw: Any) -> Strategy:
 
 FAST_HOST = Predictor(constants=replace(efficiency("ordinary"), host_s=0.0))
 """Ordinary software whose host is never waited for: small networks show what their kernels and collectives take."""
+
+
+def every_message(phase: Phase) -> Iterator[tuple[int, int, int]]:
+    """Sender, receiver and bytes of every message of a phase that is no all-reduce."""
+    sizes = phase.by_rank().tolist()
+    for group in phase.groups().tolist():
+        if phase.pattern == "shift":
+            for here, rank in enumerate(group):
+                if len(group) > 1:
+                    yield rank, group[(here + 1) % len(group)], sizes[rank]
+            continue
+        for source, target in itertools.permutations(group, 2):
+            yield source, target, sizes[target if phase.pattern == "push" else source]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +26,7 @@ from paceline.prediction.network import (
 )
 from paceline.strategy import COMPRESSIONS, BucketPlan, describe
 from paceline.strategy.phase import PATTERNS, Phase, busiest_sent
-from prediction_toys import IDEAL, make_cluster
+from prediction_toys import IDEAL, every_message, make_cluster
 
 
 class PhaseCost(NamedTuple):
@@ -66,19 +64,6 @@ def test_small_allreduce_takes_the_trees_on_a_gpu_and_the_ring_on_a_cpu(ideal):
     phase = Phase("scales", (100,), 64)
     assert phase_cost(phase, gpu, ideal).seconds == pytest.approx(2 * 6 * 2e-5 + 200 / 1e9)
     assert phase_cost(phase, cpu, ideal).seconds == pytest.approx(2 * 63 * 2e-5 + 2 * 63 / 64 * 100 / 1e9)
-
-
-def every_message(phase: Phase) -> Iterator[tuple[int, int, int]]:
-    """Sender, receiver and bytes of every message of a phase that is no all-reduce."""
-    sizes = phase.by_rank().tolist()
-    for group in phase.groups().tolist():
-        if phase.pattern == "shift":
-            for here, rank in enumerate(group):
-                if len(group) > 1:
-                    yield rank, group[(here + 1) % len(group)], sizes[rank]
-            continue
-        for source, target in itertools.permutations(group, 2):
-            yield source, target, sizes[target if phase.pattern == "push" else source]
 
 
 def brute_force(phase: Phase, per_node: int) -> tuple[int, int]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +16,7 @@ from paceline.prediction.group_view import group_view, pairs_between
 from paceline.prediction.network import alltoall_seconds, collective_seconds, loads, phase_load, phase_seconds, spine_load
 from paceline.strategy import Strategy
 from paceline.strategy.phase import Phase
+from prediction_toys import every_message
 
 SIZES = st.lists(st.integers(1, 6), min_size=2, max_size=5).map(tuple)
 PATTERNS = st.sampled_from(["push", "pull", "shift"])
@@ -30,24 +28,11 @@ def cluster(sizes: int | tuple[int, ...], nodes: int = 0, **leaves: float) -> Cl
     return Cluster.of_nodes(even.device, sizes, nodes, even.intra_link, even.network, **leaves)  # type: ignore[arg-type]
 
 
-def messages(phase: Phase) -> Iterator[tuple[int, int, int]]:
-    """Sender, receiver and bytes of every message."""
-    sizes = phase.by_rank().tolist()
-    for group in phase.groups().tolist():
-        if phase.pattern == "shift":
-            for here, rank in enumerate(group):
-                if len(group) > 1:
-                    yield rank, group[(here + 1) % len(group)], sizes[rank]
-            continue
-        for source, target in itertools.permutations(group, 2):
-            yield source, target, sizes[target if phase.pattern == "push" else source]
-
-
 def busiest(phase: Phase, domain: list[int]) -> tuple[int, int]:
     """Bytes of the busiest rank within domains, and of the busiest domain, in its busier direction."""
     inside = np.zeros((2, phase.world_size), dtype=int)
     between = np.zeros((2, max(domain) + 1), dtype=int)
-    for source, target, size in messages(phase):
+    for source, target, size in every_message(phase):
         if domain[source] == domain[target]:
             inside[0, source] += size
             inside[1, target] += size

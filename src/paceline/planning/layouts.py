@@ -229,12 +229,6 @@ class _Search:
         own = self.bounds.slices[row]
         return self.space.batches[batch], own.precision, own.tensor, own.context, own.expert, self.shapes[number].stages
 
-    def _distinct_places(self) -> list[list[int]]:
-        """Places of every slice, pipeline and batch, of one sharding each."""
-        without_sharding = self.place * np.array([1, 1, 0, 1])
-        places: list[list[int]] = np.unique(without_sharding, axis=0).tolist()
-        return places
-
     def predict(self, progress: Progress) -> None:
         """Predict whole what may be among the best, the least bound first."""
         divisions = len(

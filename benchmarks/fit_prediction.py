@@ -148,7 +148,7 @@ def host(cases: Sequence[Case], values: Array, exclude: str = "") -> float:
     levels = applied(values)
     groups: dict[tuple[str, ...], list[Array]] = {}
     for case in cases:
-        chip = case.settings[0].cluster.device.chip
+        chip = case.setting.cluster.device.chip
         if exclude in (chip, case.workload.name, *scales(case)):
             continue
         constants = constants_of(case, levels)

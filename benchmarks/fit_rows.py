@@ -128,7 +128,7 @@ def host_cases(folder: Path) -> list[Case]:
             case = reader.read(row)
             if not isinstance(case, Case) or case.keys.nodes > 1 or case.workload.name == "ncf":
                 continue
-            if case.keys.devices == 1 or not case.settings[0].strategy.parallelism.whole:
+            if case.keys.devices == 1 or not case.setting.strategy.parallelism.whole:
                 groups.setdefault((case.keys.model, case.keys.device), []).append(case)
         chosen += [case for group in groups.values() for case in group[:: ceil(len(group) / MOST)]]
     return chosen
@@ -202,10 +202,10 @@ def steps(name: str, path: Path) -> Iterator[Point]:
         cases = cases[:: ceil(len(cases) / MOST) or 1]
         if not cases:
             continue
-        device, model = cases[0].settings[0].cluster.device, cases[0].workload.name
+        device, model = cases[0].setting.cluster.device, cases[0].workload.name
         level: SoftwareLevel = "ordinary" if cases[0].software == "ordinary" else "tuned"
         busiest = [_busiest(case) for case in cases]
-        workers = [case.settings[0].strategy.world_size for case in cases]
+        workers = [case.setting.strategy.world_size for case in cases]
         work = partial(_step_seconds, cases=busiest, table=_together(busiest), workers=workers, trained=updated(name))
         measured = np.array([c.step_s for c in cases])
         conv = _plain_conv(cases[0], level)
@@ -235,7 +235,7 @@ def constants_of(case: Case, levels: Mapping[SoftwareLevel, Efficiency]) -> Effi
 
 def whole_step(case: Case, constants: Efficiency) -> Step | ParallelStep:
     """The step as the model has it with these constants."""
-    setting, workload = case.settings[0], case.workload
+    setting, workload = case.setting, case.workload
     cluster, strategy = setting.cluster, setting.strategy.settled(workload, setting.cluster)
     model = Predictor(constants=constants).model(workload)
     divided = not strategy.parallelism.whole
@@ -255,24 +255,24 @@ def _shipped() -> dict[SoftwareLevel, Efficiency]:
 
 def _busiest(case: Case) -> Case:
     """The part of the network that the busiest device has, as a case of its own."""
-    if case.settings[0].strategy.parallelism.whole:
+    if case.setting.strategy.parallelism.whole:
         return case
     step = whole_step(case, constants_of(case, _shipped()))
     assert isinstance(step, ParallelStep)
     own = max(step.steps, key=lambda stage: stage.seconds)
-    return replace(case, workload=own.workload, settings=(replace(case.settings[0], strategy=own.strategy),))
+    return replace(case, workload=own.workload, setting=replace(case.setting, strategy=own.strategy))
 
 
 def _together(cases: Sequence[Case]) -> OperationTable:
     """The operations of steps as one table: sizes, FLOPs and bytes of the whole micro batch; ``row`` says whose each is."""
     parts, counts = [operation_table(case.workload) for case in cases], []
     for case, part in zip(cases, parts, strict=True):
-        strategy = case.settings[0].strategy
+        strategy = case.setting.strategy
         again = 1 + (strategy.parallelism.recompute == "full") * ~part.backward
         counts.append(strategy.parallelism.micro_batches * np.bincount(part.row, again, len(part.kind)))
     owner = np.repeat(np.arange(len(cases)), [len(part.kind) for part in parts])
     each = np.concatenate(counts)
-    batch = np.array([case.settings[0].strategy.micro_batch_size for case in cases], dtype=float)[owner]
+    batch = np.array([case.setting.strategy.micro_batch_size for case in cases], dtype=float)[owner]
 
     def column(name: str) -> Array:
         return np.concatenate([getattr(part, name) for part in parts])
@@ -305,7 +305,7 @@ def _step_seconds(
 ) -> Array:
     """Seconds of the work of the slowest of the devices in steps, with their optimizer's if they have one."""
     own = [constants_of(case, levels) for case in cases]
-    e, device = own[0], cases[0].settings[0].cluster.device
+    e, device = own[0], cases[0].setting.cluster.device
     seconds = operation_seconds(table, 1, cases[0].precision, device, e)
     work = np.bincount(table.row, seconds.flops + seconds.bytes + seconds.launch, len(cases))
     work = work * np.array([e.time_factor * slowest(count, e) for e, count in zip(own, workers, strict=True)])
@@ -314,7 +314,7 @@ def _step_seconds(
 
 def _plain_conv(case: Case, level: SoftwareLevel) -> float:
     """Share of the work in convolutions on ordinary cores."""
-    setting = case.settings[0]
+    setting = case.setting
     passes = layer_seconds(
         case.workload, setting.strategy.micro_batch_size, case.precision, setting.cluster.device, efficiency(level)
     )
@@ -322,6 +322,6 @@ def _plain_conv(case: Case, level: SoftwareLevel) -> float:
 
 
 def _update(case: Case, device: Device, e: Efficiency) -> float:
-    strategy = case.settings[0].strategy
+    strategy = case.setting.strategy
     owned = case.workload.num_parameters / (1 if strategy.parallelism.sharding == "ddp" else strategy.world_size)
     return sum(optimizer_seconds(OPTIMIZERS[strategy.optimizer], round(owned), len(case.workload.parameters), device, e))

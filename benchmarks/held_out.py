@@ -58,7 +58,7 @@ class Miss:
 
 def miss(name: str, point: ScoredCase) -> Miss:
     """Of one row of a set."""
-    estimate, cluster = point.estimate, point.case.settings[0].cluster
+    estimate, cluster = point.estimate, point.case.setting.cluster
     step_s = estimate.step_s
     link = cluster.outer_link.kind if cluster.world_size > 1 else ""
     widths = log(step_s / estimate.low_s), log(estimate.high_s / step_s)
@@ -123,7 +123,7 @@ def main(folder: str, out: Path | None) -> None:
     for name, info in RUNS:
         for point in run(folder, name, info).points:
             level = "ordinary" if point.case.software == "ordinary" else "tuned"
-            divided = any(not s.strategy.parallelism.whole for s in point.case.settings)
+            divided = not point.case.setting.strategy.parallelism.whole
             kind = there.kind(level, max(1, point.case.keys.nodes), not info.startswith("none"), divided)
             errors[kind][name.split()[0]].append(point.error)
             misses[kind].append(miss(name.split()[0], point))

@@ -42,9 +42,7 @@ def choices(points: Iterable[ScoredCase]) -> dict[Hashable, list[Measured]]:
     groups: dict[Hashable, dict[Strategy, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for point in points:
         case = point.case
-        if len(case.settings) > 1:
-            continue
-        cluster, strategy = case.settings[0].cluster, case.settings[0].strategy
+        cluster, strategy = case.setting.cluster, case.setting.strategy
         place = cluster.device.name, cluster.world_size, cluster.devices_per_node
         where = (case.workload.name, case.workload.sample, *place, strategy.global_batch_size, case.precision)
         groups[where][strategy].append((point.estimate.step_s, case.step_s))

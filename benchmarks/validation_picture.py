@@ -31,7 +31,7 @@ def main(folder: str, picture: str = "") -> None:
         points = run(folder, name, "none").points
         count += len(points)
         for point in points[:: -(-len(points) // MOST) or 1]:
-            chip = point.case.settings[0].cluster.device.chip
+            chip = point.case.setting.cluster.device.chip
             rows[chip].append((point.case.step_s, point.estimate.step_s))
         print(name, len(points), flush=True)
     figure, axes = pyplot.subplots(figsize=(7.2, 6.4), layout="constrained")

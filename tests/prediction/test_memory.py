@@ -141,5 +141,5 @@ def test_between_the_least_and_the_most_it_may_fit() -> None:
 def test_every_published_run_of_mpt_fits() -> None:
     rows = [llmfoundry.case(row) for row in read(MEASURED / "llmfoundry_mpt_fsdp.csv", llmfoundry.TEXTS + llmfoundry.NUMBERS)]
     cases = [case for case in rows if isinstance(case, Case)]
-    on = [(case.workload, case.settings[0].cluster, case.settings[0].strategy) for case in cases]
+    on = [(case.workload, case.setting.cluster, case.setting.strategy) for case in cases]
     assert len(cases) > 300 and [case.keys for case, of in zip(cases, on, strict=True) if not predict(*of).fits] == []

@@ -40,7 +40,7 @@ def test_datasheet_ratios_scale_another_device() -> None:
     (known,) = rows(n8=20000)
     asked = case("mlperf", accelerator="H100-SXM5-80GB", num_accel="8", num_nodes="1", global_batch="1600")
     seconds = Baselines([], [known, asked], "device")(asked)
-    wanted, other = asked.settings[0].cluster.device, known.settings[0].cluster.device
+    wanted, other = asked.setting.cluster.device, known.setting.cluster.device
     peaks = wanted.peak("fp16").value / other.peak("fp16").value
     bandwidths = wanted.memory_bandwidth.value / other.memory_bandwidth.value
     assert seconds["datasheet peak"] == pytest.approx(known.step_s / peaks)
@@ -61,7 +61,7 @@ def test_constant_mfu_of_other_models_predicts_itself() -> None:
     other = replace(row, keys=replace(row.keys, model="other"))
     seconds = Baselines([], [row, other], "model")(row)
     assert seconds["constant MFU"] == pytest.approx(row.step_s)
-    peak = row.settings[0].cluster.device.peak("fp16").value
+    peak = row.setting.cluster.device.peak("fp16").value
     assert mfu(row) == pytest.approx(per_device(row) * row.workload.flops_per_sample / peak)
 
 

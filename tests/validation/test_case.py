@@ -49,6 +49,6 @@ def test_what_is_not_seen_is_held_out(text: str, hold_out: str) -> None:
 
 def test_an_uneven_placement_is_an_uneven_cluster() -> None:
     row = case("pollux_sia", num_gpus="11", num_nodes="4", placement="2333")
-    (setting,) = row.settings
+    setting = row.setting
     assert setting.cluster.node_sizes == (2, 3, 3, 3) and row.samples == setting.strategy.global_batch_size
     assert row.precision == setting.strategy.precision

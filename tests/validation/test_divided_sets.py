@@ -13,12 +13,12 @@ UNEVEN_EXPERTS = "32 devices that share the experts do not divide the 8 of a pip
 
 
 def mesh_of(name: str, **changes: str) -> Parallelism:
-    return case(name, **changes).settings[0].strategy.parallelism
+    return case(name, **changes).setting.strategy.parallelism
 
 
 def test_megatron_bridge() -> None:
     row = case("megatron_bridge")
-    (setting,) = row.settings
+    setting = row.setting
     mesh = setting.strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 5, 2, 64)
     assert mesh.sequence and mesh.sharding == "distributed_optimizer" and mesh.recompute == "none"
@@ -72,20 +72,20 @@ def test_megatron_bridge_divides_sequences() -> None:
 
 def test_dgxc() -> None:
     row = case("dgxc")
-    mesh = row.settings[0].strategy.parallelism
+    mesh = row.setting.strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.data, mesh.micro_batches, mesh.sequence) == (4, 1, 8, 4, True)
     assert (row.step_s, row.precision, row.workload.name) == (2.0, "bf16", "nemotron-4-15b")
     megatron = case(
         "dgxc", model="NeMo Megatron", num_gpus="128", global_batch="256", micro_batch="1", seq_len="2048", pp="8", vp="12"
     )
-    assert megatron.workload.name == "gpt3-175b" and megatron.settings[0].strategy.parallelism.virtual_stages == 12
+    assert megatron.workload.name == "gpt3-175b" and megatron.setting.strategy.parallelism.virtual_stages == 12
 
 
 def test_dgxc_shortens_a_model_and_tunes_with_packed_sequences() -> None:
     short = case("dgxc", model="Llama 3.1 405b", layers="8", micro_batch="1", tp="8", cp="1", vp="NA")
     assert short.workload.name == "llama-3-405b-of-8-layers" and short.workload.num_parameters < 4e10
     tuned = case("dgxc", model="Llama3 70b Finetuning LORA", num_gpus="8", micro_batch="", tp="2", pp="4", vp="20")
-    assert tuned.settings[0].strategy.micro_batch_size == 1 and tuned.workload.name == "llama-3-70b-lora"
+    assert tuned.setting.strategy.micro_batch_size == 1 and tuned.workload.name == "llama-3-70b-lora"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_dgxc_leaves_out(changes: dict[str, str], reason: str, good: bool) -> No
 
 def test_megatron_bridge_divides_experts_across_the_other_dimensions() -> None:
     row = case("megatron_bridge", model="Qwen3_235B_a22B", num_gpus="256", seq_len="4096", tp="2", vp="4", ep="32")
-    mesh = row.settings[0].strategy.parallelism
+    mesh = row.setting.strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.expert, mesh.expert_tensor, mesh.data) == (2, 8, 32, 1, 16)
     assert row.workload.name == "qwen-3-235b-a22b" and mesh.expert_replicas.data == 1
     assert mesh.expert_overlap and mesh.expert_exchange == "all_to_all"
@@ -118,7 +118,7 @@ def test_megatron_bridge_divides_experts_across_the_other_dimensions() -> None:
 @pytest.mark.parametrize(("devices", "experts"), [("8", 2), ("16", 4), ("32", 8), ("64", 8)])
 def test_dgxc_divides_groks_experts_as_its_scripts_do(devices: str, experts: int) -> None:
     row = case("dgxc", model="Grok 1 314b", num_gpus=devices, layers="2", micro_batch="1", tokens_per_s="", vp="NA")
-    mesh = row.settings[0].strategy.parallelism
+    mesh = row.setting.strategy.parallelism
     assert (mesh.expert, mesh.expert_tensor, mesh.tensor, mesh.sequence) == (experts, 4, 4, True)
     assert row.workload.name == "grok-1-of-2-layers"
     assert any(p.shape == (128256, 6144) and "logits" in p.name for p in row.workload.parameters)
@@ -135,7 +135,7 @@ def test_dgxc_counts_a_strange_text_in_a_mesh_column() -> None:
 
 def test_torchtitan() -> None:
     row = case("torchtitan")
-    mesh = row.settings[0].strategy.parallelism
+    mesh = row.setting.strategy.parallelism
     assert (mesh.tensor, mesh.data, mesh.sharding, mesh.recompute, mesh.micro_batches) == (8, 32, "zero3", "full", 1)
     assert (row.precision, row.precision_from, row.software) == ("fp8-current", "row", "tuned")
     assert row.step_s == pytest.approx(16.0)  # 32 x 16 sequences of 8192 tokens, 1024 a second on each of 256
@@ -147,7 +147,7 @@ def test_torchtitan() -> None:
 
 def test_torchtitan_checkpoints_every_second_product() -> None:
     row = case("torchtitan", activation_ckpt="selective op")
-    assert [s.strategy.parallelism.recompute for s in row.settings] == ["selective:op"] and row.samples == 512
+    assert row.setting.strategy.parallelism.recompute == "selective:op" and row.samples == 512
     assert mesh_of("torchtitan", activation_ckpt="none").recompute == "none"
     every = mesh_of("torchtitan", activation_ckpt="selective 2")
     assert (every.recompute, every.recompute_layers) == ("full", 40)  # of 80 blocks
@@ -180,7 +180,7 @@ def test_torchtitan_leaves_out() -> None:
 
 def test_megatron_table() -> None:
     row = case("megatron_table")
-    mesh = row.settings[0].strategy.parallelism
+    mesh = row.setting.strategy.parallelism
     assert (mesh.tensor, mesh.sequence, mesh.recompute, mesh.sharding, mesh.micro_batches) == (8, True, "selective", "ddp", 1)
     assert row.step_s == 1.5 and row.precision == "fp16" and row.workload.name == "gpt-48x6144"
     full = mesh_of("megatron_table", recompute="full")
@@ -206,19 +206,19 @@ def test_mlperf_predicts_what_states_its_division() -> None:
         "throughput_samples_per_s": "128",
     }
     row = case("mlperf", **gpt3)
-    mesh = row.settings[0].strategy.parallelism
+    mesh = row.setting.strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.virtual_stages, mesh.data, mesh.micro_batches) == (4, 8, 12, 16, 128)
     assert (row.precision, row.precision_from, row.step_s) == ("fp8", "submission", 16.0)
-    assert (row.settings[0].strategy.parallelism.gather_bits, row.settings[0].strategy.parallelism.gradient_bits) == (16, 16)
+    assert (row.setting.strategy.parallelism.gather_bits, row.setting.strategy.parallelism.gradient_bits) == (16, 16)
     blackwell = gpt3 | {"accelerator": "NVIDIA B200-SXM-180GB"}
     assert [case("mlperf", **blackwell | {"round": r}).precision for r in ("v5.0", "v5.1")] == ["fp8", "nvfp4"]
-    assert case("mlperf", **blackwell | {"round": "v5.0"}).settings[0].strategy.parallelism.gather_bits == 8
+    assert case("mlperf", **blackwell | {"round": "v5.0"}).setting.strategy.parallelism.gather_bits == 8
     gaudi = gpt3 | {"accelerator": "Gaudi2", "submitter": "Intel-HabanaLabs", "tp": "8"}
     assert [case("mlperf", **gaudi | {"round": r}).precision for r in ("v3.0", "v3.1")] == ["bf16", "fp8"]
-    assert case("mlperf", **gpt3 | {"cp": "2"}).settings[0].strategy.parallelism.context == 2
+    assert case("mlperf", **gpt3 | {"cp": "2"}).setting.strategy.parallelism.context == 2
     assert skip("mlperf", **gpt3 | {"tp": "5"}).reason == case_builders.MESH
     small = case("mlperf", **gpt3 | {"global_batch": "256", "grad_accum": "16"})
-    assert small.settings[0].strategy.parallelism.micro_batches == 16  # a batch below the devices, above the replicas
+    assert small.setting.strategy.parallelism.micro_batches == 16  # a batch below the devices, above the replicas
 
 
 @pytest.mark.parametrize(

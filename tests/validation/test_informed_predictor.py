@@ -32,26 +32,16 @@ def test_no_constant_has_seen_a_row_of_what_is_held_out(given: tuple[str, HoldOu
     info, hold_out, devices = given
     keys = Keys("resnet", "A100 SXM 40GB", devices, max(1, devices // 8))
     setting = case_builders.setting(hardware.cluster("A100 SXM 40GB", 1, 1), 32, "fp16", "momentum")
-    row = Case(keys=keys, workload=Workload.named("resnet-50"), settings=(setting,), software="tuned", step_s=0.1)
+    row = Case(keys=keys, workload=Workload.named("resnet-50"), setting=setting, software="tuned", step_s=0.1)
     assert InformedPredictor(lambda case: [], Info.parse(info), hold_out).held_out(row) == name
 
 
-def test_visible_rows_correct_it_and_an_uneven_row_teaches_nothing() -> None:
+def test_visible_rows_correct_it() -> None:
     row = case("lambda")
-    slow, uneven = replace(row, step_s=10 * row.step_s), replace(row, settings=row.settings * 2)
-    plain, taught, untaught = (
-        InformedPredictor(lambda _, rows=rows: rows, Info(), "device")(row) for rows in ([], [slow] * 4, [uneven])
-    )
-    assert plain.low_s < plain.step_s < plain.high_s and untaught == plain
+    slow = replace(row, step_s=10 * row.step_s)
+    plain, taught = (InformedPredictor(lambda _, rows=rows: rows, Info(), "device")(row) for rows in ([], [slow] * 4))
+    assert plain.low_s < plain.step_s < plain.high_s
     assert abs(taught.step_s / slow.step_s - 1) < abs(plain.step_s / slow.step_s - 1)
-
-
-def test_an_estimate_is_the_mean_of_its_settings_by_weight() -> None:
-    row = case("lambda")
-    (setting,) = row.settings
-    half = replace(row, settings=(replace(setting, weight=0.25), replace(setting, weight=0.75)))
-    whole, split = (InformedPredictor(lambda _: [], Info(), "model")(entry) for entry in (row, half))
-    assert (split.step_s, split.low_s, split.high_s) == pytest.approx((whole.step_s, whole.low_s, whole.high_s))
 
 
 def test_eager_software_launches_as_ordinary_software_does() -> None:

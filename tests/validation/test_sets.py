@@ -11,7 +11,7 @@ from paceline.validation.sets import NAMES, adapter, case_builders, hardware_ali
 
 def test_mlperf() -> None:
     one = case("mlperf")
-    (setting,) = one.settings
+    setting = one.setting
     assert one.workload.name == "resnet-50" and one.software == "tuned"
     assert case("mlperf", round="v0.7").software == "eager"
     assert one.step_s == pytest.approx(0.1)  # 3200 samples at 32000 a second
@@ -28,12 +28,12 @@ def test_mlperf() -> None:
 
 def test_mlperf_counts_tpus_as_one_torus_and_a_batch_by_its_pieces() -> None:
     one = case("mlperf", accelerator="TPU-v4", num_nodes="16", accel_per_node="4", num_accel="64", global_batch="6400")
-    torus = one.settings[0].cluster
+    torus = one.setting.cluster
     assert (torus.num_nodes, torus.devices_per_node, one.keys.nodes) == (8, 8, 16)
     assert torus.network.bandwidth.value == 8 * torus.intra_link.bandwidth.value
-    assert one.settings[0].strategy.precision == "bf16"
+    assert one.setting.strategy.precision == "bf16"
     split = case("mlperf", grad_accum="2")
-    assert split.settings[0].strategy.parallelism.micro_batches == 2 and split.step_s == pytest.approx(0.1)
+    assert split.setting.strategy.parallelism.micro_batches == 2 and split.step_s == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_mlperf_counts_tpus_as_one_torus_and_a_batch_by_its_pieces() -> None:
 )
 def test_mlperf_knows_the_benchmarks_of_other_rounds(said: str, workload: str, optimizer: str) -> None:
     one = case("mlperf", benchmark=said, accelerator="H100-SXM5-80GB")
-    strategy = one.settings[0].strategy
+    strategy = one.setting.strategy
     assert (one.workload.name, strategy.optimizer) == (workload, optimizer)
     assert strategy.parallelism.sharding == ("zero3" if workload == "flux1" else "ddp")
 
@@ -58,12 +58,12 @@ def test_mlperf_divides_experts_among_as_few_devices_as_they_fit_on() -> None:
     many = {"num_nodes": "32", "accel_per_node": "8", "num_accel": "256", "global_batch": "4096"}
     groups = {}
     for chip in ("H100-SXM5-80GB", "B200"):
-        mesh = case("mlperf", benchmark="deepseekv3_671b", accelerator=chip, **many).settings[0].strategy.parallelism
+        mesh = case("mlperf", benchmark="deepseekv3_671b", accelerator=chip, **many).setting.strategy.parallelism
         groups[chip] = mesh.expert
     assert groups == {"H100-SXM5-80GB": 64, "B200": 16}  # 654 of 671 G parameters are experts'
-    piped = case("mlperf", benchmark="deepseekv3_671b", accelerator="B200", pp="4", **many).settings[0].strategy.parallelism
+    piped = case("mlperf", benchmark="deepseekv3_671b", accelerator="B200", pp="4", **many).setting.strategy.parallelism
     assert (piped.pipeline, piped.expert) == (4, 4)
-    small = case("mlperf", benchmark="gpt-oss-20b", accelerator="H100-SXM5-80GB").settings[0].strategy.parallelism
+    small = case("mlperf", benchmark="gpt-oss-20b", accelerator="H100-SXM5-80GB").setting.strategy.parallelism
     assert small.expert == 1 and small.whole
 
 
@@ -75,11 +75,11 @@ def test_ssd_is_retinanet_from_round_2(round_: str, said: str) -> None:
 def test_pollux_sia() -> None:
     one = case("pollux_sia")
     assert (one.step_s, one.sync_s, one.software) == (0.5, 0.1, "ordinary")
-    assert [s.weight for s in one.settings] == [1.0] and one.samples == 32 * 8
+    assert one.samples == 32 * 8
     uneven = case("pollux_sia", num_gpus="11", num_nodes="4", placement="2333")
-    assert [s.cluster.node_sizes for s in uneven.settings] == [(2, 3, 3, 3)] and uneven.samples == 32 * 11
+    assert uneven.setting.cluster.node_sizes == (2, 3, 3, 3) and uneven.samples == 32 * 11
     unsaid = case("pollux_sia", num_gpus="10", num_nodes="3", placement="scal:3n/10g")
-    assert unsaid.settings[0].cluster.node_sizes == (4, 3, 3), "as even as they go"
+    assert unsaid.setting.cluster.node_sizes == (4, 3, 3), "as even as they go"
     assert skip("pollux_sia", gpu="Abacus-9").good
     longer = skip("pollux_sia", sync_time_s="0.6")
     assert not longer.good and longer.reason == "synchronisation longer than its step"
@@ -87,21 +87,18 @@ def test_pollux_sia() -> None:
 
 def test_tf_benchmarks() -> None:
     one = case("tf_benchmarks")
-    (setting,) = one.settings
+    setting = one.setting
     assert one.step_s == pytest.approx(2.0) and setting.strategy.gradient_exchange.exchange == "sharded"
     assert setting.cluster.network.bandwidth.value == 1.25e9
     alone = case("tf_benchmarks", num_nodes="1", num_gpus="8", gpu="P100-SXM2-16GB", variable_update="parameter_server/cpu")
-    assert (
-        alone.settings[0].cluster.intra_link.kind == "pcie"
-        and alone.settings[0].strategy.gradient_exchange.exchange == "allreduce"
-    )
+    assert alone.setting.cluster.intra_link.kind == "pcie" and alone.setting.strategy.gradient_exchange.exchange == "allreduce"
     nccl = case("tf_benchmarks", num_nodes="1", num_gpus="8", gpu="P100-SXM2-16GB", variable_update="replicated/nccl")
-    assert nccl.settings[0].cluster.intra_link.kind == "nvlink"
+    assert nccl.setting.cluster.intra_link.kind == "nvlink"
 
 
 def test_lambda() -> None:
     one = case("lambda")
-    assert one.step_s == pytest.approx(0.25) and one.settings[0].strategy.micro_batch_size == 256
+    assert one.step_s == pytest.approx(0.25) and one.setting.strategy.micro_batch_size == 256
     assert one.precision == "fp16" and case("lambda", precision="fp32/tf32").precision == "tf32"
     assert case("lambda", precision="fp32/tf32", system="LambdaCloud 2x V100 16GB").precision == "fp32"
     assert skip("lambda", model="chess").good
@@ -158,8 +155,8 @@ def test_nvidia_dle_knows_what_each_directory_trains() -> None:
 def test_vtrain_divides_the_network_as_the_row_does() -> None:
     one = case("vtrain")
     assert one.step_s == 0.25 and one.workload.name == "gpt-12x1024"
-    assert one.settings[0].strategy.parallelism.micro_batches == 2 and one.samples == 64
-    mesh = case("vtrain", tp="2", pp="2", dp="2").settings[0].strategy.parallelism
+    assert one.setting.strategy.parallelism.micro_batches == 2 and one.samples == 64
+    mesh = case("vtrain", tp="2", pp="2", dp="2").setting.strategy.parallelism
     assert (mesh.tensor, mesh.pipeline, mesh.data, mesh.devices, mesh.micro_batches) == (2, 2, 2, 8, 8)
     assert skip("vtrain", pp="2", dp="8").reason == case_builders.NO_BATCH
 
@@ -167,16 +164,16 @@ def test_vtrain_divides_the_network_as_the_row_does() -> None:
 def test_neusight() -> None:
     one = case("neusight")
     assert (one.step_s, one.precision, one.published) == (0.4, "fp32", {"NeuSight": 0.44, "Habitat": 0.9})
-    assert one.workload.name == "bert-large" and one.settings[0].strategy.micro_batch_size == 4
+    assert one.workload.name == "bert-large" and one.setting.strategy.micro_batch_size == 4
     four = case("neusight", option="dp4")
-    assert four.settings[0].cluster.world_size == 4 and four.settings[0].strategy.micro_batch_size == 1
+    assert four.setting.cluster.world_size == 4 and four.setting.strategy.micro_batch_size == 1
     assert not skip("neusight", option="tp4").good and not skip("neusight", mode="inf").good
     assert skip("neusight", option="fusion").good and skip("neusight", model="switchxl4").good
 
 
 def test_llmfoundry() -> None:
     one = case("llmfoundry")
-    (setting,) = one.settings
+    setting = one.setting
     assert one.step_s == pytest.approx(2.0) and one.precision == "bf16"
     assert (setting.cluster.num_nodes, setting.cluster.network.bandwidth.value) == (2, 200e9)
     strategy = setting.strategy
@@ -186,7 +183,7 @@ def test_llmfoundry() -> None:
         2,
     )
     assert strategy.micro_batch_size == 4 and one.workload.sample == "sequence of 2048 tokens"
-    assert case("llmfoundry", num_gpus="8").settings[0].cluster.num_nodes == 1
+    assert case("llmfoundry", num_gpus="8").setting.cluster.num_nodes == 1
     assert skip("llmfoundry", act_cpu_offload="True").good and skip("llmfoundry", precision="int8").good
 
 

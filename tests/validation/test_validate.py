@@ -199,7 +199,7 @@ def test_of_another_release_a_row_teaches_nothing_where_the_same_has_any() -> No
     def case(release: str, model: str = "resnet") -> Case:
         keys = Keys(model, "V100", 8, 1, "someone", release)
         setting = case_builders.setting(hardware.cluster("V100", 8, 1), 32, "fp16", "momentum")
-        return Case(keys=keys, workload=Workload.named("resnet-50"), settings=(setting,), software="tuned", step_s=0.1)
+        return Case(keys=keys, workload=Workload.named("resnet-50"), setting=setting, software="tuned", step_s=0.1)
 
     old, new, other = case("v1"), case("v2"), case("v2", "ssd")
     shown = _visible([old, new, other], Info.parse("one_node"))

@@ -125,7 +125,7 @@ def _same_sample(case: Case, rows: Sequence[Case]) -> Sequence[Case]:
 
 
 def _device(case: Case) -> Device:
-    return case.settings[0].cluster.device
+    return case.setting.cluster.device
 
 
 def _chip(case: Case) -> str:

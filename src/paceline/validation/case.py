@@ -58,11 +58,10 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way to run the job; ``weight`` is its share where a row lies between several."""
+    """How the job runs: on what, and with which choices."""
 
     cluster: Cluster
     strategy: Strategy
-    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,6 @@ class Case:
     """A row that is predicted.
 
     Attributes:
-        settings: one, or several whose step times are averaged by weight.
         software: ``tuned`` (as for a benchmark), ``eager`` (the same with kernels launched one by one, before graphs of
             them) or ``ordinary`` (framework code as people write it).
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, where the file says it.
@@ -84,7 +82,7 @@ class Case:
 
     keys: Keys
     workload: Workload
-    settings: tuple[Setting, ...]
+    setting: Setting
     software: Software
     step_s: float
     sync_s: float | None = None
@@ -95,14 +93,14 @@ class Case:
     precision_from: PrecisionSource = "row"
 
     @property
-    def samples(self) -> float:
+    def samples(self) -> int:
         """Samples of a step, over all devices."""
-        return sum(s.weight * s.strategy.global_batch_size for s in self.settings)
+        return self.setting.strategy.global_batch_size
 
     @property
     def precision(self) -> str:
         """Of the matrix products."""
-        return self.settings[0].strategy.precision
+        return self.setting.strategy.precision
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,15 +29,15 @@ class InformedPredictor:
         self._predictors: dict[tuple[int, str, str, float, str], tuple[Sequence[Case], Predictor]] = {}
 
     def __call__(self, case: Case) -> Estimate:
-        """The estimate of each setting, averaged by weight."""
+        """The estimate of a row."""
         predictor = self._predictor(case)
-        steps = [(own.weight, predictor.step(case.workload, own.cluster, own.strategy)) for own in case.settings]
+        step = predictor.step(case.workload, case.setting.cluster, case.setting.strategy)
         return Estimate(
-            step_s=sum(w * p.step_time_s for w, p in steps),
-            low_s=sum(w * p.low_s for w, p in steps),
-            high_s=sum(w * p.high_s for w, p in steps),
-            sync_s=sum(w * p.exposed_comm_s for w, p in steps),
-            memory_bytes=sum(w * p.memory_bytes for w, p in steps),
+            step_s=step.step_time_s,
+            low_s=step.low_s,
+            high_s=step.high_s,
+            sync_s=step.exposed_comm_s,
+            memory_bytes=step.memory_bytes,
         )
 
     def held_out(self, case: Case) -> str:
@@ -46,7 +46,7 @@ class InformedPredictor:
         Rows on several nodes are held out where all that fit in one node are in sight.
         """
         if self._hold_out == "device":
-            return case.settings[0].cluster.device.chip
+            return case.setting.cluster.device.chip
         if self._hold_out == "model":
             return case.workload.name
         if self._info.kind == "one_node" or self._info.limit >= IN_A_NODE:
@@ -58,7 +58,7 @@ class InformedPredictor:
         key = (id(rows), case.software, case.attention, case.year, without)
         if key not in self._predictors:
             plain = Predictor(constants=_efficiency(case.software, without).of_year(case.year), attention=case.attention)
-            seen = [_observation(row) for row in rows if len(row.settings) == 1]
+            seen = [_observation(row) for row in rows]
             corrected = replace(plain, correction=fit(seen, plain)) if seen else plain
             self._predictors[key] = (rows, corrected)  # rows stay alive: no id is used twice
         return self._predictors[key][1]
@@ -74,8 +74,8 @@ def _efficiency(software: Software, without: str) -> Efficiency:
 
 
 def _observation(row: Case) -> Observation:
-    """An even row as the step that it measured."""
-    (setting,) = row.settings
+    """A row as the step that it measured."""
+    setting = row.setting
     return Observation(
         workload=row.workload, cluster=setting.cluster, strategy=setting.strategy, step_s=row.step_s, sync_s=row.sync_s
     )

@@ -67,15 +67,13 @@ def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocabulary: int) -> 
         return None
 
 
-def setting(
-    machines: Cluster, micro_batch: int, precision: str, optimizer: str = "momentum", weight: float = 1.0, **choices: Any
-) -> Setting:
+def setting(machines: Cluster, micro_batch: int, precision: str, optimizer: str = "momentum", **choices: Any) -> Setting:
     """``micro_batch`` samples on each replica at once. Raises UserError as ``Strategy`` does."""
     n = machines.world_size
     replicas = n // (int(choices.get("tensor", 1)) * int(choices.get("pipeline", 1)))
     batch = micro_batch * replicas * int(choices.get("grad_accum_steps", 1))
     strategy = Strategy.of(world_size=n, global_batch_size=batch, precision=precision, optimizer=optimizer, **choices)
-    return Setting(machines, strategy, weight)
+    return Setting(machines, strategy)
 
 
 def divided(
@@ -85,7 +83,6 @@ def divided(
     micro_batch: int,
     precision: str,
     *,
-    weight: float = 1.0,
     optimizer: str = "adam",
     **mesh: Any,
 ) -> Setting:
@@ -122,7 +119,7 @@ def divided(
         world_size=n, global_batch_size=batch, micro_batches=micro_batches, precision=precision, optimizer=optimizer, **choices
     )
     _check_divides(workload, strategy.parallelism)
-    return Setting(machines, strategy, weight)
+    return Setting(machines, strategy)
 
 
 def _buckets(replicas: int) -> dict[str, int]:
@@ -153,7 +150,7 @@ def divided_case(
         run = divided(machines, workload, batch, micro_batch, precision, **mesh)
     except UserError as error:
         return refused(keys, error)
-    return Case(keys=keys, workload=workload, settings=(run,), software="tuned", step_s=step_s, precision_from=precision_from)
+    return Case(keys=keys, workload=workload, setting=run, software="tuned", step_s=step_s, precision_from=precision_from)
 
 
 def _check_divides(workload: Workload, mesh: Parallelism) -> None:

@@ -61,4 +61,4 @@ def case(row: Row) -> Case | Skip:
     except UserError:
         return Skip(keys, case_builders.NO_BATCH)
     step_s = batch * PER_SAMPLE.get(model, 1) / rate
-    return Case(keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=step_s)
+    return Case(keys=keys, workload=workload, setting=setting, software="ordinary", step_s=step_s)

@@ -65,7 +65,7 @@ def case(row: Row) -> Case | Skip:
     kernel = "triton" if device.architecture.startswith("Ampere") else "fa2"
     if precision == "fp32":
         kernel = "eager"  # both compute in 16 bits
-    return Case(keys=keys, workload=workload, settings=(setting,), software="tuned", step_s=step_s, attention=kernel)
+    return Case(keys=keys, workload=workload, setting=setting, software="tuned", step_s=step_s, attention=kernel)
 
 
 def _precision(text: str) -> str | None:

@@ -170,7 +170,7 @@ def case(row: Row) -> Case | Skip:
     return Case(
         keys=keys,
         workload=workload,
-        settings=(setting,),
+        setting=setting,
         software="tuned" if _round(row) >= 1 else "eager",
         year=YEARS.get(row.text("round"), 0.0),
         step_s=setting.strategy.global_batch_size / rate,

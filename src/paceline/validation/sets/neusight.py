@@ -63,7 +63,7 @@ def case(row: Row) -> Case | Skip:
     return Case(
         keys=keys,
         workload=workload,
-        settings=(setting,),
+        setting=setting,
         software="ordinary",
         step_s=measured / 1e3,
         published=published,

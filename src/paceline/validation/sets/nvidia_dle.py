@@ -92,7 +92,7 @@ def case(row: Row) -> Case | Skip:
     except UserError:
         return Skip(keys, case_builders.NO_BATCH)
     counted = setting.strategy.global_batch_size * SEGMENT.get(name, tokens)
-    return Case(keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=counted / rate)
+    return Case(keys=keys, workload=workload, setting=setting, software="ordinary", step_s=counted / rate)
 
 
 def _device(row: Row) -> Device | None:

@@ -54,13 +54,13 @@ def case(row: Row) -> Case | Skip:
     precision = case_builders.half(device) if model in MIXED else full
     try:
         machines = hardware_aliases.cluster(device, _sizes(row.text("placement"), devices, nodes), nodes, between)
-        settings = (case_builders.setting(machines, batch, precision, optimizer),)
+        setting = case_builders.setting(machines, batch, precision, optimizer)
     except UserError:
         return Skip(keys, case_builders.NO_BATCH)
     return Case(
         keys=keys,
         workload=workload,
-        settings=settings,
+        setting=setting,
         software="ordinary",
         step_s=step,
         sync_s=sync,

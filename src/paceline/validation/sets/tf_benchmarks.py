@@ -46,4 +46,4 @@ def case(row: Row) -> Case | Skip:
         setting = case_builders.setting(machines, batch, precision, "sgd", exchange="sharded" if served else "")
     except UserError:
         return Skip(keys, case_builders.NO_BATCH)
-    return Case(keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=batch * devices / rate)
+    return Case(keys=keys, workload=workload, setting=setting, software="ordinary", step_s=batch * devices / rate)

@@ -84,7 +84,7 @@ def case(row: Row) -> Case | Skip:
     return Case(
         keys=keys,
         workload=workload,
-        settings=(setting,),
+        setting=setting,
         software="tuned" if "compile" in technique else "eager",
         attention="fa2" if device.architecture == "Hopper" else "sdpa",
         step_s=batch * length / (rate * devices),

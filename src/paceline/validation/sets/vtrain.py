@@ -58,5 +58,5 @@ def case(row: Row) -> Case | Skip:
     except UserError:
         return Skip(keys, case_builders.NO_BATCH)
     return Case(
-        keys=keys, workload=workload, settings=(setting,), software="ordinary", step_s=measured / 1e3, precision_from="usual"
+        keys=keys, workload=workload, setting=setting, software="ordinary", step_s=measured / 1e3, precision_from="usual"
     )

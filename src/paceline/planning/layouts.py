@@ -231,10 +231,8 @@ class _Search:
 
     def predict(self, progress: Progress) -> None:
         """Predict whole what may be among the best, the least bound first."""
-        divisions = len(
-            {self._division(place) for place in np.unique(self.place[:, [0, 1, 3]], axis=0)[:, [0, 1, 1, 2]].tolist()}
-        )
-        enough = min(self.keep, divisions)
+        without_sharding = np.unique(self.place * np.array([1, 1, 0, 1]), axis=0)
+        enough = min(self.keep, len({self._division(place) for place in without_sharding.tolist()}))
         limit = inf
         for index in self.order.tolist():
             bound = float(self.score[index])

@@ -161,7 +161,8 @@ def _opt(config: Config) -> tuple[TransformerShape, int]:
         heads=_number(config, "num_attention_heads"),
         ffn=_number(config, "ffn_dim"),
         vocabulary=_number(config, "vocab_size"),
-        context=longest + 2,  # an offset that the released weights have
+        context=longest,
+        offset=2,
         fused_qkv=False,
     )
     return shape, longest

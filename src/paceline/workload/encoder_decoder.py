@@ -54,7 +54,9 @@ def encoder_decoder(
     """
     first, last, s = shape.encoder, shape.decoder, seq_len
     if s < 1 or (last.positions == "learned" and 0 < last.context < s):
-        raise UserError(f"{name} has no sequences of {s} tokens", f"give 1 to {last.context}" if last.context else "give 1 or more")
+        raise UserError(
+            f"{name} has no sequences of {s} tokens", f"give 1 to {last.context}" if last.context else "give 1 or more"
+        )
     keys = shape.audio.tokens if shape.audio else s
     parts = _spectrogram(shape.audio, first.hidden) if shape.audio else _entry(first, s, "tokens", "source_")
     parts += [part.named(f"encoder.{i}.") for i in range(first.layers) for part in blocks(first, keys, fused_attention)]

@@ -58,7 +58,9 @@ def _gpt(layers: int, hidden: int, heads: int, context: int) -> TransformerShape
 
 def _opt(layers: int, hidden: int, heads: int) -> TransformerShape:
     # Two more positions than tokens: an offset in the released weights. Queries, keys and values are separate.
-    return TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=50272, context=2048, offset=2, fused_qkv=False)
+    return TransformerShape(
+        layers=layers, hidden=hidden, heads=heads, vocabulary=50272, context=2048, offset=2, fused_qkv=False
+    )
 
 
 def _mpt(layers: int, hidden: int, heads: int) -> TransformerShape:
@@ -158,7 +160,10 @@ SHAPES: Mapping[str, Named] = {
     "bert-large-mlm": Named(_bert(24, 1024, 16, "masked"), 128, _BERT),
     "bert-large-squad": Named(_bert(24, 1024, 16, "span"), 384, _BERT),
     "transformer": Named(
-        TransformerShape(layers=6, hidden=1024, heads=16, vocabulary=33708, fused_qkv=False, positions="fixed"), 27, _VASWANI, pairs=True
+        TransformerShape(layers=6, hidden=1024, heads=16, vocabulary=33708, fused_qkv=False, positions="fixed"),
+        27,
+        _VASWANI,
+        pairs=True,
     ),
     **{name: Named(*entry) for name, entry in EXPERT_SHAPES.items()},
 }

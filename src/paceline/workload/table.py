@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.errors import UserError, check_count, needs_torch, shorten, shown
 from paceline.workload import catalogue
 from paceline.workload import trace as tracing
-from paceline.workload.huggingface import shape_of
+from paceline.workload.huggingface import table_of
 from paceline.workload.layers import LayerTable
 from paceline.workload.transformer import TransformerShape, transformer
 
@@ -94,20 +94,19 @@ class Workload(LayerTable):
     def from_config(
         cls, config: Mapping[str, Any] | str | Path | Any, seq_len: int | None = None, *, name: str = ""
     ) -> Workload:
-        """A transformer from its Hugging Face configuration, without its weights.
+        """A transformer from its Hugging Face configuration, without its weights and without torch.
 
         Args:
             config: a ``config.json`` or its folder, its contents as a mapping, or an object with ``to_dict()``.
-            seq_len: tokens of one sample; by default the longest sequence of the configuration.
+            seq_len: tokens of one sample; by default the longest sequence of the configuration, at most 8,192.
             name: name of the workload; by default that of the configuration.
 
         Raises:
             UserError: an unreadable file, an unknown kind of model, or a missing dimension.
         """
         settings, source = _settings(config)
-        shape, longest = shape_of(settings)
-        given = name or str(settings.get("_name_or_path") or settings["model_type"])
-        return cls.from_shape(shape, seq_len or longest, name=given, source=source)
+        given = name or str(settings.get("_name_or_path") or settings.get("model_type", ""))
+        return cls.of(table_of(settings, seq_len, name=given, source=source))
 
 
 @cache

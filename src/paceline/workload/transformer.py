@@ -49,7 +49,8 @@ class TransformerShape:
         gated: whether the feed-forward network has a gate, a second product of the same width.
         norm: LayerNorm, or RMSNorm without bias. ``norm_bias``: whether LayerNorm has one.
         bias: whether the linear layers in the blocks have a bias; ``qkv_bias`` and ``output_bias`` say it of queries, keys and
-            values and of attention's last product where these differ, ``head_bias`` of the output layer of a decoder.
+            values and of attention's last product where these differ, ``key_bias`` of keys alone, ``head_bias`` of the output
+            layer of a decoder.
         tied: whether the output shares the weights of the token embedding.
         causal: whether it is a decoder: a fused kernel of attention leaves out the scores of later tokens.
         post_norm: whether sums are normalised, as in BERT, and not the inputs of attention and feed-forward network.
@@ -88,6 +89,7 @@ class TransformerShape:
     bias: bool = True
     qkv_bias: bool | None = None
     output_bias: bool | None = None
+    key_bias: bool = True
     head_bias: bool = False
     tied: bool = True
     causal: bool = True
@@ -262,7 +264,9 @@ def _mixture(shape: TransformerShape, experts: Experts, s: int) -> list[LayerSpe
         return parts
     x = WORD * s * shape.hidden
     first, *rest = _feed_forward(replace(shape, ffn=experts.shared), s)
-    scale = [linear("shared.scale", s, shape.hidden, 1, bias=False, kept=False, kept_half=True, sums=1)] if experts.scaled else []
+    scale = (
+        [linear("shared.scale", s, shape.hidden, 1, bias=False, kept=False, kept_half=True, sums=1)] if experts.scaled else []
+    )
     return [
         *parts,
         *(part.named("shared.") for part in (replace(first, kept=0.0), *rest)),  # the router keeps what enters
@@ -300,13 +304,19 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
     parts = []
     if prefix == "cross.":
         # The product of the keys reads the encoder's output first; the gradients are summed there.
-        parts = [linear("query", s, h, width, bias=bias), _copying("key_value", keys, h, 2 * kv, bias, sums=1)]
+        both = _copying("key_value", keys, h, 2 * kv, bias, sums=1)
+        if bias and not shape.key_bias:
+            both = replace(both, weights=(("bias", (kv,)), *both.weights[1:]))
+        parts = [linear("query", s, h, width, bias=bias), both]
     elif shape.fused_qkv:
         whole = WORD * s * (width + 2 * kv)
         parts = [linear("qkv", s, h, width + 2 * kv, bias=bias), elementwise("split", "Split", (0, 0.0), (2, 4 * whole))]
     else:
         wide = [("query", width, 1), ("key", kv, 1), ("value", kv, 0)]
-        parts = [linear(n, s, h, to, bias=bias, kept=n == "query", kept_half=True, sums=sums) for n, to, sums in wide]
+        biases = {"key": bias and shape.key_bias}
+        parts = [
+            linear(n, s, h, to, bias=biases.get(n, bias), kept=n == "query", kept_half=True, sums=sums) for n, to, sums in wide
+        ]
     if shape.head_norm == "whole":
         parts += [norm(shape, f"{n}_norm", s, to) for n, to in (("query", width), ("key", kv))]
     elif shape.head_norm:

@@ -286,3 +286,17 @@ def test_counts_round_trip(value: float) -> None:
     text = units.format_count(value)
     if text[-1:] not in "PE":
         assert parse_count(text) == pytest.approx(value, rel=5.001e-3)
+
+
+def test_tokens_of_a_sequence() -> None:
+    assert [parse_tokens(text) for text in ("512", "4k", "128K", "8 Ki", "4,096", "512 tokens")] == [
+        512,
+        4096,
+        131072,
+        8192,
+        4096,
+        512,
+    ]
+    for text in ("", "0", "4.5k", "-4", "4kb", "k", "1e3"):
+        with pytest.raises(UserError, match="is not a length of a sequence; write it as 512, 4096 or 4k"):
+            parse_tokens(text)

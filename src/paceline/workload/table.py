@@ -49,15 +49,27 @@ class Workload(LayerTable):
         return cls(**{field.name: getattr(table, field.name) for field in fields(LayerTable)})
 
     @classmethod
-    def named(cls, name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> Workload:
-        """A network by its name: one of the package, a Hugging Face ``config.json`` or the folder of a checkpoint, or the result
-        of ``module:function`` or ``file.py:Class`` (which need torch).
+    def named(
+        cls,
+        name: str,
+        seq_len: int | None = None,
+        *,
+        fused_attention: bool = True,
+        args: str = "",
+        inputs: str = "",
+        lora: LoRA | str = "",
+    ) -> Workload:
+        """A network by its name: one of the package, a Hugging Face ``config.json`` or the folder of a checkpoint, or what
+        ``module:function`` or ``file.py:Class`` (which need torch) gives.
 
         Args:
             name: in any case, with spaces, dashes or underscores: ``Llama-2-7B``, ``llama_2_7b``. A path is one that ends in
                 ``.json``, or a folder with a separator in its text: ``./my-model``.
             seq_len: tokens of one sample of a transformer; None: the network's own length.
             fused_attention: do not write the scores of a transformer to memory; else as eager PyTorch without FlashAttention.
+            args: arguments of a function or a class: ``hidden=512,layers=4``.
+            inputs: its example input: ``3x224x224``, ``tokens:512``.
+            lora: adapters, beside which all weights are frozen: ``r=16``.
 
         Raises:
             UserError: an unknown name, with the nearest ones; a length for a network without one, or a too large one; or as
@@ -67,12 +79,17 @@ class Workload(LayerTable):
             raise UserError(f"workload {name!r}", "give a name (paceline workload list), or a paceline.Workload")
         if seq_len is not None and type(seq_len) is not int:
             seq_len = check_count(seq_len, "tokens of a sequence")
+        if ":" not in name and (args or inputs):
+            raise UserError(f"{'--args' if args else '--input'} for {name}, which is no code", "leave it out")
         if is_config(name):
-            return _configured(name, seq_len, fused_attention)
-        if ":" in name:
+            whole = _configured(name, seq_len, fused_attention)
+        elif ":" in name:
             with needs_torch(f"workload {name}"):
-                return cls.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention))
-        return _named(catalogue.canonical(name), seq_len, fused_attention)
+                table = catalogue.layer_table(name, seq_len, fused_attention=fused_attention, args=args, inputs=inputs)
+                whole = cls.of(table)
+        else:
+            whole = _named(catalogue.canonical(name), seq_len, fused_attention)
+        return whole.with_lora(lora) if lora else whole
 
     @classmethod
     def trace(

@@ -42,9 +42,8 @@ def stopped(error: Exception, recorder: Recorder, what: str) -> UserError:
         return UserError(f"{what} fails on the example input: {first}{f' ({place})' if place else ''}", PROVIDE)
     operation, fix = _OPERATIONS.get(recorder.failed, (recorder.failed or "an operation", _CHOICE))
     where = f" in {place}" if place else ""
-    return UserError(
-        f"{what} decides by the values of a tensor, which a trace does not have: {operation}{where} ({first})", fix
-    )
+    values = "decides by the values of a tensor, which a trace does not have"
+    return UserError(f"{what} {values}: {operation}{where} ({first})", fix)
 
 
 def _place(error: Exception, recorder: Recorder) -> str:

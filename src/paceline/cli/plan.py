@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,6 @@ from paceline.names import NO_ALIASES
 from paceline.planning.choice import Plan
 from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
 from paceline.planning.goal import parse_goal
-from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, UNEVEN, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
@@ -159,21 +156,8 @@ def _best(o: argparse.Namespace) -> Plan:
         prices=parse_prices(o.price or ()),
         why_not=wanted or None,
         predictor=predictor(o),
-        progress=_shown() if sys.stderr.isatty() else silent,
+        progress=o.say,
     )
-
-
-def _shown() -> Progress:
-    """Shows a line on the terminal, at most once a second."""
-    last = time.monotonic()
-
-    def show(line: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= 1:
-            last = time.monotonic()
-            print(f"paceline: {line}", file=sys.stderr, flush=True)
-
-    return show
 
 
 def _sizes(given: Sequence[int] | None) -> tuple[int, ...]:

@@ -1,0 +1,58 @@
+"""``paceline cluster``: the user's own clusters by name."""
+
+from __future__ import annotations
+
+import argparse
+
+from paceline.cli.parser import Answer, Parser
+from paceline.errors import UserError
+from paceline.hardware import Cluster, instance, is_device
+from paceline.hardware.saved_clusters import SavedCluster, clusters_file, forget_cluster, save_cluster, saved_clusters
+
+EXAMPLE = """example:
+  paceline cluster add lab "4x8 H100, 400Gb/s RoCE" --price 2.50"""
+
+
+def add(parser: Parser) -> None:
+    """Add the actions of ``paceline cluster``."""
+    action = parser.group(EXAMPLE)
+    adding = action("add", "save a cluster under a name, for --on and --cluster")
+    adding.runs(_add, EXAMPLE)
+    adding.add_argument("name", metavar="NAME")
+    adding.add_argument("cluster", metavar="CLUSTER", help="such as '4x8 H100, 400Gb/s RoCE'")
+    adding.add_argument("--price", metavar="USD", type=float, help="dollars a device and hour (default: the listings)")
+    listing = action("list", "the saved clusters")
+    listing.runs(_list, "example:\n  paceline cluster list")
+    removing = action("remove", "forget a cluster")
+    removing.runs(_remove, "example:\n  paceline cluster remove lab")
+    removing.add_argument("name", metavar="NAME")
+
+
+def _add(o: argparse.Namespace) -> Answer:
+    if is_device(o.name) or instance(o.name):
+        raise UserError(f"{o.name} is a device or an instance", "save the cluster under a name of your own")
+    cluster = Cluster.named(o.cluster)  # an impossible one is refused before it is saved
+    entry = SavedCluster(o.name, o.cluster, o.price)
+    file = save_cluster(entry)
+    return _json(entry), f"{o.name}: {cluster.world_size:,} {cluster.device.name}, saved in {file}"
+
+
+def _list(o: argparse.Namespace) -> Answer:
+    entries = list(saved_clusters().values())
+    width = max((len(entry.name) for entry in entries), default=0)
+    lines = [f"{entry.name:<{width}}  {entry.text}{_priced(entry)}" for entry in entries]
+    empty = f"no cluster is saved in {clusters_file()}; paceline cluster add NAME CLUSTER saves one"
+    return {"file": str(clusters_file()), "clusters": [_json(entry) for entry in entries]}, "\n".join(lines) or empty
+
+
+def _remove(o: argparse.Namespace) -> Answer:
+    file = forget_cluster(o.name)
+    return {"removed": o.name, "file": str(file)}, f"{o.name} is gone from {file}"
+
+
+def _priced(entry: SavedCluster) -> str:
+    return "" if entry.usd_per_device_hour is None else f"  ${entry.usd_per_device_hour:g} a device and hour"
+
+
+def _json(entry: SavedCluster) -> dict[str, object]:
+    return {"name": entry.name, "cluster": entry.text, "usd_per_device_hour": entry.usd_per_device_hour}

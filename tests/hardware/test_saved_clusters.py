@@ -8,7 +8,14 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.saved_clusters import SavedCluster, clusters_file, forget_cluster, save_cluster, saved_cluster, saved_clusters
+from paceline.hardware.saved_clusters import (
+    SavedCluster,
+    clusters_file,
+    forget_cluster,
+    save_cluster,
+    saved_cluster,
+    saved_clusters,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -61,12 +61,16 @@ def test_cheaper_and_faster_beyond_its_range_is_named_first(asked: Asked) -> Non
 
 def test_waits_for_the_network_are_named(asked: Asked) -> None:
     p = asked.choice.prediction
-    waiting = replace(asked.choice, prediction=replace(p, exposed={"compute": 0.5 * p.step_time_s, "network": 0.5 * p.step_time_s}))
+    waiting = replace(
+        asked.choice, prediction=replace(p, exposed={"compute": 0.5 * p.step_time_s, "network": 0.5 * p.step_time_s})
+    )
     assert "waits 50% of the time for the network" in advice(replace(asked, choice=waiting))
 
 
 def test_strategies_in_pytorchs_words() -> None:
     sharded = Strategy.of(world_size=8, global_batch_size=64, sharding="zero3", recompute="full", grad_accum_steps=2)
     words = in_words(sharded, sharded.parallelism.data)
-    assert words == "FSDP with full sharding (ZeRO-3), activation checkpointing, 2 micro steps, 4 samples a device and micro step"
+    assert (
+        words == "FSDP with full sharding (ZeRO-3), activation checkpointing, 2 micro steps, 4 samples a device and micro step"
+    )
     assert in_words(Strategy.of(world_size=1, global_batch_size=1), 1) == "one device, 1 sample a device"

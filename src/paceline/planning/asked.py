@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.hardware import Cluster
 from paceline.planning.choice import Choice
+from paceline.tabular import Row, Tabular
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class Upgrade:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Asked(Tabular):
     """The answer.
 
     Attributes:
@@ -61,6 +62,16 @@ class Asked:
     upgrades: tuple[Upgrade, ...] = ()
     assumptions: tuple[str, ...] = ()
     advice: str = ""
+
+    def rows(self) -> tuple[Row, ...]:
+        """The choice, then a row for each upgrade."""
+        return tuple(
+            {"cluster": title, "speedup": speedup, **choice.row(), "usd": usd}
+            for title, speedup, choice, usd in (
+                (cluster_text(self.choice.cluster), 1.0, self.choice, self.choice.usd),
+                *((upgrade.title, upgrade.speedup, upgrade.choice, upgrade.usd) for upgrade in self.upgrades),
+            )
+        )
 
     @property
     def fits(self) -> bool:

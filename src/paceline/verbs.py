@@ -124,8 +124,15 @@ def ask(
     """
     seconds = seconds_until(by, datetime.now().astimezone()) if isinstance(by, str) else by
     machines = None if cluster is None else _cluster(cluster, network)
-    given = {"by_s": seconds, "budget_usd": budget, "prices": prices, "predictor": _predictor(predictor)}
-    return planning.ask(_workload(workload, seq_len), machines, target, **given)
+    return planning.ask(
+        _workload(workload, seq_len),
+        machines,
+        target,
+        by_s=seconds,
+        budget_usd=budget,
+        prices=prices,
+        predictor=_predictor(predictor),
+    )
 
 
 def plan(

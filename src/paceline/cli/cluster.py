@@ -6,7 +6,8 @@ import argparse
 
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
-from paceline.hardware import Cluster, instance, is_device
+from paceline.hardware import Cluster, instance
+from paceline.hardware.catalogue import is_device
 from paceline.hardware.saved_clusters import SavedCluster, clusters_file, forget_cluster, save_cluster, saved_clusters
 
 EXAMPLE = """example:

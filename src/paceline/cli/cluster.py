@@ -9,6 +9,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster, instance
 from paceline.hardware.catalogue import is_device
 from paceline.hardware.saved_clusters import SavedCluster, clusters_file, forget_cluster, save_cluster, saved_clusters
+from paceline.reporting.screen import Pair, Screen
 
 EXAMPLE = """example:
   paceline cluster add lab "4x8 H100, 400Gb/s RoCE" --price 2.50"""
@@ -35,24 +36,25 @@ def _add(o: argparse.Namespace) -> Answer:
     cluster = Cluster.named(o.cluster)  # an impossible one is refused before it is saved
     entry = SavedCluster(o.name, o.cluster, o.price)
     file = save_cluster(entry)
-    return _json(entry), f"{o.name}: {cluster.world_size:,} {cluster.device.name}, saved in {file}"
+    return _json(entry), Screen.plain(f"{o.name}: {cluster.world_size:,} {cluster.device.name}, saved in {file}")
 
 
 def _list(o: argparse.Namespace) -> Answer:
     entries = list(saved_clusters().values())
-    width = max((len(entry.name) for entry in entries), default=0)
-    lines = [f"{entry.name:<{width}}  {entry.text}{_priced(entry)}" for entry in entries]
-    empty = f"no cluster is saved in {clusters_file()}; paceline cluster add NAME CLUSTER saves one"
-    return {"file": str(clusters_file()), "clusters": [_json(entry) for entry in entries]}, "\n".join(lines) or empty
+    data = {"file": str(clusters_file()), "clusters": [_json(entry) for entry in entries]}
+    if not entries:
+        return data, Screen.plain(f"no cluster is saved in {clusters_file()}; paceline cluster add NAME CLUSTER saves one")
+    pairs = tuple(Pair(entry.name, entry.text + _priced(entry)) for entry in entries)
+    return data, Screen(title=f"Saved in {clusters_file()}:", answer=pairs, brief=", ".join(entry.name for entry in entries))
 
 
 def _remove(o: argparse.Namespace) -> Answer:
     file = forget_cluster(o.name)
-    return {"removed": o.name, "file": str(file)}, f"{o.name} is gone from {file}"
+    return {"removed": o.name, "file": str(file)}, Screen.plain(f"{o.name} is gone from {file}")
 
 
 def _priced(entry: SavedCluster) -> str:
-    return "" if entry.usd_per_device_hour is None else f"  ${entry.usd_per_device_hour:g} a device and hour"
+    return "" if entry.usd_per_device_hour is None else f"; ${entry.usd_per_device_hour:g} a device and hour"
 
 
 def _json(entry: SavedCluster) -> dict[str, object]:

@@ -42,6 +42,8 @@ def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> Tra
     given = [name for name in ("target", "epochs", "samples") if getattr(o, name) is not None]
     if len(given) > 1:
         raise UserError(f"--{given[0]} and --{given[1]} both say how much is trained", "give one of them")
+    if o.data is not None and o.epochs is None:
+        raise UserError("--data says what an epoch is, and no epochs are given", "give --epochs too")
     by_default = not given and not o.global_batch and network.name in convergence.networks()
     target = "mlperf" if by_default else o.target
     runs = [record for record in run_records(o.records or ()) if record.workload == network.name]
@@ -96,8 +98,6 @@ def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTar
         value = getattr(o, name)
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"--{name} {value:g}", "give a positive number")
-    if o.data is not None and o.epochs is None:
-        raise UserError("--data says what an epoch is, and no epochs are given", "give --epochs too")
     epoch = round(o.data) if o.data else convergence.epoch_samples(network.name)
     if o.epochs is not None:
         if not epoch:

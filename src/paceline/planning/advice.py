@@ -94,10 +94,10 @@ def _scaling(asked: Asked) -> str:
     if grown is None:
         return "it waits little for links"
     share = grown.speedup / (grown.choice.cluster.world_size / asked.choice.cluster.world_size)
-    worth = (
-        "more devices pay" if share >= 0.85 else "more devices pay less and less" if share >= 0.6 else "more devices do not pay"
-    )
-    return f"{worth}: {cluster_text(grown.choice.cluster)} is {grown.speedup:.2g} times as fast"
+    less = "more devices pay less and less" if share >= 0.6 else "more devices do not pay"
+    worth = "more devices pay" if share >= 0.85 else less
+    low, high = grown.speedup_low, grown.speedup_high
+    return f"{worth}: {cluster_text(grown.choice.cluster)} is {grown.speedup:.2g} times as fast ({low:.2g} to {high:.2g})"
 
 
 def _named(upgrade: Upgrade) -> str:

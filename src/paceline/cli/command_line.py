@@ -19,11 +19,13 @@ from paceline.cli.progress import Say, progress
 from paceline.errors import Interrupted, UserError
 
 COMMANDS: Mapping[str, str] = {
+    "ask": "fit, speed, cost and what to do, on one screen",
     "predict": "time, bytes, memory, bottleneck of a training step",
     "plan": "the best configuration for a goal",
     "whatif": "what an upgrade gains, in time and in money",
     "explain": "what holds a training step back",
     "train": "train on local workers, predicted before and measured after",
+    "cluster": "your own clusters by name",
     "hardware": "what is known about devices and links",
     "workload": "what is known about networks",
     "bench": "measure Paceline itself on this machine",

@@ -16,9 +16,10 @@ from paceline.hardware.precision import precision_on
 from paceline.prediction import Correction, Predictor, fit
 from paceline.reporting.screen import Screen
 from paceline.strategy import Strategy
-from paceline.units import parse_bytes
+from paceline.units import format_count, parse_bytes
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
+from paceline.workload.lora import parse_lora
 
 DIVISIONS = (
     *("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule"),
@@ -64,14 +65,20 @@ def workload_of(o: argparse.Namespace) -> Workload:
 
 
 def with_defaults(screen: Screen, o: argparse.Namespace, strategy: Strategy) -> Screen:
-    """The answer with the batch and the precision that were taken where none was given."""
-    notes = []
+    """The answer with the batch and the precision that were taken where none was given, and with what LoRA trains."""
+    notes = [_trained(workload_of(o), o.lora)] if o.lora else []
     if o.precision is None and strategy.precision != "fp32":
         device = cluster_of(o).device.name
         notes.append(f"No --precision was given: {strategy.precision} was taken, since {device} has no fp32 products.")
     if o.global_batch is None:
         notes.append(_taken(o, strategy))
     return screen.noting(*notes)
+
+
+def _trained(network: Workload, lora: str) -> str:
+    """What of the network is trained."""
+    trained, frozen = (format_count(count) for count in (network.num_parameters, network.frozen))
+    return f"LoRA {parse_lora(lora).text}: {trained} numbers are trained, {frozen} are frozen."
 
 
 def _taken(o: argparse.Namespace, strategy: Strategy) -> str:

@@ -55,15 +55,15 @@ COMMANDS = {
     "workload": "--help",
     "workload list": "--brief --why --json --help",
     "workload show": "NAME|module:function --brief --why --json --help",
-    "report": "DIR --brief --why --json --help",
+    "report": "DIR --brief --json --help",
     "bench": "--help",
-    "bench codec": "--size --codec --backend --threads --brief --why --json --help",
-    "bench optimizer": "--network --optimizer --variant --device --threads --brief --why --json --help",
+    "bench codec": "--size --codec --backend --threads --brief --json --help",
+    "bench optimizer": "--network --optimizer --variant --device --threads --brief --json --help",
     "lab": "--help",
-    "lab up": "--hosts --link --latency --loopback --name --brief --why --json --help",
+    "lab up": "--hosts --link --latency --loopback --name --brief --json --help",
     "lab exec": "COMMAND --per-host --timeout --name --json --help",
-    "lab status": "--name --brief --why --json --help",
-    "lab down": "--name --brief --why --json --help",
+    "lab status": "--name --brief --json --help",
+    "lab down": "--name --brief --json --help",
 }
 """Every command with everything it takes. A script relies on these words: add, never rename."""
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paceline import units
 from paceline.errors import UserError
-from paceline.units import parse_bandwidth, parse_bytes, parse_count, parse_seconds
+from paceline.units import parse_bandwidth, parse_bytes, parse_count, parse_seconds, parse_tokens
 
 
 @pytest.mark.parametrize(
@@ -306,3 +306,11 @@ def test_counts_round_trip(value: float) -> None:
     text = units.format_count(value)
     if text[-1:] not in "PE":
         assert parse_count(text) == pytest.approx(value, rel=5.001e-3)
+
+
+def test_tokens_of_a_sequence() -> None:
+    lengths = {"512": 512, "4k": 4096, "128K": 131072, "8 Ki": 8192, "4,096": 4096, "512 tokens": 512}
+    assert {text: parse_tokens(text) for text in lengths} == lengths
+    for text in ("", "0", "4.5k", "-4", "4kb", "k", "1e3"):
+        with pytest.raises(UserError, match="is not a length of a sequence; write it as 512, 4096 or 4k"):
+            parse_tokens(text)

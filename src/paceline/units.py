@@ -45,6 +45,8 @@ _COUNTS = {
 }
 _COUNT = re.compile(rf"\s*(-?[0-9][0-9,_]*(?:\.[0-9]+)?(?:e\+?[0-9]+)?|\.[0-9]+)\s*({'|'.join(_COUNTS)})\s*", re.IGNORECASE)
 
+_TOKENS = re.compile(r"\s*([1-9][0-9]*(?:[,_][0-9]{3})*)\s*([kK]i?)?\s*(?:tokens)?\s*")
+
 
 def _parse(text: str, units: dict[str, float], kind: str, example: str) -> float:
     match = _QUANTITY.match(text)
@@ -91,6 +93,14 @@ def parse_count(text: str) -> float:
     if not math.isfinite(value):
         raise UserError(f"{text!r} is not a count", "write it as 1200000, 1.2M or 15T")
     return value
+
+
+def parse_tokens(text: str) -> int:
+    """Tokens of a sequence: ``512``, or ``4k`` and ``128k`` as models' names have it, in 1,024. Raises UserError otherwise."""
+    match = _TOKENS.fullmatch(text)
+    if match is None:
+        raise UserError(f"{text!r} is not a length of a sequence", "write it as 512, 4096 or 4k")
+    return int(match[1].replace(",", "").replace("_", "")) * (1024 if match[2] else 1)
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> str:

@@ -18,7 +18,7 @@ from paceline.cli.prediction_arguments import (
     add_wire_arguments,
     add_workload_arguments,
 )
-from paceline.cli.prediction_inputs import predictor
+from paceline.cli.prediction_inputs import predictor, workload_of
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.cli.training_target import add_training_target_arguments, training_target
 from paceline.errors import UserError, check_name, known_name
@@ -39,7 +39,6 @@ from paceline.reporting.screen import Screen
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
-from paceline.workload import Workload
 
 EXAMPLE = """example:
   paceline plan resnet-50 --device A100 --devices-per-node 8 --network 100Gb/s --max-nodes 8 --target mlperf"""
@@ -107,7 +106,7 @@ def _plan(o: argparse.Namespace) -> Answer:
     best = _best(o)
     screen, data = plan_screen(best), best.to_json()
     if o.emit:
-        options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len))
+        options = emit(o.emit, best.best.strategy, workload_of(o))
         data["options"] = {"framework": o.emit, "text": options}
         screen = _written(options, o.out, screen) if o.out else Screen.verbatim(options, screen.brief)
     return data, with_report(screen, o.report, lambda: answer_page.plan_page(best))
@@ -124,7 +123,7 @@ def _written(options: str, place: str, screen: Screen) -> Screen:
 
 def _best(o: argparse.Namespace) -> Plan:
     """The plan that the options ask for. Raises UserError."""
-    goal, network = parse_goal(o.goal), Workload.named(o.workload, o.seq_len)
+    goal, network = parse_goal(o.goal), workload_of(o)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
     target = training_target(o, network, goal)
     space = Space(

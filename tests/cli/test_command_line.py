@@ -22,18 +22,19 @@ TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout" + EXCHANGE
 )
+OWN_NETWORK = " --args --input --lora"
 PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"
     " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
-    " --compile --software-year --gather-bits --gradient-bits" + EXCHANGE
+    " --compile --software-year --gather-bits --gradient-bits" + OWN_NETWORK + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
     " --compile --software-year"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
-    " --gather-bits --gradient-bits --schedule"
+    " --gather-bits --gradient-bits --schedule --data" + OWN_NETWORK
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
@@ -44,6 +45,12 @@ COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --brief --why --json --help",
     "plan": f"WORKLOAD {PLAN} --brief --why --json --help",
+    "ask": "WORKLOAD --seq-len --on --target --epochs --samples --data --by --budget --price --software --compile --attention"
+    f" --software-year --records{OWN_NETWORK} --brief --why --json --help",
+    "cluster": "--help",
+    "cluster add": "NAME CLUSTER --price --brief --json --help",
+    "cluster list": "--brief --json --help",
+    "cluster remove": "NAME --brief --json --help",
     "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --brief --why --json --help",
     "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --report --brief --why --json --help",
     "train": f"{TRAIN} --brief --why --json --help",

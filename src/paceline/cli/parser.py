@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Answer = tuple[dict[str, Any] | list[dict[str, Any]], "Screen"]
 """A command's answer, as JSON (a list: one object a line) and for the terminal."""
 Handler = Callable[[argparse.Namespace], Answer]
+BRIEF = ("brief",)
+"""Shapes of an answer that rests on nothing else."""
 PREDICT_EXAMPLE = """example:
   paceline predict resnet-50 --device A100 --devices-per-node 8 --nodes 4 --network 100Gb/s --global-batch 2048"""
 """Of ``paceline predict``, and of the command line as a whole."""
@@ -46,14 +48,17 @@ class Parser(argparse.ArgumentParser):
         """Every option that this command takes."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
-    def runs(self, run: Handler, example: str, prints: str = "one JSON object", answers: bool = True) -> None:
-        """Make this a command that ``run`` answers; ``prints``: what ``--json`` prints. ``answers``: whether it prints text of
-        its own, which ``--brief`` and ``--why`` shape."""
+    def runs(
+        self, run: Handler, example: str, prints: str = "one JSON object", shapes: Sequence[str] = ("brief", "why")
+    ) -> None:
+        """Make this a command that ``run`` answers; ``prints``: what ``--json`` prints. ``shapes``: options beside it; those
+        without provenance have no ``why``, those that print no answer none."""
         self.epilog = example
         shape = self.add_mutually_exclusive_group()
-        if answers:
-            shape.add_argument("--brief", action="store_true", help="print the answer in one line")
-            shape.add_argument("--why", action="store_true", help="print also what the answer rests on, with its sources")
+        texts = {"brief": "print the answer in one line", "why": "print also what the answer rests on, with its sources"}
+        for name in shapes:
+            shape.add_argument(f"--{name}", action="store_true", help=texts[name])
+        self.set_defaults(**{name: False for name in texts if name not in shapes})
         shape.add_argument("--json", action="store_true", help=f"print {prints} on stdout")
         self.set_defaults(run=run)
 

@@ -178,7 +178,8 @@ def _why(p: Metrics) -> Iterator[Block]:
 
 
 def _breakdown(run: Metrics) -> Iterator[Block]:
-    """Where the step goes, as bars: those that add up to it, then the resources behind the exchange."""
+    """Where the step goes, as bars: those that add up to it, then the resources behind the exchange. None where all of it is
+    compute."""
     exposed: Mapping[str, float] = getattr(run, "exposed", {})  # of a prediction
     bubble = exposed.get("pipeline bubble", 0.0)
     rows: tuple[tuple[str, float, str, Style], ...] = (
@@ -188,6 +189,8 @@ def _breakdown(run: Metrics) -> Iterator[Block]:
         ("network, busy", run.comm_s, "-", "faint"),
         ("codec, busy", run.codec_s, "-", "faint"),
     )
+    if run.compute_s - bubble == run.step_time_s:
+        return
     yield heading(f"The step: compute{', bubble' if bubble else ''} and exposed communication add up to it")
     for name, value, mark, style in rows:
         if value == 0 and name != "compute":

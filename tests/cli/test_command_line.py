@@ -45,7 +45,7 @@ COMMANDS = {
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --json --help",
     "plan": f"WORKLOAD {PLAN} --json --help",
     "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --json --help",
-    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --report --json --help",
+    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --upgrade-price --report --json --help",
     "train": f"{TRAIN} --json --help",
     "validate": "NAME FILE.csv --info --hold-out --json --help",
     "hardware": "--help",

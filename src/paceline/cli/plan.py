@@ -36,8 +36,10 @@ from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, UNEVEN, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
+from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_text
+from paceline.reporting.transport_text import steps_text
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
@@ -106,10 +108,11 @@ def _plan(o: argparse.Namespace) -> Answer:
         raise UserError("--out without --emit", f"give --emit {' or '.join(FRAMEWORKS)}")
     if o.emit:
         check_name("framework", o.emit, FRAMEWORKS)
-    best = _best(o)
-    text, data = plan_text(best), best.to_json()
+    best, workload = _best(o), Workload.named(o.workload, o.seq_len)
+    steps = steps_by_transport(predictor(o), workload, best.best.cluster, best.best.strategy)
+    text, data = plan_text(best, steps_text(steps)), {**best.to_json(), "by_transport": figures_by_transport(steps)}
     if o.emit:
-        options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len))
+        options = emit(o.emit, best.best.strategy, workload)
         data["options"] = {"framework": o.emit, "text": options}
         text = _written(options, o.out, text) if o.out else options
     return data, with_report(text, o.report, lambda: answer_page.plan_page(best))

@@ -78,7 +78,8 @@ def by_transport(link: Link) -> Mapping[str, Link]:
     rdma = replace(link, latency=remote.latency, note=remote.note, carried=None)
     names = {"RDMA": (rdma, remote.name), "TCP": (link, "TCP")}
     return {
-        key: replace(of, name=of.name.replace("Ethernet", name), transport=name, aliases=()) for key, (of, name) in names.items()
+        key: replace(of, name=of.name.replace("Ethernet", name), transport=name, aliases=())
+        for key, (of, name) in names.items()
     }
 
 

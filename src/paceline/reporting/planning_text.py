@@ -10,6 +10,7 @@ from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.whatif import Outcome, WhatIf
 from paceline.reporting.table import WIDTH
+from paceline.reporting.transport_text import gains_text, steps_text
 from paceline.reporting.values import clean, number, rate, seconds, time_range
 from paceline.units import format_gib, format_memory
 
@@ -19,16 +20,21 @@ TITLE = 20
 """Characters of a change's title in the table."""
 
 
-def plan_text(plan: Plan) -> str:
-    """The best, the ranking as a table, the front, what was left out, and what it rests on."""
-    return "\n".join(_plan(plan)) + "\n"
+def plan_text(plan: Plan, transports: str = "") -> str:
+    """The best, the ranking as a table, the front, what was left out, and what it rests on.
+
+    Args:
+        transports: the best's step over each transport of the network, as a sentence; empty where it is said.
+    """
+    return "\n".join(_plan(plan, transports)) + "\n"
 
 
-def _plan(plan: Plan) -> Iterator[str]:
+def _plan(plan: Plan, transports: str) -> Iterator[str]:
     best = plan.best
     yield from wrap(f"{clean(plan.workload)}, {plan.target}; goal {plan.goal}", WIDTH)
     if plan.notice:
         yield from wrap(clean(plan.notice, SENTENCES), WIDTH)
+    yield from wrap(transports, WIDTH)
     yield ""
     yield from _labelled("best", best.title)
     yield from _labelled("time", f"{seconds(best.time_s)} ({time_range(best.time_low_s, best.time_high_s, best.time_s)})")
@@ -153,6 +159,7 @@ def whatif_text(whatif: WhatIf) -> str:
 def _whatif(whatif: WhatIf) -> Iterator[str]:
     base = whatif.base
     yield from wrap(f"{clean(base.prediction.workload)}: what each change gains", WIDTH)
+    yield from wrap(gains_text(whatif), WIDTH)
     yield ""
     yield whatif_table(whatif)
     yield ""
@@ -228,6 +235,9 @@ def verdict(outcome: Outcome, base: Outcome) -> str:
         paid = "the same money" if abs(change) < 0.0005 else f"{abs(change):.1%} {'more' if change > 0 else 'less'} money"
         span = f"range {money(outcome.usd_low)} to {money(outcome.usd_high)}"
         clauses.append(f"{paid} for the same samples ({money(base.usd)} to {money(outcome.usd)}, {span})")
+    if outcome.pays_below == outcome.pays_below:
+        least = f"it saves money if it adds less than {money(outcome.pays_below)} an hour"
+        clauses.append(f"its price is unknown (--upgrade-price): {least if outcome.pays_below > 0 else 'it saves no money'}")
     if outcome.scaling == "strong":
         clauses.append(
             f"strong scaling: {outcome.batch_note or f'the global batch stays {outcome.strategy.global_batch_size}'}"
@@ -266,6 +276,7 @@ def _explain(explained: Explained) -> Iterator[str]:
     if p.headline:
         yield from (p.headline, "")
     yield from wrap(f"{clean(p.workload)}: {explained.sentence}", WIDTH)
+    yield from wrap(steps_text(explained.by_transport), WIDTH)
     yield ""
     yield explain_table(explained)
     yield ""

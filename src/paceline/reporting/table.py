@@ -123,9 +123,13 @@ def _error_cell(predicted: Metrics | None, measured: Metrics | None) -> str:
     return UNKNOWN if verdict == UNKNOWN else f"{percent(error, signed=True)}\n{verdict}"
 
 
-def prediction_text(prediction: Metrics, width: int = WIDTH) -> str:
-    """One predicted run for the terminal: step time, what it is made of, what it rests on."""
-    return _text("predicted", prediction, [], width)
+def prediction_text(prediction: Metrics, width: int = WIDTH, transports: str = "") -> str:
+    """One predicted run for the terminal: step time, what it is made of, what it rests on.
+
+    Args:
+        transports: the step over each transport of the network, as a sentence; empty where it is said.
+    """
+    return _text("predicted", prediction, [], width, transports)
 
 
 def record_text(record: RunRecord, width: int = WIDTH) -> str:
@@ -145,7 +149,7 @@ def learning_text(record: RunRecord, trust: TrustHistory | None, width: int = WI
     return "".join(f"{textwrap.fill(line, width)}\n" for line in sentences(record, trust))
 
 
-def _text(kind: str, run: Metrics, more: list[tuple[str, str]], width: int) -> str:
+def _text(kind: str, run: Metrics, more: list[tuple[str, str]], width: int, transports: str = "") -> str:
     from rich.cells import cell_len, chop_cells
 
     pairs = [
@@ -158,7 +162,8 @@ def _text(kind: str, run: Metrics, more: list[tuple[str, str]], width: int) -> s
         *more,
     ]
     headline = getattr(run, "headline", "")
-    lines = [*([headline, ""] if headline else []), f"{clean(run.workload)}, {kind}", strategy_text(run.strategy), ""]
+    lines = [*([headline, ""] if headline else []), f"{clean(run.workload)}, {kind}", strategy_text(run.strategy)]
+    lines += [*filter(None, [transports]), ""]
     out = [part for line in lines for part in (textwrap.wrap(line, width) or [""])]
     for name, value in pairs[:3]:
         out += _wrap(f"{name:<16}", value, width)

@@ -184,20 +184,21 @@ def _wrap(head: str, text: str, width: int) -> list[str]:
 
 
 def _breakdown(run: Metrics, width: int) -> list[str]:
-    """Where the step goes, as bars: two that add up to it, then the two resources behind the second."""
+    """Where the step goes, as bars: those that add up to it, then the two resources behind the exchange."""
     room = max(10, width - 52)
     exposed: Mapping[str, float] = getattr(run, "exposed", {})  # of a prediction
     bubble = exposed.get("pipeline bubble", 0.0)
-    waits = (("bubble", bubble, "="),) if bubble else ()
+    lost: float = getattr(run, "overlap_loss_s", 0.0)
     rows = (
         ("compute", run.compute_s - bubble, "#"),
-        *waits,
-        ("exposed comm.", run.exposed_comm_s, "="),
+        *((("bubble", bubble, "="),) if bubble else ()),
+        ("exposed comm.", run.exposed_comm_s - lost, "="),
+        *((("overlap loss", lost, "="),) if lost else ()),
         ("network, busy", run.comm_s, "-"),
         ("codec, busy", run.codec_s, "-"),
     )
-    parts = "compute, bubble" if bubble else "compute"
-    out = [f"the step          {parts} and exposed communication add up to it"]
+    parts = ["compute", *(["bubble"] if bubble else []), *(["exposed communication"] if lost else [])]
+    out = [f"the step          {', '.join(parts)} and {'overlap loss' if lost else 'exposed communication'} add up to it"]
     for name, value, mark in rows:
         share = value / run.step_time_s if run.step_time_s > 0 else math.nan
         # a busy time can exceed the step where several devices or streams work at once

@@ -5,8 +5,8 @@ from __future__ import annotations
 from paceline import Cluster, Predictor, Strategy, Workload
 from paceline.planning import parse_change, whatif
 from paceline.prediction.transports import steps_by_transport
-from paceline.reporting import prediction_text
-from paceline.reporting.transport_text import gains_text, steps_text
+from paceline.reporting import prediction_screen
+from paceline.reporting.transport_text import gains_text, steps_text, with_steps
 from paceline.reporting.values import number, seconds
 
 ASKED = Workload.named("resnet-50"), Cluster.named("2x8 V100", "25Gb/s"), Strategy.of(world_size=16, global_batch_size=512)
@@ -19,8 +19,10 @@ def test_both_steps_and_which_is_taken() -> None:
     assert text.startswith("Only the speed of the network is given: TCP is taken.")
     assert f"over RDMA (RoCE, InfiniBand): {seconds(steps['RDMA'].step_time_s)}" in text
     assert f"over TCP: {seconds(steps['TCP'].step_time_s)}" in text
-    head = prediction_text(steps["TCP"], transports=text).split("\n\n")[0]
-    assert " ".join(text.split()) in " ".join(head.split()), "in the first lines"
+    screen = with_steps(prediction_screen(steps["TCP"]), steps)
+    head = " ".join(screen.text(80).split())[:400]
+    assert text in head, "in the first lines"
+    assert f"over RDMA {seconds(steps['RDMA'].step_time_s)}" in screen.brief
 
 
 def test_both_gains() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from paceline.planning.whatif import WhatIf
 from paceline.record import Metrics
+from paceline.reporting.screen import Screen
 from paceline.reporting.values import number, seconds
 
 NAMES = {"RDMA": "RDMA (RoCE, InfiniBand)", "TCP": "TCP"}
@@ -18,6 +19,12 @@ def steps_text(steps: Mapping[str, Metrics]) -> str:
     if not steps:
         return ""
     return f"{_TAKEN} A step {_listed({name: seconds(step.step_time_s) for name, step in steps.items()})}. {_NAME}"
+
+
+def with_steps(screen: Screen, steps: Mapping[str, Metrics]) -> Screen:
+    """An answer that begins with the step over each transport, where the network does not say its own."""
+    other = "; ".join(f"over {name} {seconds(step.step_time_s)}" for name, step in steps.items())
+    return screen.led_by(steps_text(steps), f"a step {other}" if steps else "")
 
 
 def gains_text(whatif: WhatIf) -> str:

@@ -181,9 +181,11 @@ def _critical_path(p: Prediction) -> str:
     after = update.start_s - backward
     within = p.exposed_comm_s - after
     waiting = f"; {format_seconds(within)} of this time they wait for the exchange" if within > 1e-3 * p.step_time_s else ""
+    lost = p.overlap_loss_s
+    both = f", and {format_seconds(lost)} are lost because compute and exchange ran at once" if lost else ""
     return (
-        f"forward and backward take {format_seconds(backward)}{waiting}. Then {format_seconds(after)} of the exchange are "
-        f"exposed (the last part is {last.name}). The optimizer starts at {format_seconds(update.start_s)}. "
+        f"forward and backward take {format_seconds(backward)}{waiting}. Then {format_seconds(after - lost)} of the exchange "
+        f"are exposed (the last part is {last.name}){both}. The optimizer starts at {format_seconds(update.start_s)}. "
         f"The bottleneck is {p.bottleneck}."
     )
 

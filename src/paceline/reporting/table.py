@@ -194,7 +194,8 @@ def _breakdown(run: Metrics) -> Iterator[Block]:
     last = "overlap loss" if lost else "exposed communication"
     yield heading(f"The step: {', '.join(parts)} and {last} add up to it")
     for name, value, mark, style in rows:
-        if value == 0 and name != "compute":
+        hidden = mark == "-" and value < 0.01 * run.step_time_s
+        if (value == 0 and name != "compute") or hidden:
             continue
         # a busy time can exceed the step where several devices or streams work at once
         share = value / run.step_time_s if run.step_time_s > 0 else math.nan

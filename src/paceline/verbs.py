@@ -88,6 +88,7 @@ def whatif(
     lora: LoRA | str = "",
     scaling: BatchScaling = "strong",
     prices: Mapping[str, float] | None = None,
+    upgrade_price: str = "",
     predictor: Predictor | None = None,
     **choices: Any,
 ) -> WhatIf:
@@ -97,12 +98,15 @@ def whatif(
         changes: such as ``nodes+1`` or ``network=100Gb/s``, one or several; the others as ``predict`` takes them.
         scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
+        upgrade_price: of a change of the network: ``$2/h``, ``$0.10/device-hour``, ``$50,000 over 3 years``; else unknown.
     """
     if scaling not in get_args(BatchScaling):
         raise unknown("scaling", str(scaling), get_args(BatchScaling))
     parsed = [_change(change) for change in (changes if isinstance(changes, list | tuple) else [changes])]
     inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
-    return planning.whatif(*inputs, parsed, scaling=scaling, prices=prices, predictor=_predictor(predictor))
+    return planning.whatif(
+        *inputs, parsed, scaling=scaling, prices=prices, upgrade_price=upgrade_price, predictor=_predictor(predictor)
+    )
 
 
 def ask(

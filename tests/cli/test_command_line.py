@@ -51,7 +51,7 @@ COMMANDS = {
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --brief --why --json --help",
     "plan": f"WORKLOAD {PLAN} --brief --why --json --help",
     "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --brief --why --json --help",
-    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --report --brief --why --json --help",
+    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --upgrade-price --report --brief --why --json --help",
     "ask": f"WORKLOAD {ASK} --brief --why --json --help",
     "cluster": "--help",
     "cluster add": "NAME CLUSTER --price --brief --why --json --help",

@@ -156,7 +156,7 @@ def test_names_are_escaped() -> None:
 def test_long_timeline_is_cut_and_says_so() -> None:
     bars = tuple(replace(samples.timeline(1, 1, 1)[0], start_s=k * 1e-3, duration_s=0.0) for k in range(5000))
     html = render_report(RunDirContents(records={"dense": samples.record("dense")}, measured={"dense": bars}))
-    assert "only the first 200 bars of a row are drawn; measured.trace.json has all" in html
+    assert "only the first 400 bars of a row are drawn; measured.trace.json has all" in html
     assert len(html) < 1_000_000
 
 

@@ -11,7 +11,9 @@ from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predic
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
+from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting import answer_page, prediction_screen
+from paceline.reporting.transport_text import with_steps
 
 
 def add(parser: Parser) -> None:
@@ -31,10 +33,10 @@ def _predict(o: argparse.Namespace) -> Answer:
     if o.server_device:
         raise UserError("only asynchronous servers are other nodes than the workers'", "leave --server-device out")
     inputs, model = prediction_inputs(o), predictor(o, o.loader)
-    prediction = model.step(*inputs)
-    screen = with_defaults(prediction_screen(prediction), o, inputs[2])
+    prediction, steps = model.step(*inputs), steps_by_transport(model, *inputs)
+    screen = with_defaults(with_steps(prediction_screen(prediction), steps), o, inputs[2])
     page = with_report(screen, o.report, lambda: answer_page.explained_page(explain(*inputs, predictor=model), "prediction"))
-    return prediction.to_json(), page
+    return {**prediction.to_json(), "by_transport": figures_by_transport(steps)}, page
 
 
 def _predict_asynchronous(o: argparse.Namespace) -> Answer:

@@ -104,6 +104,8 @@ class Link:
         reduces: whether its switch adds up what passes through it (NVLink SHARP, SHARP on InfiniBand).
         carried: share of the bandwidth that ordinary software reaches over TCP. 80 % of machines lie between its square and
             1. None where one flow fills the link, or where no TCP is used.
+        transport: what carries bytes over a network, by its name (``networks.transports``); empty where nobody said it, and
+            inside a node.
     """
 
     name: str
@@ -114,3 +116,4 @@ class Link:
     note: str = ""
     reduces: bool = False
     carried: Fact | None = None
+    transport: str = ""

@@ -30,6 +30,7 @@ from paceline.reporting.planning_text import (
 from paceline.reporting.report_page import filled
 from paceline.reporting.screen import text_of
 from paceline.reporting.timeline import StepTimeline, draw, merged, one_rank
+from paceline.reporting.transport_text import gains_text, steps_text
 from paceline.reporting.values import clean, memory, number, percent, rate_bounds, ratio, seconds, strategy_text, time_range
 
 NAME = "report.html"
@@ -89,7 +90,8 @@ def render(page: Page) -> str:
 def explained_page(explained: Explained, kind: str = "explanation") -> Page:
     """A prediction: its timeline, what each resource holds up, how it scales; and a measured run beside it."""
     p = explained.prediction
-    page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings=[*filter(None, [p.headline]), explained.sentence])
+    findings = [*filter(None, [p.headline]), explained.sentence, *filter(None, [steps_text(explained.by_transport)])]
+    page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings)
     page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
     slow, fast = rate_bounds(p)
     page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
@@ -236,7 +238,7 @@ def whatif_page(whatif: WhatIf) -> Page:
     base = whatif.base.prediction
     page = Page("what if", clean(base.workload), strategy_text(base.strategy))
     page.findings = [f"{outcome.title}: {verdict(outcome, whatif.base)}" for outcome in whatif.outcomes[1:]]
-    page.findings += impossible_lines(whatif)
+    page.findings += [*impossible_lines(whatif), *filter(None, [gains_text(whatif)])]
     page.card("today", seconds(base.step_time_s), f"one step; {time_range(base.low_s, base.high_s, base.step_time_s)}")
     for outcome in whatif.outcomes[1:]:
         p = outcome.prediction

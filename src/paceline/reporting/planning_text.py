@@ -10,6 +10,7 @@ from paceline.planning.goal import money
 from paceline.planning.whatif import Outcome, WhatIf
 from paceline.reporting.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
 from paceline.reporting.table import run_title
+from paceline.reporting.transport_text import gains_text, with_steps
 from paceline.reporting.values import clean, count, number, range_beside, rate, seconds, step_range, time_range
 from paceline.units import format_gib, format_memory
 
@@ -189,7 +190,7 @@ def whatif_screen(whatif: WhatIf) -> Screen:
             *map(item, assumptions),
         ),
         why_holds=f"prices, {count(len(assumptions), 'assumption')}",
-    )
+    ).led_by(gains_text(whatif))
 
 
 def _whatif(whatif: WhatIf) -> Iterator[Block]:
@@ -242,6 +243,9 @@ def verdict(outcome: Outcome, base: Outcome) -> str:
         paid = "the same money" if abs(change) < 0.0005 else f"{abs(change):.1%} {'more' if change > 0 else 'less'} money"
         span = f"range {money(outcome.usd_low)} to {money(outcome.usd_high)}"
         clauses.append(f"{paid} for the same samples ({money(base.usd)} to {money(outcome.usd)}, {span})")
+    if outcome.pays_below == outcome.pays_below:
+        least = f"it saves money if it adds less than {money(outcome.pays_below)} an hour"
+        clauses.append(f"its price is unknown (--upgrade-price): {least if outcome.pays_below > 0 else 'it saves no money'}")
     if outcome.scaling == "strong":
         clauses.append(
             f"strong scaling: {outcome.batch_note or f'the global batch stays {outcome.strategy.global_batch_size}'}"
@@ -273,7 +277,7 @@ def _lacking(outcome: Outcome) -> str:
 def explain_screen(explained: Explained) -> Screen:
     """What the step waits for, the critical path, what would be next, how it scales; behind it what it rests on."""
     p = explained.prediction
-    return Screen(
+    screen = Screen(
         title=run_title(p),
         answer=tuple(_explain(explained)),
         brief=f"{run_title(p)}: {seconds(p.step_time_s)} a step ({step_range(p)}); {explained.sentence}",
@@ -281,6 +285,7 @@ def explain_screen(explained: Explained) -> Screen:
         why_holds=count(len(p.assumptions), "assumption"),
         alarm=p.headline,
     )
+    return with_steps(screen, explained.by_transport)
 
 
 def _explain(explained: Explained) -> Iterator[Block]:

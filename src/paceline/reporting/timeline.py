@@ -15,7 +15,9 @@ from paceline.reporting.values import clean, seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_BARS = 200
+GAPS = 400
+"""A gap of less than this part of the picture cannot be seen."""
+MAX_BARS = 400
 """Bars drawn in one row: more cannot be told apart, and the page would be megabytes."""
 
 
@@ -35,17 +37,20 @@ def one_rank(events: Sequence[Event]) -> tuple[Event, ...]:
 
 
 def merged(events: Sequence[Event], most: int = 60) -> tuple[Event, ...]:
-    """At most about ``most`` bars in a row: neighbours that do the same (``forward``, ``backward``) become one bar.
+    """At most about ``most`` bars in a row: neighbours that do the same (``forward``, ``backward``) become one bar, unless a
+    gap that can be seen lies between them.
 
-    Nothing is cut off at the end of a step of many layers; the name says which layers a bar is.
+    Nothing is cut off at the end of a step of many layers; the name says which layers a bar is, and which part of it they take.
     """
     kept: list[Event] = []
+    seen = max((e.end_s for e in events), default=0.0) / GAPS
     for lane in dict.fromkeys(e.lane for e in events):
         bars = sorted((e for e in events if e.lane == lane), key=lambda e: e.start_s)
         together = -(-len(bars) // most)
         run: list[Event] = []
         for event in bars:
-            if run and (len(run) >= together or _verb(event) != _verb(run[0])):
+            apart = lane in ("compute", "wait") and run and event.start_s - run[-1].end_s > seen
+            if run and (len(run) >= together or apart or _verb(event) != _verb(run[0])):
                 kept.append(_joined(run))
                 run = []
             run.append(event)
@@ -54,7 +59,7 @@ def merged(events: Sequence[Event], most: int = 60) -> tuple[Event, ...]:
 
 
 def _verb(event: Event) -> str:
-    return event.name.partition(" ")[0]
+    return event.name if event.lane == "wait" else event.name.partition(" ")[0]
 
 
 def _joined(run: Sequence[Event]) -> Event:
@@ -62,8 +67,13 @@ def _joined(run: Sequence[Event]) -> Event:
     first, last = run[0], run[-1]
     if len(run) == 1:
         return first
-    name = f"{first.name} to {last.name.removeprefix(f'{_verb(first)} ')}"
-    return Event(name=name, lane=first.lane, start_s=first.start_s, duration_s=last.end_s - first.start_s, rank=first.rank)
+    name, span = first.name, last.end_s - first.start_s
+    if first.name != last.name:
+        name = f"{first.name} to {last.name.removeprefix(f'{_verb(first)} ')}"
+    busy = sum(event.duration_s for event in run)
+    if busy < 0.99 * span:
+        name = f"{name} ({busy / span:.0%} of the time)"
+    return Event(name=name, lane=first.lane, start_s=first.start_s, duration_s=span, rank=first.rank)
 
 
 def unit_of(longest: float) -> tuple[float, str]:
@@ -125,7 +135,7 @@ def _bar(axes: Axes, event: Event, y: float, scale: float, free: float, end: flo
     """One bar with its name inside, or to its right where nothing comes before ``free``, else only as a tooltip."""
     from matplotlib.patches import Rectangle
 
-    lane = event.lane if event.lane in LANES else "other"
+    lane = event.lane if event.lane in PALETTE else "other"
     start, width = event.start_s / scale, event.duration_s / scale
     axes.add_patch(
         Rectangle(

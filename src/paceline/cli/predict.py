@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 
 from paceline import hardware
+from paceline.cli.answer_head import with_head, with_taken
 from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predictor, with_batch
+from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
@@ -32,9 +33,9 @@ def _predict(o: argparse.Namespace) -> Answer:
         raise UserError("only asynchronous servers are other nodes than the workers'", "leave --server-device out")
     inputs, model = prediction_inputs(o), predictor(o, o.loader)
     prediction = model.step(*inputs)
-    text = with_batch(prediction_text(prediction), o, inputs[2])
+    data, text = with_head(o, inputs, model, prediction, prediction.to_json(), prediction_text(prediction))
     page = with_report(text, o.report, lambda: answer_page.explained_page(explain(*inputs, predictor=model), "prediction"))
-    return prediction.to_json(), page
+    return data, page
 
 
 def _predict_asynchronous(o: argparse.Namespace) -> Answer:
@@ -53,5 +54,5 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
         predictor=predictor(o),
         drawn_steps=2,
     )
-    text = with_batch(asynchronous_text(prediction), o, inputs[2])
+    text = with_taken(o, inputs, asynchronous_text(prediction))
     return prediction.to_json(), with_report(text, o.report, lambda: answer_page.asynchronous_page(prediction))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from paceline.cli.answer_head import with_head
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments, add_price_argument
-from paceline.cli.prediction_inputs import prediction_inputs, predictor, with_batch
+from paceline.cli.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import unknown
 from paceline.hardware.prices import parse_prices
@@ -38,7 +39,8 @@ def _whatif(o: argparse.Namespace) -> Answer:
         raise unknown("scaling", o.scaling, ["strong", "weak"])
     changes = [parse_change(text) for text in o.change]
     prices = parse_prices(o.price or ())
-    inputs = prediction_inputs(o)
-    gains = whatif(*inputs, changes, scaling=o.scaling, prices=prices, predictor=predictor(o, o.loader))
-    text = with_batch(whatif_text(gains), o, inputs[2])
-    return gains.to_json(), with_report(text, o.report, lambda: answer_page.whatif_page(gains))
+    inputs, model = prediction_inputs(o), predictor(o, o.loader)
+    given = o.precision is not None
+    gains = whatif(*inputs, changes, scaling=o.scaling, prices=prices, predictor=model, precision_given=given)
+    data, text = with_head(o, inputs, model, gains.base.prediction, gains.to_json(), whatif_text(gains))
+    return data, with_report(text, o.report, lambda: answer_page.whatif_page(gains))

@@ -18,6 +18,7 @@ from paceline.planning.training_target import MILLION
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
 from paceline.strategy import Strategy
+from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
 TOGETHER = "all together"
@@ -121,12 +122,14 @@ def whatif(
     scaling: BatchScaling = "strong",
     prices: Mapping[str, float] | None = None,
     predictor: Predictor = ORDINARY,
+    precision_given: bool = True,
 ) -> WhatIf:
     """Predict the base, each change by itself, and all together.
 
     Args:
         scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
+        precision_given: whether somebody named the precision; else another device brings its usual one.
 
     Raises:
         UserError: no change, or none that can be; or as ``predict`` of the base.
@@ -139,6 +142,9 @@ def whatif(
 
     def outcome(title: str, chosen: Sequence[Change]) -> Outcome:
         c, s, scaled = apply(chosen, cluster, strategy, scaling)
+        if not precision_given and c.device != cluster.device and all(change.name != "precision" for change in chosen):
+            s = s.changed(precision=usual_precision(workload, c.device).name)
+            title = title if s.precision == strategy.precision else f"{title}, {s.precision}"
         model = changed_predictor(chosen, predictor)
         p = model.step(workload, c, s) if chosen else base
         listing = price(c.device.name, prices)

@@ -17,22 +17,24 @@ def test_the_first_lines_say_which_precision_was_taken(capsys: pytest.CaptureFix
     for verb in ("predict", "explain", "whatif --change nodes=1", "predict --asynchronous"):
         job = "bert-large --device A100 --nodes 2 --network 10Gb/s --global-batch 8"
         out = run(capsys, f"{verb} {job}")[1]
-        head = " ".join(" ".join(out.split("\n\n")[:2]).split())
+        head = " ".join(out.split("\n\n")[0].split())
         assert "Precision: bf16 (what transformers are trained in on A100 SXM 80GB; --precision)." in head
         assert "--precision" not in run(capsys, f"{verb} {job} --precision bf16")[1]
 
 
 def test_the_first_lines_say_what_would_fit(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "predict llama-3-8b --device A100 --devices-per-node 8")[1]
-    assert out.splitlines()[2:9] == [
+    assert [line.split("  ")[0] for line in out.splitlines()[8:15]] == [
         "As asked, a device needs 221 GiB and has 80.0 GiB. What would fit, the nearest",
         "first:",
-        "  --global-batch 8 --sharding zero3 (65.4 GiB, 2.41 s a step, 3.32 samples/s)",
-        "  --global-batch 8 --grad-accum 2 --tensor 4 --sequence",
-        "      (57.7 GiB, 2.74 s a step, 2.92 samples/s)",
+        "",
+        "--global-batch 8 --sharding zero3",
+        "--global-batch 8 --grad-accum 2 --tensor 4",
+        "--sequence",
         "paceline predict llama-3-8b --device A100 --devices-per-node 8 \\",
-        "    --global-batch 8 --sharding zero3",
     ]
+    brief = run(capsys, "predict llama-3-8b --device A100 --devices-per-node 8 --brief")[1]
+    assert "; what would fit: --global-batch 8 --sharding zero3; DOES NOT FIT" in brief
     assert answer(capsys, "predict lenet5 --device A100 --global-batch 8")["would_fit"] == []
 
 

@@ -1,11 +1,12 @@
-"""What stands at the head of a prediction: what was taken where nothing was said, and what would fit where it does not fit."""
+"""The head of an answer: what was taken where nothing was said, and what would fit where it does not fit."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import fill, wrap
+from dataclasses import replace
+from textwrap import wrap
 from typing import Any
 
 from paceline import hardware
@@ -14,14 +15,14 @@ from paceline.cli.prediction_inputs import Inputs, plain_predictor
 from paceline.hardware import Cluster, Link
 from paceline.planning.nearest_fit import Fitting, nearest_fit
 from paceline.prediction import Prediction, Predictor
+from paceline.reporting.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim
 from paceline.strategy.usual_precision import usual_precision
 from paceline.units import format_memory, format_seconds
 from paceline.verbs import LARGEST_BATCH
 
-WIDTH = 80
 _OPTIONS = {"global_batch_size": "global_batch", "grad_accum_steps": "grad_accum"}
 """Choices of a strategy whose options are called otherwise."""
-_NOT_CARRIED = {"report": None, "trace": None, "beside": None}
+_NOT_CARRIED = ("report", "trace", "beside", "brief", "why")
 """Options of a command that the offered one leaves out: files that it writes or reads."""
 _TIE = "\xa0"
 Offer = tuple[Fitting, Sequence[str], Sequence[str]]
@@ -29,27 +30,23 @@ Offer = tuple[Fitting, Sequence[str], Sequence[str]]
 
 
 def with_head(
-    o: argparse.Namespace, inputs: Inputs, model: Predictor, prediction: Prediction, data: dict[str, Any], text: str
+    o: argparse.Namespace, inputs: Inputs, model: Predictor, prediction: Prediction, data: dict[str, Any], screen: Screen
 ) -> Answer:
-    """The answer with what would fit, and below the first paragraph of its text what was taken where nothing was said.
+    """The answer, noting what was taken where nothing was said, and before it what would fit where it does not.
 
     Raises:
         UserError: as ``nearest_fit``.
     """
     fitting = () if prediction.fit == "fits" else _nearest(o, inputs, model)
     offers = [(fit, *_command(o, inputs, fit)) for fit in fitting]
-    first, _, rest = text.partition("\n\n")
     would_fit = [
         {"options": shlex.join(options), "command": shlex.join(command), **fit.to_json()} for fit, options, command in offers
     ]
-    head = [first, "\n".join(_offered(inputs, prediction, offers)) if offers else "", _taken(o, inputs)]
-    return {**data, "would_fit": would_fit}, "\n\n".join(filter(None, [*head, rest]))
-
-
-def with_taken(o: argparse.Namespace, inputs: Inputs, text: str) -> str:
-    """The text with what was taken where nothing was said below its first paragraph."""
-    first, _, rest = text.partition("\n\n")
-    return "\n\n".join(filter(None, [first, _taken(o, inputs), rest]))
+    screen = screen.noting(*taken(o, inputs))
+    if offers:
+        brief = f"{screen.brief}; what would fit: {would_fit[0]['options']}"
+        screen = replace(screen, answer=(*_offered(inputs, prediction, offers), GAP, *screen.answer), brief=brief)
+    return {**data, "would_fit": would_fit}, screen
 
 
 def _nearest(o: argparse.Namespace, inputs: Inputs, model: Predictor) -> tuple[Fitting, ...]:
@@ -64,17 +61,18 @@ def _between(o: argparse.Namespace) -> Link | None:
     return hardware.cluster(o.device, o.devices_per_node, 2).network
 
 
-def _offered(inputs: Inputs, prediction: Prediction, offers: Sequence[Offer]) -> Iterator[str]:
-    """What would fit, a line each, and the command of the nearest."""
+def _offered(inputs: Inputs, prediction: Prediction, offers: Sequence[Offer]) -> Iterator[Block]:
+    """What would fit, and the command of the nearest."""
     has, needs = (format_memory(size) for size in (inputs[1].device.memory.value, prediction.memory_bytes))
-    yield from wrap(f"As asked, a device needs {needs} and has {has}. What would fit, the nearest first:", WIDTH)
-    for fit, options, _ in offers:
-        p = fit.prediction
-        figures = f"{format_memory(p.memory_bytes)}, {format_seconds(p.step_time_s)} a step, {p.samples_per_s:.3g} samples/s"
-        yield from _wrapped([*_pairs(options), f"({figures})"], "  ")
-    *lines, last = _wrapped(_pairs(offers[0][2]), "", WIDTH - 2)
-    yield from (f"{line} \\" for line in lines)
-    yield last
+    yield Paragraph(f"As asked, a device needs {needs} and has {has}. What would fit, the nearest first:")
+    rows = [(" ".join(_pairs(options)), *_figures(fit.prediction)) for fit, options, _ in offers]
+    yield Table(("", "memory", "step", "samples/s"), rows)
+    *lines, last = _wrapped(_pairs(offers[0][2]))
+    yield Verbatim("\n".join((*(f"{line} \\" for line in lines), last)))
+
+
+def _figures(p: Prediction) -> tuple[str, ...]:
+    return format_memory(p.memory_bytes), format_seconds(p.step_time_s), f"{p.samples_per_s:.3g}"
 
 
 def _pairs(words: Sequence[str]) -> list[str]:
@@ -88,11 +86,10 @@ def _pairs(words: Sequence[str]) -> list[str]:
     return pairs
 
 
-def _wrapped(parts: Sequence[str], indent: str, width: int = WIDTH) -> list[str]:
-    """Lines that break between parts alone."""
+def _wrapped(parts: Sequence[str]) -> list[str]:
+    """Lines that break between parts alone, with room for a backslash."""
     tied = " ".join(part.replace(" ", _TIE) for part in parts)
-    deeper = f"{indent}    "
-    lines = wrap(tied, width, initial_indent=indent, subsequent_indent=deeper, break_on_hyphens=False, break_long_words=False)
+    lines = wrap(tied, USUAL_WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
     return [line.replace(_TIE, " ") for line in lines]
 
 
@@ -110,7 +107,7 @@ def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[
         before, machines = _cluster_options(o, cluster, cluster), _cluster_options(o, fit.cluster, cluster)
         changed |= {name: value for name, value in machines.items() if value != before[name]}
     parser: Parser = o.parser
-    carried = {name: value for name, value in _NOT_CARRIED.items() if hasattr(o, name)}
+    carried = dict.fromkeys(_NOT_CARRIED)
     whole = argparse.Namespace(**{**vars(o), **carried, **({"cluster": None} if machines else {}), **machines, **changed})
     return parser.words(whole, changed), [*parser.prog.split(), *parser.words(whole)]
 
@@ -125,16 +122,14 @@ def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -
     return {"device": device, "devices_per_node": local, "nodes": machines.num_nodes, "network": network}
 
 
-def _taken(o: argparse.Namespace, inputs: Inputs) -> str:
-    """The precision and the batch that were taken where none was given; empty where both were."""
+def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
+    """Sentences on the precision and the batch that were taken where none was given."""
     workload, cluster, _ = inputs
-    sentences = []
     if o.precision is None:
         usual = usual_precision(workload, cluster.device)
-        sentences.append(f"Precision: {usual.name} ({usual.reason}; --precision).")
+        yield f"Precision: {usual.name} ({usual.reason}; --precision)."
     if o.global_batch is None:
-        sentences.append(_batch_taken(o, inputs))
-    return fill(" ".join(sentences), WIDTH)
+        yield _batch_taken(o, inputs)
 
 
 def _batch_taken(o: argparse.Namespace, inputs: Inputs) -> str:

@@ -105,11 +105,14 @@ def _run(given: Sequence[str]) -> int:
     streams = getattr(options, "streams", False) and not options.json
     # The answer holds nothing that a user's network prints, unless the command is there to show it.
     with nullcontext() if streams else redirect_stdout(sys.stderr):
-        data, text = options.run(options)
-    if not streams:
+        data, screen = options.run(options)
+    if options.json:
         objects = data if isinstance(data, list) else [data]
-        lines = [json.dumps(_strict(o), allow_nan=False) for o in objects] if options.json else [text.rstrip("\n")]
-        print("\n".join(lines), flush=True)
+        print("\n".join(json.dumps(_strict(o), allow_nan=False) for o in objects), flush=True)
+    elif not streams:
+        from paceline.cli.terminal import show
+
+        show(screen, brief=options.brief, why=options.why)
     return 0 if isinstance(data, list) else int(data.get("exit_code", 0))
 
 

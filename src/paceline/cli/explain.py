@@ -14,7 +14,7 @@ from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
 from paceline.reporting import answer_page
-from paceline.reporting.planning_text import explain_text
+from paceline.reporting.planning_text import explain_screen
 
 EXAMPLE = """example:
   paceline explain resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024"""
@@ -42,5 +42,5 @@ def _explain(o: argparse.Namespace) -> Answer:
             Path(o.trace).write_text(json.dumps(explanation.trace()), encoding="utf-8")
         except OSError as error:
             raise UserError(f"cannot write {o.trace}: {error.strerror or error}", "choose another file with --trace") from error
-    data, text = with_head(o, inputs, model, explanation.prediction, explanation.to_json(), explain_text(explanation))
-    return data, with_report(text, o.report, lambda: answer_page.explained_page(explanation))
+    data, screen = with_head(o, inputs, model, explanation.prediction, explanation.to_json(), explain_screen(explanation))
+    return data, with_report(screen, o.report, lambda: answer_page.explained_page(explanation))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from paceline import hardware
-from paceline.cli.answer_head import with_head, with_taken
+from paceline.cli.answer_head import taken, with_head
 from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments
 from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
-from paceline.reporting import answer_page, prediction_text
+from paceline.reporting import answer_page, prediction_screen
 
 
 def add(parser: Parser) -> None:
@@ -33,14 +33,14 @@ def _predict(o: argparse.Namespace) -> Answer:
         raise UserError("only asynchronous servers are other nodes than the workers'", "leave --server-device out")
     inputs, model = prediction_inputs(o), predictor(o, o.loader)
     prediction = model.step(*inputs)
-    data, text = with_head(o, inputs, model, prediction, prediction.to_json(), prediction_text(prediction))
-    page = with_report(text, o.report, lambda: answer_page.explained_page(explain(*inputs, predictor=model), "prediction"))
+    data, screen = with_head(o, inputs, model, prediction, prediction.to_json(), prediction_screen(prediction))
+    page = with_report(screen, o.report, lambda: answer_page.explained_page(explain(*inputs, predictor=model), "prediction"))
     return data, page
 
 
 def _predict_asynchronous(o: argparse.Namespace) -> Answer:
     from paceline.planning.asynchronous import predict_asynchronous
-    from paceline.reporting.asynchronous_text import asynchronous_text
+    from paceline.reporting.asynchronous_text import asynchronous_screen
 
     if o.loader:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
@@ -54,5 +54,5 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
         predictor=predictor(o),
         drawn_steps=2,
     )
-    text = with_taken(o, inputs, asynchronous_text(prediction))
-    return prediction.to_json(), with_report(text, o.report, lambda: answer_page.asynchronous_page(prediction))
+    screen = asynchronous_screen(prediction).noting(*taken(o, inputs))
+    return prediction.to_json(), with_report(screen, o.report, lambda: answer_page.asynchronous_page(prediction))

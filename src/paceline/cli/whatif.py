@@ -14,7 +14,7 @@ from paceline.hardware.prices import parse_prices
 from paceline.planning.changes import parse_change
 from paceline.planning.whatif import whatif
 from paceline.reporting import answer_page
-from paceline.reporting.planning_text import whatif_text
+from paceline.reporting.planning_text import whatif_screen
 
 EXAMPLE = """example:
   paceline whatif resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024 --change network=100Gb/s"""
@@ -42,5 +42,5 @@ def _whatif(o: argparse.Namespace) -> Answer:
     inputs, model = prediction_inputs(o), predictor(o, o.loader)
     given = o.precision is not None
     gains = whatif(*inputs, changes, scaling=o.scaling, prices=prices, predictor=model, precision_given=given)
-    data, text = with_head(o, inputs, model, gains.base.prediction, gains.to_json(), whatif_text(gains))
-    return data, with_report(text, o.report, lambda: answer_page.whatif_page(gains))
+    data, screen = with_head(o, inputs, model, gains.base.prediction, gains.to_json(), whatif_screen(gains))
+    return data, with_report(screen, o.report, lambda: answer_page.whatif_page(gains))

@@ -32,8 +32,13 @@ class Price:
         """Dollars for that many devices and seconds."""
         return self.usd_per_device_hour * devices * seconds / 3600
 
+    @property
+    def listed(self) -> str:
+        """By whom and when."""
+        return f"{self.provider}, {self.date}" if self.date else self.provider
+
     def __str__(self) -> str:
-        dated = f"{self.provider}, {self.date}; {self.source}" if self.date else self.provider
+        dated = f"{self.listed}; {self.source}" if self.date else self.provider
         return f"${self.usd_per_device_hour:.4g} for one {self.device} and hour ({dated})"
 
 

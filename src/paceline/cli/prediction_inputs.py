@@ -42,7 +42,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     machines = cluster_of(o)
     if o.exchange == "hierarchical" and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
-    network = Workload.named(o.workload, o.seq_len)
+    network = workload_of(o)
     choices: dict[str, Any] = {
         "world_size": machines.world_size,
         "precision": _precision(o, network, machines),
@@ -63,6 +63,11 @@ def _precision(o: argparse.Namespace, network: Workload, machines: Cluster) -> s
     if o.precision is None:
         return usual_precision(network, machines.device).name
     return precision_on(o.precision, machines.device.precisions)
+
+
+def workload_of(o: argparse.Namespace) -> Workload:
+    """What ``add_workload_arguments`` were given. Raises UserError."""
+    return Workload.named(o.workload, o.seq_len, args=o.args, inputs=o.input, lora=o.lora)
 
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:

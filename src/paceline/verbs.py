@@ -116,6 +116,7 @@ def ask(
     *,
     network: str | None = None,
     seq_len: int | None = None,
+    lora: LoRA | str = "",
     by: str | float | None = None,
     budget: float | None = None,
     prices: Mapping[str, float] | None = None,
@@ -135,7 +136,7 @@ def ask(
     seconds = seconds_until(by, datetime.now().astimezone()) if isinstance(by, str) else by
     machines = None if cluster is None else _cluster(cluster, network)
     return planning.ask(
-        _workload(workload, seq_len),
+        _workload(workload, seq_len, lora),
         machines,
         target,
         by_s=seconds,

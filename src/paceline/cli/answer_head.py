@@ -119,7 +119,7 @@ def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -
     if machines.device == asked.device and o.cluster is None:  # perhaps an instance, or a probe
         device, local = o.device, local if local != asked.levels[0].size else o.devices_per_node
         network = network if network and not (o.device and hardware.instance(o.device)) else o.network
-    return {"device": device, "devices_per_node": local, "nodes": machines.num_nodes, "network": network}
+    return {"device": device, "devices_per_node": local, "nodes": machines.num_nodes if machines.num_nodes > 1 else None, "network": network}
 
 
 def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:

@@ -46,7 +46,7 @@ def test_explain_and_whatif_offer_the_same(capsys: pytest.CaptureFixture[str]) -
     assert command.startswith("paceline whatif gpt2-xl ") and change in command
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     network=st.sampled_from(["gpt2-xl", "llama-3.2-1b", "bert-large"]),
     machines=st.sampled_from(
@@ -75,3 +75,9 @@ def test_the_printed_commands_fit(
         for name in ("memory_bytes", "step_time_s", "strategy", "cluster"):
             assert again[name] == offer[name], (name, offer["command"])
         assert place or offer["command"] in " ".join(printed.split())
+
+
+def test_where_nothing_is_found_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    job = "predict mixtral-8x7b --cluster '1+3 A100' --network 25Gb/s --tensor 4 --sequence"
+    assert answer(capsys, job)["would_fit"] == []
+    assert "No change that was tried makes it fit." in " ".join(run(capsys, job)[1].split())

@@ -13,7 +13,7 @@ from paceline import hardware
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.prediction_inputs import Inputs, plain_predictor
 from paceline.hardware import Cluster, Link
-from paceline.planning.nearest_fit import Fitting, nearest_fit
+from paceline.planning.nearest_fit import DENSE, Fitting, nearest_fit
 from paceline.prediction import Prediction, Predictor
 from paceline.reporting.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim
 from paceline.strategy.usual_precision import usual_precision
@@ -24,6 +24,18 @@ _OPTIONS = {"global_batch_size": "global_batch", "grad_accum_steps": "grad_accum
 """Choices of a strategy whose options are called otherwise."""
 _NOT_CARRIED = ("report", "trace", "beside", "brief", "why")
 """Options of a command that the offered one leaves out: files that it writes or reads."""
+_OF_EXCHANGE = (
+    "option",
+    "options",
+    "clip",
+    "min_elements",
+    "dense",
+    "dense_rule",
+    "compress_pull",
+    "ranks_per_node",
+    "servers",
+)
+"""Options and choices of a compression and of its exchange."""
 _TIE = "\xa0"
 Offer = tuple[Fitting, Sequence[str], Sequence[str]]
 """What would fit, the options that change, and the whole command, as words."""
@@ -98,6 +110,11 @@ def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[
     workload, cluster, strategy = inputs
     old, new = strategy.settled(workload, cluster).to_json(), fit.strategy.to_json()
     changed = {_OPTIONS.get(name, name): new[name] for name in new if new[name] != old[name] and name != "world_size"}
+    carried: dict[str, Any] = dict.fromkeys(_NOT_CARRIED)
+    if DENSE in fit.kinds:
+        changed = {name: value for name, value in changed.items() if name not in _OF_EXCHANGE}
+        carried |= {**dict.fromkeys(_OF_EXCHANGE), "servers": 1}
+        changed |= {name: new[name] for name in ("compression", "exchange")}
     if o.global_batch is None:
         changed["global_batch"] = new["global_batch_size"]
     if o.precision is None and usual_precision(workload, fit.cluster.device).name != new["precision"]:
@@ -107,7 +124,6 @@ def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[
         before, machines = _cluster_options(o, cluster, cluster), _cluster_options(o, fit.cluster, cluster)
         changed |= {name: value for name, value in machines.items() if value != before[name]}
     parser: Parser = o.parser
-    carried = dict.fromkeys(_NOT_CARRIED)
     whole = argparse.Namespace(**{**vars(o), **carried, **({"cluster": None} if machines else {}), **machines, **changed})
     return parser.words(whole, changed), [*parser.prog.split(), *parser.words(whole)]
 
@@ -119,7 +135,12 @@ def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -
     if machines.device == asked.device and o.cluster is None:  # perhaps an instance, or a probe
         device, local = o.device, local if local != asked.levels[0].size else o.devices_per_node
         network = network if network and not (o.device and hardware.instance(o.device)) else o.network
-    return {"device": device, "devices_per_node": local, "nodes": machines.num_nodes if machines.num_nodes > 1 else None, "network": network}
+    return {
+        "device": device,
+        "devices_per_node": local,
+        "nodes": machines.num_nodes if machines.num_nodes > 1 else None,
+        "network": network,
+    }
 
 
 def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:

@@ -31,7 +31,8 @@ from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.units import format_memory, format_seconds
 from paceline.workload.table import Workload
 
-ORDER = ("micro steps", "recomputation", "sharding", "layout", "offload", "more devices", "larger device")
+DENSE = "dense all-reduce"
+ORDER = ("micro steps", "recomputation", "sharding", "layout", "offload", "more devices", "larger device", DENSE)
 """Kinds of change, the nearest first."""
 _KINDS = {"grad_accum_steps": "micro steps", "recompute": "recomputation", "sharding": "sharding", "offload": "offload"}
 _SIZES = ("tensor", "pipeline", "context", "expert")
@@ -98,14 +99,13 @@ def nearest_fit(
         return ()
     search = _Search(workload, predictor.changed(calibration=None, correction=None, loader=0.0, free=frozenset()))
     strategy = strategy.settled(workload, cluster)
-    offers = search.nearest(cluster, strategy, host=offloads(cluster.device))
-    larger = search.larger_device(cluster, strategy, base.memory_bytes)
-    if all("offload" in kinds for kinds, _ in offers):
-        between = cluster.network if cluster.num_nodes > 1 else network or hardware.network(BETWEEN)
-        offers += search.more_devices(cluster, strategy, between)
-        larger = larger or search.any_device(cluster, strategy)
+    offers = search.offers(cluster, strategy, network, base.memory_bytes)
+    if not offers and (dense := _dense(strategy)) != strategy:
+        offers = [
+            ((*kinds, DENSE), candidate) for kinds, candidate in search.offers(cluster, dense, network, base.memory_bytes)
+        ]
     fitting = []
-    for kinds, (machines, choice) in (*offers, *larger):
+    for kinds, (machines, choice) in offers:
         chosen = search.grown(machines, choice, most_batches)
         step = predictor.step(workload, machines, chosen)
         if step.fit == "fits":
@@ -122,6 +122,16 @@ class _Search:
 
     workload: Workload
     predictor: Predictor
+
+    def offers(self, cluster: Cluster, strategy: Strategy, network: Link | None, needed: float) -> list[Offer]:
+        """On the same devices, on more of them where optimizer state would leave them, and on larger ones. ``needed``: bytes."""
+        offers = self.nearest(cluster, strategy, host=offloads(cluster.device))
+        larger = self.larger_device(cluster, strategy, needed)
+        if all("offload" in kinds for kinds, _ in offers):
+            between = cluster.network if cluster.num_nodes > 1 else network or hardware.network(BETWEEN)
+            offers += self.more_devices(cluster, strategy, between)
+            larger = larger or self.any_device(cluster, strategy)
+        return offers + larger
 
     def nearest(self, cluster: Cluster, strategy: Strategy, *, host: bool = False) -> list[Offer]:
         """On the same devices: for the farthest kind that is changed, those of the fewest changes, and of these the fastest.
@@ -249,6 +259,14 @@ def _kinds(before: Strategy, after: Strategy) -> tuple[str, ...]:
     if any(before.choice(name) != after.choice(name) for name in _SIZES):
         kinds = {*kinds, "layout"} - {"micro steps"}
     return tuple(sorted(kinds, key=ORDER.index))
+
+
+def _dense(strategy: Strategy) -> Strategy:
+    """The strategy with dense gradients in all-reduces, which go with every sharding and layout."""
+    exchange = strategy.gradient_exchange
+    if (exchange.compression, exchange.exchange) == ("dense", "allreduce"):
+        return strategy
+    return strategy.changed(compression="dense", exchange="allreduce", servers=1, ranks_per_node=1)
 
 
 def _larger(cluster: Cluster, least: float) -> Iterator[tuple[int, int]]:

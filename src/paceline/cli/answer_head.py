@@ -55,7 +55,10 @@ def with_head(
         {"options": shlex.join(options), "command": shlex.join(command), **fit.to_json()} for fit, options, command in offers
     ]
     screen = screen.noting(*taken(o, inputs))
-    if offers:
+    if prediction.fit != "fits" and not offers:
+        nothing = f"{_needed(inputs, prediction)} No change that was tried makes it fit."
+        screen = replace(screen, answer=(Paragraph(nothing), GAP, *screen.answer))
+    elif offers:
         brief = f"{screen.brief}; what would fit: {would_fit[0]['options']}"
         screen = replace(screen, answer=(*_offered(inputs, prediction, offers), GAP, *screen.answer), brief=brief)
     return {**data, "would_fit": would_fit}, screen
@@ -75,12 +78,16 @@ def _between(o: argparse.Namespace) -> Link | None:
 
 def _offered(inputs: Inputs, prediction: Prediction, offers: Sequence[Offer]) -> Iterator[Block]:
     """What would fit, and the command of the nearest."""
-    has, needs = (format_memory(size) for size in (inputs[1].device.memory.value, prediction.memory_bytes))
-    yield Paragraph(f"As asked, a device needs {needs} and has {has}. What would fit, the nearest first:")
+    yield Paragraph(f"{_needed(inputs, prediction)} What would fit, the nearest first:")
     rows = [(" ".join(_pairs(options)), *_figures(fit.prediction)) for fit, options, _ in offers]
     yield Table(("", "memory", "step", "samples/s"), rows)
     *lines, last = _wrapped(_pairs(offers[0][2]))
     yield Verbatim("\n".join((*(f"{line} \\" for line in lines), last)))
+
+
+def _needed(inputs: Inputs, prediction: Prediction) -> str:
+    has, needs = (format_memory(size) for size in (inputs[1].device.memory.value, prediction.memory_bytes))
+    return f"As asked, a device needs {needs} and has {has}."
 
 
 def _figures(p: Prediction) -> tuple[str, ...]:
@@ -135,12 +142,8 @@ def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -
     if machines.device == asked.device and o.cluster is None:  # perhaps an instance, or a probe
         device, local = o.device, local if local != asked.levels[0].size else o.devices_per_node
         network = network if network and not (o.device and hardware.instance(o.device)) else o.network
-    return {
-        "device": device,
-        "devices_per_node": local,
-        "nodes": machines.num_nodes if machines.num_nodes > 1 else None,
-        "network": network,
-    }
+    nodes = machines.num_nodes if machines.num_nodes > 1 else None
+    return {"device": device, "devices_per_node": local, "nodes": nodes, "network": network}
 
 
 def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:

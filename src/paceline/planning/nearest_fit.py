@@ -124,7 +124,7 @@ class _Search:
     predictor: Predictor
 
     def offers(self, cluster: Cluster, strategy: Strategy, network: Link | None, needed: float) -> list[Offer]:
-        """On the same devices, on more of them where optimizer state would leave them, and on larger ones. ``needed``: bytes."""
+        """On the same devices; on more of them where optimizer state would leave them; on larger ones. ``needed``: bytes."""
         offers = self.nearest(cluster, strategy, host=offloads(cluster.device))
         larger = self.larger_device(cluster, strategy, needed)
         if all("offload" in kinds for kinds, _ in offers):

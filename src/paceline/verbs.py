@@ -18,6 +18,7 @@ from paceline.planning.deadline import seconds_until
 from paceline.planning.space import UNEVEN, worlds
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
+from paceline.strategy.usual_precision import usual_precision
 from paceline.workload import LoRA, Workload
 
 LARGEST_BATCH = 1024
@@ -46,7 +47,8 @@ def predict(
         lora: adapters, beside which all weights are frozen: ``r=16``, or ``r=16,targets=q_proj+v_proj``.
         predictor: what predicts; by default ordinary software and what the package knows.
         choices: of the strategy by name, as ``Strategy.of`` takes them. Where no ``global_batch_size`` is given it is the
-            largest power of two a device that fits its memory, up to 1,024.
+            largest power of two a device that fits its memory, up to 1,024; where no ``precision`` is given, the one that such
+            networks are trained in on the device (``strategy.usual_precision``).
 
     Raises:
         UserError: an unknown name, a value of another type, choices that do not go together.
@@ -105,7 +107,13 @@ def whatif(
     parsed = [_change(change) for change in (changes if isinstance(changes, list | tuple) else [changes])]
     inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
     return planning.whatif(
-        *inputs, parsed, scaling=scaling, prices=prices, upgrade_price=upgrade_price, predictor=_predictor(predictor)
+        *inputs,
+        parsed,
+        scaling=scaling,
+        prices=prices,
+        upgrade_price=upgrade_price,
+        predictor=_predictor(predictor),
+        precision_given=strategy is not None or "precision" in choices,
     )
 
 
@@ -208,7 +216,7 @@ def _prediction_inputs(
         if not isinstance(strategy, Strategy):
             raise UserError(f"strategy {strategy!r}", "give a paceline.Strategy, or its choices by name")
         return table, machines, strategy.changed(**choices) if choices else strategy
-    usual = {"precision": machines.device.usual_precision}
+    usual = {} if "precision" in choices else {"precision": usual_precision(table, machines.device).name}
     whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **usual, **choices}
     if isinstance(whole["precision"], str):
         whole["precision"] = precision_on(whole["precision"], machines.device.precisions)

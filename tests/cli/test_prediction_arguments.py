@@ -9,7 +9,7 @@ from planning_commands import JOB, PLAN, SMALL
 
 
 def test_the_optimizer_is_the_usual_one_unless_named(capsys: pytest.CaptureFixture[str]) -> None:
-    small = "--device A100 --global-batch 4"
+    small = "--device A100 --global-batch 4 --precision fp32"
     bert, resnet, sgd = (
         answer(capsys, f"predict {name} {small}") for name in ("bert-large", "resnet-50", "resnet-50 --optimizer sgd")
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from paceline.errors import UserError, unknown
@@ -47,6 +47,26 @@ class Parser(argparse.ArgumentParser):
     def options(self) -> list[str]:
         """Every option that this command takes."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+
+    def words(self, options: argparse.Namespace, only: Collection[str] = ()) -> list[str]:
+        """What a user types for these options, ``--json`` left out.
+
+        Args:
+            only: names of options; by default the operands and all that are no defaults.
+        """
+        words: list[str] = []
+        for action in self._actions:
+            value = getattr(options, action.dest, None)
+            if action.dest in ("json", "help") or action.dest not in (only or vars(options)):
+                continue
+            if not action.option_strings:
+                words.append(str(value))
+            elif action.nargs == 0:
+                words += action.option_strings[:1] if value == action.const else ()
+            elif value is not None and (only or value != action.default):
+                for each in value if isinstance(value, list) else [value]:
+                    words += [action.option_strings[0], "+".join(map(str, each)) if isinstance(each, tuple) else str(each)]
+        return words
 
     def runs(
         self, run: Handler, example: str, prints: str = "one JSON object", shapes: Sequence[str] = ("brief", "why")

@@ -82,11 +82,6 @@ class Device:
         )
         return (*self.peak_flops, *recipes)
 
-    @property
-    def usual_precision(self) -> str:
-        """What training runs in where nothing is said: fp32, else bf16, fp16 or the first that it has."""
-        return next((name for name in ("fp32", "bf16", "fp16") if name in self.precisions), self.precisions[0])
-
     def peak(self, precision: str) -> Fact:
         """Dense peak at ``precision``. Raises UserError naming the precisions this device has."""
         if precision not in self.precisions:

@@ -112,7 +112,14 @@ class _Question:
         """The plan; None where nothing is legal, fits or meets the goal."""
         try:
             return plan(
-                self.workload, space, goal, self.target, prices=self.prices, predictor=self.predictor, progress=progress
+                self.workload,
+                space,
+                goal,
+                self.target,
+                prices=self.prices,
+                predictor=self.predictor,
+                progress=progress,
+                offers=False,
             )
         except UserError:
             return None

@@ -20,6 +20,7 @@ from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
 from paceline.prediction.transports import clusters_by_transport
 from paceline.strategy import Strategy
+from paceline.strategy.usual_precision import usual_precision
 from paceline.tabular import Row, Tabular
 from paceline.workload.table import Workload
 
@@ -144,6 +145,7 @@ def whatif(
     prices: Mapping[str, float] | None = None,
     upgrade_price: str = "",
     predictor: Predictor = ORDINARY,
+    precision_given: bool = True,
 ) -> WhatIf:
     """Predict the base, each change by itself, and all together.
 
@@ -152,6 +154,7 @@ def whatif(
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
         upgrade_price: of the one change of the network, as ``parse_upgrade_price`` takes it. Without it that price is unknown,
             and so are the dollars of what is upgraded.
+        precision_given: whether somebody named the precision; else another device brings its usual one.
 
     Raises:
         UserError: no change, or none that can be; a price of no upgrade, or of several; or as ``predict`` of the base.
@@ -159,7 +162,7 @@ def whatif(
     if not changes:
         raise UserError("no change is given", "give a change, such as nodes+1 or network=100Gb/s")
     upgrade = _upgrade(changes, upgrade_price)
-    asked = _Asked(workload, strategy, tuple(changes), scaling, prices, upgrade, predictor)
+    asked = _Asked(workload, strategy, tuple(changes), scaling, prices, upgrade, predictor, precision_given)
     answer = asked.of(cluster)
     if any(clusters_by_transport(outcome.cluster, predictor) for outcome in answer.outcomes):
         both = {name: answer if name == "TCP" else asked.of(cluster, name) for name in TRANSPORTS}
@@ -189,6 +192,7 @@ class _Asked:
     prices: Mapping[str, float] | None
     upgrade: UpgradePrice | None
     predictor: Predictor
+    precision_given: bool
 
     def of(self, cluster: Cluster, transport: str = "") -> WhatIf:
         """The answer on ``cluster``; over ``transport`` where none is said. Raises UserError as ``whatif``."""
@@ -223,6 +227,9 @@ class _Asked:
         """What the chosen changes make of ``cluster``, where a step is ``base``. Raises UserError where they cannot be."""
         strategy, predictor = self.strategy, self.predictor
         c, s, scaled = apply(chosen, cluster, strategy, self.scaling)
+        if not self.precision_given and c.device != cluster.device and all(change.name != "precision" for change in chosen):
+            s = s.changed(precision=usual_precision(self.workload, c.device).name)
+            title = title if s.precision == strategy.precision else f"{title}, {s.precision}"
         c, model = self._over(c, transport), changed_predictor(chosen, predictor)
         p = model.step(self.workload, c, s) if chosen else base
         ratio = p.samples_per_s / base.samples_per_s

@@ -114,7 +114,7 @@ def plan(
     Args:
         cluster: the largest that there can be; every smaller number of its devices and nodes is tried too. Or a ``Space``.
         goal: ``fastest``, ``cheapest``, ``deadline=6h`` or ``budget=500`` (dollars).
-        target: how much is trained; by default a million samples.
+        target: how much is trained; by default a million samples. Its sequences' length is that of a ``workload`` by name.
         space: what is tried, as ``Space`` takes it: ``precisions=("bf16",)``, ``compressions=("dense", "terngrad")``.
 
     Raises:
@@ -139,6 +139,8 @@ def plan(
         tried = Space(clusters=tuple(clusters), **space)
     if target is not None and not isinstance(target, TrainingTarget):
         raise UserError(f"target {target!r}", "give a paceline.planning.TrainingTarget, such as TrainingTarget(total=1e8)")
+    if target is not None and isinstance(workload, str) and seq_len is None:
+        seq_len = target.computed_tokens
     return planning.plan(_workload(workload, seq_len), tried, goal, target, prices=prices, predictor=_predictor(predictor))
 
 

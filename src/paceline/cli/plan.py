@@ -36,6 +36,7 @@ from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, UNEVEN, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
+from paceline.planning.training_target import TrainingTarget
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_text
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
@@ -106,10 +107,10 @@ def _plan(o: argparse.Namespace) -> Answer:
         raise UserError("--out without --emit", f"give --emit {' or '.join(FRAMEWORKS)}")
     if o.emit:
         check_name("framework", o.emit, FRAMEWORKS)
-    best = _best(o)
+    best, target = _best(o)
     text, data = plan_text(best), best.to_json()
     if o.emit:
-        options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len))
+        options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len or target.tokens))
         data["options"] = {"framework": o.emit, "text": options}
         text = _written(options, o.out, text) if o.out else options
     return data, with_report(text, o.report, lambda: answer_page.plan_page(best))
@@ -124,11 +125,13 @@ def _written(options: str, place: str, text: str) -> str:
     return f"{text}\nOptions: {place}\n"
 
 
-def _best(o: argparse.Namespace) -> Plan:
-    """The plan that the options ask for. Raises UserError."""
+def _best(o: argparse.Namespace) -> tuple[Plan, TrainingTarget]:
+    """The plan that the options ask for, and its target. Raises UserError."""
     goal, network = parse_goal(o.goal), Workload.named(o.workload, o.seq_len)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
     target = training_target(o, network, goal)
+    if o.seq_len is None and target.computed_tokens:
+        network = Workload.named(o.workload, target.computed_tokens)
     space = Space(
         clusters=_clusters(o),
         batches=tuple(sorted(set(o.global_batch or ()))),
@@ -150,7 +153,7 @@ def _best(o: argparse.Namespace) -> Plan:
     for batch in space.batches:
         if batch < 1:
             raise UserError(f"global batch {batch}", "give a whole number from 1 up")
-    return plan(
+    best = plan(
         network,
         space,
         goal,
@@ -160,6 +163,7 @@ def _best(o: argparse.Namespace) -> Plan:
         predictor=predictor(o),
         progress=_shown() if sys.stderr.isatty() else silent,
     )
+    return best, target
 
 
 def _shown() -> Progress:

@@ -35,6 +35,35 @@ class TrainingTarget:
     epoch_samples: int = 0
     recipes: Recipes | None = None
 
+    @classmethod
+    def reaching(cls, curve: Convergence, sample: str = "", seq_len: int | None = None) -> TrainingTarget:
+        """The quality of ``curve``, with its starting point and its samples in the title.
+
+        Args:
+            sample: what one is, where the curve does not say it: ``image 3x224x224``.
+            seq_len: tokens of a sequence that the user states instead of the curve's own.
+        """
+        if curve.tokens:
+            padding = curve.tokens - curve.computed_tokens()
+            sample = f"sequence of {curve.tokens} tokens" + (
+                f", {padding} of them padding that is not computed" if padding else ""
+            )
+            if seq_len is not None:
+                sample += f"; --seq-len {seq_len} computes {seq_len} of each"
+        title = f"to {curve.target}" + (f", {curve.start}" if curve.start else "")
+        title += f"; a sample is one {sample}" if sample else ""
+        return cls(title=title, curve=curve, epoch_samples=curve.epoch_samples)
+
+    @property
+    def computed_tokens(self) -> int | None:
+        """Tokens of a sequence without its padding; None where the target does not say it."""
+        return self.curve.computed_tokens() if self.curve and self.curve.tokens else None
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of a sequence with its padding; None where the target does not say it."""
+        return (self.curve and self.curve.tokens) or None
+
     def known(self, compression: str) -> bool:
         """Whether the number of samples with this compression is known; it is without a curve."""
         return self.curve is None or compression == "dense" or compression in self.penalties

@@ -330,8 +330,10 @@ def _with_batch(template: Strategy, batch: int, parallelism: Parallelism) -> Str
 
 
 def _batch(batch: int, times: int, workers: int, work: TrainingTarget) -> str:
-    if batch > work.largest_batch and work.curve:
-        return f"a global batch above {work.curve.high_batch:g} was never seen to reach {work.curve.target}"
+    if batch > work.largest_batch:
+        if work.curve:
+            return f"a global batch above {work.curve.high_batch:g} was never seen to reach {work.curve.target}"
+        return f"a global batch above the largest published, {work.largest_batch:,} samples; naming it tries it"
     if batch % (workers * times):
         return "the global batch does not divide among the workers and their micro steps"
     return ""

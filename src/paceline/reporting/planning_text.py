@@ -50,11 +50,12 @@ def _plan(plan: Plan) -> Iterator[str]:
     yield from wrap(plan.layouts, WIDTH)
     yield f"Ranking, of {plan.considered:,} strategies that were weighed (80 % ranges are in --json):"
     yield plan_table(plan)
+    yield from wrap(plan.ties, WIDTH)
     yield ""
     yield from wrap(f"The best of each number of devices{BEYOND if plan.critical_batch else ''}:", WIDTH)
     yield devices_table(plan)
     yield ""
-    yield "No other is both faster and cheaper than these:"
+    yield "Of these, no other is both faster and cheaper:"
     yield from (line for choice in plan.front for line in _row("", choice, reason=False))
     yield ""
     yield from wrap(plan.compression, WIDTH)
@@ -77,7 +78,7 @@ def plan_table(plan: Plan) -> str:
     """The ranking."""
     lines = [f"{'':>3}{'time':>14}{'cost':>10}  strategy and what it loses"]
     for place, choice in enumerate(plan.ranking, start=1):
-        lines += _row(f"{place:>2}.", choice)
+        lines += _row(f"{place:>2}{'=' if choice.tied else '.'}", choice)
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.errors import UserError
+from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.comparison import illegal, lacking
@@ -143,7 +144,7 @@ def plan(
         assumptions=(*((notice, TRIED) if notice else ()), *target.notes(best.strategy), *best.prediction.assumptions, *others),
         why_not=why,
         asked=asked,
-        scaling=scaling(workload, best.cluster, best.strategy, predictor),
+        scaling=scaling(workload, best.cluster, best.strategy, predictor, _same_devices(space, best)),
         by_devices=counts,
         critical_batch=target.curve.critical_batch if target.curve and math.isfinite(target.curve.critical_batch) else None,
         learning_rates=_learning_rates(target, best),
@@ -200,6 +201,13 @@ def _notice(workload: Workload, space: Space, target: TrainingTarget) -> str:
         "The batch is chosen by speed alone. The extra samples that a larger batch needs to the same accuracy are "
         f"{'not counted; the target mlperf counts it' if workload.name in networks() else unknown}.{within}"
     )
+
+
+def _same_devices(space: Space, best: Choice) -> list[Cluster]:
+    """The clusters of the plan with the devices and links of the best, the smallest first."""
+    own = best.cluster
+    alike = [c for c in space.clusters if (c.device, c.network, c.intra_link) == (own.device, own.network, own.intra_link)]
+    return sorted(alike, key=lambda c: c.world_size)
 
 
 def _learning_rates(target: TrainingTarget, best: Choice) -> str:

@@ -249,5 +249,8 @@ def _price_notes(listed: Mapping[str, Price | None]) -> tuple[str, ...]:
     for name, listing in listed.items():
         others = [x.usd_per_device_hour for x in listings(name)]
         apart = f" Listed from {money(min(others))} to {money(max(others))}." if len(others) > 1 else ""
+        spot = listing and listing.spot_usd_per_device_hour
+        if listing and listing.date:  # the user's own price says what it says
+            apart += f" Spot: {money(spot)} a device and hour, and may be taken away." if spot else " Spot: unknown."
         notes.append(f"{listing}.{apart}" if listing else f"{name}: no price is known; give one as {name}=DOLLARS.")
     return tuple(notes)

@@ -14,6 +14,7 @@ from paceline.array_types import Array, Bools
 from paceline.calibration.constants import assumed
 from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError
+from paceline.hardware import Cluster
 from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
 from paceline.planning.comparison import difference
@@ -77,7 +78,7 @@ class RankedTable:
         ends = (math.log(end / p.step_time_s) for end in (p.low_s, p.high_s))
         low, high = (math.exp(sign * math.hypot(end, Z80 * of_samples)) for sign, end in zip((-1, 1), ends, strict=True))
         price = self.prices[cluster.device.name]
-        usd = price.usd(cluster.world_size, time) if price else math.nan
+        usd = price.usd_per_hour(cluster) * time / 3600 if price else math.nan
         amount = usd if self.goal.kind == "budget" else time
         choice = Choice(
             cluster=cluster,
@@ -108,12 +109,17 @@ def table_of(
 ) -> RankedTable:
     """Seconds and dollars of the whole training with each of ``candidates``, whose steps take ``step_s`` seconds."""
     steps = np.array([target.samples(s) / s.global_batch_size for _, s in candidates])
-    rate = {name: price.usd_per_device_hour / 3600 if price else math.nan for name, price in prices.items()}
-    dollars = np.array([rate[c.device.name] * c.world_size for c, _ in candidates])
+    clusters = {id(cluster): cluster for cluster, _ in candidates}
+    rate = {key: _usd_per_second(prices[cluster.device.name], cluster) for key, cluster in clusters.items()}
+    dollars = np.array([rate[id(cluster)] for cluster, _ in candidates])
     known = np.array([target.known(s.gradient_exchange.compression) for _, s in candidates])
     return RankedTable(
         workload, target, goal, prices, candidates, step_s, step_s * steps, step_s * steps * dollars, known, predictor
     )
+
+
+def _usd_per_second(price: Price | None, cluster: Cluster) -> float:
+    return price.usd_per_hour(cluster) / 3600 if price else math.nan
 
 
 def ranked(goal: Goal, table: RankedTable, left_out: Tally, most: int = 1) -> Ranking:

@@ -142,7 +142,7 @@ def whatif(
         model = changed_predictor(chosen, predictor)
         p = model.step(workload, c, s) if chosen else base
         listing = price(c.device.name, prices)
-        hourly = listing.usd_per_device_hour * c.world_size if listing else math.nan
+        hourly = listing.usd_per_hour(c) if listing else math.nan
         ratio = p.samples_per_s / base.samples_per_s
         factor = speedup_factor(p, base, c, cluster)
         low, high = ratio / factor, ratio * factor

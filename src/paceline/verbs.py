@@ -13,7 +13,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.precision import precision_on
 from paceline.planning import Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.changes import BatchScaling
-from paceline.planning.space import UNEVEN, worlds
+from paceline.planning.space import UNEVEN, smaller
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -134,9 +134,7 @@ def plan(
         largest = _cluster(cluster, network)
         if not largest.even:
             raise UserError(f"a plan on nodes of {largest.node_text} devices", UNEVEN)
-        sizes = (size for size in worlds(largest.devices_per_node, largest.num_nodes) if largest.fills_leaves(size[1]))
-        clusters = (largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
-        tried = Space(clusters=tuple(clusters), **space)
+        tried = Space(clusters=smaller(largest), **space)
     if target is not None and not isinstance(target, TrainingTarget):
         raise UserError(f"target {target!r}", "give a paceline.planning.TrainingTarget, such as TrainingTarget(total=1e8)")
     if target is not None and isinstance(workload, str) and seq_len is None:

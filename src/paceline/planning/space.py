@@ -198,6 +198,12 @@ def worlds(devices_per_node: int, max_nodes: int) -> tuple[tuple[int, int], ...]
     return (*inside, *((devices_per_node, n) for n in sorted(steps)))
 
 
+def smaller(largest: Cluster) -> tuple[Cluster, ...]:
+    """Every cluster that is tried up to ``largest``: fewer devices of its first node, then fewer nodes; full leaf switches."""
+    sizes = [size for size in worlds(largest.devices_per_node, largest.num_nodes) if largest.fills_leaves(size[1])]
+    return tuple(largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
+
+
 def candidates(space: Space, work: TrainingTarget, left_out: Tally) -> list[Candidate]:
     """Every legal strategy on every cluster, of devices that each hold the network; others are counted in ``left_out``."""
     if not space.whole:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,8 +12,9 @@ from paceline import planning
 from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
 from paceline.hardware.precision import precision_on
-from paceline.planning import Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
+from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.changes import BatchScaling
+from paceline.planning.deadline import seconds_until
 from paceline.planning.space import UNEVEN, smaller
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
@@ -97,6 +99,42 @@ def whatif(
     return planning.whatif(*inputs, parsed, scaling=scaling, prices=prices, predictor=_predictor(predictor))
 
 
+def ask(
+    workload: Workload | str,
+    cluster: Cluster | str | None = None,
+    target: TrainingTarget | None = None,
+    *,
+    network: str | None = None,
+    seq_len: int | None = None,
+    by: str | float | None = None,
+    budget: float | None = None,
+    prices: Mapping[str, float] | None = None,
+    predictor: Predictor | None = None,
+) -> Asked:
+    """Does it fit, how fast, what limits it, what it costs, is more worth it: ``paceline.ask("gpt2-xl", "2x8 A100, 100Gb/s")``.
+
+    Args:
+        cluster: None: the cheapest of what is listed for rent.
+        target: how much is trained; by default a million samples.
+        by: seconds, or when it must be done: ``3d``, ``friday``, ``2026-12-01``.
+        budget: dollars.
+
+    Raises:
+        UserError: as ``predict``; or nothing that was tried holds the network.
+    """
+    seconds = seconds_until(by, datetime.now().astimezone()) if isinstance(by, str) else by
+    machines = None if cluster is None else _cluster(cluster, network)
+    return planning.ask(
+        _workload(workload, seq_len, target),
+        machines,
+        target,
+        by_s=seconds,
+        budget_usd=budget,
+        prices=prices,
+        predictor=_predictor(predictor),
+    )
+
+
 def plan(
     workload: Workload | str,
     cluster: Cluster | str | Space,
@@ -137,9 +175,9 @@ def plan(
         tried = Space(clusters=smaller(largest), **space)
     if target is not None and not isinstance(target, TrainingTarget):
         raise UserError(f"target {target!r}", "give a paceline.planning.TrainingTarget, such as TrainingTarget(total=1e8)")
-    if target is not None and isinstance(workload, str) and seq_len is None:
-        seq_len = target.computed_tokens
-    return planning.plan(_workload(workload, seq_len), tried, goal, target, prices=prices, predictor=_predictor(predictor))
+    return planning.plan(
+        _workload(workload, seq_len, target), tried, goal, target, prices=prices, predictor=_predictor(predictor)
+    )
 
 
 def _prediction_inputs(
@@ -191,11 +229,14 @@ def _change(given: Any) -> Change:
     return parse_change(given)
 
 
-def _workload(given: Workload | str, seq_len: int | None) -> Workload:
+def _workload(given: Workload | str, seq_len: int | None, target: TrainingTarget | None = None) -> Workload:
+    """A workload by name has the target's sequences unless a length is stated."""
     if isinstance(given, Workload):
         if seq_len is not None:
             raise UserError(f"seq_len {seq_len} for a workload that is made already", "name the workload, or leave it out")
         return given
+    if seq_len is None and target is not None:
+        seq_len = target.computed_tokens
     return Workload.named(given, seq_len)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UserError
-from paceline.hardware import cluster, devices
+from paceline.hardware import devices
 from paceline.hardware.prices import VARIABLE, Price, listings, parse_prices, price
 
 SHARED = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[3] / "shared")) / "data/measured/cloud_prices.csv"
@@ -34,20 +34,20 @@ def test_machines_are_rented_whole() -> None:
     ):
         listing = price(name)
         assert listing and "a node of fewer devices costs a whole one" in str(listing)
-        assert {n: listing.usd_per_hour(cluster(name, n)) for n in hourly} == pytest.approx(hourly)
-        assert listing.usd_per_hour(cluster(name, 8, 3, "100Gb/s")) == pytest.approx(3 * hourly[8])
-        assert listing.usd_per_hour(cluster(name, 1, 4, "100Gb/s")) == pytest.approx(4 * hourly[1])
+        assert {n: listing.usd_per_hour([n]) for n in hourly} == pytest.approx(hourly)
+        assert listing.usd_per_hour([8] * 3) == pytest.approx(3 * hourly[8])
+        assert listing.usd_per_hour([1] * 4) == pytest.approx(4 * hourly[1])
 
 
 def test_more_devices_than_a_machine_has_take_several() -> None:
     listing = price("A100", {"p4de.24xlarge": 24.0})
-    assert listing and listing.usd_per_hour(cluster("A100", 16)) == 48.0
-    assert listing.usd_per_device_hour == 3.0 and listing.usd_per_hour(cluster("A100", (1, 7), 2, "100Gb/s")) == 48.0
+    assert listing and listing.usd_per_hour([16]) == 48.0
+    assert listing.usd_per_device_hour == 3.0 and listing.usd_per_hour([1, 7]) == 48.0
 
 
 def test_a_device_without_machines_is_rented_by_number() -> None:
     listing = next(x for x in listings("H100") if x.provider == "RunPod Secure")
-    assert listing.terms == "" and listing.usd_per_hour(cluster("H100", 3)) == pytest.approx(3 * 3.99)
+    assert listing.terms == "" and listing.usd_per_hour([3]) == pytest.approx(3 * 3.99)
 
 
 @pytest.mark.parametrize("listing", [x for x in ALL if x.machines], ids=str)

@@ -22,7 +22,7 @@ from paceline.cli.prediction_arguments import (
 )
 from paceline.cli.prediction_inputs import predictor
 from paceline.cli.report_argument import add_report_argument, with_report
-from paceline.cli.training_target import add_training_target_arguments, training_target
+from paceline.cli.training_target import add_training_target_arguments, workload_and_target
 from paceline.errors import UserError, check_name, known_name
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.precision import precision_on
@@ -37,7 +37,8 @@ from paceline.planning.space import MAX_LOSS, Space
 from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.planning.training_target import TrainingTarget
 from paceline.reporting import answer_page
-from paceline.reporting.planning_text import plan_text
+from paceline.reporting.planning_text import plan_screen
+from paceline.reporting.screen import Screen
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
@@ -102,30 +103,28 @@ def _plan(o: argparse.Namespace) -> Answer:
     if o.emit:
         check_name("framework", o.emit, FRAMEWORKS)
     best, target = _best(o)
-    text, data = plan_text(best), best.to_json()
+    screen, data = plan_screen(best), best.to_json()
     if o.emit:
         options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len or target.tokens))
         data["options"] = {"framework": o.emit, "text": options}
-        text = _written(options, o.out, text) if o.out else options
-    return data, with_report(text, o.report, lambda: answer_page.plan_page(best))
+        screen = _written(options, o.out, screen) if o.out else Screen.verbatim(options, screen.brief)
+    return data, with_report(screen, o.report, lambda: answer_page.plan_page(best))
 
 
-def _written(options: str, place: str, text: str) -> str:
-    """The plan's text, and where the options are. Raises UserError where they cannot be written."""
+def _written(options: str, place: str, screen: Screen) -> Screen:
+    """The plan, and where the options are. Raises UserError where they cannot be written."""
     try:
         Path(place).write_text(options, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the options") from error
-    return f"{text}\nOptions: {place}\n"
+    return screen.writing(f"Options: {place}")
 
 
 def _best(o: argparse.Namespace) -> tuple[Plan, TrainingTarget]:
     """The plan that the options ask for, and its target. Raises UserError."""
-    goal, network = parse_goal(o.goal), Workload.named(o.workload, o.seq_len)
+    goal = parse_goal(o.goal)
+    network, target = workload_and_target(o, goal)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
-    target = training_target(o, network, goal)
-    if o.seq_len is None and target.computed_tokens:
-        network = Workload.named(o.workload, target.computed_tokens)
     clusters = plan_clusters(o)
     space = Space(
         clusters=clusters,

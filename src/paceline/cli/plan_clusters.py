@@ -56,7 +56,7 @@ def _of_text(text: str, network: str | None) -> Iterator[Cluster]:
     if not largest.even:
         raise UserError(f"a plan on nodes of {largest.node_text} devices", UNEVEN)
     counted = _COUNTS.match(text)
-    name = text[counted.end() :].strip() if counted else text
+    name = (text[counted.end() :] if counted else text).partition(",")[0].strip()
     if hardware.instance(name):
         many = int(counted[1] or 1) if counted else 1
         yield from (hardware.cluster(name, None, nodes, network) for _, nodes in worlds(1, many))

@@ -12,7 +12,6 @@ from typing import Any
 
 from paceline.errors import UserError, shown
 from paceline.hardware.catalogue import device
-from paceline.hardware.cluster import Cluster
 from paceline.hardware.instances import instance
 
 VARIABLE = "PACELINE_PRICES"
@@ -37,10 +36,10 @@ class Price:
     machines: tuple[tuple[int, float], ...] = ()
     spot_usd_per_device_hour: float | None = None
 
-    def usd_per_hour(self, cluster: Cluster) -> float:
-        """Dollars for an hour of what must be rented for a cluster: of each node the cheapest machine that has its devices, or
-        several of the largest."""
-        return sum(self._node(size) for size in cluster.node_sizes)
+    def usd_per_hour(self, node_sizes: Iterable[int]) -> float:
+        """Dollars for an hour of what must be rented for nodes of so many devices: for each the cheapest machine that has them,
+        or several of the largest."""
+        return sum(self._node(size) for size in node_sizes)
 
     def _node(self, devices: int) -> float:
         machines = self.machines or ((1, self.usd_per_device_hour),)
@@ -57,8 +56,13 @@ class Price:
             return "let one by one"
         return f"let as machines of {', '.join(map(str, sizes))}: a node of fewer devices costs a whole one"
 
+    @property
+    def listed(self) -> str:
+        """By whom and when."""
+        return f"{self.provider}, {self.date}" if self.date else self.provider
+
     def __str__(self) -> str:
-        dated = f"{self.provider}, {self.date}; {self.source}" if self.date else self.provider
+        dated = f"{self.listed}; {self.source}" if self.date else self.provider
         terms = f", {self.terms}" if self.terms else ""
         return f"${self.usd_per_device_hour:.4g} for one {self.device} and hour ({dated}){terms}"
 
@@ -70,8 +74,13 @@ def listings(name: str) -> tuple[Price, ...]:
         UserError: the file that ``PACELINE_PRICES`` names is not one of prices.
     """
     wanted = _catalogue_name(name)
+    return tuple(listing for listing in every_listing() if listing.device == wanted)
+
+
+def every_listing() -> tuple[Price, ...]:
+    """The listings of all devices, those of the user's own file first. Raises UserError as ``listings``."""
     file = os.environ.get(VARIABLE, "")
-    return tuple(listing for listing in (*(_read(file) if file else ()), *_read("")) if listing.device == wanted)
+    return (*(_read(file) if file else ()), *_read(""))
 
 
 def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | None:

@@ -78,7 +78,7 @@ class RankedTable:
         ends = (math.log(end / p.step_time_s) for end in (p.low_s, p.high_s))
         low, high = (math.exp(sign * math.hypot(end, Z80 * of_samples)) for sign, end in zip((-1, 1), ends, strict=True))
         price = self.prices[cluster.device.name]
-        usd = price.usd_per_hour(cluster) * time / 3600 if price else math.nan
+        usd = price.usd_per_hour(cluster.node_sizes) * time / 3600 if price else math.nan
         amount = usd if self.goal.kind == "budget" else time
         choice = Choice(
             cluster=cluster,
@@ -119,7 +119,7 @@ def table_of(
 
 
 def _usd_per_second(price: Price | None, cluster: Cluster) -> float:
-    return price.usd_per_hour(cluster) / 3600 if price else math.nan
+    return price.usd_per_hour(cluster.node_sizes) / 3600 if price else math.nan
 
 
 def ranked(goal: Goal, table: RankedTable, left_out: Tally, most: int = 1) -> Ranking:

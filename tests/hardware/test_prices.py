@@ -28,7 +28,7 @@ def test_every_listing_has_its_date_and_its_source() -> None:
 def test_machines_are_rented_whole() -> None:
     """AWS lets p4de as eight A100, p5 as one H100 or eight, p3 as one V100, four or eight."""
     for name, hourly in (
-        ("A100", {1: 27.4471, 2: 27.4471, 8: 27.4471}),
+        ("A100", {1: 27.44705, 2: 27.44705, 8: 27.44705}),
         ("H100", {1: 6.88, 2: 55.04, 8: 55.04}),
         ("V100", {1: 3.06, 2: 12.24, 4: 12.24, 8: 24.48}),
     ):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from paceline.cli.prediction_arguments import (
     add_wire_arguments,
     add_workload_arguments,
 )
-from paceline.cli.prediction_inputs import predictor
+from paceline.cli.prediction_inputs import predictor, workload_of
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.cli.training_target import add_training_target_arguments, workload_and_target
 from paceline.errors import UserError, check_name, known_name
@@ -31,7 +29,6 @@ from paceline.names import NO_ALIASES
 from paceline.planning.choice import Plan
 from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
 from paceline.planning.goal import parse_goal
-from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space
 from paceline.planning.strategy_text import Wanted, parse_wanted
@@ -42,7 +39,6 @@ from paceline.reporting.screen import Screen
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
-from paceline.workload import Workload
 
 EXAMPLE = """example:
   paceline plan resnet-50 --cluster "8x8 A100" --network 100Gb/s --target mlperf"""
@@ -105,7 +101,7 @@ def _plan(o: argparse.Namespace) -> Answer:
     best, target = _best(o)
     screen, data = plan_screen(best), best.to_json()
     if o.emit:
-        options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len or target.tokens))
+        options = emit(o.emit, best.best.strategy, workload_of(o, target.tokens))
         data["options"] = {"framework": o.emit, "text": options}
         screen = _written(options, o.out, screen) if o.out else Screen.verbatim(options, screen.brief)
     return data, with_report(screen, o.report, lambda: answer_page.plan_page(best))
@@ -155,22 +151,9 @@ def _best(o: argparse.Namespace) -> tuple[Plan, TrainingTarget]:
         prices=parse_prices(o.price or ()),
         why_not=wanted or None,
         predictor=predictor(o),
-        progress=_shown() if sys.stderr.isatty() else silent,
+        progress=o.say,
     )
     return best, target
-
-
-def _shown() -> Progress:
-    """Shows a line on the terminal, at most once a second."""
-    last = time.monotonic()
-
-    def show(line: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= 1:
-            last = time.monotonic()
-            print(f"paceline: {line}", file=sys.stderr, flush=True)
-
-    return show
 
 
 def _sizes(given: Sequence[int] | None) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.calibration.records import run_records
+from paceline.cli.prediction_inputs import workload_of
 from paceline.errors import UserError
 from paceline.planning.goal import Goal
 from paceline.planning.learning_rates import Recipes, of_records
@@ -39,11 +40,9 @@ def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
 
 def workload_and_target(o: argparse.Namespace, goal: Goal) -> tuple[Workload, TrainingTarget]:
     """What is trained, and how much: sequences have the target's length unless the user states one. Raises UserError."""
-    network = Workload.named(o.workload, o.seq_len)
+    network = workload_of(o)
     target = training_target(o, network, goal)
-    if o.seq_len is None and target.computed_tokens:
-        network = Workload.named(o.workload, target.computed_tokens)
-    return network, target
+    return (workload_of(o, target.computed_tokens) if target.computed_tokens else network), target
 
 
 def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:

@@ -32,17 +32,26 @@ HERE = Path(__file__).parent
 OUT = HERE.parent / "src/paceline/prediction/convergence.toml"
 SOURCE = "derived from MLPerf Training logs v0.7 to v1.1, closed division, unverified"
 IMAGENET, COCO = 1_281_167, 117_266
-BENCHMARKS: dict[str, tuple[tuple[str, ...], str, int]] = {
-    "resnet": (("resnet-50",), "75.9 % top-1 on ImageNet (MLPerf)", IMAGENET),
-    "ssd": (("ssd-resnet34",), "0.23 mAP on COCO (MLPerf)", COCO),
-    "maskrcnn": (("mask-rcnn",), "0.377 box and 0.339 mask mAP on COCO (MLPerf)", COCO),
-    "unet3d": (("unet3d",), "0.908 mean Dice on KiTS19 (MLPerf)", 168),
-    "gnmt": (("gnmt",), "24.0 BLEU on WMT16 English to German (MLPerf)", 0),
-    "bert": (("bert-large", "bert-large-mlm"), "0.72 masked-LM accuracy from MLPerf's checkpoint (MLPerf)", 0),
+RANDOM = "from random weights"
+BENCHMARKS: dict[str, tuple[tuple[str, ...], str, str, int]] = {
+    "resnet": (("resnet-50",), "75.9 % top-1 on ImageNet (MLPerf)", RANDOM, IMAGENET),
+    "ssd": (("ssd-resnet34",), "0.23 mAP on COCO (MLPerf)", "from a ResNet-34 trained on ImageNet", COCO),
+    "maskrcnn": (
+        ("mask-rcnn",),
+        "0.377 box and 0.339 mask mAP on COCO (MLPerf)",
+        "from a ResNet-50 trained on ImageNet",
+        COCO,
+    ),
+    "unet3d": (("unet3d",), "0.908 mean Dice on KiTS19 (MLPerf)", RANDOM, 168),
+    "gnmt": (("gnmt",), "24.0 BLEU on WMT16 English to German (MLPerf)", RANDOM, 0),
+    "bert": (("bert-large", "bert-large-mlm"), "0.72 masked-LM accuracy (MLPerf)", "from MLPerf's checkpoint", 0),
 }
-"""Networks, target, samples of one epoch (0 where the logs do not say)."""
+"""Networks, target, where runs start (mlcommons/training, the benchmark's README), samples of one epoch (0 where the logs do
+not say)."""
 TOKENS = {"bert": 512}
-"""Of a sequence; half are padding, which submissions do not compute (Krell et al. 2021, arXiv:2107.02027, section 2)."""
+"""Of a sequence, with its padding."""
+PADDING = {"bert": 0.5}
+"""Share of the tokens that is padding, which submissions do not compute (Krell et al. 2021, arXiv:2107.02027, section 2)."""
 POINTS = "MLPerf Training v4.0 reference convergence points (mlcommons/logging at 7bbf7926)"
 
 
@@ -60,13 +69,14 @@ def read_points(path: Path, name: str) -> list[Point]:
 def curves(path: Path) -> list[dict[str, Any]]:
     """One entry a benchmark."""
     entries = []
-    for name, (workloads, target, epoch) in BENCHMARKS.items():
+    for name, (workloads, target, start, epoch) in BENCHMARKS.items():
         curve = from_reference(path, name) if points_of(workloads[0]) else fit(read_points(path, name), target, SOURCE, epoch)
         entries.append(
             {
                 "benchmark": name,
                 "workloads": list(workloads),
                 "target": target,
+                "start": start,
                 "source": curve.source,
                 "min_samples": float(f"{curve.min_samples:.4g}"),
                 "critical_batch": float(f"{curve.critical_batch:.4g}"),
@@ -76,6 +86,7 @@ def curves(path: Path) -> list[dict[str, Any]]:
                 "spread": round(curve.spread, 4),
                 "epoch_samples": epoch,
                 "tokens": TOKENS.get(name, 0),
+                "padding": PADDING.get(name, 0.0),
             }
         )
     return entries
@@ -83,7 +94,7 @@ def curves(path: Path) -> list[dict[str, Any]]:
 
 def from_reference(path: Path, name: str) -> Convergence:
     """The curve through the reference points. Its spread: of the submissions around it, or its own where that is more."""
-    (network, *_), target, epoch = BENCHMARKS[name]
+    (network, *_), target, _, epoch = BENCHMARKS[name]
     curve = fit(points_of(network), target, "", epoch)
     off = [math.log(p.samples / curve.samples(p.global_batch_size, beyond=True)) for p in read_points(path, name)]
     source = f"{POINTS}; spread of {len(off)} submissions of v0.7 to v1.1, unverified"

@@ -69,6 +69,12 @@ def make_workload(layers: int = 4, width: int = 1000, flops: float = 1e9, blocks
     )
 
 
+def convolutional(network: Workload) -> Workload:
+    """The same network with convolutions in place of products."""
+    layers = (replace(layer, operations=tuple(replace(o, kind="conv") for o in layer.operations)) for layer in network.layers)
+    return replace(network, layers=tuple(layers))
+
+
 IDEAL = Efficiency(
     matmul_share=1.0,
     joules={},

@@ -15,7 +15,7 @@ from paceline.hardware.precision import precision_on
 from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.changes import BatchScaling
 from paceline.planning.deadline import seconds_until
-from paceline.planning.space import UNEVEN, worlds
+from paceline.planning.space import UNEVEN, smaller
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.strategy.usual_precision import usual_precision
@@ -144,7 +144,7 @@ def ask(
     seconds = seconds_until(by, datetime.now().astimezone()) if isinstance(by, str) else by
     machines = None if cluster is None else _cluster(cluster, network)
     return planning.ask(
-        _workload(workload, seq_len, lora),
+        _workload(workload, seq_len, lora, target),
         machines,
         target,
         by_s=seconds,
@@ -172,7 +172,7 @@ def plan(
     Args:
         cluster: the largest that there can be; every smaller number of its devices and nodes is tried too. Or a ``Space``.
         goal: ``fastest``, ``cheapest``, ``deadline=6h`` or ``budget=500`` (dollars).
-        target: how much is trained; by default a million samples.
+        target: how much is trained; by default a million samples. Its sequences' length is that of a ``workload`` by name.
         space: what is tried, as ``Space`` takes it: ``precisions=("bf16",)``, ``compressions=("dense", "terngrad")``.
 
     Raises:
@@ -192,13 +192,11 @@ def plan(
         largest = _cluster(cluster, network)
         if not largest.even:
             raise UserError(f"a plan on nodes of {largest.node_text} devices", UNEVEN)
-        sizes = (size for size in worlds(largest.devices_per_node, largest.num_nodes) if largest.fills_leaves(size[1]))
-        clusters = (largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
-        tried = Space(clusters=tuple(clusters), **space)
+        tried = Space(clusters=smaller(largest), **space)
     if target is not None and not isinstance(target, TrainingTarget):
         raise UserError(f"target {target!r}", "give a paceline.planning.TrainingTarget, such as TrainingTarget(total=1e8)")
     return planning.plan(
-        _workload(workload, seq_len, lora), tried, goal, target, prices=prices, predictor=_predictor(predictor)
+        _workload(workload, seq_len, lora, target), tried, goal, target, prices=prices, predictor=_predictor(predictor)
     )
 
 
@@ -251,11 +249,14 @@ def _change(given: Any) -> Change:
     return parse_change(given)
 
 
-def _workload(given: Workload | str, seq_len: int | None, lora: LoRA | str) -> Workload:
+def _workload(given: Workload | str, seq_len: int | None, lora: LoRA | str, target: TrainingTarget | None = None) -> Workload:
+    """A workload by name has the target's sequences unless a length is stated."""
     if isinstance(given, Workload):
         if seq_len is not None:
             raise UserError(f"seq_len {seq_len} for a workload that is made already", "name the workload, or leave it out")
         return given.with_lora(lora) if lora else given
+    if seq_len is None and target is not None:
+        seq_len = target.computed_tokens
     return Workload.named(given, seq_len, lora=lora)
 
 

@@ -19,7 +19,7 @@ from planning_commands import JOB, PLAN, SMALL
         (f"plan lenet5 {SMALL} --target mlperf", "unknown MLPerf convergence curve 'lenet5'"),
         (f"{PLAN} --target soon", "give mlperf, a CSV file of global_batch"),
         (f"{PLAN} --target none.csv", "cannot read none.csv"),
-        (f"plan lenet5 {SMALL} --global-batch 64 --epochs 3", "give --data, or --samples instead of --epochs"),
+        (f"plan lenet5 {SMALL} --global-batch 64 --epochs 3", "or --samples instead of --epochs"),
         (f"{PLAN} --epochs 3 --samples 5", "give one of them"),
         (f"{PLAN} --samples -5", "give a positive number"),
         (f"{PLAN} --compression terngrat", "did you mean terngrad"),

@@ -11,7 +11,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.hardware import devices
-from paceline.hardware.prices import VARIABLE, listings, parse_prices, price
+from paceline.hardware.prices import VARIABLE, Price, listings, parse_prices, price
 
 SHARED = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[3] / "shared")) / "data/measured/cloud_prices.csv"
 ALL = [one for device in devices() for one in listings(device.name)]
@@ -25,13 +25,43 @@ def test_every_listing_has_its_date_and_its_source() -> None:
         assert one.date in str(one) and one.source in str(one)
 
 
-def test_a_price_is_for_devices_and_seconds() -> None:
-    one = price("H100")
-    assert one and one.usd(8, 1800) == pytest.approx(4 * one.usd_per_device_hour)
+def test_machines_are_rented_whole() -> None:
+    """AWS lets p4de as eight A100, p5 as one H100 or eight, p3 as one V100, four or eight."""
+    for name, hourly in (
+        ("A100", {1: 27.44705, 2: 27.44705, 8: 27.44705}),
+        ("H100", {1: 6.88, 2: 55.04, 8: 55.04}),
+        ("V100", {1: 3.06, 2: 12.24, 4: 12.24, 8: 24.48}),
+    ):
+        listing = price(name)
+        assert listing and "a node of fewer devices costs a whole one" in str(listing)
+        assert {n: listing.usd_per_hour([n]) for n in hourly} == pytest.approx(hourly)
+        assert listing.usd_per_hour([8] * 3) == pytest.approx(3 * hourly[8])
+        assert listing.usd_per_hour([1] * 4) == pytest.approx(4 * hourly[1])
+
+
+def test_more_devices_than_a_machine_has_take_several() -> None:
+    listing = price("A100", {"p4de.24xlarge": 24.0})
+    assert listing and listing.usd_per_hour([16]) == 48.0
+    assert listing.usd_per_device_hour == 3.0 and listing.usd_per_hour([1, 7]) == 48.0
+
+
+def test_a_device_without_machines_is_rented_by_number() -> None:
+    listing = next(x for x in listings("H100") if x.provider == "RunPod Secure")
+    assert listing.terms == "" and listing.usd_per_hour([3]) == pytest.approx(3 * 3.99)
+
+
+@pytest.mark.parametrize("listing", [x for x in ALL if x.machines], ids=str)
+def test_a_machine_costs_what_its_devices_do(listing: Price) -> None:
+    size, usd = listing.machines[-1]
+    assert usd / size == pytest.approx(listing.usd_per_device_hour, rel=1e-3)
+    spot = listing.spot_usd_per_device_hour
+    assert spot is None or 0 < spot < listing.usd_per_device_hour
 
 
 def test_the_users_price_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parse_prices(["p5.48xlarge=$55.04"]) == {"H100 SXM": pytest.approx(6.88)}
+    whole = parse_prices(["p5.48xlarge=$50"])
+    own = price("H100", whole)
+    assert whole == {"p5.48xlarge": 50.0} and own and own.usd_per_device_hour == 6.25 and own.machines == ((8, 50.0),)
     given = parse_prices(["1.5", "h100=$2.50"])
     assert given == {"": 1.5, "H100 SXM": 2.5}
     for name, dollars in (("H100", 2.5), ("RTX 3090", 1.5)):
@@ -57,7 +87,10 @@ def test_an_unknown_device_is_refused_with_the_nearest() -> None:
         parse_prices(["H1000=3"])
 
 
-@pytest.mark.parametrize("text", ["no toml", "[[price]]\ndevice = 'A100'", "price = 3"])
+MACHINES = "[[price]]\ndevice = 'A100'\nprovider = 'us'\nusd_per_device_hour = 1\ndate = '2026'\nmachines = {0 = 1}"
+
+
+@pytest.mark.parametrize("text", ["no toml", "[[price]]\ndevice = 'A100'", "price = 3", MACHINES])
 def test_a_broken_file_is_one_line(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(text)

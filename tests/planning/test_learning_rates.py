@@ -94,7 +94,7 @@ def test_the_command_takes_the_recipe_s_optimizer_unless_one_is_named(
     small = "--device A100 --devices-per-node 2 --max-nodes 1 --sharding ddp --compression dense --precision bf16"
     data = answer(capsys, f"plan bert-large {small}")
     assert data["best"]["strategy"]["optimizer"] == "lamb" and data["best"]["recipe"]["lr"] < 0.004
-    assert "512 tokens, half of them padding: --seq-len 256" in data["work"]  # the network's own are shorter
+    assert "from MLPerf's checkpoint; a sample is one sequence of 512 tokens, 256 of them padding" in data["work"]
     assert answer(capsys, f"plan bert-large {small} --optimizer adam")["best"]["recipe"] is None
     for text, said in (("accuracy=2", "a share from 0 to 1"), ("accuracy=0.9", "no run of bert-large without compression")):
         code, _, err = run(capsys, f"plan bert-large {small} --target {text}")

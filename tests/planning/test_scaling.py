@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.planning.scaling import curves, scaling
 from paceline.prediction import Predictor
 from paceline.strategy import Strategy
@@ -46,3 +47,18 @@ def test_servers_are_never_more_than_workers(toy: Workload) -> None:
     strategy = Strategy.of(world_size=4, global_batch_size=64, exchange="parameter_server", servers=3)
     line = scaling(toy, make_cluster(1, 4), strategy, Predictor())[WEAK]
     assert [p.strategy["servers"] for p in line] == [min(3, p.strategy["world_size"]) for p in line]
+
+
+def test_a_plan_s_scaling_is_on_the_clusters_of_its_ranking(toy: Workload) -> None:
+    """The cheapest is one device: two of them share its node, as in the ranking, and no network."""
+    clusters = tuple(make_cluster(local, n, network=1e7) for local, n in ((1, 1), (2, 1), (4, 1), (4, 2)))
+    space = Space(clusters=clusters, batches=(64,), compressions=("dense",), shardings=("ddp",), accumulations=(1,))
+    answer = plan(toy, space, Goal("fastest"), TrainingTarget(total=1e6))
+    line = {p.strategy["world_size"]: p for p in answer.scaling[STRONG]}
+    assert sorted(line) == [1, 2, 4, 8]
+    for choice in answer.by_devices:
+        same = Predictor().step(toy, choice.cluster, answer.best.strategy.changed(world_size=choice.cluster.world_size))
+        assert line[choice.cluster.world_size].samples_per_s == pytest.approx(same.samples_per_s)
+    assert line[2].exposed.get("network", 0.0) == 0.0
+    alone = plan(toy, Space(clusters=clusters[:1], batches=(64,)), Goal("fastest"), TrainingTarget(total=1e6))
+    assert alone.scaling == {}, "one number of devices is no line"

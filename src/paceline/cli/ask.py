@@ -12,8 +12,8 @@ from paceline.cli.prediction_arguments import (
     add_software_argument,
     add_workload_arguments,
 )
-from paceline.cli.prediction_inputs import predictor, workload_of
-from paceline.cli.training_target import add_training_target_arguments, training_target
+from paceline.cli.prediction_inputs import predictor
+from paceline.cli.training_target import add_training_target_arguments, workload_and_target
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import parse_prices
@@ -46,7 +46,7 @@ def add(parser: Parser) -> None:
 
 
 def _ask(o: argparse.Namespace) -> Answer:
-    network = workload_of(o)
+    network, target = workload_and_target(o, FASTEST)
     cluster = Cluster.named(o.on) if o.on is not None else None
     own = saved_cluster(o.on) if o.on is not None else None
     prices = parse_prices(o.price or ())
@@ -56,7 +56,7 @@ def _ask(o: argparse.Namespace) -> Answer:
     asked = ask(
         network,
         cluster,
-        training_target(o, network, FASTEST),
+        target,
         by_s=seconds_until(o.by, datetime.now().astimezone()) if o.by else None,
         budget_usd=_dollars(o.budget) if o.budget else None,
         prices=prices,

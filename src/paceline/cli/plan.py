@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline import hardware
 from paceline.cli.parser import Answer, Parser
+from paceline.cli.plan_clusters import add_plan_cluster_arguments, plan_clusters
 from paceline.cli.prediction_arguments import (
     SERVERS,
     add_optimizer_argument,
@@ -20,10 +20,9 @@ from paceline.cli.prediction_arguments import (
 )
 from paceline.cli.prediction_inputs import predictor, workload_of
 from paceline.cli.report_argument import add_report_argument, with_report
-from paceline.cli.training_target import add_training_target_arguments, training_target
+from paceline.cli.training_target import add_training_target_arguments, workload_and_target
 from paceline.errors import UserError, check_name, known_name
 from paceline.hardware import PRECISIONS, Cluster
-from paceline.hardware.placement import parse_sizes, sizes_text
 from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import parse_prices
 from paceline.names import NO_ALIASES
@@ -31,8 +30,9 @@ from paceline.planning.choice import Plan
 from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
 from paceline.planning.goal import parse_goal
 from paceline.planning.plan import plan
-from paceline.planning.space import MAX_LOSS, UNEVEN, Space, worlds
+from paceline.planning.space import MAX_LOSS, Space
 from paceline.planning.strategy_text import Wanted, parse_wanted
+from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_screen
@@ -43,7 +43,7 @@ from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
 
 EXAMPLE = """example:
-  paceline plan resnet-50 --device A100 --devices-per-node 8 --network 100Gb/s --max-nodes 8 --target mlperf"""
+  paceline plan resnet-50 --cluster "8x8 A100" --network 100Gb/s --target mlperf"""
 
 
 def add(parser: Parser) -> None:
@@ -53,12 +53,7 @@ def add(parser: Parser) -> None:
     add_optimizer_argument(parser)
     add_software_argument(parser)
     add_records_argument(parser)
-    device = "a device that may be used; may be repeated"
-    parser.add_argument("--device", metavar="D", action="append", required=True, help=device)
-    each = "once for all devices, or once for each --device"
-    parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, action="append", help=f"{each} (default 1)")
-    parser.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}")
-    parser.add_argument("--max-nodes", metavar="M", type=int, required=True, help="most nodes of one device")
+    add_plan_cluster_arguments(parser)
     goals = "fastest, cheapest, deadline=6h or budget=500 (dollars)"
     parser.add_argument("--goal", metavar="G", default="fastest", help=goals)
     add_training_target_arguments(parser)
@@ -105,7 +100,8 @@ def _plan(o: argparse.Namespace) -> Answer:
         raise UserError("--out without --emit", f"give --emit {' or '.join(FRAMEWORKS)}")
     if o.emit:
         check_name("framework", o.emit, FRAMEWORKS)
-    best, workload = _best(o), workload_of(o)
+    best, target = _best(o)
+    workload = workload_of(o, target.tokens)
     steps = steps_by_transport(predictor(o), workload, best.best.cluster, best.best.strategy)
     screen, data = with_steps(plan_screen(best), steps), {**best.to_json(), "by_transport": figures_by_transport(steps)}
     if o.emit:
@@ -124,15 +120,16 @@ def _written(options: str, place: str, screen: Screen) -> Screen:
     return screen.writing(f"Options: {place}")
 
 
-def _best(o: argparse.Namespace) -> Plan:
-    """The plan that the options ask for. Raises UserError."""
-    goal, network = parse_goal(o.goal), workload_of(o)
+def _best(o: argparse.Namespace) -> tuple[Plan, TrainingTarget]:
+    """The plan that the options ask for, and its target. Raises UserError."""
+    goal = parse_goal(o.goal)
+    network, target = workload_and_target(o, goal)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
-    target = training_target(o, network, goal)
+    clusters = plan_clusters(o)
     space = Space(
-        clusters=_clusters(o),
+        clusters=clusters,
         batches=tuple(sorted(set(o.global_batch or ()))),
-        precisions=_precisions(o),
+        precisions=_precisions(o, clusters),
         compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
         exchanges=_only("exchange", o.exchange, EXCHANGES),
         servers=_servers(o.servers or [1], wanted),
@@ -150,7 +147,7 @@ def _best(o: argparse.Namespace) -> Plan:
     for batch in space.batches:
         if batch < 1:
             raise UserError(f"global batch {batch}", "give a whole number from 1 up")
-    return plan(
+    best = plan(
         network,
         space,
         goal,
@@ -160,6 +157,7 @@ def _best(o: argparse.Namespace) -> Plan:
         predictor=predictor(o),
         progress=o.say,
     )
+    return best, target
 
 
 def _sizes(given: Sequence[int] | None) -> tuple[int, ...]:
@@ -175,10 +173,10 @@ def _only(
     return tuple(dict.fromkeys(known_name(kind, name, every, aliases) for name in given)) if given else every
 
 
-def _precisions(o: argparse.Namespace) -> tuple[str, ...]:
+def _precisions(o: argparse.Namespace, clusters: Sequence[Cluster]) -> tuple[str, ...]:
     """Those that were given; mixed precision is what the devices have."""
-    nodes = [hardware.cluster(name) for name in o.device]
-    meant = [precision_on(name, node.device.precisions) for name in o.precision or () for node in nodes]
+    devices = {cluster.device.name: cluster.device for cluster in clusters}
+    meant = [precision_on(name, device.precisions) for name in o.precision or () for device in devices.values()]
     return _only("precision", meant, PRECISIONS) if meant else ()
 
 
@@ -202,29 +200,3 @@ def _servers(given: Sequence[int], wanted: Wanted) -> tuple[int, ...]:
         if count < 1:
             raise UserError(f"{count} servers", "give a whole number from 1 up")
     return tuple(sorted({*given, *(int(str(count)) for name, count in wanted.items() if name == "servers")}))
-
-
-def _clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
-    """Every number of nodes of every device."""
-    per_node, networks = _each("devices-per-node", o.devices_per_node or [None], o), _each("network", o.network or [None], o)
-    if o.max_nodes < 1:
-        raise UserError(f"--max-nodes {o.max_nodes}", "give a whole number from 1 up")
-    clusters = []
-    for name, many, link in zip(o.device, per_node, networks, strict=True):
-        if isinstance(many, tuple) and hardware.instance(name) is None:
-            raise UserError(f"a plan on nodes of {sizes_text(many)} devices", UNEVEN)
-        largest = hardware.cluster(name, many, o.max_nodes, link)  # an impossible one is named before any is searched
-        if hardware.instance(name):  # it is let as a whole
-            clusters += [hardware.cluster(name, many, nodes, link) for _, nodes in worlds(1, o.max_nodes)]
-        else:
-            tried = worlds(largest.devices_per_node, o.max_nodes)
-            clusters += [largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in tried]
-    return tuple(clusters)
-
-
-def _each(name: str, given: Sequence[Any], o: argparse.Namespace) -> list[Any]:
-    if len(given) not in (1, len(o.device)):
-        raise UserError(
-            f"--{name} is given {len(given)} times for {len(o.device)} devices", "give it once, or once for each --device"
-        )
-    return list(given) * (len(o.device) if len(given) == 1 else 1)

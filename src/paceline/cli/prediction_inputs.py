@@ -65,9 +65,10 @@ def _precision(o: argparse.Namespace, network: Workload, machines: Cluster) -> s
     return precision_on(o.precision, machines.device.precisions)
 
 
-def workload_of(o: argparse.Namespace) -> Workload:
-    """What ``add_workload_arguments`` were given. Raises UserError."""
-    return Workload.named(o.workload, o.seq_len, args=o.args, inputs=o.input, lora=o.lora)
+def workload_of(o: argparse.Namespace, seq_len: int | None = None) -> Workload:
+    """What ``add_workload_arguments`` were given. ``seq_len``: tokens of a sequence where they state none. Raises UserError."""
+    length = seq_len if o.seq_len is None else o.seq_len
+    return Workload.named(o.workload, length, args=o.args, inputs=o.input, lora=o.lora)
 
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.calibration.records import run_records
+from paceline.cli.prediction_inputs import workload_of
 from paceline.errors import UserError
 from paceline.planning.goal import Goal
 from paceline.planning.learning_rates import Recipes, of_records
@@ -39,6 +40,13 @@ def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="N", type=parse_count, help=data)
 
 
+def workload_and_target(o: argparse.Namespace, goal: Goal) -> tuple[Workload, TrainingTarget]:
+    """What is trained, and how much: sequences have the target's length unless the user states one. Raises UserError."""
+    network = workload_of(o)
+    target = training_target(o, network, goal)
+    return (workload_of(o, target.computed_tokens) if target.computed_tokens else network), target
+
+
 def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:
     """How much is to be trained, with what rates. Raises UserError."""
     given = [name for name in ("target", "epochs", "samples", "tokens") if getattr(o, name) is not None]
@@ -49,19 +57,16 @@ def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> Tra
     by_default = not given and not o.global_batch and network.name in convergence.networks()
     target = "mlperf" if by_default else o.target
     runs = [record for record in run_records(o.records or ()) if record.workload == network.name]
-    training = _to_target(target, network, runs, by_default) if target is not None else _amount(o, network, goal)
-    if training.curve and training.curve.tokens and o.seq_len is None:
-        padding = (
-            f"its sequences have {training.curve.tokens} tokens, half of them padding: --seq-len {training.curve.tokens // 2}"
-        )
-        training = replace(training, title=f"{training.title}; {padding}")
+    training = _to_target(target, network, runs, by_default, o.seq_len) if target is not None else _amount(o, network, goal)
     training = replace(training, penalties=parse_penalties(o.penalty or []))
     own = None if target == "mlperf" else of_records(network.name, runs)
     recipes = own or Recipes(network.name, target="mlperf" if target == "mlperf" else "")
     return replace(training, recipes=recipes) if given or by_default else training
 
 
-def _to_target(target: str, network: Workload, runs: Sequence[RunRecord], by_default: bool) -> TrainingTarget:
+def _to_target(
+    target: str, network: Workload, runs: Sequence[RunRecord], by_default: bool, seq_len: int | None
+) -> TrainingTarget:
     """A quality, and the curve of samples to it."""
     if target.startswith(ACCURACY):
         curve = _of_runs(target.removeprefix(ACCURACY), network, runs)
@@ -71,8 +76,9 @@ def _to_target(target: str, network: Workload, runs: Sequence[RunRecord], by_def
         curve = convergence.mlperf(network.name)
     else:
         raise UserError(f"target {target!r}", TARGETS)
+    training = TrainingTarget.reaching(curve, network.sample, seq_len)
     why = "; taken since neither a batch nor samples are given" if by_default else ""
-    return TrainingTarget(title=f"to {curve.target}{why}", curve=curve, epoch_samples=curve.epoch_samples)
+    return replace(training, title=training.title + why)
 
 
 def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Convergence:

@@ -20,17 +20,41 @@ VARIABLE = "PACELINE_PRICES"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Dollars for one device and hour, with its share of node and network. ``date``: when the provider listed it."""
+    """Dollars for one device and hour, with its share of node and network. ``date``: when the provider listed it.
+
+    Attributes:
+        machines: devices of each machine that is let, ascending, and its dollars an hour: p4de is let as eight alone. Empty:
+            any number of devices can be rented.
+        spot_usd_per_device_hour: what may be taken away at any time costs; None where no source says it.
+    """
 
     device: str
     usd_per_device_hour: float
     provider: str
     date: str
     source: str
+    machines: tuple[tuple[int, float], ...] = ()
+    spot_usd_per_device_hour: float | None = None
 
-    def usd(self, devices: int, seconds: float) -> float:
-        """Dollars for that many devices and seconds."""
-        return self.usd_per_device_hour * devices * seconds / 3600
+    def usd_per_hour(self, node_sizes: Iterable[int]) -> float:
+        """Dollars for an hour of what must be rented for nodes of so many devices: for each the cheapest machine that has them,
+        or several of the largest."""
+        return sum(self._node(size) for size in node_sizes)
+
+    def _node(self, devices: int) -> float:
+        machines = self.machines or ((1, self.usd_per_device_hour),)
+        largest, usd = machines[-1]
+        return min((dollars for size, dollars in machines if size >= devices), default=math.ceil(devices / largest) * usd)
+
+    @property
+    def terms(self) -> str:
+        """What is rented at once, in words; empty where any number of devices is."""
+        sizes = [size for size, _ in self.machines]
+        if not sizes:
+            return ""
+        if sizes == [1]:
+            return "let one by one"
+        return f"let as machines of {', '.join(map(str, sizes))}: a node of fewer devices costs a whole one"
 
     @property
     def listed(self) -> str:
@@ -39,7 +63,8 @@ class Price:
 
     def __str__(self) -> str:
         dated = f"{self.listed}; {self.source}" if self.date else self.provider
-        return f"${self.usd_per_device_hour:.4g} for one {self.device} and hour ({dated})"
+        terms = f", {self.terms}" if self.terms else ""
+        return f"${self.usd_per_device_hour:.4g} for one {self.device} and hour ({dated}){terms}"
 
 
 def listings(name: str) -> tuple[Price, ...]:
@@ -61,7 +86,7 @@ def every_listing() -> tuple[Price, ...]:
 def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | None:
     """What a device costs: the user's own price, else the first listing, else None.
 
-    ``own_prices``: dollars by device; the empty name stands for every device.
+    ``own_prices``: dollars by device, or by instance for all of it; the empty name stands for every device.
     """
     chosen = _catalogue_name(name)
     if own_prices is not None and not isinstance(own_prices, Mapping):
@@ -69,16 +94,21 @@ def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | N
     for owner, dollars in (own_prices or {}).items():
         if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < math.inf:
             raise UserError(f"a price of {shown(dollars)} for {owner or 'every device'}", "give dollars an hour from 0 up")
+    given: dict[str, Any] = {"device": chosen, "provider": "given by the user", "date": "", "source": ""}
+    for key, dollars in (own_prices or {}).items():
+        if (rented := instance(key)) is not None and rented.device == chosen:
+            each = dollars / rented.devices
+            return Price(usd_per_device_hour=each, machines=((rented.devices, dollars),), **given)
     for key in (chosen, ""):
         if own_prices and key in own_prices:
-            return Price(device=chosen, usd_per_device_hour=own_prices[key], provider="given by the user", date="", source="")
+            return Price(usd_per_device_hour=own_prices[key], **given)
     return next(iter(listings(chosen)), None)
 
 
 def parse_prices(texts: Iterable[str]) -> dict[str, float]:
     """``["2.50"]`` for every device, ``["H100=2.50"]`` for one: dollars an hour by the catalogue's names.
 
-    The price of an instance, ``["p5.48xlarge=55.04"]``, is divided among its devices.
+    ``["p5.48xlarge=55.04"]`` is the price of an instance, which is rented whole.
 
     Raises:
         UserError: not a number of dollars, or an unknown device.
@@ -94,7 +124,7 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
             raise UserError(f"{text!r} is not a price", "write dollars for a device and hour: 2.50 or H100=2.50")
         rented = instance(name) if equals else None
         if rented is not None:
-            prices[rented.device] = value / rented.devices
+            prices[rented.name] = value
         else:
             prices[device(name).name if equals else ""] = value
     return prices
@@ -128,10 +158,15 @@ def _listing(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Price:
     if not 0 <= dollars < math.inf:
         raise ValueError(f"{dollars} dollars for {entry['device']}")
     source = str(entry.get("source", "given by the user"))
+    machines = tuple(sorted((int(size), float(usd)) for size, usd in entry.get("machines", {}).items()))
+    if any(size < 1 or not 0 <= usd < math.inf for size, usd in machines):
+        raise ValueError(f"machines {dict(machines)} of {entry['device']}")
     return Price(
         device=device(entry["device"]).name,
         usd_per_device_hour=dollars,
         provider=str(entry["provider"]),
         date=str(entry["date"]),
         source=sources.get(source, source),
+        machines=machines,
+        spot_usd_per_device_hour=float(entry["spot"]) if "spot" in entry else None,
     )

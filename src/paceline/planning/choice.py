@@ -29,6 +29,7 @@ class Choice:
         beyond_least: share of the samples that a small batch would not have needed; None where no curve says it.
         recipe: learning rates, by a source that it names; None where there is none.
         difference: how it differs from the best, which it was compared with; empty where it was not.
+        tied: whether it is as good as the best and others are too, as ``Plan.ties`` says.
         preference: why it is the best though another is faster or cheaper; empty where none is.
     """
 
@@ -46,6 +47,7 @@ class Choice:
     beyond_least: float | None = None
     recipe: Recipe | None = None
     difference: str = ""
+    tied: bool = False
     preference: str = ""
 
     @property
@@ -116,6 +118,7 @@ class Plan(Tabular):
         layouts: how layouts that divide the network were weighed, in words; empty where none were.
         layout: what pictures of the best show, where it divides the network.
         compression: what compression is worth here, in words.
+        ties: what a tie is and how ties are ordered, in words; empty where the best has none.
         notice: what must be known before the answer is used; empty where nothing.
         why_not: of the strategy that was asked for, in words; ``asked`` is it, where it exists.
         scaling: the best strategy on other numbers of its devices, by kind of scaling.
@@ -133,6 +136,7 @@ class Plan(Tabular):
     prices: tuple[str, ...]
     assumptions: tuple[str, ...]
     notice: str = ""
+    ties: str = ""
     why_not: str = ""
     asked: Choice | None = None
     scaling: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
@@ -174,6 +178,7 @@ class Plan(Tabular):
             "headroom": FRAGMENTED,
             "layouts": self.layouts,
             "compression": self.compression,
+            "ties": self.ties,
             "prices": list(self.prices),
             "why_not": self.why_not,
             "asked": self.asked.to_json() if self.asked else None,

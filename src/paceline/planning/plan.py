@@ -9,26 +9,38 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.calibration.uncertainty import LINKS
 from paceline.errors import UserError
+from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.comparison import illegal, lacking
+from paceline.planning.compression_worth import competing, compression_worth
 from paceline.planning.divided import Searches, divides, narrowed, search_divided
 from paceline.planning.goal import Goal, money
 from paceline.planning.layout_view import layout_view
 from paceline.planning.layouts import Progress, silent
 from paceline.planning.nearest_fit import nearest_fit
-from paceline.planning.ranking import PLAIN, TIE, RankedTable, by_devices, distinct, front, preferred, ranked, table_of
+from paceline.planning.ranking import (
+    RankedTable,
+    by_devices,
+    distinct,
+    front,
+    preferred,
+    ranked,
+    shown_choice,
+    table_of,
+    tie_text,
+)
 from paceline.planning.scaling import scaling
 from paceline.planning.space import Space, Tally, candidates
 from paceline.planning.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Candidate, Steps
-from paceline.prediction.convergence import accuracies, accuracy_notes, networks
+from paceline.prediction.convergence import accuracy_notes, networks
 from paceline.prediction.expert_parallel import has_experts
 from paceline.prediction.memory import FRAGMENTED, usable_bytes
+from paceline.prediction.published_batches import published_batch
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.units import format_gib
 from paceline.workload.table import Workload
@@ -37,8 +49,8 @@ _TOO_LARGE = f"does not fit the device's memory with a headroom of {FRAGMENTED:.
 SHOWN = 8
 """Strategies in the ranking."""
 TRIED = (
-    "Batches tried: those given, else powers of two for each worker, up to 1024 and as large as one micro step holds. The "
-    f"smallest batch within {TIE:.0%} of the best wins."
+    "Batches tried: those given, else powers of two for each worker, up to 1024, up to the largest published batch and as "
+    "large as one micro step holds. Of ties the smaller batch wins."
 )
 
 
@@ -70,6 +82,8 @@ def plan(
             one; a deadline or budget that nothing meets, with the nearest that does.
     """
     target = target or TrainingTarget()
+    if not space.batches and target.curve is None:
+        target = replace(target, published=published_batch(workload))
     if not space.optimizer:
         space = replace(space, optimizer=target.optimizer(space.batches) or usual_optimizer(workload))
     listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
@@ -102,14 +116,16 @@ def plan(
     if not space.batches and target.curve is None:
         fitting = _at_once(legal, fitting, left_out)
     notice = _notice(workload, space, target)
-    table = table_of(workload, target, goal, listed, [legal[i] for i in fitting], steps.step_s[fitting], predictor)
-    order = ranked(goal, table, left_out)
-    best = table.choice(order[0])
-    best = replace(best, preference=preferred(table, order))
-    why, asked = _why_not(why_not, table, best, goal, space, target)
-    ranking = (best, *(table.choice(i, best) for i in distinct(order, table.candidates)[1:SHOWN]))
-    pareto = tuple(table.choice(i) for i in front(table))
-    counts = tuple(table.choice(i) for i in by_devices(table, order[0]))
+    whole_table = table_of(workload, target, goal, listed, [legal[i] for i in fitting], steps.step_s[fitting], predictor)
+    competes, beside = competing(whole_table, [*space.compressions, *target.penalties], left_out)
+    table = whole_table.only(competes)
+    order = ranked(goal, table, left_out, SHOWN)
+    best = replace(table.choice(order.best), preference=preferred(table, order), tied=len(order.ties) > 1)
+    why, asked = _why_not(why_not, whole_table, best, goal, space, target)
+    ranking = (best, *(shown_choice(table, i, best, order) for i in distinct(order.order, table.candidates)[1:SHOWN]))
+    rows = by_devices(table, order.best)
+    counts = tuple(table.choice(i) for i in rows)
+    pareto = tuple(counts[rows.index(i)] for i in front(table, rows))
     shown = dict.fromkeys(
         choice.strategy.gradient_exchange.compression for choice in (*ranking, *pareto, *counts, *filter(None, [asked]))
     )
@@ -124,13 +140,14 @@ def plan(
         considered=whole + searches.legal,
         layouts=searches.sentence,
         layout=layout_view(workload, best.cluster, best.strategy, predictor),
-        compression=_compression(table, order, goal),
+        compression=compression_worth(whole_table, competes, beside),
+        ties=tie_text(table, order),
         prices=_price_notes(listed),
         notice=notice,
         assumptions=(*((notice, TRIED) if notice else ()), *target.notes(best.strategy), *best.prediction.assumptions, *others),
         why_not=why,
         asked=asked,
-        scaling=scaling(workload, best.cluster, best.strategy, predictor),
+        scaling=scaling(workload, best.cluster, best.strategy, predictor, _same_devices(space, best)),
         by_devices=counts,
         critical_batch=target.curve.critical_batch if target.curve and math.isfinite(target.curve.critical_batch) else None,
         learning_rates=_learning_rates(target, best),
@@ -195,10 +212,18 @@ def _notice(workload: Workload, space: Space, target: TrainingTarget) -> str:
     if target.curve or len(space.batches) == 1:
         return ""
     unknown = f"unknown for {workload.name} and not counted; a target RUNS.csv counts it from runs of your own"
+    within = f" Batches stay within {target.published.samples:,} samples unless one is named." if target.published else ""
     return (
         "The batch is chosen by speed alone. The extra samples that a larger batch needs to the same accuracy are "
-        f"{'not counted; the target mlperf counts it' if workload.name in networks() else unknown}."
+        f"{'not counted; the target mlperf counts it' if workload.name in networks() else unknown}.{within}"
     )
+
+
+def _same_devices(space: Space, best: Choice) -> list[Cluster]:
+    """The clusters of the plan with the devices and links of the best, the smallest first."""
+    own = best.cluster
+    alike = [c for c in space.clusters if (c.device, c.network, c.intra_link) == (own.device, own.network, own.intra_link)]
+    return sorted(alike, key=lambda c: c.world_size)
 
 
 def _learning_rates(target: TrainingTarget, best: Choice) -> str:
@@ -206,49 +231,6 @@ def _learning_rates(target: TrainingTarget, best: Choice) -> str:
     if target.recipes is None:
         return ""
     return str(best.recipe) if best.recipe else f"unknown: {target.recipes.why_not(best.strategy.optimizer)}"
-
-
-def _compression(table: RankedTable, order: Sequence[int], goal: Goal) -> str:
-    """What compression is worth: the best with it against the best without."""
-    score = goal.score(table.time_s, table.usd)
-    lossy = np.array([s.gradient_exchange.compression != "dense" for _, s in table.candidates])
-    limited = goal.limited(table.time_s, table.usd) <= goal.limit
-    if not lossy.any():
-        return "Compression was not tried."
-    dense = next((i for i in order if not lossy[i]), None)
-    if dense is None:
-        return f"Nothing without compression meets {goal}."
-    with_it = np.flatnonzero(lossy & limited)
-    if not len(with_it):
-        return f"Compression does not pay: no strategy with it meets {goal}."
-    other = int(with_it[score[with_it].argmin()])
-    gain = float(score[dense] / score[other])
-    exchange = table.candidates[other][1].gradient_exchange
-    own, name = exchange.compression, str(exchange)
-    what = "costs" if goal.by_cost else "takes"
-    if abs(gain - 1) < PLAIN:
-        return f"Compression does not pay: its best strategy ({name}) gains less than {PLAIN:.0%} over dense."
-    if gain < 1:
-        waits = _network_share(table, dense)
-        return (
-            f"Compression does not pay: its best strategy ({name}) {what} {1 / gain - 1:.1%} more than "
-            f"dense. Steps with dense wait {waits:.1%} of the time for links."
-        )
-    if not table.target.known(own):
-        return (
-            f"Compression pays only if its penalty is small: {name} {what} {1 - 1 / gain:.1%} less than dense for equal "
-            f"samples. It breaks even at {gain - 1:.1%} more samples to the target. How many more it needs is unknown; give "
-            "the factor as its penalty."
-        )
-    basis = "for equal samples" if table.target.curve is None else "to the same target"
-    if table.target.curve is None and table.workload.name not in {a.network for a in accuracies(own)}:
-        basis += f"; its effect on the accuracy of {table.workload.name} is unknown"
-    return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best strategy without it, {basis}."
-
-
-def _network_share(table: RankedTable, index: int) -> float:
-    p = table.predictor.step(table.workload, *table.candidates[index])
-    return sum(p.exposed.get(name, 0.0) for name in LINKS) / p.step_time_s
 
 
 def _why_not(
@@ -283,5 +265,8 @@ def _price_notes(listed: Mapping[str, Price | None]) -> tuple[str, ...]:
     for name, listing in listed.items():
         others = [x.usd_per_device_hour for x in listings(name)]
         apart = f" Listed from {money(min(others))} to {money(max(others))}." if len(others) > 1 else ""
+        spot = listing and listing.spot_usd_per_device_hour
+        if listing and listing.date:  # the user's own price says what it says
+            apart += f" Spot: {money(spot)} a device and hour, and may be taken away." if spot else " Spot: unknown."
         notes.append(f"{listing}.{apart}" if listing else f"{name}: no price is known; give one as {name}=DOLLARS.")
     return tuple(notes)

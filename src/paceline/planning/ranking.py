@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,27 +14,24 @@ from paceline.array_types import Array, Bools
 from paceline.calibration.constants import assumed
 from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError
+from paceline.hardware import Cluster
 from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
 from paceline.planning.comparison import difference
 from paceline.planning.goal import Goal
 from paceline.planning.space import Tally
+from paceline.planning.speedup_range import speedup_factor
 from paceline.planning.strategy_text import describe
 from paceline.planning.training_target import TrainingTarget
-from paceline.prediction import Predictor
+from paceline.prediction import Prediction, Predictor
 from paceline.prediction.batch import Candidate
 from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.workload.table import Workload
 
-FRONT = 12
-"""Points of the front that are predicted whole; it is thinned evenly where it has more."""
-COUNTS = 12
-"""Numbers of devices whose best strategy is predicted whole; thinned evenly where there are more."""
 PLAIN: float = assumed("plan_plain")
-"""A choice other than the plain one (dense, DDP, no micro steps) must gain this share of the goal to be preferred."""
+"""Two strategies are a tie where the goal's quantity differs by less than this share;"""
 TIE: float = assumed("plan_tie")
-"""Strategies this near to the best are told apart by the other quantity: the same money for less time, and the reverse;
-where nothing is known of what a larger batch costs, by the smaller batch before that."""
+"""or by less than this one, where the difference lies inside the range of their ratio."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +53,32 @@ class RankedTable:
     known: Bools
     predictor: Predictor
 
+    @property
+    def score(self) -> Array:
+        """What the goal makes small."""
+        return self.goal.score(self.time_s, self.usd)
+
+    def only(self, kept: Bools) -> RankedTable:
+        """The table of some of its candidates."""
+        candidates = [self.candidates[i] for i in np.flatnonzero(kept).tolist()]
+        columns = {name: getattr(self, name)[kept] for name in ("step_s", "time_s", "usd", "known")}
+        return replace(self, candidates=candidates, **columns)
+
+    def step(self, index: int) -> Prediction:
+        """The whole prediction of one."""
+        return self.predictor.step(self.workload, *self.candidates[index])
+
     def choice(self, index: int, best: Choice | None = None) -> Choice:
         """The whole prediction of one; ``best``: the choice that it is compared with."""
         cluster, strategy = self.candidates[index]
-        p = self.predictor.step(self.workload, cluster, strategy)
+        p = self.step(index)
         samples = self.target.samples(strategy)
         time = p.step_time_s * samples / strategy.global_batch_size
         of_samples = self.target.spread(strategy.global_batch_size)
         ends = (math.log(end / p.step_time_s) for end in (p.low_s, p.high_s))
         low, high = (math.exp(sign * math.hypot(end, Z80 * of_samples)) for sign, end in zip((-1, 1), ends, strict=True))
         price = self.prices[cluster.device.name]
-        usd = price.usd(cluster.world_size, time) if price else math.nan
+        usd = price.usd_per_hour(cluster.node_sizes) * time / 3600 if price else math.nan
         amount = usd if self.goal.kind == "budget" else time
         choice = Choice(
             cluster=cluster,
@@ -96,16 +109,21 @@ def table_of(
 ) -> RankedTable:
     """Seconds and dollars of the whole training with each of ``candidates``, whose steps take ``step_s`` seconds."""
     steps = np.array([target.samples(s) / s.global_batch_size for _, s in candidates])
-    rate = {name: price.usd_per_device_hour / 3600 if price else math.nan for name, price in prices.items()}
-    dollars = np.array([rate[c.device.name] * c.world_size for c, _ in candidates])
+    clusters = {id(cluster): cluster for cluster, _ in candidates}
+    rate = {key: _usd_per_second(prices[cluster.device.name], cluster) for key, cluster in clusters.items()}
+    dollars = np.array([rate[id(cluster)] for cluster, _ in candidates])
     known = np.array([target.known(s.gradient_exchange.compression) for _, s in candidates])
     return RankedTable(
         workload, target, goal, prices, candidates, step_s, step_s * steps, step_s * steps * dollars, known, predictor
     )
 
 
-def ranked(goal: Goal, table: RankedTable, left_out: Tally) -> list[int]:
-    """Indices, the best first, of what meets the goal with a known number of samples.
+def _usd_per_second(price: Price | None, cluster: Cluster) -> float:
+    return price.usd_per_hour(cluster.node_sizes) / 3600 if price else math.nan
+
+
+def ranked(goal: Goal, table: RankedTable, left_out: Tally, most: int = 1) -> Ranking:
+    """Of what meets the goal with a known number of samples: ``most`` ties, and the others.
 
     Raises:
         UserError: nothing meets the limit; the nearest, and by how much it misses.
@@ -123,28 +141,106 @@ def ranked(goal: Goal, table: RankedTable, left_out: Tally) -> list[int]:
             f"{describe(*table.candidates[near])}",
             f"give {goal.kind}={_wide(goal, over)} or more{', or more nodes' if goal.kind == 'deadline' else ''}",
         )
-    return _sorted(table, allowed)
+    return _ranking(table, allowed, most)
 
 
-def _sorted(table: RankedTable, allowed: NDArray[np.intp]) -> list[int]:
-    """The indices by the goal's quantity, the best first.
-
-    Each choice that is not plain counts as ``PLAIN`` worse. Of ties the smaller batch is first (without a curve), then the one
-    with less of the other quantity.
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Indices of a table. ``ties`` are as good as the ``least``, in the order of ``tie_text``, the best first; ``others``
+    follow by the goal's quantity alone.
     """
-    goal = table.goal
-    plain = np.array([1 + PLAIN * detours(table.candidates[i][1]) for i in allowed.tolist()])
-    score = goal.score(table.time_s, table.usd)[allowed] * plain
-    other = np.nan_to_num((table.time_s if goal.by_cost else table.usd)[allowed]) * plain
-    near = score <= score.min() * (1 + TIE)
-    batch = np.array([0 if table.target.curve else table.candidates[i][1].global_batch_size for i in allowed.tolist()])
-    order = np.lexsort((score, np.where(near, other, score), np.where(near, batch, 0), ~near))
-    return [int(i) for i in allowed[order]]
+
+    least: int
+    ties: tuple[int, ...]
+    others: tuple[int, ...]
+
+    @property
+    def best(self) -> int:
+        """What to do."""
+        return self.ties[0]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """All that were ranked."""
+        return (*self.ties, *self.others)
+
+
+def tie_text(table: RankedTable, ranking: Ranking) -> str:
+    """What a tie is, and in which order ties stand; empty without any."""
+    if len(ranking.ties) == 1:
+        return ""
+    what, other = ("cost", "faster") if table.goal.by_cost else ("time", "cheaper")
+    batch = "" if table.target.curve else "the smaller batch, then "
+    return (
+        f"Ties (=) differ in {what} by less than {PLAIN:.0%}, or by up to {TIE:.0%} inside the range of their ratio. Of ties "
+        f"the best of each number of devices comes first, the {other} before. On as many devices, within {PLAIN:.0%}, {batch}"
+        f"the simpler strategy is before. All others follow by {what}."
+    )
+
+
+def shown_choice(table: RankedTable, index: int, best: Choice, ranking: Ranking) -> Choice:
+    """A row of the ranking beside the best; of a tie also what distinguishes it."""
+    choice = table.choice(index, best)
+    if index not in ranking.ties:
+        return choice
+    own, first = table.candidates[index], table.candidates[ranking.best]
+    words = filter(None, [choice.difference, distinction(own, first)])
+    return replace(choice, tied=True, difference=", ".join(words))
+
+
+def _ranking(table: RankedTable, allowed: NDArray[np.intp], most: int = 1) -> Ranking:
+    by_score = allowed[table.score[allowed].argsort(kind="stable")]
+    ties = tuple(islice(_ties(table, by_score), most))
+    return Ranking(int(by_score[0]), ties, tuple(i for i in by_score.tolist() if i not in ties))
+
+
+def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
+    """What is as good as the first, in the order of ``tie_text``, one of each kind.
+
+    A tie differs by less than ``PLAIN``, or by less than ``TIE`` and than their ratio may be off, of which common errors are no
+    part (``speedup_factor``).
+    """
+    score, least = table.score, int(by_score[0])
+    behind = score / score[least] - 1 if score[least] else np.zeros(len(score))
+    other = table.time_s if table.goal.by_cost else np.nan_to_num(table.usd, nan=math.inf)
+    kinds: dict[tuple[object, ...], int] = {}
+    lowest: dict[tuple[str, int], float] = {}
+    least_of: dict[tuple[str, int], float] = {}
+    for i in by_score[behind[by_score] <= TIE].tolist():
+        kinds.setdefault((_kind(table.candidates[i]), detours(table.candidates[i][1])), i)
+        place = _devices(table, i)
+        lowest[place] = min(lowest.get(place, math.inf), float(other[i]))
+        least_of.setdefault(place, float(score[i]))
+
+    def place_of(i: int) -> tuple[float, ...]:
+        cluster, strategy = table.candidates[i]
+        if (own := float(score[i])) > (1 + PLAIN) * least_of[_devices(table, i)]:
+            return lowest[_devices(table, i)], cluster.world_size, 1, own
+        batch = 0 if table.target.curve else strategy.global_batch_size
+        return lowest[_devices(table, i)], cluster.world_size, 0, batch, detours(strategy), own
+
+    base, clusters = table.step(least), [cluster for cluster, _ in table.candidates]
+
+    def tie(i: int) -> bool:
+        return bool(behind[i] <= PLAIN or behind[i] <= speedup_factor(table.step(i), base, clusters[i], clusters[least]) - 1)
+
+    yielded: dict[object, int] = {}
+    others = []
+    for i in sorted(kinds.values(), key=place_of):
+        if _devices(table, i) in yielded:
+            others.append(i)
+        elif tie(i):
+            yielded |= {_devices(table, i): i, _kind(table.candidates[i]): i}
+            yield i
+    for i in others:
+        if _kind(table.candidates[i]) not in yielded and tie(i):
+            yielded[_kind(table.candidates[i])] = i
+            yield i
 
 
 def by_devices(table: RankedTable, best: int) -> list[int]:
     """The best of each device and number of devices, the fewest devices first, device by device: of what meets the limit, or
-    what is nearest to it. Thinned evenly, but for the place of the ``best``."""
+    what is nearest to it."""
     members_of: dict[tuple[str, int], list[int]] = {}
     for index in np.flatnonzero(table.known).tolist():
         members_of.setdefault(_devices(table, index), []).append(index)
@@ -152,9 +248,7 @@ def by_devices(table: RankedTable, best: int) -> list[int]:
     winners[_devices(table, best)] = best
     # Layouts that divide the network are behind all other candidates: the order of these is not that of the devices.
     places = list(dict.fromkeys(cluster.device.name for cluster, _ in table.candidates))
-    rows = [winners[where] for where in sorted(winners, key=lambda of: (places.index(of[0]), of[1]))]
-    kept = {*_thin(rows, COUNTS), best}
-    return [i for i in rows if i in kept]
+    return [winners[where] for where in sorted(winners, key=lambda of: (places.index(of[0]), of[1]))]
 
 
 def _devices(table: RankedTable, index: int) -> tuple[str, int]:
@@ -166,25 +260,32 @@ def _devices(table: RankedTable, index: int) -> tuple[str, int]:
 def _best_of(table: RankedTable, members: NDArray[np.intp]) -> int:
     limited = table.goal.limited(table.time_s, table.usd)[members]
     meeting = members[limited <= table.goal.limit]
-    return _sorted(table, meeting)[0] if len(meeting) else int(members[limited.argmin()])
+    return _ranking(table, meeting).best if len(meeting) else int(members[limited.argmin()])
 
 
-def preferred(table: RankedTable, order: Sequence[int]) -> str:
+def preferred(table: RankedTable, ranking: Ranking) -> str:
     """Why the best is not the one with the smallest time or cost; empty where it is."""
-    score = table.goal.score(table.time_s, table.usd)
-    first = order[0]
-    least = min(order, key=lambda i: float(score[i]))
-    behind = float(score[first] / score[least]) - 1
+    first, least = ranking.best, ranking.least
+    behind = float(table.score[first] / table.score[least]) - 1 if table.score[least] else 0.0
     if behind < 0.0005:
         return ""
-    chosen, fastest = table.candidates[first][1], table.candidates[least][1]
-    why = "it is faster" if table.goal.by_cost else "it is cheaper"
-    if detours(chosen) < detours(fastest):
-        why = "it is simpler"
-    elif chosen.global_batch_size < fastest.global_batch_size:
-        why = "its batch is smaller"
     what = "cheapest" if table.goal.by_cost else "fastest"
-    return f"preferred because {why}, within {behind:.1%} of the {what}: {describe(*table.candidates[least])}"
+    chosen, quickest = table.candidates[first], table.candidates[least]
+    why = distinction(chosen, quickest)
+    if _devices(table, first) != _devices(table, least):
+        why = "faster" if table.goal.by_cost else "cheaper"
+    return f"preferred ({why}), a tie within {behind:.1%} of the {what}: {describe(*quickest)}"
+
+
+def distinction(own: Candidate, other: Candidate) -> str:
+    """What tells ``own`` from another that is as good: its detours and its batch; empty where these are equal."""
+    (_, strategy), (_, than) = own, other
+    simpler, batches = detours(than) - detours(strategy), than.global_batch_size - strategy.global_batch_size
+    words = [
+        "simpler" if simpler > 0 else "less simple" if simpler else "",
+        "smaller batch" if batches > 0 else "larger batch" if batches else "",
+    ]
+    return ", ".join(filter(None, words))
 
 
 def _over(ratio: float) -> str:
@@ -212,36 +313,29 @@ def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]
     """Of strategies that differ only in exchange, bucket, recomputation, micro steps or parts of a stage, the first."""
     first: dict[tuple[object, ...], int] = {}
     for i in order:
-        c, s = candidates[i]
-        mesh = s.parallelism
-        first.setdefault(
-            (
-                (mesh.tensor, mesh.context, mesh.pipeline),
-                c.device.name,
-                c.world_size,
-                s.global_batch_size,
-                s.precision,
-                s.gradient_exchange.compression,
-                mesh.sharding,
-            ),
-            i,
-        )
+        first.setdefault(_kind(candidates[i]), i)
     return list(first.values())
 
 
-def front(table: RankedTable) -> list[int]:
-    """Pareto front of time against money, among strategies whose samples are known; one without a price counts by its time
-    alone, so that it is on it only as the fastest of all."""
-    known = np.flatnonzero(table.known)
+def _kind(candidate: Candidate) -> tuple[object, ...]:
+    """What tells strategies apart that are shown beside each other."""
+    cluster, s = candidate
+    mesh = s.parallelism
+    return (
+        (mesh.tensor, mesh.context, mesh.pipeline),
+        (cluster.device.name, cluster.world_size),
+        s.global_batch_size,
+        s.precision,
+        s.gradient_exchange.compression,
+        mesh.sharding,
+    )
+
+
+def front(table: RankedTable, rows: Sequence[int]) -> list[int]:
+    """Those of ``rows`` than which no other is both faster and cheaper, the fastest first. One without a price counts by its
+    time alone, so that it is on the front only as the fastest of all."""
     usd = np.nan_to_num(table.usd, nan=math.inf)
-    order = known[np.lexsort((usd[known], table.time_s[known]))]
+    order = sorted(rows, key=lambda i: (float(table.time_s[i]), float(usd[i])))
     costs = usd[order]
     before = np.concatenate(([math.inf], np.minimum.accumulate(costs)[:-1]))
-    return _thin([int(order[0]), *(int(i) for i in order[1:][costs[1:] < before[1:] * (1 - 1e-9)])], FRONT)
-
-
-def _thin(indices: Sequence[int], most: int) -> list[int]:
-    """At most ``most`` of them, both ends kept."""
-    if len(indices) <= most:
-        return list(indices)
-    return [indices[i] for i in sorted({round(x) for x in np.linspace(0, len(indices) - 1, most)})]
+    return [i for i, cost, least in zip(order, costs, before, strict=True) if i == order[0] or cost < least * (1 - 1e-9)]

@@ -15,35 +15,42 @@ from paceline.workload.table import Workload
 LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 
 
-def scaling(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Predictor) -> dict[str, list[Prediction]]:
+def scaling(
+    workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Predictor, places: Sequence[Cluster] = ()
+) -> dict[str, list[Prediction]]:
     """Predictions from one device to twice those of ``cluster``, by weak and by strong scaling.
 
     A line with fewer than two points is omitted, for example if the global batch does not divide; so are both lines on nodes
     that hold different numbers of devices.
+
+    Args:
+        places: the clusters of a plan, taken instead, so that a number of devices is one cluster here and in its ranking.
     """
     if not cluster.even:
         return {}
-    nodes = max(2 * cluster.num_nodes, 2) if cluster.num_nodes > 1 or cluster.network != cluster.intra_link else 1
-    places = [size for size in worlds(cluster.devices_per_node, nodes) if cluster.fills_leaves(size[1])]
     lines = {}
     for title, kind in LINES.items():
-        line = [p for local, n in places if (p := _at(workload, cluster, strategy, local, n, kind, predictor))]
+        line = [p for place in places or _around(cluster) if (p := _at(workload, place, strategy, kind, predictor))]
         if len(line) > 1:
             lines[title] = line
     return lines
 
 
-def _at(
-    workload: Workload, cluster: Cluster, strategy: Strategy, local: int, nodes: int, kind: str, predictor: Predictor
-) -> Prediction | None:
-    """The step of the strategy on ``nodes`` nodes of ``local`` devices; None if it is not legal there."""
-    n = local * nodes
+def _around(cluster: Cluster) -> list[Cluster]:
+    """One device of ``cluster`` up to twice its nodes."""
+    nodes = max(2 * cluster.num_nodes, 2) if cluster.num_nodes > 1 or cluster.network != cluster.intra_link else 1
+    sizes = [size for size in worlds(cluster.devices_per_node, nodes) if cluster.fills_leaves(size[1])]
+    return [cluster.changed(devices_per_node=local, num_nodes=n) for local, n in sizes]
+
+
+def _at(workload: Workload, place: Cluster, strategy: Strategy, kind: str, predictor: Predictor) -> Prediction | None:
+    """The step of the strategy on ``place``; None if it is not legal there."""
+    n, local, nodes = place.world_size, place.devices_per_node, place.num_nodes
     batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size
-    resized = cluster.changed(devices_per_node=local, num_nodes=nodes)
     for variant in _variants(strategy, local, nodes):
         try:
             servers = min(variant.gradient_exchange.servers, n)
-            return predictor.step(workload, resized, variant.changed(world_size=n, global_batch_size=batch, servers=servers))
+            return predictor.step(workload, place, variant.changed(world_size=n, global_batch_size=batch, servers=servers))
         except UserError:
             continue
     return None

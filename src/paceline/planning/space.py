@@ -201,6 +201,12 @@ def worlds(devices_per_node: int, max_nodes: int) -> tuple[tuple[int, int], ...]
     return (*inside, *((devices_per_node, n) for n in sorted(steps)))
 
 
+def smaller(largest: Cluster) -> tuple[Cluster, ...]:
+    """Every cluster that is tried up to ``largest``: fewer devices of its first node, then fewer nodes; full leaf switches."""
+    sizes = [size for size in worlds(largest.devices_per_node, largest.num_nodes) if largest.fills_leaves(size[1])]
+    return tuple(largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
+
+
 def candidates(space: Space, work: TrainingTarget, left_out: Tally, workload: Workload | None = None) -> list[Candidate]:
     """Every legal strategy on every cluster, of devices that each hold the network; others are counted in ``left_out``.
 
@@ -342,8 +348,10 @@ def _with_batch(template: Strategy, batch: int, parallelism: Parallelism) -> Str
 
 
 def _batch(batch: int, times: int, workers: int, work: TrainingTarget) -> str:
-    if batch > work.largest_batch and work.curve:
-        return f"a global batch above {work.curve.high_batch:g} was never seen to reach {work.curve.target}"
+    if batch > work.largest_batch:
+        if work.curve:
+            return f"a global batch above {work.curve.high_batch:g} was never seen to reach {work.curve.target}"
+        return f"a global batch above the largest published, {work.largest_batch:,} samples; naming it tries it"
     if batch % (workers * times):
         return "the global batch does not divide among the workers and their micro steps"
     return ""

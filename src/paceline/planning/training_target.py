@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from paceline.errors import UserError
 from paceline.planning.learning_rates import TUNED, Recipes
 from paceline.prediction.convergence import Convergence
+from paceline.prediction.published_batches import PublishedBatch
 from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy
 
@@ -26,6 +27,7 @@ class TrainingTarget:
         penalties: measured factor on the samples to a target, by compression; without an entry the factor is unknown.
         epoch_samples: samples of one epoch; 0 if unknown.
         recipes: learning rates by batch; None if nobody asked for them.
+        published: the largest batch where there is no curve and the user names no batch; None: no bound.
     """
 
     title: str = "1,000,000 samples"
@@ -34,6 +36,36 @@ class TrainingTarget:
     penalties: Mapping[str, float] = field(default_factory=dict)
     epoch_samples: int = 0
     recipes: Recipes | None = None
+    published: PublishedBatch | None = None
+
+    @classmethod
+    def reaching(cls, curve: Convergence, sample: str = "", seq_len: int | None = None) -> TrainingTarget:
+        """The quality of ``curve``, with its starting point and its samples in the title.
+
+        Args:
+            sample: what one is, where the curve does not say it: ``image 3x224x224``.
+            seq_len: tokens of a sequence that the user states instead of the curve's own.
+        """
+        if curve.tokens:
+            padding = curve.tokens - curve.computed_tokens()
+            sample = f"sequence of {curve.tokens} tokens" + (
+                f", {padding} of them padding that is not computed" if padding else ""
+            )
+            if seq_len is not None:
+                sample += f"; --seq-len {seq_len} computes {seq_len} of each"
+        title = f"to {curve.target}" + (f", {curve.start}" if curve.start else "")
+        title += f"; a sample is one {sample}" if sample else ""
+        return cls(title=title, curve=curve, epoch_samples=curve.epoch_samples)
+
+    @property
+    def computed_tokens(self) -> int | None:
+        """Tokens of a sequence without its padding; None where the target does not say it."""
+        return self.curve.computed_tokens() if self.curve and self.curve.tokens else None
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of a sequence with its padding; None where the target does not say it."""
+        return (self.curve and self.curve.tokens) or None
 
     def known(self, compression: str) -> bool:
         """Whether the number of samples with this compression is known; it is without a curve."""
@@ -51,8 +83,10 @@ class TrainingTarget:
 
     @property
     def largest_batch(self) -> float:
-        """The largest batch for which the curve is known; infinite without a curve."""
-        return self.curve.high_batch * 1.001 if self.curve else math.inf
+        """The largest batch for which the curve is known; without a curve the largest that was published, or infinite."""
+        if self.curve is None:
+            return self.published.samples if self.published else math.inf
+        return self.curve.high_batch * 1.001
 
     def spread(self, batch: int) -> float:
         """Standard deviation of log(samples) at a global batch."""
@@ -83,6 +117,8 @@ class TrainingTarget:
     def notes(self, strategy: Strategy) -> tuple[str, ...]:
         """The assumptions about the samples, as sentences."""
         notes = self.curve.notes(strategy.global_batch_size) if self.curve else ()
+        if self.published:
+            notes = (*notes, f"The largest batch that was published for such a network: {self.published}.")
         if (recipe := self.recipe(strategy)) and recipe.optimizer in ("lars", "lamb"):
             notes = (*notes, TUNED)
         if self.recipes and (seen := self.recipes.of_curve) not in ("", strategy.optimizer):

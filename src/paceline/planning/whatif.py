@@ -243,14 +243,14 @@ class _Asked:
             low = max(low, min(1.0, ratio)) if _no_worse(c.network, cluster.network) else low
             high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high
         listing, upgraded = price(c.device.name, self.prices), is_upgrade(chosen, cluster, c)
-        listed = listing.usd_per_device_hour * c.world_size if listing else math.nan
+        listed = listing.usd_per_hour(c.node_sizes) if listing else math.nan
         hourly, text = listed, str(listing) if listing else f"no price of {c.device.name} is known"
         pays_below = math.nan
         if upgraded and self.upgrade:
             hourly, text = listed + self.upgrade.hourly(c.world_size), f"{text}; {self.upgrade}"
         elif upgraded:
             before = price(cluster.device.name, self.prices)
-            pays_below = before.usd_per_device_hour * cluster.world_size * ratio - listed if before else math.nan
+            pays_below = before.usd_per_hour(cluster.node_sizes) * ratio - listed if before else math.nan
             hourly, text = math.nan, f"{title}: the price of the upgrade is unknown"
         samples = epoch_samples(self.workload.name) or MILLION
         usd = hourly * samples / p.samples_per_s / 3600

@@ -50,7 +50,9 @@ class Convergence:
         low_batch, high_batch: the smallest and the largest batch of the points; the curve ends at ``high_batch``.
         spread: standard deviation of log(points / curve).
         epoch_samples: samples of one pass over the data; 0 where it is unknown.
-        tokens: length of a sequence where samples are sequences; else 0.
+        start: where the runs begin, in words, such as "from random weights"; empty where it is unknown.
+        tokens: length of a sequence, with its padding, where samples are sequences; else 0.
+        padding: share of the tokens that is padding and is not computed.
         critical_spread: standard deviation of log(Bcrit) where Bcrit is an estimate and one run at ``low_batch`` gives the
             curve; 0 where the points give both.
     """
@@ -64,8 +66,14 @@ class Convergence:
     spread: float
     source: str
     epoch_samples: int = 0
+    start: str = ""
     tokens: int = 0
+    padding: float = 0.0
     critical_spread: float = 0.0
+
+    def computed_tokens(self, tokens: int | None = None) -> int:
+        """What is computed of a sequence of ``tokens`` (None: the target's own): all but its padding."""
+        return round((self.tokens if tokens is None else tokens) * (1 - self.padding))
 
     def samples(self, global_batch_size: float, beyond: bool = False) -> float:
         """Samples to the target.

@@ -59,6 +59,7 @@ def _plan(plan: Plan) -> Iterator[Block]:
     yield GAP
     yield heading(f"Ranking, of {plan.considered:,} strategies that were weighed:")
     yield ranking_table(plan.ranking[:SHOWN])
+    yield Paragraph(plan.ties)
     yield GAP
     yield heading(f"The best of each number of devices{BEYOND if plan.critical_batch else ''}:")
     yield devices_table(plan)
@@ -76,7 +77,7 @@ def _plan_why(plan: Plan) -> Iterator[Block]:
         yield heading("The whole ranking:")
         yield ranking_table(plan.ranking)
         yield GAP
-    yield heading("No other is both faster and cheaper than these:")
+    yield heading("Of these, no other is both faster and cheaper:")
     yield ranking_table(plan.front, reasons=False)
     yield GAP
     if any(choice.recipe for choice in plan.by_devices):
@@ -107,7 +108,12 @@ def ranking_table(choices: Sequence[Choice], reasons: bool = True) -> Table:
     return Table(
         ("", "time", "cost", "strategy and what it loses" if reasons else "strategy"),
         [
-            (f"{place}.", seconds(choice.time_s), money(choice.usd) if choice.usd == choice.usd else "-", choice.title)
+            (
+                f"{place}{'=' if choice.tied else '.'}",
+                seconds(choice.time_s),
+                money(choice.usd) if choice.usd == choice.usd else "-",
+                choice.title,
+            )
             for place, choice in enumerate(choices, start=1)
         ],
         frozenset({3}),

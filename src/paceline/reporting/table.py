@@ -9,6 +9,7 @@ from typing import Any
 
 from paceline import hardware
 from paceline.errors import UserError
+from paceline.hardware.placement import parse_sizes
 from paceline.hardware.prices import price
 from paceline.record import Metrics, RunRecord
 from paceline.reporting.learning import sentences
@@ -152,8 +153,11 @@ def _answer(p: Metrics, waits: str) -> Iterator[Block]:
         yield Pair("exchange", f"{size(p.wire_bytes_per_device)} per step per worker{less}")
     listing = price(_device_name(p)) if _cluster(p).get("device") else None
     if listing:
-        devices = int(p.strategy["world_size"])
-        yield Pair("cost", f"${listing.usd(devices, 3600):,.2f} an hour for {count(devices, 'device')} ({listing.listed})")
+        devices, each = int(p.strategy["world_size"]), parse_sizes(str(_cluster(p)["devices_per_node"]))
+        nodes = each if isinstance(each, tuple) else (each,) * int(_cluster(p)["num_nodes"])
+        terms = f", {listing.terms}" if sum(nodes) * listing.usd_per_device_hour < listing.usd_per_hour(nodes) * 0.99 else ""
+        hourly = f"${listing.usd_per_hour(nodes):,.2f} an hour for {count(devices, 'device')}"
+        yield Pair("cost", f"{hourly} ({listing.listed}){terms}")
     yield GAP
     yield from _breakdown(p)
     yield GAP

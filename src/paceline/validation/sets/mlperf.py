@@ -28,6 +28,7 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.hardware.precision import gathered_bytes
+from paceline.prediction import convergence
 from paceline.prediction.expert_parallel import expert_count, has_experts
 from paceline.prediction.tensor_parallel import is_expert
 from paceline.validation.case import Case, Keys, Setting, Skip
@@ -240,7 +241,7 @@ def _round(row: Row) -> int:
 
 def _dimensions(benchmark: str, row: Row) -> dict[str, Any]:
     if benchmark == "bert":
-        return {"seq_len": (row.whole("seq_len") or 512) // 2}
+        return {"seq_len": convergence.mlperf(WORKLOADS[benchmark]).computed_tokens(row.whole("seq_len"))}
     if benchmark == "transformer":
         return {"seq_len": SENTENCE_TOKENS}
     if benchmark in LENGTHS:

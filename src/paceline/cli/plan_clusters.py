@@ -1,0 +1,108 @@
+"""Which clusters ``plan`` tries: the largest there can be, as ``predict`` takes it, and every smaller one."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from paceline import hardware
+from paceline.errors import UserError, check_count
+from paceline.hardware import Cluster
+from paceline.hardware.placement import NodeSizes, parse_sizes, sizes_text
+from paceline.planning.space import UNEVEN, smaller, worlds
+
+MOST_IN_NODE = 8
+"""Devices that are taken to be in one node where nobody says how many a node has: more are on several nodes."""
+_COUNTS = re.compile(r"^\s*(?:(\d{1,9})\s*[x×]\s*)?(?=\S)", re.IGNORECASE)
+_BESIDE = ("device", "devices_per_node", "max_nodes", "devices")
+
+
+def add_plan_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """The largest cluster, as a text or by its parts."""
+    largest = "the largest cluster, '8x8 A100' or '4x p5.48xlarge', in place of --device and counts; may be repeated"
+    parser.add_argument("--cluster", metavar="C", action="append", help=largest)
+    parser.add_argument("--device", metavar="D", action="append", help="a device that may be used; may be repeated")
+    each = "once for all devices, or once for each --device"
+    parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, action="append", help=f"{each} (default 1)")
+    parser.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}")
+    parser.add_argument("--max-nodes", "--nodes", metavar="M", type=int, help="most nodes of one device")
+    total = f"most devices, in place of --max-nodes; up to {MOST_IN_NODE} are one node unless --devices-per-node says it"
+    parser.add_argument("--devices", metavar="N", type=int, help=total)
+
+
+def plan_clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
+    """Every number of nodes of every device. Raises UserError."""
+    if o.cluster:
+        beside = [name.replace("_", "-") for name in _BESIDE if getattr(o, name) is not None]
+        if beside:
+            raise UserError(f"--cluster says what --{beside[0]} says", "give one of the two: --cluster '8x8 A100'")
+        named = zip(o.cluster, _each("network", o.network, o.cluster), strict=True)
+        return tuple(cluster for text, link in named for cluster in _of_text(text, link))
+    if not o.device:
+        raise UserError("no device is named", "give --cluster '8x8 A100', or --device and --max-nodes (paceline hardware list)")
+    if (o.max_nodes is None) == (o.devices is None):
+        both = "--max-nodes and --devices both say how many" if o.devices is not None else "nothing says how many devices"
+        raise UserError(both, "give one of --max-nodes and --devices")
+    per_node, networks = (_each(name, getattr(o, name.replace("-", "_")), o.device) for name in ("devices-per-node", "network"))
+    parts = zip(o.device, per_node, networks, strict=True)
+    return tuple(cluster for name, many, link in parts for cluster in _of_parts(name, many, link, o))
+
+
+def _of_text(text: str, network: str | None) -> Iterator[Cluster]:
+    """All up to the cluster of a text; an instance is let as a whole."""
+    largest = Cluster.named(text, network)
+    if not largest.even:
+        raise UserError(f"a plan on nodes of {largest.node_text} devices", UNEVEN)
+    counted = _COUNTS.match(text)
+    name = (text[counted.end() :] if counted else text).partition(",")[0].strip()
+    if hardware.instance(name):
+        many = int(counted[1] or 1) if counted else 1
+        yield from (hardware.cluster(name, None, nodes, network) for _, nodes in worlds(1, many))
+    else:
+        yield from smaller(largest)
+
+
+def _of_parts(name: str, many: NodeSizes | None, network: str | None, o: argparse.Namespace) -> Iterator[Cluster]:
+    nodes = o.max_nodes
+    if o.devices is not None:
+        many, nodes = _nodes(name, many, o.devices)
+    elif nodes < 1:
+        raise UserError(f"--max-nodes {nodes}", "give a whole number from 1 up")
+    rented = hardware.instance(name)
+    if isinstance(many, tuple) and rented is None:
+        raise UserError(f"a plan on nodes of {sizes_text(many)} devices", UNEVEN)
+    largest = hardware.cluster(name, many, nodes, network)  # an impossible one is named before any is searched
+    if rented:
+        yield from (hardware.cluster(name, many, count, network) for _, count in worlds(1, nodes))
+    else:
+        yield from smaller(largest)
+
+
+def _nodes(name: str, many: NodeSizes | None, devices: int) -> tuple[NodeSizes | None, int]:
+    """Devices of a node, and nodes, of so many devices."""
+    check_count(devices, "--devices")
+    if isinstance(many, tuple):
+        raise UserError(f"a plan on nodes of {sizes_text(many)} devices", UNEVEN)
+    rented = hardware.instance(name)
+    size = rented.devices if rented else many
+    if size is None:
+        if devices > MOST_IN_NODE:
+            raise UserError(f"--devices {devices} do not say how many a node has", "give --devices-per-node too, such as 8")
+        return devices, 1
+    if rented is None and devices < size:
+        return devices, 1
+    if devices % size:
+        raise UserError(f"--devices {devices} are no whole nodes of {size}", f"give a multiple of {size}")
+    return many, devices // size
+
+
+def _each(name: str, given: Sequence[Any] | None, kinds: Sequence[str]) -> list[Any]:
+    """One value for each of ``kinds``, of which ``given`` has one for all or one for each."""
+    values = list(given or [None])
+    if len(values) not in (1, len(kinds)):
+        raise UserError(
+            f"--{name} is given {len(values)} times for {len(kinds)} devices", "give it once, or once for each --device"
+        )
+    return values * (len(kinds) if len(values) == 1 else 1)

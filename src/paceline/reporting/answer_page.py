@@ -27,11 +27,12 @@ from paceline.reporting.planning_text import (
     verdict,
     whatif_table,
 )
-from paceline.reporting.report_page import filled
+from paceline.reporting.template import filled
 from paceline.reporting.timeline import StepTimeline, draw, merged, one_rank
 from paceline.reporting.values import clean, memory, number, percent, rate_bounds, ratio, seconds, strategy_text, time_range
 
 NAME = "report.html"
+HINT = "Point at a bar, tap it, or step through them with the arrow keys for their times."
 
 
 @dataclass
@@ -136,7 +137,7 @@ def asynchronous_page(prediction: AsyncPrediction) -> Page:
         Section(
             "Staleness",
             asynchronous_text.staleness(prediction),
-            [shares(r.staleness, "staleness", label)],
+            [shares(r.staleness, label)],
             wide=True,
             heads=["updates by others", "share"],
             rows=rows,
@@ -154,8 +155,8 @@ def _first_steps(prediction: AsyncPrediction) -> Section:
     events = one_rank(prediction.result.timeline)
     end = max((e.end_s for e in events), default=0.0)
     timeline = StepTimeline(f"worker 0, the first {seconds(end)}", merged(events), end)
-    svg = draw([timeline], "timeline", "Timeline of one worker's first steps")
-    return Section("One worker, bar by bar", "Hover over a bar for its times.", [svg], wide=True, lanes=True)
+    svg = draw([timeline], "Timeline of one worker's first steps")
+    return Section("One worker, bar by bar", HINT, [svg], wide=True, lanes=True)
 
 
 def plan_page(plan: Plan) -> Page:
@@ -247,7 +248,7 @@ def whatif_page(whatif: WhatIf) -> Page:
     bars = [(outcome.title, outcome.speedup, outcome.speedup_low, outcome.speedup_high) for outcome in whatif.outcomes[1:]]
     timelines = {outcome.title: outcome.prediction for outcome in whatif.outcomes}
     page.sections += [
-        Section("What each change gains", pictures=[gains(bars, "gains")], wide=True),
+        Section("What each change gains", pictures=[gains(bars)], wide=True),
         _timeline(timelines, ()),
         *_scaling(whatif.scaling, whatif.base.cluster.world_size),
         Section("To paste", pre=whatif_table(whatif)),
@@ -272,7 +273,7 @@ def _front(plan: Plan) -> list[Section]:
     same = [
         n for n, choice in enumerate(points) if (choice.cluster, choice.strategy) == (plan.best.cluster, plan.best.strategy)
     ]
-    svg = front([(choice.time_s, choice.usd, choice.title) for choice in points], "front", same[0] if same else -1)
+    svg = front([(choice.time_s, choice.usd, choice.title) for choice in points], same[0] if same else -1)
     rows = [[choice.title, seconds(choice.time_s), cost(choice)] for choice in points]
     title = "Time against money"
     return [
@@ -311,7 +312,7 @@ def _scaling(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Sec
         Section(
             "How it scales",
             "Dotted: in proportion to the devices. Upright: the number asked about.",
-            pictures=[scaling(drawn, "scaling", asked_for)],
+            pictures=[scaling(drawn, asked_for)],
             wide=True,
             heads=heads,
             rows=rows,
@@ -329,5 +330,5 @@ def _timeline(runs: Mapping[str, Metrics], measured: Sequence[Event]) -> Section
     if not timelines:
         return Section("One step, bar by bar", "No timeline was kept.")
     label = "Timeline of one training step: " + "; ".join(g.title for g in timelines)
-    hint = "Hover over a bar for its times. paceline explain --trace writes them for Perfetto."
-    return Section("One step, bar by bar", hint, [draw(timelines, "timeline", label)], wide=True, lanes=True)
+    hint = f"{HINT} paceline explain --trace writes them for Perfetto."
+    return Section("One step, bar by bar", hint, [draw(timelines, label)], wide=True, lanes=True)

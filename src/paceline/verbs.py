@@ -47,7 +47,7 @@ def predict(
     Raises:
         UserError: an unknown name, a value of another type, choices that do not go together.
     """
-    return _predictor(predictor).step(*_prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices))
+    return _predictor(predictor).step(*prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices))
 
 
 def explain(
@@ -66,7 +66,7 @@ def explain(
     Args:
         run: a run directory whose measured step is set beside the predicted one.
     """
-    inputs = _prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices)
+    inputs = prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices)
     return planning.explain(*inputs, str(run), predictor=_predictor(predictor))
 
 
@@ -93,7 +93,7 @@ def whatif(
     if scaling not in get_args(BatchScaling):
         raise unknown("scaling", str(scaling), get_args(BatchScaling))
     parsed = [_change(change) for change in (changes if isinstance(changes, list | tuple) else [changes])]
-    inputs = _prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices)
+    inputs = prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices)
     return planning.whatif(*inputs, parsed, scaling=scaling, prices=prices, predictor=_predictor(predictor))
 
 
@@ -142,7 +142,7 @@ def plan(
     return planning.plan(_workload(workload, seq_len), tried, goal, target, prices=prices, predictor=_predictor(predictor))
 
 
-def _prediction_inputs(
+def prediction_inputs(
     workload: Workload | str,
     cluster: Cluster | str,
     strategy: Strategy | None,
@@ -151,6 +151,7 @@ def _prediction_inputs(
     predictor: Predictor | None,
     choices: Mapping[str, Any],
 ) -> tuple[Workload, Cluster, Strategy]:
+    """What ``predict`` predicts; arguments and errors as ``predict``, ``choices`` by name."""
     table, machines = _workload(workload, seq_len), _cluster(cluster, network)
     if strategy is not None:
         if not isinstance(strategy, Strategy):

@@ -35,6 +35,7 @@ ORDER = (
     "verbs",
     "validation",
     "reporting",
+    "serve",
     "cli",
     "__init__",
     "__main__",

@@ -16,7 +16,7 @@ from paceline.planning.layout_view import LayoutView
 from paceline.planning.whatif import WhatIf
 from paceline.record import Event, Metrics
 from paceline.reporting import asynchronous_text, layout_figures
-from paceline.reporting.answer_figures import ScalingPoint, front, gains, scaling, shares
+from paceline.reporting.answer_figures import ScalingPoint, front, gains, memory_bar, scaling, shares
 from paceline.reporting.planning_text import (
     batch_text,
     cost,
@@ -79,11 +79,16 @@ def write(page: Page, place: str) -> Path:
 
 def render(page: Page) -> str:
     """The page as HTML text; the same answer gives the same bytes."""
+    return filled("reporting/answer.html.j2", vars(drawn(page)))
+
+
+def drawn(page: Page) -> Page:
+    """The page with pictures that a template takes as they are: they are drawn here, their texts escaped."""
     from markupsafe import Markup
 
     for section in page.sections:
-        section.pictures = [Markup(svg) for svg in section.pictures]  # drawn here, their texts escaped
-    return filled("answer.html.j2", vars(page))
+        section.pictures = [Markup(svg) for svg in section.pictures]
+    return page
 
 
 def explained_page(explained: Explained, kind: str = "explanation") -> Page:
@@ -99,11 +104,11 @@ def explained_page(explained: Explained, kind: str = "explanation") -> Page:
     heads = ["resource", "the step waits", "share", "if it vanished"]
     page.sections += [
         Section("Where the time goes", explained.path, heads=heads, rows=rows),
-        _timeline(
+        timeline_section(
             {"predicted": p, **({"measured": explained.measured} if explained.measured else {})}, explained.measured_timeline
         ),
-        *_layout(explained.layout),
-        *_scaling(explained.scaling, int(p.strategy["world_size"])),
+        *(_layout(explained.layout) or [memory_section(explained)]),
+        *scaling_sections(explained.scaling, int(p.strategy["world_size"])),
         Section("To paste", pre=explain_table(explained)),
         Section("It rests on", items=[clean(a, 1000) for a in p.assumptions]),
     ]
@@ -184,11 +189,11 @@ def plan_page(plan: Plan) -> Page:
     rows = [[choice.title, seconds(choice.time_s), cost(choice), choice.reason] for choice in plan.ranking]
     page.sections += [
         *_by_devices(plan),
-        *_front(plan),
+        *front_sections(plan),
         *_layout(plan.layout),
-        *_scaling(plan.scaling, best.cluster.world_size),
+        *scaling_sections(plan.scaling, best.cluster.world_size),
         Section("Ranking", heads=["strategy", "time", "cost", "against the best"], rows=rows),
-        _timeline({best.title: p}, ()),
+        timeline_section({best.title: p}, ()),
         Section(
             "Left out",
             f"{plan.considered:,} strategies were weighed. {plan.layouts}".strip(),
@@ -245,17 +250,31 @@ def whatif_page(whatif: WhatIf) -> Page:
             f"{number(outcome.speedup)}x",
             f"{number(outcome.speedup_low)} to {number(outcome.speedup_high)}; {seconds(p.step_time_s)}",
         )
-    bars = [(outcome.title, outcome.speedup, outcome.speedup_low, outcome.speedup_high) for outcome in whatif.outcomes[1:]]
     timelines = {outcome.title: outcome.prediction for outcome in whatif.outcomes}
     page.sections += [
-        Section("What each change gains", pictures=[gains(bars)], wide=True),
-        _timeline(timelines, ()),
-        *_scaling(whatif.scaling, whatif.base.cluster.world_size),
+        gains_section(whatif),
+        timeline_section(timelines, ()),
+        *scaling_sections(whatif.scaling, whatif.base.cluster.world_size),
         Section("To paste", pre=whatif_table(whatif)),
         Section("Prices", items=list(dict.fromkeys(outcome.price for outcome in whatif.outcomes))),
         Section("It rests on", items=list(whatif.assumptions)),
     ]
     return page
+
+
+def gains_section(whatif: WhatIf) -> Section:
+    """The speed-up of each change as a bar."""
+    bars = [(outcome.title, outcome.speedup, outcome.speedup_low, outcome.speedup_high) for outcome in whatif.outcomes[1:]]
+    return Section("What each change gains", pictures=[gains(bars)], wide=True)
+
+
+def memory_section(explained: Explained) -> Section:
+    """What a device holds, against what it has."""
+    prediction, available = explained.prediction, explained.available
+    groups = layout_figures.grouped(prediction.memory)
+    share = prediction.memory_bytes / available
+    text = f"{memory(prediction.memory_bytes)} of {memory(available)}, {share:.0%}: the job {prediction.fit}."
+    return Section("Memory of a device", text, [memory_bar(groups, available)], wide=True)
 
 
 def _by_devices(plan: Plan) -> list[Section]:
@@ -265,7 +284,7 @@ def _by_devices(plan: Plan) -> list[Section]:
     return [Section("By number of devices", batch_text(plan), heads=heads, rows=rows)] if len(rows) > 1 else []
 
 
-def _front(plan: Plan) -> list[Section]:
+def front_sections(plan: Plan) -> list[Section]:
     """Time against money, where there are prices."""
     points: list[Choice] = [choice for choice in plan.front if choice.usd == choice.usd]
     if len(points) < 2:
@@ -288,7 +307,7 @@ def _front(plan: Plan) -> list[Section]:
     ]
 
 
-def _scaling(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Section]:
+def scaling_sections(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Section]:
     """Speed against devices."""
     if not lines:
         return []
@@ -320,7 +339,7 @@ def _scaling(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Sec
     ]
 
 
-def _timeline(runs: Mapping[str, Metrics], measured: Sequence[Event]) -> Section:
+def timeline_section(runs: Mapping[str, Metrics], measured: Sequence[Event]) -> Section:
     """One step of each, bar by bar."""
     timelines = []
     for title, run in runs.items():

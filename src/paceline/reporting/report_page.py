@@ -41,7 +41,7 @@ def write_report(run_dir: RunDir | str | Path) -> Path:
 
 def render_report(contents: RunDirContents) -> str:
     """The report as HTML text; the same contents give the same bytes."""
-    return filled("report.html.j2", _context(contents))
+    return filled("reporting/report.html.j2", _context(contents))
 
 
 def _context(contents: RunDirContents) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The templates of this folder, filled with values that are escaped."""
+"""The templates of the package, filled with values that are escaped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"(?<![\w&#;.-])\$?[0-9][0-9.,]*(?: ?[-–] ?[0-9][0-9.,]*)
 
 
 def filled(template: str, context: Mapping[str, Any]) -> str:
-    """A template of this folder with its values, escaped; a value that is missing is an error."""
+    """A template of the package, such as ``reporting/answer.html.j2``, with its values, escaped; all of them must be given."""
     return _environment().get_template(template).render(**context)
 
 
@@ -27,7 +27,7 @@ def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(Path(__file__).parents[1]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -120,6 +120,7 @@ def whatif(
     *,
     scaling: BatchScaling = "strong",
     prices: Mapping[str, float] | None = None,
+    scale: bool = True,
     predictor: Predictor = ORDINARY,
 ) -> WhatIf:
     """Predict the base, each change by itself, and all together.
@@ -127,6 +128,7 @@ def whatif(
     Args:
         scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
+        scale: whether to predict other numbers of devices too.
 
     Raises:
         UserError: no change, or none that can be; or as ``predict`` of the base.
@@ -188,7 +190,7 @@ def whatif(
         impossible={title: str(error) for title, error in errors.items()},
         priced_samples=priced_samples,
         unit="epoch" if epoch else "1M samples",
-        scaling=scales(workload, cluster, strategy, predictor),
+        scaling=scales(workload, cluster, strategy, predictor) if scale else {},
     )
 
 

@@ -97,7 +97,7 @@ def front(points: Sequence[tuple[float, float, str]], best: int = -1) -> str:
 
 def gains(bars: Sequence[tuple[str, float, float, float]]) -> str:
     """Speed-up of each change (title, ratio, low, high) as bars with their ranges; 1 is the base."""
-    x = Scale(0, 1.15 * max(max(ratio, high) for _, ratio, _, high in bars))
+    x = Scale(0, 1.3 * max(1.0, *(ratio for _, ratio, *_ in bars)))  # a range may be far wider: its numbers say so
     plot, row = Plot(), 46.0
     bottom = row * len(bars) + 2
     height = plot.x_axis(
@@ -106,10 +106,10 @@ def gains(bars: Sequence[tuple[str, float, float, float]]) -> str:
     for n, (title, ratio, low, high) in enumerate(bars):
         y = n * row
         tip = f"{clean(title)}: {number(ratio)}x, {number(low)}x to {number(high)}x"
-        plot.text(0, y + 14, clean(title, 40))
+        plot.text(0, y + 14, clean(title, 28))
+        plot.text(1, y + 14, f"{number(ratio)}x ({number(low)}x to {number(high)}x)", "", "end")
         plot.rect(0, y + 20, x.share(ratio), 18, "network" if ratio >= 1 else "codec", tip)
         plot.line(x.share(low), y + 29, x.share(high), y + 29, "stroke")
-        plot.text(x.share(max(ratio, high)), y + 33, f"{number(ratio)}x", "title", dx=6)
     plot.line(x.share(1), 0, x.share(1), bottom, "asked")
     gains_text = "; ".join(f"{title} {number(ratio)}x" for title, ratio, *_ in bars)
     return plot.svg(height, f"Speed-up of each change: {gains_text}", "flush")
@@ -133,10 +133,9 @@ def memory_bar(groups: Mapping[str, float], available: float) -> str:
     marks = [(x.share(mark * gib), number(mark)) for mark in Scale(0, x.high / gib).ticks(6)]
     height = plot.x_axis(68, 62, marks, "GiB")
     for name, kind in kinds.items():
-        plot.rect(0, height - 2, 0.0, 12, kind)
-        plot.text(0, height + 9, f"{name}: {memory(groups[name])}", dx=14)
+        plot.key(height, kind, f"{name}: {memory(groups[name])}")
         height += LINE
-    return plot.svg(height, f"Memory of a device: {memory(whole)} of {memory(available)}", "flush")
+    return plot.svg(height + 4, f"Memory of a device: {memory(whole)} of {memory(available)}", "flush")
 
 
 def shares(distribution: Sequence[float], label: str) -> str:

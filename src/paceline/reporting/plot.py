@@ -100,6 +100,11 @@ class Plot:
         self.text(0, y + 2 * LINE, label, "axis")
         return y + 2 * LINE + 6
 
+    def key(self, y: float, kind: str, text: str) -> None:
+        """A square of ``kind`` with its text, below ``y``."""
+        self._add(f'<rect class="{kind}" x="0" y="{y + 3:g}" width="11" height="11"/>')
+        self.text(0, y + 13, text, dx=18)
+
     def y_axis(self, marks: Sequence[tuple[float, str]]) -> None:
         """Level grid lines with texts left of them."""
         for y, text in marks:

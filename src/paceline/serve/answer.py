@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paceline import planning
 from paceline.errors import UserError
-from paceline.planning import WhatIf
+from paceline.planning import Change, WhatIf
 from paceline.planning.framework_options import FRAMEWORKS, emit
 from paceline.planning.goal import money
+from paceline.reporting.answer_figures import gains
 from paceline.reporting.answer_page import (
     Page,
     Section,
-    gains_section,
     memory_section,
     scaling_sections,
     timeline_section,
@@ -34,12 +35,13 @@ class Copy:
     missing: str = ""
 
 
-def answer_page(asked: Question) -> Page:
-    """What a step takes and what would change it, as sections. Raises UserError as ``predict``."""
+def answer_page(asked: Question) -> tuple[Page, list[str]]:
+    """What a step takes and what would change it, and what that rests on. Raises UserError as ``predict``."""
     explained = planning.explain(asked.workload, asked.cluster, asked.strategy)
-    gained = _ladder(asked)
+    changes = rungs(asked.cluster, asked.strategy)
+    gained = _ladder(asked, changes)
     p = explained.prediction
-    page = Page("what if", title(asked), "", [*filter(None, [p.headline]), explained.sentence])
+    page = Page("what if", title(asked), _choices(asked), [*filter(None, [p.headline]), _capital(explained.sentence)])
     page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
     slow, fast = rate_bounds(p)
     page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
@@ -48,15 +50,17 @@ def answer_page(asked: Question) -> Page:
     page.sections = [
         timeline_section({"predicted": p}, ()),
         memory_section(explained),
-        *([_gains(gained)] if gained else []),
+        *([_gains(gained, changes)] if gained else []),
         *scaling_sections(explained.scaling, asked.cluster.world_size),
     ]
-    return page
+    prices = [outcome.price for outcome in gained.outcomes] if gained else []
+    return page, [*dict.fromkeys(prices), *(clean(a, 1000) for a in p.assumptions)]
 
 
 def status(page: Page) -> str:
-    """The answer in one line, for those who hear the page."""
-    return "; ".join(f"{card['name']} {card['value']}" for card in page.cards)
+    """The answer in one line, for those who hear the page, or who drag and see little of it."""
+    step, rate, memory_used, cost = (card["value"] for card in page.cards)
+    return f"{step} a step, {rate}, {memory_used} a device, {cost} for {page.cards[3]['name'].removeprefix('cost of ')}"
 
 
 def copies(asked: Question) -> list[Copy]:
@@ -77,24 +81,48 @@ def title(asked: Question) -> str:
     return f"{clean(asked.workload.name, 60)} on {size.num_nodes} x {size.node_text} {size.device.name}{network}"
 
 
-def _ladder(asked: Question) -> WhatIf | None:
+def _choices(asked: Question) -> str:
+    """The choices behind the answer, also those that were not given."""
+    s, mesh = asked.strategy, asked.strategy.parallelism
+    compression = s.gradient_exchange.compression
+    lossy = [] if compression == "dense" else [compression]
+    batch = f"{s.global_batch_size:,} samples of {asked.workload.sample} a step" if asked.workload.sample else ""
+    return ", ".join(filter(None, [batch, s.precision, mesh.sharding, s.optimizer, *lossy]))
+
+
+def _ladder(asked: Question, changes: Mapping[str, Change]) -> WhatIf | None:
     """What one step up brings in each direction; None where nothing can be stepped up."""
     try:
-        return planning.whatif(asked.workload, asked.cluster, asked.strategy, rungs(asked.cluster, asked.strategy))
+        return planning.whatif(asked.workload, asked.cluster, asked.strategy, list(changes.values()), scale=False)
     except UserError:
         return None
 
 
 def _cost(gained: WhatIf | None) -> tuple[str, str, str]:
     if gained is None or math.isnan(gained.base.usd):
-        return "cost", "unknown", "no price of this device is known"
+        return "cost of 1M samples", "unknown", "no price of this device is known"
     base = gained.base
-    return f"cost of {gained.unit}", money(base.usd), f"{money(base.usd_low)} to {money(base.usd_high)}; {base.price}"
+    each = base.usd_per_hour / base.cluster.world_size
+    return (
+        f"cost of {gained.unit}",
+        money(base.usd),
+        f"{money(base.usd_low)} to {money(base.usd_high)}; ${each:.2f} a device and hour",
+    )
 
 
-def _gains(gained: WhatIf) -> Section:
-    section = gains_section(gained)
-    section.text = "One step up in each direction, each alone. Batches of other sizes may need other numbers of epochs."
-    section.heads = ["change", "what it brings"]
-    section.rows = [[outcome.title, verdict(outcome, gained.base)] for outcome in gained.changes]
-    return section
+def _gains(gained: WhatIf, changes: Mapping[str, Change]) -> Section:
+    """Each change by itself, as a bar and in words."""
+    titles = {str(change): title for title, change in changes.items()}
+    own = [(titles[outcome.title], outcome) for outcome in gained.changes]
+    return Section(
+        "What if?",
+        "Each change alone, its speed over today's. Another batch may need another number of epochs.",
+        [gains([(title, x.speedup, x.speedup_low, x.speedup_high) for title, x in own])],
+        wide=True,
+        heads=["change", "as an option", "what it brings"],
+        rows=[[title, f"--change {x.title}", verdict(x, gained.base)] for title, x in own],
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
@@ -43,6 +44,13 @@ def application(hosts: Collection[str] = LOOPBACK, token: str = "") -> Guard:
     return Guard(Starlette(routes=routes, exception_handlers={Exception: _broken}), hosts, token)
 
 
+class Answer(NamedTuple):
+    """A part of the page, and what it says in one line."""
+
+    status: str
+    html: str
+
+
 class _Site:
     """What the page remembers while the server runs: configurations, and the last answers."""
 
@@ -59,7 +67,7 @@ class _Site:
 
     async def answer(self, request: Request) -> Response:
         """The answer alone."""
-        return await run_in_threadpool(_part, lambda: self._answer(_key(_selection(request))))
+        return await run_in_threadpool(_part, lambda: self._answer(_key(_selection(request))).html)
 
     async def search(self, request: Request) -> Response:
         """Advice, and cost against time."""
@@ -86,17 +94,18 @@ class _Site:
         return JSONResponse({"workload": name})
 
     def _page(self, request: Request) -> Response:
-        problem, answer, code = "", "", 200
+        problem, shown, code = "", Answer("", ""), 200
         chosen: Selection = dict(parse_qsl(request.url.query[:LONGEST_QUERY])[:20])
         try:
             chosen = _selection(request)
-            answer = self._answer(_key(chosen))
+            shown = self._answer(_key(chosen))
         except UserError as error:
             problem, code = str(error), 400
         context = {
             "controls": controls(),
             "chosen": {option: value[:100] for option, value in chosen.items()},
-            "answer": answer,
+            "answer": shown.html,
+            "status": shown.status,
             "problem": problem,
             "query": request.url.query[:LONGEST_QUERY],
         }
@@ -116,10 +125,11 @@ class _Site:
         context = {"content": bytes(part.body).decode(), "query": request.url.query}
         return HTMLResponse(filled("serve/search.html.j2", context), part.status_code)
 
-    def _answered(self, key: tuple[tuple[str, str], ...]) -> str:
+    def _answered(self, key: tuple[tuple[str, str], ...]) -> Answer:
         asked = question(dict(key), self._configurations)
-        page = answer_page(asked)
-        return filled("serve/answer.html.j2", {**vars(drawn(page)), "status": status(page), "copies": copies(asked)})
+        page, assumptions = answer_page(asked)
+        context = {**vars(drawn(page)), "status": status(page), "copies": copies(asked), "assumptions": assumptions}
+        return Answer(status(page), filled("serve/answer.html.j2", context))
 
     def _searched(self, asked: Question) -> str:
         return filled("serve/part.html.j2", vars(drawn(search.search_page(asked))))

@@ -106,22 +106,13 @@ def number(chosen: Selection, option: str) -> int | None:
     return int(text)
 
 
-def command(chosen: Selection, verb: str = "predict") -> str:
+def command(chosen: Selection) -> str:
     """The same question on the command line. A configuration given to the page is named as its file."""
-    words = ["paceline", verb, _model(chosen)]
+    words = ["paceline", "predict", _model(chosen)]
     for option, value in chosen.items():
         if option != "workload":
             words += [f"--{option}", value]
     return shlex.join(words)
-
-
-def plan_command(chosen: Selection) -> str:
-    """The command that searches the best configuration up to the chosen cluster, for the chosen model."""
-    words = ["paceline", "plan", _model(chosen)]
-    for option in ("device", "devices-per-node", "network", "seq-len", "global-batch", "precision"):
-        if option in chosen:
-            words += [f"--{option}", chosen[option]]
-    return shlex.join([*words, "--max-nodes", chosen.get("nodes", "1")])
 
 
 def python(chosen: Selection) -> str:

@@ -16,22 +16,23 @@ FASTER = 1.5
 """Least peak of the device that is proposed, over that of today's."""
 
 
-def rungs(cluster: Cluster, strategy: Strategy) -> list[Change]:
-    """More devices, a faster network, a faster device, a larger batch, a narrower precision: those that there are."""
+def rungs(cluster: Cluster, strategy: Strategy) -> dict[str, Change]:
+    """More devices, a faster network, a faster device, a larger batch, a narrower precision: those that there are, by title."""
     several = cluster.num_nodes > 1
-    networked = several or cluster.network != cluster.intra_link
-    texts = ["nodesx2"] if networked else []
+    texts: dict[str, str] = {}
+    if several or cluster.network != cluster.intra_link:
+        texts[f"{2 * cluster.num_nodes} nodes"] = "nodesx2"
     if not several and cluster.even and cluster.devices_per_node < NODE:
-        texts.append("devices-per-nodex2")
+        texts[f"{2 * cluster.devices_per_node} devices a node"] = "devices-per-nodex2"
     now = cluster.network.bandwidth.value * 8e-9
     if several and (faster := next((speed for speed in SPEEDS if speed >= 1.99 * now), 0)):
-        texts.append(f"network={faster}Gb/s")
+        texts[f"network of {faster} Gb/s"] = f"network={faster}Gb/s"
     if better := next_device(cluster.device, strategy.precision):
-        texts.append(f"device={better.name}")
-    texts.append("global-batchx2")
+        texts[better.name] = f"device={better.name}"
+    texts["twice the batch"] = "global-batchx2"
     if strategy.precision == "fp32" and "bf16" in cluster.device.precisions:
-        texts.append("precision=bf16")
-    return [parse_change(text) for text in texts]
+        texts["precision bf16"] = "precision=bf16"
+    return {title: parse_change(text) for title, text in texts.items()}
 
 
 def next_device(device: Device, precision: str) -> Device | None:

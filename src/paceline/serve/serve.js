@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   const form = document.getElementById("controls"), answer = document.getElementById("answer");
-  const search = document.getElementById("search"), status = document.getElementById("status");
+  const advice = document.getElementById("advice"), search = document.getElementById("search"), status = document.getElementById("status");
   const PAUSE = 350; // milliseconds of rest before the slower search is asked for
   let wanted = null, busy = false, timer = 0, searching = null;
   document.documentElement.classList.add("scripted");
@@ -33,7 +33,7 @@
       }
     }
     busy = false;
-    if (good) { timer = setTimeout(advise, PAUSE); } else { search.replaceChildren(); }
+    if (good) { timer = setTimeout(advise, PAUSE); } else { advice.replaceChildren(); search.replaceChildren(); }
   }
 
   function show(html) {
@@ -50,16 +50,22 @@
   async function advise() {
     if (searching) { searching.abort(); }
     searching = new AbortController();
-    search.setAttribute("aria-busy", "true");
+    for (const part of [advice, search]) { part.setAttribute("aria-busy", "true"); }
     if (!search.querySelector("section")) { search.textContent = "Searching the best configuration…"; }
     try {
       const reply = await fetch("search?" + query(), { signal: searching.signal });
       const html = await reply.text();
-      if (reply.status !== 204) { search.innerHTML = html; }
-      search.setAttribute("aria-busy", "false");
+      if (reply.status === 204) { return; }
+      search.innerHTML = html;
+      advice.replaceChildren(...search.querySelectorAll(".advice"));
+      quiet();
     } catch (error) {
-      if (error.name !== "AbortError") { search.textContent = "The search did not end."; }
+      if (error.name !== "AbortError") { search.textContent = "The search did not end."; quiet(); }
     }
+  }
+
+  function quiet() {
+    for (const part of [advice, search]) { part.setAttribute("aria-busy", "false"); }
   }
 
   function dressed() {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,8 +12,9 @@ from paceline import planning
 from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
 from paceline.hardware.precision import precision_on
-from paceline.planning import Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
+from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.changes import BatchScaling
+from paceline.planning.deadline import seconds_until
 from paceline.planning.space import UNEVEN, worlds
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
@@ -95,6 +97,42 @@ def whatif(
     parsed = [_change(change) for change in (changes if isinstance(changes, list | tuple) else [changes])]
     inputs = prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices)
     return planning.whatif(*inputs, parsed, scaling=scaling, prices=prices, predictor=_predictor(predictor))
+
+
+def ask(
+    workload: Workload | str,
+    cluster: Cluster | str | None = None,
+    target: TrainingTarget | None = None,
+    *,
+    network: str | None = None,
+    seq_len: int | None = None,
+    by: str | float | None = None,
+    budget: float | None = None,
+    prices: Mapping[str, float] | None = None,
+    predictor: Predictor | None = None,
+) -> Asked:
+    """Does it fit, how fast, what limits it, what it costs, is more worth it: ``paceline.ask("gpt2-xl", "2x8 A100, 100Gb/s")``.
+
+    Args:
+        cluster: None: the cheapest of what is listed for rent.
+        target: how much is trained; by default a million samples.
+        by: seconds, or when it must be done: ``3d``, ``friday``, ``2026-12-01``.
+        budget: dollars.
+
+    Raises:
+        UserError: as ``predict``; or nothing that was tried holds the network.
+    """
+    seconds = seconds_until(by, datetime.now().astimezone()) if isinstance(by, str) else by
+    machines = None if cluster is None else _cluster(cluster, network)
+    return planning.ask(
+        _workload(workload, seq_len),
+        machines,
+        target,
+        by_s=seconds,
+        budget_usd=budget,
+        prices=prices,
+        predictor=_predictor(predictor),
+    )
 
 
 def plan(

@@ -37,7 +37,8 @@ from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, UNEVEN, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.reporting import answer_page
-from paceline.reporting.planning_text import plan_text
+from paceline.reporting.planning_text import plan_screen
+from paceline.reporting.screen import Screen
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
@@ -107,21 +108,21 @@ def _plan(o: argparse.Namespace) -> Answer:
     if o.emit:
         check_name("framework", o.emit, FRAMEWORKS)
     best = _best(o)
-    text, data = plan_text(best), best.to_json()
+    screen, data = plan_screen(best), best.to_json()
     if o.emit:
         options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len))
         data["options"] = {"framework": o.emit, "text": options}
-        text = _written(options, o.out, text) if o.out else options
-    return data, with_report(text, o.report, lambda: answer_page.plan_page(best))
+        screen = _written(options, o.out, screen) if o.out else Screen.verbatim(options, screen.brief)
+    return data, with_report(screen, o.report, lambda: answer_page.plan_page(best))
 
 
-def _written(options: str, place: str, text: str) -> str:
-    """The plan's text, and where the options are. Raises UserError where they cannot be written."""
+def _written(options: str, place: str, screen: Screen) -> Screen:
+    """The plan, and where the options are. Raises UserError where they cannot be written."""
     try:
         Path(place).write_text(options, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the options") from error
-    return f"{text}\nOptions: {place}\n"
+    return screen.writing(f"Options: {place}")
 
 
 def _best(o: argparse.Namespace) -> Plan:

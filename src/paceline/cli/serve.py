@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from paceline.cli.parser import Answer, Parser
+from paceline.reporting.screen import Screen
 from paceline.serve.server import PORT, run
 
 EXAMPLE = """example:
@@ -28,4 +29,4 @@ def _serve(o: argparse.Namespace) -> Answer:
         print(f"Paceline: {address}\nCtrl-C ends it.", flush=True)
 
     run(o.host, o.port, say)
-    return {"address": addresses[0]}, "stopped"
+    return {"address": addresses[0]}, Screen.plain("stopped")

@@ -21,7 +21,7 @@ def add(parser: Parser) -> None:
 
 
 def _train(o: argparse.Namespace) -> Answer:
-    from paceline.reporting import learning_text, render, write_report
+    from paceline.reporting import training_screen, write_report
     from paceline.rundir import RunDir
     from paceline.training.train import train_run
 
@@ -29,8 +29,7 @@ def _train(o: argparse.Namespace) -> Answer:
     record, prediction = train_run(run)
     write_report(run.out)
     data = {**record.to_json(), "predicted": prediction.to_json(), "out": run.out}
-    name = record.strategy["compression"]
     contents = RunDir(run.out).read(partial=True)
     # The last record is this run's.
-    learning = learning_text(record, contents.trust.get(list(contents.records)[-1]))
-    return data, f"{render({name: prediction}, {name: record})}\n{learning}\nreport: {run.out}/report.html"
+    trust = contents.trust.get(list(contents.records)[-1])
+    return data, training_screen(prediction, record, trust).writing(f"report: {run.out}/report.html")

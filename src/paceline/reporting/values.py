@@ -48,6 +48,16 @@ def time_range(low: float, high: float, like: float) -> str:
     return f"{number(low / scale)}-{number(high / scale)} {unit}"
 
 
+def step_range(run: Metrics) -> str:
+    """``10.1-15.2 ms``: the range of a step time."""
+    return time_range(run.low_s, run.high_s, run.step_time_s)
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """``1 worker``, ``2 workers``."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def rate_bounds(run: Metrics) -> tuple[float, float]:
     """Samples/s at the slow and at the fast end of the step time's range; NaN where that range has a zero."""
     batch = run.samples_per_s * run.step_time_s
@@ -127,9 +137,27 @@ _NO_RECOMPUTATION = (False, "none")
 """Of ``recompute``; runs of before have the first."""
 
 
+_IN_TITLE = frozenset({"world_size", "global_batch_size", "precision", "optimizer"})
+_DEFAULTS: Mapping[str, object] = {"compression": "dense", "exchange": "allreduce"}
+"""Choices that a title leaves out where they have this value, beside the sizes of buckets."""
+
+
 def strategy_text(strategy: Mapping[str, object]) -> str:
     """``compression terngrad, exchange allreduce, workers 4, bucket 26.2 MB``: every choice that was made."""
+    return ", ".join(_choices(strategy))
 
+
+def unusual_choices(strategy: Mapping[str, object]) -> list[str]:
+    """``["sharding zero3", "compression terngrad"]``: what sets a strategy apart; its sizes, precision and optimizer aside."""
+    kept = {
+        name: value
+        for name, value in strategy.items()
+        if name not in _IN_TITLE and not name.endswith("bucket_bytes") and _DEFAULTS.get(name) != value
+    }
+    return _choices(kept)
+
+
+def _choices(strategy: Mapping[str, object]) -> list[str]:
     def choice(name: str, value: object) -> str:
         if name.endswith("_bytes") and isinstance(value, int | float):
             return f"{clean(name.removesuffix('_bytes')).replace('_', ' ')} {size(value)}"
@@ -145,7 +173,7 @@ def strategy_text(strategy: Mapping[str, object]) -> str:
         and not (k in _USUAL and v == _USUAL[k])
         and not (k == "recompute" and v in _NO_RECOMPUTATION)
     }
-    return ", ".join(choice(k, v) for k, v in shown.items())
+    return [choice(k, v) for k, v in shown.items()]
 
 
 @dataclass(frozen=True)
@@ -164,7 +192,7 @@ class MetricRow:
 
 
 def _step_range(run: Metrics) -> str:
-    text = time_range(run.low_s, run.high_s, run.step_time_s)
+    text = step_range(run)
     # the value beside it has the unit already
     return text.rpartition(" ")[0] if " - " not in text and text[0].isdigit() else text
 

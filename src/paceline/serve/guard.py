@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection
 from hmac import compare_digest
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::[0-9]{1,5})?")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -32,11 +34,9 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(header: str) -> str:
-    """The name in a Host header, without its port; empty where it is none."""
-    try:
-        return urlsplit(f"//{header}").hostname or ""
-    except ValueError:
-        return ""
+    """The name in a Host header, without its port and in small letters; empty where it is none."""
+    named = _HOST.fullmatch(header)
+    return named[1].strip("[]").casefold() if named else ""
 
 
 class Guard:
@@ -52,7 +52,8 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         if scope["type"] != "http":
             return
 

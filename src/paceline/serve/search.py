@@ -65,7 +65,8 @@ class Searches:
     def __init__(self, search: Callable[[Question], str], kept: int = 64) -> None:
         self._search, self._most = search, kept
         self._kept: OrderedDict[tuple[tuple[str, str], ...], str] = OrderedDict()
-        self._running, self._newest = Lock(), ()
+        self._running = Lock()
+        self._newest: tuple[tuple[str, str], ...] = ()
 
     def answer(self, chosen: Selection, asked: Callable[[], Question]) -> str:
         """The answer to a selection. Raises Superseded where a newer question came before its turn; UserError."""

@@ -12,7 +12,7 @@ from paceline.cli.prediction_arguments import (
     add_software_argument,
     add_workload_arguments,
 )
-from paceline.cli.prediction_inputs import predictor
+from paceline.cli.prediction_inputs import predictor, workload_of
 from paceline.cli.training_target import add_training_target_arguments, training_target
 from paceline.errors import UserError
 from paceline.hardware import Cluster
@@ -22,7 +22,6 @@ from paceline.planning.ask import FASTEST, ask
 from paceline.planning.deadline import seconds_until
 from paceline.reporting.asked_text import asked_screen
 from paceline.units import parse_count
-from paceline.workload import Workload
 
 EXAMPLE = """examples:
   paceline ask llama-3-8b --on "2x8 A100, 100Gb/s" --samples 10k
@@ -45,7 +44,7 @@ def add(parser: Parser) -> None:
 
 
 def _ask(o: argparse.Namespace) -> Answer:
-    network = Workload.named(o.workload, o.seq_len)
+    network = workload_of(o)
     cluster = Cluster.named(o.on) if o.on is not None else None
     own = saved_cluster(o.on) if o.on is not None else None
     prices = parse_prices(o.price or ())

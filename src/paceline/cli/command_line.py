@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import math
@@ -9,11 +10,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from importlib import import_module
 from typing import Any
 
 from paceline.cli.parser import PREDICT_EXAMPLE, Parser, adder, parse
+from paceline.cli.progress import Say, progress
 from paceline.errors import Interrupted, UserError
 
 COMMANDS: Mapping[str, str] = {
@@ -107,7 +109,7 @@ def _run(given: Sequence[str]) -> int:
         return 0
     streams = getattr(options, "streams", False) and not options.json
     # The answer holds nothing that a user's network prints, unless the command is there to show it.
-    with nullcontext() if streams else redirect_stdout(sys.stderr):
+    with nullcontext() if streams else redirect_stdout(sys.stderr), _watched(options) as options.say:
         data, screen = options.run(options)
     if options.json:
         objects = data if isinstance(data, list) else [data]
@@ -117,6 +119,12 @@ def _run(given: Sequence[str]) -> int:
 
         show(screen, brief=options.brief, why=options.why)
     return 0 if isinstance(data, list) else int(data.get("exit_code", 0))
+
+
+def _watched(options: argparse.Namespace) -> AbstractContextManager[Say]:
+    """What shows the progress of a command, unless it shows its own."""
+    own = getattr(options, "streams", False) or getattr(options, "own_progress", False)
+    return nullcontext(lambda words: None) if own else progress(options.parser.prog)
 
 
 def _strict(value: Any) -> Any:

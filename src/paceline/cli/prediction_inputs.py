@@ -42,7 +42,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     machines = cluster_of(o)
     if o.exchange == "hierarchical" and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
-    network = Workload.named(o.workload, o.seq_len)
+    network = workload_of(o)
     choices: dict[str, Any] = {
         "world_size": machines.world_size,
         "precision": precision_on(o.precision or machines.device.usual_precision, machines.device.precisions),
@@ -56,6 +56,11 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     }
     batch = largest_batch(network, machines, choices, _plain(o)) if o.global_batch is None else o.global_batch
     return network, machines, Strategy.of(**choices, global_batch_size=batch)
+
+
+def workload_of(o: argparse.Namespace) -> Workload:
+    """What ``add_workload_arguments`` were given. Raises UserError."""
+    return Workload.named(o.workload, o.seq_len, args=o.args, inputs=o.input, lora=o.lora)
 
 
 def with_defaults(screen: Screen, o: argparse.Namespace, strategy: Strategy) -> Screen:
@@ -77,7 +82,7 @@ def _taken(o: argparse.Namespace, strategy: Strategy) -> str:
     rule = "the largest power of two up to 1,024 that fits its memory"
     if each == 1:
         pair = cluster_of(o), strategy
-        if not _plain(o).many(Workload.named(o.workload, o.seq_len), [pair]).fits[0]:
+        if not _plain(o).many(workload_of(o), [pair]).fits[0]:
             rule = "which does not fit its memory, and neither does any larger batch"
     return f"No --global-batch was given: {strategy.global_batch_size:,} samples were taken, {share}, {rule}."
 

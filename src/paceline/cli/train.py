@@ -14,6 +14,7 @@ EXAMPLE = """example:
 def add(parser: Parser) -> None:
     """Add what ``paceline train`` takes."""
     parser.runs(_train, EXAMPLE)
+    parser.set_defaults(own_progress=True)
     parser.add_argument(
         "--workers", metavar="N", type=int, help="processes on this machine, at most 16 or 4 a core (default 2)"
     )

@@ -9,7 +9,7 @@ from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.whatif import Outcome, WhatIf
 from paceline.reporting.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
-from paceline.reporting.values import clean, count, number, rate, seconds, step_range, time_range
+from paceline.reporting.values import clean, count, number, range_beside, rate, seconds, step_range, time_range
 from paceline.units import format_gib, format_memory
 
 SENTENCES = 300
@@ -221,15 +221,12 @@ def whatif_table(whatif: WhatIf) -> Table:
 def _cells(outcome: Outcome, base: Outcome) -> tuple[str, ...]:
     """Title, step, its range, speed-up, its range, dollars an hour, dollars, their range."""
     p = outcome.prediction
-    span = time_range(p.low_s, p.high_s, p.step_time_s)
-    if " - " not in span:
-        span = span.rpartition(" ")[0]  # the step beside it has the unit
     gained = f"{number(outcome.speedup)}x" if outcome is not base else ""
     between = f"{number(outcome.speedup_low)}-{number(outcome.speedup_high)}" if gained else ""
     hourly, usd = (money(x)[1:] if x == x else "-" for x in (outcome.usd_per_hour, outcome.usd))
     title = outcome.title if p.fit == "fits" else f"* {outcome.title}"
     paid = f"{money(outcome.usd_low)[1:]}-{money(outcome.usd_high)[1:]}" if outcome.usd == outcome.usd else ""
-    return title, seconds(p.step_time_s), span, gained, between, hourly, usd, paid
+    return title, seconds(p.step_time_s), range_beside(p), gained, between, hourly, usd, paid
 
 
 def verdict(outcome: Outcome, base: Outcome) -> str:

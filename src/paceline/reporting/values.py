@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from paceline.record import Metrics, RunRecord
-from paceline.units import digits3, format_bytes, format_memory, format_seconds
+from paceline.units import digits3, format_bytes, format_memory, format_seconds, format_seconds_range
 
 UNKNOWN = "unknown"
 TOLERANCE = 0.25
@@ -41,16 +41,21 @@ def time_range(low: float, high: float, like: float) -> str:
     """``10.1-15.2 ms``: a range of seconds in the unit that ``like`` is shown in."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "range unknown"
-    unit = seconds(like).rpartition(" ")[2]
-    scale = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}.get(unit)
-    if scale is None or like >= 120:
-        return f"{seconds(low)} - {seconds(high)}"
-    return f"{number(low / scale)}-{number(high / scale)} {unit}"
+    if not math.isfinite(like) or max(map(abs, (low, high, like))) >= 1e15:
+        return f"{seconds(low)} to {seconds(high)}"
+    return format_seconds_range(low, high, like)
 
 
 def step_range(run: Metrics) -> str:
     """``10.1-15.2 ms``: the range of a step time."""
     return time_range(run.low_s, run.high_s, run.step_time_s)
+
+
+def range_beside(run: Metrics) -> str:
+    """``10.1-15.2``, where the step time beside it has the unit."""
+    span = step_range(run)
+    ends, _, unit = span.rpartition(" ")
+    return ends if ends and seconds(run.step_time_s).partition(" ")[2] == unit else span
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
@@ -191,14 +196,8 @@ class MetricRow:
         return (value, "") if value == UNKNOWN else (value, self.spread(run))
 
 
-def _step_range(run: Metrics) -> str:
-    text = step_range(run)
-    # the value beside it has the unit already
-    return text.rpartition(" ")[0] if " - " not in text and text[0].isdigit() else text
-
-
 HEADLINE = (
-    MetricRow("step time", lambda r: r.step_time_s, seconds, _step_range),
+    MetricRow("step time", lambda r: r.step_time_s, seconds, range_beside),
     MetricRow("samples/s", lambda r: r.samples_per_s, rate, rate_range),
     MetricRow("wire bytes per step per worker", lambda r: float(r.wire_bytes_per_device), size),
     MetricRow("compression ratio", lambda r: r.compression_ratio, ratio),

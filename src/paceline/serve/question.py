@@ -8,6 +8,7 @@ from typing import Any
 from paceline import hardware, verbs
 from paceline.errors import unknown
 from paceline.hardware import Cluster
+from paceline.prediction import ORDINARY
 from paceline.serve.configurations import Configurations
 from paceline.serve.controls import UPLOADED, Selection, controls, number
 from paceline.strategy import Strategy
@@ -35,7 +36,7 @@ def question(chosen: Selection, configurations: Configurations) -> Question:
         for control in controls()
         if control.keyword and control.option in chosen and control.option != "seq-len"
     }
-    return Question(chosen, *verbs.prediction_inputs(workload, cluster, None, None, None, None, choices))
+    return Question(chosen, workload, cluster, verbs.strategy_of(workload, cluster, choices, ORDINARY))
 
 
 def model(chosen: Selection, configurations: Configurations) -> Workload:

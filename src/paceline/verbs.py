@@ -214,13 +214,18 @@ def _prediction_inputs(
         if not isinstance(strategy, Strategy):
             raise UserError(f"strategy {strategy!r}", "give a paceline.Strategy, or its choices by name")
         return table, machines, strategy.changed(**choices) if choices else strategy
-    usual = {} if "precision" in choices else {"precision": usual_precision(table, machines.device).name}
-    whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **usual, **choices}
+    return table, machines, strategy_of(table, machines, choices, _predictor(predictor))
+
+
+def strategy_of(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> Strategy:
+    """The strategy on all devices with ``choices`` by name; the others are as ``predict`` takes them. Raises UserError."""
+    usual = {} if "precision" in choices else {"precision": usual_precision(workload, cluster.device).name}
+    whole = {**({} if "data" in choices else {"world_size": cluster.world_size}), **usual, **choices}
     if isinstance(whole["precision"], str):
-        whole["precision"] = precision_on(whole["precision"], machines.device.precisions)
+        whole["precision"] = precision_on(whole["precision"], cluster.device.precisions)
     if "global_batch_size" not in whole:
-        whole["global_batch_size"] = largest_batch(table, machines, whole, _predictor(predictor))
-    return table, machines, Strategy.of(**whole)
+        whole["global_batch_size"] = largest_batch(workload, cluster, whole, predictor)
+    return Strategy.of(**whole)
 
 
 def largest_batch(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> int:

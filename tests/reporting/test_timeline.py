@@ -64,8 +64,8 @@ def test_every_group_and_lane_is_on_the_picture() -> None:
         Event(name="push", lane="network", start_s=0.5, duration_s=0.001, rank=0),
         Event(name="odd", lane="of its own", start_s=0.6, duration_s=0.2, rank=0),
     )
-    svg = draw([StepTimeline("predicted", step, 1.0), StepTimeline("measured", step, math.nan)], "t", "two steps")
-    assert svg.startswith('<svg class="figure" role="img" aria-label="two steps"')
+    svg = draw([StepTimeline("predicted", step, 1.0), StepTimeline("measured", step, math.nan)], "two steps")
+    assert svg.startswith('<svg class="plot lanes" role="img" aria-label="two steps"')
     assert svg.count("<title>push: 1.00 ms, from 500 ms to 501 ms</title>") == 2
     assert "forward &lt;1&gt;: 500 ms" in svg and "<1>" not in svg
 

@@ -144,6 +144,7 @@ def whatif(
     scaling: BatchScaling = "strong",
     prices: Mapping[str, float] | None = None,
     upgrade_price: str = "",
+    scale: bool = True,
     predictor: Predictor = ORDINARY,
     precision_given: bool = True,
 ) -> WhatIf:
@@ -154,6 +155,7 @@ def whatif(
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
         upgrade_price: of the one change of the network, as ``parse_upgrade_price`` takes it. Without it that price is unknown,
             and so are the dollars of what is upgraded.
+        scale: whether to predict other numbers of devices too.
         precision_given: whether somebody named the precision; else another device brings its usual one.
 
     Raises:
@@ -167,7 +169,7 @@ def whatif(
     if any(clusters_by_transport(outcome.cluster, predictor) for outcome in answer.outcomes):
         both = {name: answer if name == "TCP" else asked.of(cluster, name) for name in TRANSPORTS}
         answer = replace(answer, by_transport=both)
-    return replace(answer, scaling=scales(workload, cluster, strategy, predictor))
+    return replace(answer, scaling=scales(workload, cluster, strategy, predictor)) if scale else answer
 
 
 def _upgrade(changes: Sequence[Change], text: str) -> UpgradePrice | None:

@@ -30,7 +30,7 @@ from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import parse_prices
 from paceline.names import NO_ALIASES
 from paceline.planning.choice import Plan
-from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
+from paceline.planning.emit.targets import TARGETS, emit, launch, searched
 from paceline.planning.goal import parse_goal
 from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
@@ -95,37 +95,48 @@ def add(parser: Parser) -> None:
     add_price_argument(parser)
     why_not = "set a strategy beside the best: compression=terngrad,sharding=zero3"
     parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
-    emitted = f"print the best strategy as the options of {', '.join(FRAMEWORKS)}"
-    parser.add_argument("--emit", metavar="F", help=emitted)
-    parser.add_argument("--out", metavar="FILE", help="write the options of --emit there, and print the plan")
+    emitted = f"print what runs the best strategy, for {', '.join(TARGETS)}; with FILE write it there, and print the plan"
+    parser.add_argument("--emit", metavar=("TARGET", "FILE"), nargs="+", help=emitted)
+    parser.add_argument("--out", metavar="FILE", help="the same as FILE of --emit")
     add_report_argument(parser)
 
 
 def _plan(o: argparse.Namespace) -> Answer:
-    if o.out and not o.emit:
-        raise UserError("--out without --emit", f"give --emit {' or '.join(FRAMEWORKS)}")
-    if o.emit:
-        check_name("framework", o.emit, FRAMEWORKS)
-    best = _best(o)
+    target, place = _emitted(o)
+    best = _best(o, target)
     text, data = plan_text(best), best.to_json()
-    if o.emit:
-        options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len))
-        data["options"] = {"framework": o.emit, "text": options}
-        text = _written(options, o.out, text) if o.out else options
+    if target:
+        chosen = (best.best.strategy, Workload.named(o.workload, o.seq_len), best.best.cluster)
+        written, command = emit(target, *chosen), launch(target, *chosen, place or "FILE")
+        data["options"] = {"target": target, "text": written, "launch": command}
+        text = _written(written, place, f"{text}\n{place}: run it with\n  {command}\n") if place else written
     return data, with_report(text, o.report, lambda: answer_page.plan_page(best))
 
 
+def _emitted(o: argparse.Namespace) -> tuple[str, str]:
+    """The target of ``--emit`` and the place of its file, both empty where nothing is emitted. Raises UserError."""
+    target, *places = o.emit or [""]
+    if o.out and not target:
+        raise UserError("--out without --emit", f"give --emit {' or '.join(TARGETS)}")
+    places += [o.out] if o.out else []
+    if len(places) > 1:
+        raise UserError(f"--emit {target} is given {len(places)} places: {', '.join(places)}", "give one file")
+    if target:
+        check_name("target", target, TARGETS)
+    return target, places[0] if places else ""
+
+
 def _written(options: str, place: str, text: str) -> str:
-    """The plan's text, and where the options are. Raises UserError where they cannot be written."""
+    """The text, once the options are written. Raises UserError where they cannot be."""
     try:
         Path(place).write_text(options, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the options") from error
-    return f"{text}\nOptions: {place}\n"
+    return text
 
 
-def _best(o: argparse.Namespace) -> Plan:
-    """The plan that the options ask for. Raises UserError."""
+def _best(o: argparse.Namespace, emitted: str) -> Plan:
+    """The plan that the options ask for, of what the target ``emitted`` has. Raises UserError."""
     goal, network = parse_goal(o.goal), Workload.named(o.workload, o.seq_len)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
     target = training_target(o, network, goal)
@@ -133,13 +144,11 @@ def _best(o: argparse.Namespace) -> Plan:
         clusters=_clusters(o),
         batches=tuple(sorted(set(o.global_batch or ()))),
         precisions=_precisions(o),
-        compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
-        exchanges=_only("exchange", o.exchange, EXCHANGES),
         servers=_servers(o.servers or [1], wanted),
         virtual_stages=_sizes(o.virtual_stages),
         micro_batches=_sizes(o.grad_accum),
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
-        **{"shardings": tuple(SHARDINGS), **SEARCHED.get(o.emit, {}), **_named(o)},
+        **{"shardings": tuple(SHARDINGS), **searched(emitted), **_named(o)},
         gather_bits=o.gather_bits,
         gradient_bits=o.gradient_bits,
         optimizer=known_name("optimizer", o.optimizer, OPTIMIZERS) if o.optimizer else "",
@@ -205,6 +214,8 @@ def _named(o: argparse.Namespace) -> dict[str, Any]:
         "shardings": _only("sharding", o.sharding, SHARDINGS, SHARDING_ALIASES) if o.sharding else (),
         "divided_shardings": _only("sharding", o.sharding, SHARDINGS, SHARDING_ALIASES) if o.sharding else (),
         "schedules": _only("schedule", o.schedule, SCHEDULES) if o.schedule else (),
+        "compressions": _only("compression", o.compression, COMPRESSIONS) if o.compression else (),
+        "exchanges": _only("exchange", o.exchange, EXCHANGES) if o.exchange else (),
     }
     return {name: values for name, values in named.items() if values}
 

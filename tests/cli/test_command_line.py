@@ -48,6 +48,9 @@ COMMANDS = {
     "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --report --json --help",
     "train": f"{TRAIN} --json --help",
     "validate": "NAME FILE.csv --info --hold-out --json --help",
+    "records": "--help",
+    "records import": "FILE --workload --cluster --network --global-batch --precision --seq-len --set --warmup --column --unit"
+    " --out --json --help",
     "hardware": "--help",
     "hardware list": "--json --help",
     "hardware show": "NAME --json --help",

@@ -33,6 +33,7 @@ ORDER = (
     "training",
     "planning",
     "verbs",
+    "integrations",
     "validation",
     "reporting",
     "cli",

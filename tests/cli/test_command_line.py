@@ -26,14 +26,14 @@ PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"
     " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
-    " --compile --software-year --gather-bits --gradient-bits" + EXCHANGE
+    " --compile --software-year --gather-bits --gradient-bits --args --input --lora" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
     " --compile --software-year"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
-    " --gather-bits --gradient-bits --schedule"
+    " --gather-bits --gradient-bits --schedule --args --input --lora --data"
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
@@ -42,31 +42,37 @@ MESH = (
 )
 COMMANDS = {
     "": "--version --help",
-    "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --json --help",
-    "plan": f"WORKLOAD {PLAN} --json --help",
-    "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --json --help",
-    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --report --json --help",
-    "train": f"{TRAIN} --json --help",
-    "validate": "NAME FILE.csv --info --hold-out --json --help",
+    "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --brief --why --json --help",
+    "plan": f"WORKLOAD {PLAN} --brief --why --json --help",
+    "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --brief --why --json --help",
+    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --report --brief --why --json --help",
+    "train": f"{TRAIN} --brief --why --json --help",
+    "validate": "NAME FILE.csv --info --hold-out --brief --why --json --help",
+    "ask": "WORKLOAD --on --by --budget --samples --epochs --data --target --price --seq-len --args --input --lora --records --software"
+    " --attention --compile --software-year --brief --why --json --help",
+    "cluster": "--help",
+    "cluster add": "NAME CLUSTER --price --brief --why --json --help",
+    "cluster list": "--brief --why --json --help",
+    "cluster remove": "NAME --brief --why --json --help",
     "records": "--help",
     "records import": "FILE --workload --cluster --network --global-batch --precision --seq-len --set --warmup --column --unit"
-    " --out --json --help",
+    " --out --brief --why --json --help",
     "hardware": "--help",
-    "hardware list": "--json --help",
-    "hardware show": "NAME --json --help",
-    "hardware probe": "--workers --json --help",
+    "hardware list": "--brief --why --json --help",
+    "hardware show": "NAME --brief --why --json --help",
+    "hardware probe": "--workers --brief --why --json --help",
     "workload": "--help",
-    "workload list": "--json --help",
-    "workload show": "NAME|module:function --json --help",
-    "report": "DIR --json --help",
+    "workload list": "--brief --why --json --help",
+    "workload show": "NAME|module:function --brief --why --json --help",
+    "report": "DIR --brief --why --json --help",
     "bench": "--help",
-    "bench codec": "--size --codec --backend --threads --json --help",
-    "bench optimizer": "--network --optimizer --variant --device --threads --json --help",
+    "bench codec": "--size --codec --backend --threads --brief --why --json --help",
+    "bench optimizer": "--network --optimizer --variant --device --threads --brief --why --json --help",
     "lab": "--help",
-    "lab up": "--hosts --link --latency --loopback --name --json --help",
+    "lab up": "--hosts --link --latency --loopback --name --brief --why --json --help",
     "lab exec": "COMMAND --per-host --timeout --name --json --help",
-    "lab status": "--name --json --help",
-    "lab down": "--name --json --help",
+    "lab status": "--name --brief --why --json --help",
+    "lab down": "--name --brief --why --json --help",
 }
 """Every command with everything it takes. A script relies on these words: add, never rename."""
 

@@ -13,6 +13,8 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.placement import sizes_text
 from paceline.planning.strategy_text import describe
+from paceline.reporting.screen import Paragraph, Screen
+from paceline.units import parse_tokens
 
 EXAMPLE = """example:
   paceline records import train.log --workload llama-3-8b --cluster '8 A100' --precision bf16 --out jobs.csv"""
@@ -30,7 +32,7 @@ def add(parser: Parser) -> None:
     read.add_argument("--network", metavar="LINK", help="between nodes: 100Gb/s, 'InfiniBand HDR'")
     read.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all devices")
     read.add_argument("--precision", metavar="P", help="of the arithmetic, such as bf16")
-    read.add_argument("--seq-len", metavar="S", type=int, help="tokens of a sequence (default the network's own)")
+    read.add_argument("--seq-len", metavar="S", type=parse_tokens, help="tokens of a sequence (default the network's own)")
     further = "any other column of a job, such as sharding=zero3 or grad_accum=4; may be repeated"
     read.add_argument("--set", metavar="COLUMN=V", action="append", help=further)
     rule = f"steps to leave out at the beginning (default: the first, and those after it that take {LONG:g} medians)"
@@ -51,14 +53,15 @@ def _import(o: argparse.Namespace) -> Answer:
     row, seen = job_row(steps, _given(o), o.warmup)
     data = {"row": row, "steps": int(row["#steps"]), "step_s": seen.step_s, "sync_s": seen.sync_s}
     if not o.out:
-        return data, table_text([row])
+        return data, Screen.verbatim(table_text([row]), f"step {seen.step_s * 1e3:.4g} ms ({row['#source']})")
     rows = add_row(Path(o.out), row)
     spread = f"half of {row['#steps']} steps between {float(row['#low_s']) * 1e3:.4g} and {float(row['#high_s']) * 1e3:.4g} ms"
     waited = "" if seen.sync_s is None else f", of which it waited {seen.sync_s * 1e3:.4g} ms for the exchange"
-    text = f"{seen.workload.name} on {describe(seen.cluster, seen.strategy)}\n"
-    text += f"step {seen.step_s * 1e3:.4g} ms ({row['#source']}; {spread}){waited}\n"
-    text += f"{o.out} has {rows} row{'s' * (rows > 1)}; paceline predict ... --records {o.out} learns from it\n"
-    return {**data, "table": o.out, "rows": rows}, text
+    step = f"step {seen.step_s * 1e3:.4g} ms ({row['#source']}; {spread}){waited}"
+    job = f"{seen.workload.name} on {describe(seen.cluster, seen.strategy)}"
+    table = f"{o.out} has {rows} row{'s' * (rows > 1)}; paceline predict ... --records {o.out} learns from it"
+    screen = Screen(title=job, answer=(Paragraph(step),), brief=f"{job}: {step}").writing(table)
+    return {**data, "table": o.out, "rows": rows}, screen
 
 
 def _given(o: argparse.Namespace) -> dict[str, str]:

@@ -48,8 +48,8 @@ COMMANDS = {
     "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --report --brief --why --json --help",
     "train": f"{TRAIN} --brief --why --json --help",
     "validate": "NAME FILE.csv --info --hold-out --brief --why --json --help",
-    "ask": "WORKLOAD --on --by --budget --samples --epochs --data --target --price --seq-len --args --input --lora --records --software"
-    " --attention --compile --software-year --brief --why --json --help",
+    "ask": "WORKLOAD --on --by --budget --samples --epochs --data --target --price --seq-len --args --input --lora --records"
+    " --software --attention --compile --software-year --brief --why --json --help",
     "cluster": "--help",
     "cluster add": "NAME CLUSTER --price --brief --why --json --help",
     "cluster list": "--brief --why --json --help",

@@ -70,7 +70,8 @@ def _denies(negative: str, plain: str) -> bool:
     first, *rest = [word for word in _SEPARATORS.split(negative.casefold()) if word] or [""]
     if first in _WORDS and rest and not said.startswith(first):
         return difflib.SequenceMatcher(None, "".join(rest), said).ratio() >= _SAME
-    return bool(said) and any(fold(negative) == beginning + said for beginning in (*_WORDS, *_BEGINNINGS))
+    whole = fold(negative)
+    return bool(said) and whole.endswith(said) and whole[: -len(said)] in (*_WORDS, *_BEGINNINGS)
 
 
 def _other_number(one: str, other: str) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rows import append
 
+from paceline.cli.bench import optimizer_screen
 from paceline.training.optimizers import bench
 
 COLUMNS = (
@@ -61,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
         for speed in speeds:
             for row in rows(speed):
                 append(options.out, COLUMNS, {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
-        print(bench.text(speeds), flush=True)
+        print(optimizer_screen(speeds).text(), flush=True)
 
 
 def rows(speed: bench.OptimizerSpeed) -> Iterator[dict[str, object]]:

@@ -26,6 +26,7 @@ PUBLIC = {
     "whatif",
     "explain",
     "train",
+    "ask",
     "attach",
     "LARS",
     "LAMB",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paceline.training.errors import LostRank, ReplicasDiverged
     from paceline.training.optimizers import LAMB, LARS
     from paceline.training.train import train
-    from paceline.verbs import explain, plan, predict, whatif
+    from paceline.verbs import ask, explain, plan, predict, whatif
     from paceline.workload import Workload
 
 # Where each public name lives; loaded when first used, so that prediction works without torch.
@@ -42,6 +42,7 @@ _HOME = {
     "Strategy": "paceline.strategy",
     "UserError": "paceline.errors",
     "Workload": "paceline.workload",
+    "ask": "paceline.verbs",
     "attach": "paceline.training.attach",
     "explain": "paceline.verbs",
     "plan": "paceline.verbs",
@@ -65,6 +66,7 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
     "Strategy",
     "UserError",
     "Workload",
+    "ask",
     "attach",
     "explain",
     "plan",

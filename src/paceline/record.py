@@ -15,7 +15,22 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+from paceline.tabular import Row, Tabular
+
 SCHEMA = 1
+_ROW = (
+    "step_time_s",
+    "low_s",
+    "high_s",
+    "samples_per_s",
+    "compute_s",
+    "exposed_comm_s",
+    "wire_bytes_per_device",
+    "compression_ratio",
+    "memory_bytes",
+    "bottleneck",
+)
+"""Metrics of a row, in this order."""
 _MOST_DIGITS = 300  # of a whole number; a float holds none that is longer
 _log = logging.getLogger("paceline")
 
@@ -37,7 +52,7 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics:
+class Metrics(Tabular):
     """One training step, predicted or measured.
 
     ``step_time_s = compute_s + exposed_comm_s``. Of the time spent on communication (``comm_s`` on the network, ``codec_s``
@@ -70,6 +85,10 @@ class Metrics:
     bottleneck: str
     assumptions: tuple[str, ...]
     timeline: tuple[Event, ...] = field(default=(), repr=False)
+
+    def rows(self) -> tuple[Row, ...]:
+        """One row: the metrics."""
+        return ({"workload": self.workload, **{name: getattr(self, name) for name in _ROW}},)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict with ``schema`` and without the timeline (that goes to a trace file)."""
@@ -111,6 +130,10 @@ class RunRecord(Metrics):
     skipped_steps: int = 0
     recipe: Mapping[str, Any] = field(default_factory=dict)
     batch_efficiency: Mapping[str, float] = field(default_factory=dict)
+
+    def rows(self) -> tuple[Row, ...]:
+        """One row: the metrics, and what the run reached."""
+        return tuple({**row, "accuracy": self.accuracy, "epochs": self.epochs, "steps": self.steps} for row in super().rows())
 
     def append(self, path: Path) -> None:
         """Add this record as one line of a JSONL file, whole or not at all. Raises OSError."""

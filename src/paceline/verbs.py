@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,12 +12,13 @@ from paceline import planning
 from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
 from paceline.hardware.precision import precision_on
-from paceline.planning import Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
+from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.changes import BatchScaling
+from paceline.planning.deadline import seconds_until
 from paceline.planning.space import UNEVEN, worlds
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
-from paceline.workload import Workload
+from paceline.workload import LoRA, Workload
 
 LARGEST_BATCH = 1024
 """Samples a device at most, where no batch is given."""
@@ -29,6 +31,7 @@ def predict(
     *,
     network: str | None = None,
     seq_len: int | None = None,
+    lora: LoRA | str = "",
     predictor: Predictor | None = None,
     **choices: Any,
 ) -> Prediction:
@@ -40,6 +43,7 @@ def predict(
         strategy: every choice about the run; by default data parallel on every device, with ``choices``.
         network: between nodes, for a cluster by name: ``100Gb/s``, ``InfiniBand HDR``.
         seq_len: tokens of a sample, for a transformer by name.
+        lora: adapters, beside which all weights are frozen: ``r=16``, or ``r=16,targets=q_proj+v_proj``.
         predictor: what predicts; by default ordinary software and what the package knows.
         choices: of the strategy by name, as ``Strategy.of`` takes them. Where no ``global_batch_size`` is given it is the
             largest power of two a device that fits its memory, up to 1,024.
@@ -47,7 +51,9 @@ def predict(
     Raises:
         UserError: an unknown name, a value of another type, choices that do not go together.
     """
-    return _predictor(predictor).step(*_prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices))
+    return _predictor(predictor).step(
+        *_prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
+    )
 
 
 def explain(
@@ -57,6 +63,7 @@ def explain(
     *,
     network: str | None = None,
     seq_len: int | None = None,
+    lora: LoRA | str = "",
     run: str | Path = "",
     predictor: Predictor | None = None,
     **choices: Any,
@@ -66,7 +73,7 @@ def explain(
     Args:
         run: a run directory whose measured step is set beside the predicted one.
     """
-    inputs = _prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices)
+    inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
     return planning.explain(*inputs, str(run), predictor=_predictor(predictor))
 
 
@@ -78,6 +85,7 @@ def whatif(
     *,
     network: str | None = None,
     seq_len: int | None = None,
+    lora: LoRA | str = "",
     scaling: BatchScaling = "strong",
     prices: Mapping[str, float] | None = None,
     predictor: Predictor | None = None,
@@ -93,8 +101,45 @@ def whatif(
     if scaling not in get_args(BatchScaling):
         raise unknown("scaling", str(scaling), get_args(BatchScaling))
     parsed = [_change(change) for change in (changes if isinstance(changes, list | tuple) else [changes])]
-    inputs = _prediction_inputs(workload, cluster, strategy, network, seq_len, predictor, choices)
+    inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
     return planning.whatif(*inputs, parsed, scaling=scaling, prices=prices, predictor=_predictor(predictor))
+
+
+def ask(
+    workload: Workload | str,
+    cluster: Cluster | str | None = None,
+    target: TrainingTarget | None = None,
+    *,
+    network: str | None = None,
+    seq_len: int | None = None,
+    lora: LoRA | str = "",
+    by: str | float | None = None,
+    budget: float | None = None,
+    prices: Mapping[str, float] | None = None,
+    predictor: Predictor | None = None,
+) -> Asked:
+    """Does it fit, how fast, what limits it, what it costs, is more worth it: ``paceline.ask("gpt2-xl", "2x8 A100, 100Gb/s")``.
+
+    Args:
+        cluster: None: the cheapest of what is listed for rent.
+        target: how much is trained; by default a million samples.
+        by: seconds, or when it must be done: ``3d``, ``friday``, ``2026-12-01``.
+        budget: dollars.
+
+    Raises:
+        UserError: as ``predict``; or nothing that was tried holds the network.
+    """
+    seconds = seconds_until(by, datetime.now().astimezone()) if isinstance(by, str) else by
+    machines = None if cluster is None else _cluster(cluster, network)
+    return planning.ask(
+        _workload(workload, seq_len, lora),
+        machines,
+        target,
+        by_s=seconds,
+        budget_usd=budget,
+        prices=prices,
+        predictor=_predictor(predictor),
+    )
 
 
 def plan(
@@ -105,6 +150,7 @@ def plan(
     *,
     network: str | None = None,
     seq_len: int | None = None,
+    lora: LoRA | str = "",
     prices: Mapping[str, float] | None = None,
     predictor: Predictor | None = None,
     **space: Any,
@@ -139,7 +185,9 @@ def plan(
         tried = Space(clusters=tuple(clusters), **space)
     if target is not None and not isinstance(target, TrainingTarget):
         raise UserError(f"target {target!r}", "give a paceline.planning.TrainingTarget, such as TrainingTarget(total=1e8)")
-    return planning.plan(_workload(workload, seq_len), tried, goal, target, prices=prices, predictor=_predictor(predictor))
+    return planning.plan(
+        _workload(workload, seq_len, lora), tried, goal, target, prices=prices, predictor=_predictor(predictor)
+    )
 
 
 def _prediction_inputs(
@@ -147,11 +195,11 @@ def _prediction_inputs(
     cluster: Cluster | str,
     strategy: Strategy | None,
     network: str | None,
-    seq_len: int | None,
+    length_and_lora: tuple[int | None, LoRA | str],
     predictor: Predictor | None,
     choices: Mapping[str, Any],
 ) -> tuple[Workload, Cluster, Strategy]:
-    table, machines = _workload(workload, seq_len), _cluster(cluster, network)
+    table, machines = _workload(workload, *length_and_lora), _cluster(cluster, network)
     if strategy is not None:
         if not isinstance(strategy, Strategy):
             raise UserError(f"strategy {strategy!r}", "give a paceline.Strategy, or its choices by name")
@@ -191,12 +239,12 @@ def _change(given: Any) -> Change:
     return parse_change(given)
 
 
-def _workload(given: Workload | str, seq_len: int | None) -> Workload:
+def _workload(given: Workload | str, seq_len: int | None, lora: LoRA | str) -> Workload:
     if isinstance(given, Workload):
         if seq_len is not None:
             raise UserError(f"seq_len {seq_len} for a workload that is made already", "name the workload, or leave it out")
-        return given
-    return Workload.named(given, seq_len)
+        return given.with_lora(lora) if lora else given
+    return Workload.named(given, seq_len, lora=lora)
 
 
 def _cluster(given: Cluster | str, network: str | None) -> Cluster:

@@ -21,7 +21,7 @@ def test_asynchronous(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert data["synchronous"]["samples_per_s"] == beside["samples_per_s"]
     code, text, err = run(capsys, f"{JOB} --asynchronous --servers 2 --report {tmp_path}")
     assert (code, err) == (0, "") and max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 80
-    for word in ("throughput", "80 % range", "limited by", "staleness", "median", "unknown", "synchronous", "It rests on"):
+    for word in ("throughput", "80 % range", "limited by", "staleness", "median", "unknown", "synchronous", "add --why"):
         assert word in text
     page = (tmp_path / "report.html").read_text()
     assert page.count("<svg") >= 2 and "Share of the updates" in page and "unknown" in page

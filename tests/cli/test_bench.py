@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from command import objects, run
+from paceline.cli.bench import codec_screen
 from paceline.codecs import bench
 
 
@@ -55,7 +56,7 @@ def test_rates_of_any_size_fit_the_terminal(rate: float) -> None:
         memcpy_gb_per_s_per_core=rate,
         relative_to_memcpy=1.0,
     )
-    assert max(map(len, bench.text([speed]).splitlines())) <= 80
+    assert max(map(len, codec_screen([speed]).text().splitlines())) <= 80
 
 
 @pytest.mark.parametrize("size", ["10PB", "10EB", "1e300B"])

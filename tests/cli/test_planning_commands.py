@@ -12,7 +12,7 @@ from planning_commands import JOB, PLAN, SMALL
     ("command", "said"),
     [
         (f"{PLAN} --goal soonest", "legal: fastest, cheapest, deadline=6h, budget=500"),
-        (f"{PLAN} --goal deadline=2h", "goal deadline=2 h 00 min needs an amount of training"),
+        (f"{PLAN} --goal deadline=2h", "goal deadline=2 h needs an amount of training"),
         (f"{PLAN} --goal deadline=1s --samples 1e9", "the nearest takes"),
         (f"{PLAN} --goal budget=1 --samples 1e9", "the nearest takes $"),
         (f"plan vgg-16 {SMALL} --goal budget=5", "goal budget=$5.00 needs an amount of training"),

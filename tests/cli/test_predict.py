@@ -38,7 +38,7 @@ def test_predict_takes_options_and_every_exchange(capsys: pytest.CaptureFixture[
 
 def test_predict_text_says_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, ON_FOUR)
-    text = run(capsys, ON_FOUR)[1]
+    text = run(capsys, f"{ON_FOUR} --why")[1]
     assert (
         data["bottleneck"] in text and "step time" in text and "first bucket 1.05 MB, bucket 26.2 MB" in " ".join(text.split())
     )

@@ -18,6 +18,7 @@ ORDER = (
     "errors",
     "csv_rows",
     "units",
+    "tabular",
     "lab",
     "hardware",
     "workload",

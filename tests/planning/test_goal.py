@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, parse_goal, plan
 from paceline.planning.goal import KINDS, GoalKind, money
-from paceline.reporting.planning_text import plan_text
+from paceline.reporting.planning_text import plan_screen
 from paceline.workload import Workload
 from prediction_toys import PRICES
 
@@ -31,7 +31,7 @@ def test_a_limit_comes_with_the_probability_of_meeting_it(toy: Workload, space: 
     ):
         answer = plan(toy, single, goal, prices=PRICES)
         assert answer.best.meets == answer.to_json()["best"]["meets"] == pytest.approx(chance, abs=0.005)
-        assert f"meets {goal} with {answer.best.meets:.0%}" in plan_text(answer)
+        assert f"meets {goal} with {answer.best.meets:.0%}" in plan_screen(answer).text()
     assert Goal("deadline", 10.0).chance(10.0, 8.0, 14.0) == 0.5 and Goal("deadline", 9.0).chance(10.0, 10.0, 10.0) == 0.0
     assert Goal("deadline", 8.0).chance(10.0, 8.0, 14.0) == pytest.approx(0.1, abs=1e-4)
 

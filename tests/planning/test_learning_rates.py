@@ -16,7 +16,7 @@ from paceline.planning.space import worlds
 from paceline.prediction.convergence import mlperf
 from paceline.record import RunRecord
 from paceline.reporting.answer_page import plan_page
-from paceline.reporting.planning_text import plan_text
+from paceline.reporting.planning_text import plan_screen
 from paceline.strategy.recipe import Recipe, scaled
 from paceline.workload import Workload
 
@@ -50,7 +50,7 @@ def test_each_number_of_devices_has_its_batch_time_and_rates(space: Space) -> No
     assert found.best in found.by_devices or found.best.strategy in [one.strategy for one in found.by_devices]
     data = found.to_json()
     assert data["critical_batch"] == 47_390 and data["by_devices"][-1]["recipe"]["warmup_steps"] > 0
-    text = plan_text(found)
+    text = plan_screen(found).text(why=True)
     assert max(map(len, text.splitlines())) <= 80 and "65,536*" in text and "lars, peak 24.7, warm-up" in text
     assert str(found.best.recipe)[:20] in text and TUNED in found.assumptions
     page = plan_page(found)
@@ -65,7 +65,7 @@ def test_no_rate_is_guessed(space: Space) -> None:
     short = plan(Workload.named("resnet-50"), few, Goal("fastest"), TrainingTarget(recipes=Recipes("resnet-50")))
     for one in (adam, vgg, short):
         assert one.best.recipe is None and one.learning_rates.startswith("unknown: no source has a learning rate")
-        assert "--records" in plan_text(one) and one.to_json()["best"]["recipe"] is None
+        assert "--records" in plan_screen(one).text() and one.to_json()["best"]["recipe"] is None
     assert not plan(Workload.named("vgg-16"), few, Goal("fastest")).learning_rates  # nobody asked how to train
     assert "published for this network, with another optimizer: lars, momentum" in adam.learning_rates
     sgd = plan(Workload.named("resnet-50"), replace(few, optimizer="momentum"), Goal("fastest"), MLPERF)

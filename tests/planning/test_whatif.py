@@ -12,7 +12,7 @@ from paceline.planning import Change, parse_change, whatif
 from paceline.planning.changes import apply
 from paceline.prediction import predict
 from paceline.reporting.answer_page import whatif_page
-from paceline.reporting.planning_text import whatif_text
+from paceline.reporting.planning_text import whatif_screen
 from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.workload import Workload
 
@@ -90,7 +90,7 @@ def test_an_impossible_change_is_said_and_the_others_are_answered() -> None:
     assert [outcome.title for outcome in answer.outcomes] == ["as it is", "nodesx2"]
     assert list(answer.impossible) == ["servers=17", "global-batch=1000", "all together"]
     assert answer.to_json()["impossible"]["servers=17"].startswith("17 servers among 16 workers")
-    assert "servers=17: impossible: 17 servers among 16" in " ".join(whatif_text(answer).split())
+    assert "servers=17: impossible: 17 servers among 16" in " ".join(whatif_screen(answer).text().split())
     assert whatif_page(answer).findings[1].startswith("servers=17: impossible: ")
     with pytest.raises(UserError, match="17 servers among 16 workers"):
         whatif(RESNET, TWO, PLAIN, [parse_change("servers=17")])

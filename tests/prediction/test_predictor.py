@@ -18,7 +18,7 @@ from paceline.hardware import cluster
 from paceline.prediction import ORDINARY, Assumption, Calibration, Line, Observation, Prediction, Predictor, fit, predict
 from paceline.prediction.costs import RESOURCES
 from paceline.strategy import Strategy
-from paceline.units import format_seconds
+from paceline.units import format_seconds, format_seconds_range
 from paceline.workload import Workload
 from prediction_toys import IDEAL, make_cluster, make_workload
 
@@ -231,8 +231,8 @@ def test_equal_predictors_are_one_key() -> None:
 )
 def test_a_prediction_shows_itself_in_one_line(cluster: str, choices: dict[str, str], line: str) -> None:
     prediction = paceline.predict("bert-large", cluster, network="100Gb/s", global_batch_size=64, **choices)
-    times = [format_seconds(value) for value in (prediction.step_time_s, prediction.low_s, prediction.high_s)]
-    assert repr(prediction) == f"Prediction({line}, {times[0]} a step ({times[1]} to {times[2]}))"
+    span = format_seconds_range(prediction.low_s, prediction.high_s, prediction.step_time_s)
+    assert repr(prediction) == f"Prediction({line}, {format_seconds(prediction.step_time_s)} a step ({span}))"
     read = Prediction.from_json(prediction.to_json())
     assert repr(read) == repr(prediction)
 

@@ -14,7 +14,15 @@ from paceline.planning import Goal, Space, TrainingTarget, explain, parse_change
 from paceline.planning.goal import money
 from paceline.planning.space import worlds
 from paceline.reporting.answer_page import Page, explained_page, plan_page, render, whatif_page, write
-from paceline.reporting.planning_text import explain_table, explain_text, plan_table, plan_text, whatif_table, whatif_text
+from paceline.reporting.planning_text import (
+    explain_screen,
+    explain_table,
+    plan_screen,
+    ranking_table,
+    whatif_screen,
+    whatif_table,
+)
+from paceline.reporting.screen import text_of
 from paceline.strategy import Strategy
 from paceline.units import format_gib
 from paceline.workload import Workload
@@ -37,10 +45,10 @@ def answers() -> dict[str, tuple[str, str, Page]]:
     gained = whatif(RESNET, TWO, PLAIN, [parse_change("network=100Gb/s"), parse_change("nodes+2")])
     said = explain(RESNET, TWO, PLAIN)
     return {
-        "plan": (plan_text(planned), plan_table(planned), plan_page(planned)),
-        "whatif": (whatif_text(gained), whatif_table(gained), whatif_page(gained)),
-        "explain": (explain_text(said), explain_table(said), explained_page(said)),
-        "predict": (explain_text(said), explain_table(said), explained_page(said, "prediction")),
+        "plan": (plan_screen(planned).text(why=True), text_of([ranking_table(planned.ranking)]), plan_page(planned)),
+        "whatif": (whatif_screen(gained).text(why=True), text_of([whatif_table(gained)]), whatif_page(gained)),
+        "explain": (explain_screen(said).text(why=True), text_of([explain_table(said)]), explained_page(said)),
+        "predict": (explain_screen(said).text(why=True), text_of([explain_table(said)]), explained_page(said, "prediction")),
     }
 
 
@@ -55,30 +63,20 @@ def test_text_and_table_fit_eighty_columns(kind: str, answers: dict[str, tuple[s
 
 
 def test_the_money_of_an_upgrade_stays_and_what_does_not_fit_is_marked() -> None:
-    """Long times, prices of five digits and titles beyond their column: every number stands by itself."""
+    """Long times, prices of five digits and long titles: every number is there, in columns or in words."""
     wide = Strategy.of(world_size=8, global_batch_size=64)
     changes = [parse_change(t) for t in ("nodes+2", "network=10Gb/s", "network=8x InfiniBand HDR", "nodes+119")]
     found = whatif(Workload.named("mpt-70b"), cluster("T4", 4, 2, "1Gb/s"), wide, changes, scaling="weak")
-    table = whatif_table(found).splitlines()
-    assert max(map(len, table)) <= 80
-    for one in found.outcomes:
-        place = next(i for i, line in enumerate(table) if line.startswith(f"* {one.title}"[:14]))
-        row, below = table[place : place + 2]
-        assert below.split()[-1] == f"{money(one.usd_low)[1:]}-{money(one.usd_high)[1:]}"
-        assert row.split()[-2:] == [money(one.usd_per_hour)[1:], money(one.usd)[1:]]
-        assert f"{format_gib(one.prediction.missing_bytes)} are missing" in " ".join(whatif_text(found).split())
-    assert "* does not fit" in "\n".join(table)
-    small = whatif(
-        Workload.named("lenet5"),
-        cluster("T4", 1, 1),
-        Strategy.of(world_size=1, global_batch_size=64),
-        [parse_change("global-batch=128")],
-    )
-    one = small.changes[0]
-    row, below = whatif_table(small).splitlines()[3:5]
-    assert row.split()[-2:] == [money(one.usd_per_hour)[1:], money(one.usd)[1:]]
-    assert below.split()[-1] == f"{money(one.usd_low)[1:]}-{money(one.usd_high)[1:]}"
-    assert f"{money(one.usd)}, range {money(one.usd_low)} to {money(one.usd_high)})" in " ".join(whatif_text(small).split())
+    for width in (40, 80, 160):
+        table, text = text_of([whatif_table(found)], width), " ".join(whatif_screen(found).text(width).split())
+        assert max(map(len, table.splitlines())) <= width
+        for one in found.outcomes:
+            span = f"{money(one.usd_low)[1:]}-{money(one.usd_high)[1:]}"
+            for number in (money(one.usd_per_hour)[1:], money(one.usd)[1:], span, f"* {one.title}"):
+                assert number in (" ".join(table.split()) if number[0] == "*" else table), (width, number)
+            assert f"{format_gib(one.prediction.missing_bytes)} are missing" in text
+        assert "* does not fit" in text
+    assert len(text_of([whatif_table(found)], 160).splitlines()) == len(found.outcomes) + 1
 
 
 def test_what_an_upgrade_rests_on_says_whose_it_is(answers: dict[str, tuple[str, str, Page]]) -> None:
@@ -112,7 +110,7 @@ def test_a_page_is_whole_and_needs_nothing_else(kind: str, answers: dict[str, tu
     assert tags.open == []
     assert "http://" not in re.sub(r"<li class=\"note\">.*?</li>", "", html, flags=re.DOTALL).replace("http://www.w3.org", "")
     assert "<svg" in html and 'role="img"' in html
-    assert table.splitlines()[-1].strip()[:12].replace("&", "&amp;") in html
+    assert table.strip().splitlines()[-1].strip()[:12].replace("&", "&amp;") in html
     assert render(page) == html
     wanted = {"plan": ["Time against money"], "whatif": ["What each change gains"]}.get(kind, ["if it vanished"])
     for title in (*wanted, "How it scales", "One step, bar by bar", "To paste"):

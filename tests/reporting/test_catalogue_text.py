@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from paceline import hardware
 from paceline.reporting.catalogue_text import (
-    WIDTH,
-    device_text,
-    hardware_text,
-    instance_text,
-    link_text,
-    workload_text,
-    workloads_text,
+    device_screen,
+    hardware_screen,
+    instance_screen,
+    link_screen,
+    workload_screen,
+    workloads_screen,
 )
 from paceline.reporting.values import strategy_text
 from paceline.strategy import Strategy
@@ -24,14 +23,12 @@ DEVICES, LINKS = hardware.devices(), hardware.links()
 
 
 def narrow(text: str) -> bool:
-    return max(map(len, text.splitlines())) <= WIDTH and all(
-        line == line.rstrip() or line.strip() for line in text.splitlines()
-    )
+    return max(map(len, text.splitlines())) <= 80 and all(line == line.rstrip() or line.strip() for line in text.splitlines())
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda one: one.name)
 def test_a_device_fits_and_names_every_source(device: hardware.Device) -> None:
-    text = device_text(device)
+    text = device_screen(device).text(why=True)
     assert narrow(text)
     flat = "".join(text.split())
     facts = [*device.peak_flops.values(), *device.matmul_flops.values(), device.memory, device.memory_bandwidth]
@@ -42,11 +39,11 @@ def test_a_device_fits_and_names_every_source(device: hardware.Device) -> None:
 
 @pytest.mark.parametrize("instance", hardware.instances(), ids=lambda one: one.name)
 def test_an_instance_fits_and_names_its_source(instance: hardware.Instance) -> None:
-    text = instance_text(instance)
+    text = instance_screen(instance).text(why=True)
     assert narrow(text)
     assert "".join(instance.source.split()) in "".join(text.split()) and instance.date in text
     assert f"{instance.devices} x {instance.device}" in text
-    listed = hardware_text((), (), [instance])
+    listed = hardware_screen((), (), [instance]).text(why=True)
     assert narrow(listed) and instance.name in listed
     recalled = "recalled, not checked" in instance.source
     assert (f"{instance.name}*" in listed) == ("* recalled, not checked" in listed) == recalled
@@ -54,7 +51,7 @@ def test_an_instance_fits_and_names_its_source(instance: hardware.Instance) -> N
 
 @pytest.mark.parametrize("link", LINKS, ids=lambda one: one.name)
 def test_a_link_fits_and_names_every_source(link: hardware.Link) -> None:
-    text = link_text(link)
+    text = link_screen(link).text(why=True)
     assert narrow(text)
     for fact in (link.bandwidth, link.latency):
         assert "".join(fact.source.split()) in "".join(text.split())
@@ -63,18 +60,19 @@ def test_a_link_fits_and_names_every_source(link: hardware.Link) -> None:
 @pytest.mark.parametrize("name", names())
 def test_a_workload_fits(name: str) -> None:
     table = Workload.named(name)
-    text = workload_text(table)
+    text = workload_screen(table).text(why=True)
     assert narrow(text)
     assert f"{table.num_parameters:,} parameters" in text and table.sample in " ".join(text.split())  # a line may end in it
-    assert sum(layer.name[-20:] in text for layer in table.layers) == len(table.layers)
+    whole = workload_screen(table).text(200)
+    assert all(f"{layer.name}  " in whole for layer in table.layers)
 
 
 def test_the_list_of_hardware_is_aligned_and_whole() -> None:
-    text = hardware_text(DEVICES, LINKS)
+    text = hardware_screen(DEVICES, LINKS).text()
     assert narrow(text) and "…" not in text
     lines = text.splitlines()
-    blank = lines.index("")
-    head, rows = lines[1], lines[2:blank]
+    blank = lines.index("", 2)
+    head, rows = lines[2], lines[3:blank]
     assert len(rows) == len(DEVICES)
     column = head.index("link")
     for row, device in zip(rows, DEVICES, strict=True):
@@ -90,25 +88,25 @@ def test_the_list_of_hardware_is_aligned_and_whole() -> None:
 
 def test_the_list_of_workloads_is_aligned_and_whole() -> None:
     tables = [Workload.named(name) for name in names()]
-    text = workloads_text(tables)
-    assert narrow(text) and "…" not in text
-    head, *rows = text.splitlines()[: len(tables) + 1]
+    text = workloads_screen(tables).text(100)
+    assert narrow(workloads_screen(tables).text()) and "…" not in text
+    head, *rows = text.splitlines()[2 : len(tables) + 3]
     for row, table in zip(rows, tables, strict=True):
         assert row.startswith(f"{table.name} ") and row[head.index("one sample") :] == table.sample
         assert ("*" in row) == (table.tables is not None)
     assert "* and numbers in embedding tables: dlrm 24.0 G, dlrm-dcnv2" in text
-    assert "*" not in workloads_text([Workload.named("lenet5")])
+    assert "*" not in workloads_screen([Workload.named("lenet5")]).text()
 
 
 @given(st.text(min_size=1, max_size=90), st.text(max_size=60), st.integers(1, 10**12))
-def test_long_names_are_cut_with_a_mark(name: str, kind: str, size: int) -> None:
+def test_long_names_fit(name: str, kind: str, size: int) -> None:
     name, kind = (" ".join("".join(c for c in text if c.isprintable()).split()) or "x" for text in (name, kind))
     work = (Operation(kind="matmul", backward=back, calls=1, flops=1e19 * (1 + back), bytes=1.0) for back in (False, True))
     layer = Layer(name=name, kind=kind, operations=tuple(work), activation_bytes=1e12)
     parameter = Parameter(name=f"{name}.weight", shape=(size,), layer=0, ready=0)
     given = {"name": name, "layers": (layer,), "parameters": (parameter,), "input_bytes": 4.0, "sample": kind, "source": name}
     table = Workload(**given, coverage=Coverage(ops=2, known=1, unknown={kind: 1}))
-    assert narrow(workload_text(table)) and narrow(workloads_text([table]))
+    assert narrow(workload_screen(table).text(why=True)) and narrow(workloads_screen([table]).text())
 
 
 def test_sizes_in_a_strategy_have_units() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import samples
 from paceline.record import RunRecord
-from paceline.reporting import learning_text, render_report
+from paceline.reporting import render_report
 from paceline.reporting.learning import noise_curve, sentences
 from paceline.rundir import RunDirContents
 from paceline.strategy.recipe import Recipe
@@ -21,7 +21,7 @@ def record(scales: tuple[float | None, ...], **change: Any) -> RunRecord:
 def test_a_noise_scale_says_what_the_batch_cost() -> None:
     found = {"low": 100.0, "high": 900.0, "batch": 256.0, "critical_batch": 256.0, "steps_factor": 2.0}
     run = record((100.0, None, 900.0), batch_efficiency={**found, "samples_factor": 2.0, "wasted_share": 0.5}, skipped_steps=2)
-    text = " ".join(learning_text(run, None).split())
+    text = " ".join(sentences(run, None))
     for part in (
         "lars, rate 4 after 20 of 300 steps, decay of power 2 to 0 (linear scaling from 1 at batch 64)",
         "100 to 900 samples in 2 of 3 epochs",

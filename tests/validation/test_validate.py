@@ -91,7 +91,7 @@ def test_the_command_prints_the_keys_and_a_narrow_table(tmp_path: Path, capsys: 
     data = json.loads(capsys.readouterr().out)
     assert list(data)[: len(KEYS)] == KEYS and data["points"] == 1 and set(MORE) <= set(data)
     assert {"by", "name", *KEYS[:8]} <= set(data["groups"][0])
-    assert main(["validate", "mlperf", path, "--info", "one_node"]) == 0
+    assert main(["validate", "mlperf", path, "--info", "one_node", "--why"]) == 0
     out, err = capsys.readouterr()
     assert max(map(len, out.splitlines())) <= 80 and "device not in the catalogue" in out and "2 rows" in err
 
@@ -139,7 +139,7 @@ def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.
 
 def test_a_row_that_cannot_be_read_is_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.csv", "lambda", [{}, {"throughput": "many"}, {"num_gpus": "2.5"}])
-    assert main(["validate", "lambda", str(path)]) == 0
+    assert main(["validate", "lambda", str(path), "--why"]) == 0
     out, err = capsys.readouterr()
     assert "a.csv, row 2 (line 3), column throughput: 'many' is not a number from 0 up and 1 more" in err
     assert "no number in column throughput" in out and "3 rows, 1 can be modelled" in err

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from config_cases import CASES
 from paceline.errors import UserError
 from paceline.workload import Workload
 from paceline.workload.catalogue import traced
+from paceline.workload.huggingface import KINDS
 
 # From the config.json that was released with each model.
 LLAMA_3 = {
@@ -133,6 +135,40 @@ def test_a_published_configuration_is_the_named_workload(config: dict[str, Any],
         assert table.layers == named.layers and table.parameters == named.parameters
 
 
+def test_parameters_are_those_of_the_released_weights() -> None:
+    """Trained parameters of the released models, as their pages and transformers 5.23 count them."""
+    entries = json.loads((Path(__file__).parents[1] / "data/public_configs.json").read_text())
+    assert len(entries) > 30
+    for entry in entries:
+        length = None if entry["config"]["model_type"] == "vit" else 128
+        assert Workload.from_config(entry["config"], length).num_parameters == entry["parameters"], entry["name"]
+
+
+def test_small_configurations_have_the_parameters_of_transformers() -> None:
+    for kind, given, parameters in CASES:
+        length = None if kind in ("vit", "deit") else 16
+        assert Workload.from_config({"model_type": kind, **given}, length).num_parameters == parameters, kind
+    assert {kind for kind, *_ in CASES} | {"kimi_k2"} == KINDS.keys()
+
+
+def test_a_length_that_no_one_trains_at_is_not_the_default() -> None:
+    config = {**LLAMA_3, "max_position_embeddings": 131072}
+    assert "8192 tokens" in Workload.from_config(config).sample and "16384" in Workload.from_config(config, 16384).sample
+
+
+def test_a_path_is_a_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "gpt2"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**GPT2_XL, "n_layer": 2}))
+    own = Workload.named("./gpt2", 64)
+    assert own.name == "gpt2" and own.source == "gpt2/config.json"
+    assert Workload.named("gpt2/config.json", 64).num_parameters == own.num_parameters
+    assert Workload.named("gpt2").num_parameters == 124_439_808  # a name of the package is no folder without a separator
+    with pytest.raises(UserError, match=r"cannot read nowhere\.json"):
+        Workload.named("nowhere.json")
+
+
 def test_a_file_a_folder_and_an_object(tmp_path: Path) -> None:
     class Config:
         def to_dict(self) -> dict[str, Any]:
@@ -151,7 +187,8 @@ def test_a_file_a_folder_and_an_object(tmp_path: Path) -> None:
         ({**QWEN3_30B, "mlp_only_layers": [3]}, r"mlp_only_layers \[3\]"),
         ({**DEEPSEEK, "moe_layer_freq": 2}, "moe_layer_freq 2"),
         ({k: v for k, v in MIXTRAL.items() if k != "num_local_experts"}, "no num_local_experts"),
-        ({**LLAMA_3, "attention_bias": True}, "attention_bias True"),
+        ({**LLAMA_3, "attention_bias": "yes"}, "attention_bias 'yes'"),
+        ({"model_type": "llava", "text_config": LLAMA_3}, "'llava' has more than one tower; .*text_config as a config.json"),
         ({**MISTRAL, "sliding_window": -1}, "sliding_window -1"),
         ({**GPT_OSS, "layer_types": ["full_attention", "sliding_attention"] * 12}, "follow no period in layer_types"),
         ({**LLAMA_3, "hidden_size": "big"}, "hidden_size 'big'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import math
@@ -9,19 +10,22 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from importlib import import_module
 from typing import Any
 
 from paceline.cli.parser import PREDICT_EXAMPLE, Parser, adder, parse
+from paceline.cli.progress import Say, progress
 from paceline.errors import Interrupted, UserError
 
 COMMANDS: Mapping[str, str] = {
+    "ask": "fit, speed, cost and what to do, on one screen",
     "predict": "time, bytes, memory, bottleneck of a training step",
     "plan": "the best configuration for a goal",
     "whatif": "what an upgrade gains, in time and in money",
     "explain": "what holds a training step back",
     "train": "train on local workers, predicted before and measured after",
+    "cluster": "your own clusters by name",
     "hardware": "what is known about devices and links",
     "workload": "what is known about networks",
     "bench": "measure Paceline itself on this machine",
@@ -104,13 +108,22 @@ def _run(given: Sequence[str]) -> int:
         return 0
     streams = getattr(options, "streams", False) and not options.json
     # The answer holds nothing that a user's network prints, unless the command is there to show it.
-    with nullcontext() if streams else redirect_stdout(sys.stderr):
-        data, text = options.run(options)
-    if not streams:
+    with nullcontext() if streams else redirect_stdout(sys.stderr), _watched(options) as options.say:
+        data, screen = options.run(options)
+    if options.json:
         objects = data if isinstance(data, list) else [data]
-        lines = [json.dumps(_strict(o), allow_nan=False) for o in objects] if options.json else [text.rstrip("\n")]
-        print("\n".join(lines), flush=True)
+        print("\n".join(json.dumps(_strict(o), allow_nan=False) for o in objects), flush=True)
+    elif not streams:
+        from paceline.cli.terminal import show
+
+        show(screen, brief=options.brief, why=options.why)
     return 0 if isinstance(data, list) else int(data.get("exit_code", 0))
+
+
+def _watched(options: argparse.Namespace) -> AbstractContextManager[Say]:
+    """What shows the progress of a command, unless it shows its own."""
+    own = getattr(options, "streams", False) or getattr(options, "own_progress", False)
+    return nullcontext(lambda words: None) if own else progress(options.parser.prog)
 
 
 def _strict(value: Any) -> Any:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import prediction_inputs, predictor, with_batch
+from paceline.cli.prediction_inputs import prediction_inputs, predictor, with_defaults
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
 from paceline.reporting import answer_page
-from paceline.reporting.planning_text import explain_text
+from paceline.reporting.planning_text import explain_screen
 
 EXAMPLE = """example:
   paceline explain resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024"""
@@ -40,5 +40,5 @@ def _explain(o: argparse.Namespace) -> Answer:
             Path(o.trace).write_text(json.dumps(explanation.trace()), encoding="utf-8")
         except OSError as error:
             raise UserError(f"cannot write {o.trace}: {error.strerror or error}", "choose another file with --trace") from error
-    text = with_batch(explain_text(explanation), o, inputs[2])
-    return explanation.to_json(), with_report(text, o.report, lambda: answer_page.explained_page(explanation))
+    screen = with_defaults(explain_screen(explanation), o, inputs[2])
+    return explanation.to_json(), with_report(screen, o.report, lambda: answer_page.explained_page(explanation))

@@ -8,7 +8,13 @@ from dataclasses import asdict
 from paceline import hardware
 from paceline.cli.parser import Answer, Parser
 from paceline.hardware.prices import listings
-from paceline.reporting.catalogue_text import device_text, hardware_text, instance_text, link_text
+from paceline.reporting.catalogue_text import (
+    device_screen,
+    hardware_screen,
+    instance_screen,
+    link_screen,
+    machine_screen,
+)
 
 
 def add(parser: Parser) -> None:
@@ -30,21 +36,21 @@ def _list(o: argparse.Namespace) -> Answer:
         "links": [asdict(link) for link in links],
         "instances": [asdict(instance) for instance in instances],
     }
-    return data, hardware_text(devices, links, instances)
+    return data, hardware_screen(devices, links, instances)
 
 
 def _show(o: argparse.Namespace) -> Answer:
     rented = hardware.instance(o.name)
     if rented is not None:
-        return asdict(rented), instance_text(rented)
+        return asdict(rented), instance_screen(rented)
     entry = hardware.find(o.name)
     if isinstance(entry, hardware.Link):
-        return asdict(entry), link_text(entry)
-    return {**asdict(entry), "prices": [asdict(price) for price in listings(entry.name)]}, device_text(entry)
+        return asdict(entry), link_screen(entry)
+    return {**asdict(entry), "prices": [asdict(price) for price in listings(entry.name)]}, device_screen(entry)
 
 
 def _probe(o: argparse.Namespace) -> Answer:
     from paceline.training.launcher import probe
 
     machines = probe(o.workers)
-    return asdict(machines), f"{device_text(machines.device)}\n\n{link_text(machines.network)}"
+    return asdict(machines), machine_screen(machines.device, machines.network)

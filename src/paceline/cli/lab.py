@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from paceline import lab
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
 from paceline.lab.topology import link_text
-from paceline.units import format_seconds
+from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, heading
+from paceline.units import format_bytes, format_seconds
 
 EXAMPLE = """example:
   paceline lab up --hosts 4 --link 1Gb/s
@@ -38,7 +39,7 @@ def add(parser: Parser) -> None:
     up.add_argument("--loopback", action="store_true", help="no network of its own: 127.0.0.1, unshaped, no privileges")
 
     run = action("exec", "run a command on every host at once")
-    run.runs(_exec, EXEC)
+    run.runs(_exec, EXEC, answers=False)
     words = "after --; {rank}, {hosts} and {address} are replaced"
     run.add_argument("words", metavar="COMMAND", nargs="+", help=words)
     run.add_argument("--per-host", metavar="N", type=int, default=1, help="ranks on each host (default 1)")
@@ -64,7 +65,7 @@ def _up(o: argparse.Namespace) -> Answer:
     text += "; up" if cluster.fresh else "; was up already, left as it is"
     if cluster.is_loopback:
         text += "; all on 127.0.0.1, unshaped"
-    return {**cluster.status().to_json(), "made": cluster.fresh}, text
+    return {**cluster.status().to_json(), "made": cluster.fresh}, Screen.plain(text)
 
 
 def _exec(o: argparse.Namespace) -> Answer:
@@ -73,11 +74,11 @@ def _exec(o: argparse.Namespace) -> Answer:
         results = cluster.run(o.words, timeout=o.timeout, per_host=o.per_host, stream=not o.json)
     except lab.HostFailed as error:
         if o.json:
-            return _results(error.results, error.code), ""
+            return _results(error.results, error.code), Screen.plain("")
         raise
     duration = format_seconds(time.perf_counter() - began)
     print(f"{o.name}: {len(results)} ranks ended with code 0 after {duration}", file=sys.stderr)
-    return _results(results, 0), ""
+    return _results(results, 0), Screen.plain("")
 
 
 def _results(results: Sequence[lab.HostResult], code: int) -> dict[str, Any]:
@@ -87,8 +88,39 @@ def _results(results: Sequence[lab.HostResult], code: int) -> dict[str, Any]:
 def _status(o: argparse.Namespace) -> Answer:
     names = lab.labs() if o.name is None else [o.name]
     statuses = [lab.find(name).status() for name in names]
-    text = "\n\n".join(status.to_text() for status in statuses) or "no lab is up; paceline lab up --hosts 4 --link 1Gb/s"
-    return {"labs": [status.to_json() for status in statuses]}, text
+    data = {"labs": [status.to_json() for status in statuses]}
+    if not statuses:
+        return data, Screen.plain("no lab is up; paceline lab up --hosts 4 --link 1Gb/s")
+    blocks = [block for status in statuses for block in _status_blocks(status)]
+    return data, Screen(title="", answer=tuple(blocks), brief="; ".join(map(_headline, statuses)))
+
+
+def _headline(status: lab.LabStatus) -> str:
+    topology = status.state.topology
+    latency = f", {format_seconds(topology.latency)} later each way" if topology.latency else ""
+    whole = "complete" if status.complete else "incomplete"
+    return f"{topology.name}: {topology.hosts} hosts, {link_text(topology.link)}{latency}; {whole}"
+
+
+def _status_blocks(status: lab.LabStatus) -> Iterator[Block]:
+    """Since when it is up, a row for each host, and what is lacking."""
+    topology, since = status.state.topology, status.state.since
+    rows = [
+        (
+            str(host),
+            address,
+            status.links[host],
+            *((format_bytes(c.tx_bytes), format_bytes(c.rx_bytes)) if (c := status.counters[host]) else ("", "")),
+        )
+        for host, address in enumerate(topology.addresses)
+    ]
+    yield GAP
+    yield heading(_headline(status))
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
+    yield Paragraph(f"up since {clock} ({format_seconds(max(0.0, time.time() - since))})")
+    if topology.link is not None:
+        yield Table(("host", "address", "link", "sent", "received"), rows, frozenset({0, 1, 2}))
+    yield from (Paragraph(f"lacking: {what}", "bad") for what in status.lacking)
 
 
 def _down(o: argparse.Namespace) -> Answer:
@@ -96,7 +128,7 @@ def _down(o: argparse.Namespace) -> Answer:
     notes = lab.down(o.name)
     others = f"; up: {', '.join(lab.labs())}" if lab.labs() else ""
     text = f"{o.name}: down" if was_up else f"{o.name}: there is none, nothing to do{others}"
-    return {"name": o.name, "removed": was_up, "notes": notes}, "\n".join([*notes, text])
+    return {"name": o.name, "removed": was_up, "notes": notes}, replace(Screen.plain(*notes, text), brief=text)
 
 
 def _say(name: str) -> Callable[[str], None]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from paceline.errors import UserError, unknown
 
-Answer = tuple[dict[str, Any] | list[dict[str, Any]], str]
-"""A command's answer, as JSON (a list: one object a line) and as text."""
+if TYPE_CHECKING:
+    from paceline.reporting.screen import Screen
+
+Answer = tuple[dict[str, Any] | list[dict[str, Any]], "Screen"]
+"""A command's answer, as JSON (a list: one object a line) and for the terminal."""
 Handler = Callable[[argparse.Namespace], Answer]
 PREDICT_EXAMPLE = """example:
   paceline predict resnet-50 --device A100 --devices-per-node 8 --nodes 4 --network 100Gb/s --global-batch 2048"""
@@ -43,10 +46,15 @@ class Parser(argparse.ArgumentParser):
         """Every option that this command takes."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
-    def runs(self, run: Handler, example: str, prints: str = "one JSON object") -> None:
-        """Make this a command that ``run`` answers; ``prints``: what ``--json`` prints."""
+    def runs(self, run: Handler, example: str, prints: str = "one JSON object", answers: bool = True) -> None:
+        """Make this a command that ``run`` answers; ``prints``: what ``--json`` prints. ``answers``: whether it prints text of
+        its own, which ``--brief`` and ``--why`` shape."""
         self.epilog = example
-        self.add_argument("--json", action="store_true", help=f"print {prints} on stdout")
+        shape = self.add_mutually_exclusive_group()
+        if answers:
+            shape.add_argument("--brief", action="store_true", help="print the answer in one line")
+            shape.add_argument("--why", action="store_true", help="print also what the answer rests on, with its sources")
+        shape.add_argument("--json", action="store_true", help=f"print {prints} on stdout")
         self.set_defaults(run=run)
 
     def group(self, example: str) -> Callable[[str, str], Parser]:

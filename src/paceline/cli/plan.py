@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from paceline.cli.prediction_arguments import (
     add_wire_arguments,
     add_workload_arguments,
 )
-from paceline.cli.prediction_inputs import predictor
+from paceline.cli.prediction_inputs import predictor, workload_of
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.cli.training_target import add_training_target_arguments, training_target
 from paceline.errors import UserError, check_name, known_name
@@ -32,16 +30,15 @@ from paceline.names import NO_ALIASES
 from paceline.planning.choice import Plan
 from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
 from paceline.planning.goal import parse_goal
-from paceline.planning.layouts import Progress, silent
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, UNEVEN, Space, worlds
 from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.reporting import answer_page
-from paceline.reporting.planning_text import plan_text
+from paceline.reporting.planning_text import plan_screen
+from paceline.reporting.screen import Screen
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
-from paceline.workload import Workload
 
 EXAMPLE = """example:
   paceline plan resnet-50 --device A100 --devices-per-node 8 --network 100Gb/s --max-nodes 8 --target mlperf"""
@@ -107,26 +104,26 @@ def _plan(o: argparse.Namespace) -> Answer:
     if o.emit:
         check_name("framework", o.emit, FRAMEWORKS)
     best = _best(o)
-    text, data = plan_text(best), best.to_json()
+    screen, data = plan_screen(best), best.to_json()
     if o.emit:
-        options = emit(o.emit, best.best.strategy, Workload.named(o.workload, o.seq_len))
+        options = emit(o.emit, best.best.strategy, workload_of(o))
         data["options"] = {"framework": o.emit, "text": options}
-        text = _written(options, o.out, text) if o.out else options
-    return data, with_report(text, o.report, lambda: answer_page.plan_page(best))
+        screen = _written(options, o.out, screen) if o.out else Screen.verbatim(options, screen.brief)
+    return data, with_report(screen, o.report, lambda: answer_page.plan_page(best))
 
 
-def _written(options: str, place: str, text: str) -> str:
-    """The plan's text, and where the options are. Raises UserError where they cannot be written."""
+def _written(options: str, place: str, screen: Screen) -> Screen:
+    """The plan, and where the options are. Raises UserError where they cannot be written."""
     try:
         Path(place).write_text(options, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the options") from error
-    return f"{text}\nOptions: {place}\n"
+    return screen.writing(f"Options: {place}")
 
 
 def _best(o: argparse.Namespace) -> Plan:
     """The plan that the options ask for. Raises UserError."""
-    goal, network = parse_goal(o.goal), Workload.named(o.workload, o.seq_len)
+    goal, network = parse_goal(o.goal), workload_of(o)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
     target = training_target(o, network, goal)
     space = Space(
@@ -158,21 +155,8 @@ def _best(o: argparse.Namespace) -> Plan:
         prices=parse_prices(o.price or ()),
         why_not=wanted or None,
         predictor=predictor(o),
-        progress=_shown() if sys.stderr.isatty() else silent,
+        progress=o.say,
     )
-
-
-def _shown() -> Progress:
-    """Shows a line on the terminal, at most once a second."""
-    last = time.monotonic()
-
-    def show(line: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= 1:
-            last = time.monotonic()
-            print(f"paceline: {line}", file=sys.stderr, flush=True)
-
-    return show
 
 
 def _sizes(given: Sequence[int] | None) -> tuple[int, ...]:

@@ -7,11 +7,11 @@ import argparse
 from paceline import hardware
 from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predictor, with_batch
+from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predictor, with_defaults
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
-from paceline.reporting import answer_page, prediction_text
+from paceline.reporting import answer_page, prediction_screen
 
 
 def add(parser: Parser) -> None:
@@ -32,14 +32,14 @@ def _predict(o: argparse.Namespace) -> Answer:
         raise UserError("only asynchronous servers are other nodes than the workers'", "leave --server-device out")
     inputs, model = prediction_inputs(o), predictor(o, o.loader)
     prediction = model.step(*inputs)
-    text = with_batch(prediction_text(prediction), o, inputs[2])
-    page = with_report(text, o.report, lambda: answer_page.explained_page(explain(*inputs, predictor=model), "prediction"))
+    screen = with_defaults(prediction_screen(prediction), o, inputs[2])
+    page = with_report(screen, o.report, lambda: answer_page.explained_page(explain(*inputs, predictor=model), "prediction"))
     return prediction.to_json(), page
 
 
 def _predict_asynchronous(o: argparse.Namespace) -> Answer:
     from paceline.planning.asynchronous import predict_asynchronous
-    from paceline.reporting.asynchronous_text import asynchronous_text
+    from paceline.reporting.asynchronous_text import asynchronous_screen
 
     if o.loader:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
@@ -53,5 +53,5 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
         predictor=predictor(o),
         drawn_steps=2,
     )
-    text = with_batch(asynchronous_text(prediction), o, inputs[2])
-    return prediction.to_json(), with_report(text, o.report, lambda: answer_page.asynchronous_page(prediction))
+    screen = with_defaults(asynchronous_screen(prediction), o, inputs[2])
+    return prediction.to_json(), with_report(screen, o.report, lambda: answer_page.asynchronous_page(prediction))

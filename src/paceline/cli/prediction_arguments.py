@@ -14,6 +14,7 @@ from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.optimizer import DEFAULT
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, GATHER_BITS, GRADIENT_BITS, SCHEDULES
 from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
+from paceline.units import parse_tokens
 
 SERVERS = "workers that hold the parameters, for exchange parameter_server"
 _BUCKET = f"{BUCKET_BYTES >> 20}MiB"
@@ -108,9 +109,17 @@ def add_recompute_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
-    """The network, and how long a transformer's samples are."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="a name (paceline workload list) or module:function")
-    parser.add_argument("--seq-len", metavar="S", type=int, help="tokens of a sequence (default the network's own)")
+    """The network, how long a transformer's samples are, and what of it is trained."""
+    names = "a name (paceline workload list), a Hugging Face config.json or its folder, module:function or file.py:Class"
+    parser.add_argument("workload", metavar="WORKLOAD", help=names)
+    length = "tokens of a sequence, such as 512 or 4k = 4,096 (default the network's own)"
+    parser.add_argument("--seq-len", metavar="S", type=parse_tokens, help=length)
+    given = "arguments of a function or class, as Python writes them: hidden=512,layers=4"
+    parser.add_argument("--args", metavar="A=V,...", default="", help=given)
+    sample = "one sample of its input: 3x224x224, tokens:512 (default: its example_input)"
+    parser.add_argument("--input", metavar="I", default="", help=sample)
+    lora = "train adapters alone: r=16, r=16,targets=q_proj+v_proj, targets=attention (default) or all-linear"
+    parser.add_argument("--lora", metavar="L", default="", help=lora)
 
 
 def add_optimizer_argument(parser: argparse.ArgumentParser) -> None:

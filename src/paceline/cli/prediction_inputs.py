@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from textwrap import fill
 from typing import Any
 
 from paceline import hardware
@@ -15,12 +14,12 @@ from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
 from paceline.prediction import Correction, Predictor, fit
+from paceline.reporting.screen import Screen
 from paceline.strategy import Strategy
 from paceline.units import parse_bytes
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
 
-WIDTH = 80
 DIVISIONS = (
     *("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule"),
     *(
@@ -43,7 +42,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     machines = cluster_of(o)
     if o.exchange == "hierarchical" and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
-    network = Workload.named(o.workload, o.seq_len)
+    network = workload_of(o)
     choices: dict[str, Any] = {
         "world_size": machines.world_size,
         "precision": precision_on(o.precision or machines.device.usual_precision, machines.device.precisions),
@@ -59,15 +58,20 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     return network, machines, Strategy.of(**choices, global_batch_size=batch)
 
 
-def with_batch(text: str, o: argparse.Namespace, strategy: Strategy) -> str:
-    """The text of an answer, with the batch and the precision that were taken where none was given."""
+def workload_of(o: argparse.Namespace) -> Workload:
+    """What ``add_workload_arguments`` were given. Raises UserError."""
+    return Workload.named(o.workload, o.seq_len, args=o.args, inputs=o.input, lora=o.lora)
+
+
+def with_defaults(screen: Screen, o: argparse.Namespace, strategy: Strategy) -> Screen:
+    """The answer with the batch and the precision that were taken where none was given."""
+    notes = []
     if o.precision is None and strategy.precision != "fp32":
         device = cluster_of(o).device.name
-        taken = f"No --precision was given: {strategy.precision} was taken, since {device} has no fp32 products."
-        text = f"{text.rstrip()}\n\n{fill(taken, WIDTH)}"
-    if o.global_batch is not None:
-        return text
-    return f"{text.rstrip()}\n\n{fill(_taken(o, strategy), WIDTH)}"
+        notes.append(f"No --precision was given: {strategy.precision} was taken, since {device} has no fp32 products.")
+    if o.global_batch is None:
+        notes.append(_taken(o, strategy))
+    return screen.noting(*notes)
 
 
 def _taken(o: argparse.Namespace, strategy: Strategy) -> str:
@@ -78,7 +82,7 @@ def _taken(o: argparse.Namespace, strategy: Strategy) -> str:
     rule = "the largest power of two up to 1,024 that fits its memory"
     if each == 1:
         pair = cluster_of(o), strategy
-        if not _plain(o).many(Workload.named(o.workload, o.seq_len), [pair]).fits[0]:
+        if not _plain(o).many(workload_of(o), [pair]).fits[0]:
             rule = "which does not fit its memory, and neither does any larger batch"
     return f"No --global-batch was given: {strategy.global_batch_size:,} samples were taken, {share}, {rule}."
 

@@ -6,6 +6,7 @@ import argparse
 
 from paceline.cli.parser import Answer, Parser
 from paceline.reporting import write_report
+from paceline.reporting.screen import Screen
 
 
 def add(parser: Parser) -> None:
@@ -16,4 +17,4 @@ def add(parser: Parser) -> None:
 
 def _report(o: argparse.Namespace) -> Answer:
     path = write_report(o.directory)
-    return {"report": str(path)}, f"report: {path}"
+    return {"report": str(path)}, Screen.plain(f"report: {path}")

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from paceline.reporting.answer_page import Page, write
+from paceline.reporting.screen import Screen
 
 
 def add_report_argument(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +15,6 @@ def add_report_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", metavar="DIR|FILE", default="", help=text)
 
 
-def with_report(text: str, where: str, page: Callable[[], Page]) -> str:
-    """The text; where a report is asked for, writes the page and adds its place. Raises UserError."""
-    return f"{text.rstrip()}\nreport: {write(page(), where)}" if where else text
+def with_report(screen: Screen, where: str, page: Callable[[], Page]) -> Screen:
+    """The answer; where a report is asked for, writes the page and adds its place. Raises UserError."""
+    return screen.writing(f"report: {write(page(), where)}") if where else screen

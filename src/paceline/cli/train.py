@@ -14,6 +14,7 @@ EXAMPLE = """example:
 def add(parser: Parser) -> None:
     """Add what ``paceline train`` takes."""
     parser.runs(_train, EXAMPLE)
+    parser.set_defaults(own_progress=True)
     parser.add_argument(
         "--workers", metavar="N", type=int, help="processes on this machine, at most 16 or 4 a core (default 2)"
     )
@@ -21,7 +22,7 @@ def add(parser: Parser) -> None:
 
 
 def _train(o: argparse.Namespace) -> Answer:
-    from paceline.reporting import learning_text, render, write_report
+    from paceline.reporting import training_screen, write_report
     from paceline.rundir import RunDir
     from paceline.training.train import train_run
 
@@ -29,8 +30,7 @@ def _train(o: argparse.Namespace) -> Answer:
     record, prediction = train_run(run)
     write_report(run.out)
     data = {**record.to_json(), "predicted": prediction.to_json(), "out": run.out}
-    name = record.strategy["compression"]
     contents = RunDir(run.out).read(partial=True)
     # The last record is this run's.
-    learning = learning_text(record, contents.trust.get(list(contents.records)[-1]))
-    return data, f"{render({name: prediction}, {name: record})}\n{learning}\nreport: {run.out}/report.html"
+    trust = contents.trust.get(list(contents.records)[-1])
+    return data, training_screen(prediction, record, trust).writing(f"report: {run.out}/report.html")

@@ -33,6 +33,8 @@ def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", metavar="E", type=float, help="train this many epochs")
     samples = "train this many samples, such as 1.2M (default one million)"
     parser.add_argument("--samples", metavar="S", type=parse_count, help=samples)
+    data = "samples of an epoch, such as 1.2M (default: of the data set that the network was published with)"
+    parser.add_argument("--data", metavar="N", type=parse_count, help=data)
 
 
 def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:
@@ -40,6 +42,8 @@ def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> Tra
     given = [name for name in ("target", "epochs", "samples") if getattr(o, name) is not None]
     if len(given) > 1:
         raise UserError(f"--{given[0]} and --{given[1]} both say how much is trained", "give one of them")
+    if o.data is not None and o.epochs is None:
+        raise UserError("--data says what an epoch is, and no epochs are given", "give --epochs too")
     by_default = not given and not o.global_batch and network.name in convergence.networks()
     target = "mlperf" if by_default else o.target
     runs = [record for record in run_records(o.records or ()) if record.workload == network.name]
@@ -90,14 +94,16 @@ def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Converg
 
 def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:
     """Epochs or samples, whatever the batch."""
-    epoch = convergence.epoch_samples(network.name)
-    for name in ("epochs", "samples"):
+    for name in ("epochs", "samples", "data"):
         value = getattr(o, name)
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"--{name} {value:g}", "give a positive number")
+    epoch = round(o.data) if o.data else convergence.epoch_samples(network.name)
     if o.epochs is not None:
         if not epoch:
-            raise UserError(f"how many samples an epoch of {network.name} has is unknown", "give --samples instead of --epochs")
+            raise UserError(
+                f"how many samples an epoch of {network.name} has is unknown", "give --data, or --samples instead of --epochs"
+            )
         return TrainingTarget(title=f"{o.epochs:g} epochs of {epoch:,} samples", total=o.epochs * epoch, epoch_samples=epoch)
     if o.samples is not None:
         return TrainingTarget(title=f"{o.samples:,.0f} samples", total=o.samples, epoch_samples=epoch)

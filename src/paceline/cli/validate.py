@@ -7,7 +7,7 @@ import sys
 
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import unknown
-from paceline.reporting.validation_text import validation_text
+from paceline.reporting.validation_text import validation_screen
 from paceline.validation.case import HOLD_OUTS, Info
 from paceline.validation.sets import NAMES
 from paceline.validation.validate import validate
@@ -32,7 +32,7 @@ def _validate(o: argparse.Namespace) -> Answer:
         raise unknown("--hold-out", o.hold_out, HOLD_OUTS)
     validation = validate(o.name, o.file, Info.parse(o.info), o.hold_out, _progress)
     data = validation.to_json()
-    return data, validation_text(data)
+    return data, validation_screen(data)
 
 
 def _progress(text: str) -> None:

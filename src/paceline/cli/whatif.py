@@ -6,14 +6,14 @@ import argparse
 
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments, add_price_argument
-from paceline.cli.prediction_inputs import prediction_inputs, predictor, with_batch
+from paceline.cli.prediction_inputs import prediction_inputs, predictor, with_defaults
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import unknown
 from paceline.hardware.prices import parse_prices
 from paceline.planning.changes import parse_change
 from paceline.planning.whatif import whatif
 from paceline.reporting import answer_page
-from paceline.reporting.planning_text import whatif_text
+from paceline.reporting.planning_text import whatif_screen
 
 EXAMPLE = """example:
   paceline whatif resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024 --change network=100Gb/s"""
@@ -40,5 +40,5 @@ def _whatif(o: argparse.Namespace) -> Answer:
     prices = parse_prices(o.price or ())
     inputs = prediction_inputs(o)
     gains = whatif(*inputs, changes, scaling=o.scaling, prices=prices, predictor=predictor(o, o.loader))
-    text = with_batch(whatif_text(gains), o, inputs[2])
-    return gains.to_json(), with_report(text, o.report, lambda: answer_page.whatif_page(gains))
+    screen = with_defaults(whatif_screen(gains), o, inputs[2])
+    return gains.to_json(), with_report(screen, o.report, lambda: answer_page.whatif_page(gains))

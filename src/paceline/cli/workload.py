@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from paceline.cli.parser import Answer, Parser
-from paceline.reporting.catalogue_text import workload_text, workloads_text
+from paceline.reporting.catalogue_text import workload_screen, workloads_screen
 from paceline.workload import Workload, names
 
 _KEYS = ("name", "sample", "source", "num_parameters", "flops_forward", "flops_per_sample", "activation_bytes")
@@ -27,9 +27,9 @@ def _list(o: argparse.Namespace) -> Answer:
         {**{key: getattr(table, key) for key in _KEYS}, "table_elements": table.tables.elements if table.tables else 0}
         for table in tables
     ]
-    return {"workloads": rows}, workloads_text(tables)
+    return {"workloads": rows}, workloads_screen(tables)
 
 
 def _show(o: argparse.Namespace) -> Answer:
     table = Workload.named(o.name)
-    return asdict(table), workload_text(table)
+    return asdict(table), workload_screen(table)

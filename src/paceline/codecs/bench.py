@@ -17,7 +17,7 @@ from paceline.codecs.codec import ADD, Codec
 from paceline.codecs.threads import chosen, set_threads, threads
 from paceline.errors import UserError
 from paceline.hardware.probe import memory_bytes
-from paceline.units import digits3, format_bytes
+from paceline.units import format_bytes
 
 DIRECTIONS = ("encode", "decode", "decode_add")
 REPETITIONS, LEAST_REPETITIONS = 15, 3
@@ -186,28 +186,3 @@ def _rates(seconds: Sequence[float], size: int) -> tuple[float, float, float]:
     slow, fast = (float(np.percentile(seconds, q)) for q in (90, 10))
     low, median, high = (size / 1e9 / t for t in (slow, statistics.median(seconds), fast))
     return low, median, high
-
-
-def _short(rate: float) -> str:
-    """At most six characters below 10**6, so that a busy machine's rates leave their columns as they are."""
-    return digits3(rate) if rate >= 0.01 else f"{rate:.4f}"
-
-
-def text(speeds: Sequence[CodecSpeed]) -> str:
-    """A table of at most 80 columns."""
-    first, most = speeds[0], max(s.repetitions for s in speeds)
-    lines = [
-        f"{format_bytes(4 * first.elements)} of fp32, median of up to {most} calls; GB/s of fp32, per core",
-        "",
-        f"{'codec':<18}{'direction':<11}{'backend':<10}{'GB/s':>6} {'p10-p90':>14}{'memcpy':>8}{'of it':>6}{'ratio':>6}",
-    ]
-    for s in speeds:
-        low, middle, high = (_short(v / s.threads) for v in (s.low_gb_per_s, s.gb_per_s, s.high_gb_per_s))
-        copied = _short(s.memcpy_gb_per_s_per_core)
-        lines.append(
-            f"{s.codec:<18}{s.direction:<11}{s.backend.removeprefix('native '):<10}{middle:>6} {f'{low}-{high}':>14}{copied:>8}"
-            f"{s.relative_to_memcpy:>6.0%}{digits3(s.ratio):>6}"
-        )
-    return "\n".join(
-        [*lines, "", f"threads: {max(s.threads for s in speeds)}. p10-p90: rates of the slowest and the fastest tenth."]
-    )

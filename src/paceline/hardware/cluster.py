@@ -19,6 +19,7 @@ from paceline.hardware.instances import node_counts
 from paceline.hardware.instances import nodes as nodes_named
 from paceline.hardware.levels import LEVELS, Level, leaves, tiers
 from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
+from paceline.hardware.saved_clusters import saved_cluster
 
 MOST_DEVICES = 1 << 20
 """Largest number of devices that is predicted. It bounds time and memory, and no existing cluster has so many."""
@@ -82,7 +83,8 @@ class Cluster:
     def named(cls, text: str, network: str | None = None) -> Cluster:
         """``2x8 A100`` (two nodes of eight), ``1+7 A100`` (a node of one and a node of seven), ``8 A100`` or ``A100``, with a
         ``network`` between nodes such as ``100Gb/s``; or instances with their own network, ``2x p5.48xlarge``
-        (``instances.toml``).
+        (``instances.toml``). The network may stand behind a comma, ``2x8 A100, 100Gb/s``; a name of the user's own
+        ``clusters.toml`` stands for the text there.
 
         The link inside a node is the device's own. A single node needs no network.
 
@@ -93,6 +95,13 @@ class Cluster:
             raise UserError(f"cluster {text!r}", "give a text such as '2x8 A100', or a paceline.Cluster")
         if len(text) > LONGEST:
             raise UserError(f"cluster {shown(text)}", "give a text such as '2x8 A100'")
+        own = saved_cluster(text)
+        machines, comma, behind = (own.text if own else text).partition(",")
+        if comma and network is None:
+            network = behind.strip()
+        elif comma and not own:
+            raise UserError(f"{text!r} names a network, and so does {network!r}", "give one of them")
+        text = machines
         if uneven := _UNEVEN.match(text):
             sizes = parse_sizes(uneven[1])
             return cluster(uneven[2], sizes, len(sizes) if isinstance(sizes, tuple) else 1, network)

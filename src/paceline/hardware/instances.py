@@ -14,6 +14,7 @@ from paceline.hardware.networks import network as network_named
 from paceline.hardware.networks import transport
 from paceline.hardware.placement import NodeSizes, equal, sizes_text
 from paceline.hardware.spelling import fold_hardware, without_seller
+from paceline.hardware.tpu_slices import DATE, SOURCE, tpu_slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +72,24 @@ def instances() -> tuple[Instance, ...]:
 
 def instance(name: str) -> Instance | None:
     """The instance of that name or alias, in any case and with any separators, also behind who lets it: ``p5.48xlarge``,
-    ``AWS p5.48xlarge``, ``ND H100 v5``, ``NVIDIA DGX H100``. None for no such, and for a device of the user's own file."""
+    ``AWS p5.48xlarge``, ``ND H100 v5``, ``NVIDIA DGX H100``; or a slice of TPUs, ``v5e-8``. None for no such, and for a device
+    of the user's own file. Raises UserError for a slice that cannot be."""
     if is_own_device(name):
         return None
     index = _index()
-    return next((index[key] for key in map(fold_hardware, without_seller(name)) if key in index), None)
+    own = next((index[key] for key in map(fold_hardware, without_seller(name)) if key in index), None)
+    slice_ = None if own else tpu_slice(name)
+    if slice_ is None:
+        return own
+    return Instance(
+        name=slice_.name,
+        provider="GCP",
+        device=slice_.device,
+        devices=slice_.chips,
+        network="",
+        source=SOURCE,
+        date=DATE,
+    )
 
 
 def node(name: str, devices: NodeSizes | None = None, network: str | None = None) -> Node:

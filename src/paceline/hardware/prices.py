@@ -32,8 +32,13 @@ class Price:
         """Dollars for that many devices and seconds."""
         return self.usd_per_device_hour * devices * seconds / 3600
 
+    @property
+    def listed(self) -> str:
+        """By whom and when."""
+        return f"{self.provider}, {self.date}" if self.date else self.provider
+
     def __str__(self) -> str:
-        dated = f"{self.provider}, {self.date}; {self.source}" if self.date else self.provider
+        dated = f"{self.listed}; {self.source}" if self.date else self.provider
         return f"${self.usd_per_device_hour:.4g} for one {self.device} and hour ({dated})"
 
 
@@ -44,8 +49,13 @@ def listings(name: str) -> tuple[Price, ...]:
         UserError: the file that ``PACELINE_PRICES`` names is not one of prices.
     """
     wanted = _catalogue_name(name)
+    return tuple(listing for listing in every_listing() if listing.device == wanted)
+
+
+def every_listing() -> tuple[Price, ...]:
+    """The listings of all devices, those of the user's own file first. Raises UserError as ``listings``."""
     file = os.environ.get(VARIABLE, "")
-    return tuple(listing for listing in (*(_read(file) if file else ()), *_read("")) if listing.device == wanted)
+    return (*(_read(file) if file else ()), *_read(""))
 
 
 def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | None:

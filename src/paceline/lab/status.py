@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from paceline.lab import kernel
 from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
-from paceline.lab.topology import INTERFACE, link_text
-from paceline.units import format_bytes, format_seconds
+from paceline.lab.topology import INTERFACE
 
 
 @dataclass(frozen=True)
@@ -58,25 +56,6 @@ class LabStatus:
         }
         end = {"since": self.state.since, "complete": self.complete, "lacking": list(self.lacking)}
         return {**shown, "hosts": hosts, **end}
-
-    def to_text(self) -> str:
-        """A table of at most eighty columns."""
-        topology = self.state.topology
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.state.since))
-        latency = f", {format_seconds(topology.latency)} later each way" if topology.latency else ""
-        whole = "complete" if self.complete else "incomplete"
-        age = format_seconds(max(0.0, time.time() - self.state.since))
-        lines = [
-            f"{topology.name}: {topology.hosts} hosts, {link_text(topology.link)}{latency}; {whole}",
-            f"up since {since} ({age})",
-        ]
-        if topology.link is not None:
-            lines.append(f"{'host':<6}{'address':<14}{'link':<7}{'sent':>12}{'received':>12}")
-        for number, address in enumerate(topology.addresses if topology.link is not None else ()):
-            count = self.counters[number]
-            moved = f"{format_bytes(count.tx_bytes):>12}{format_bytes(count.rx_bytes):>12}" if count else ""
-            lines.append(f"{number:<6}{address:<14}{self.links[number]:<7}{moved}".rstrip())
-        return "\n".join([*lines, *(f"lacking: {what}" for what in self.lacking)])
 
 
 def read_counters(state: LabState, host: int) -> Counters:

@@ -1,5 +1,7 @@
 """Choosing before there is hardware: the best strategy for a goal, what an upgrade gains, and why."""
 
+from paceline.planning.ask import ask
+from paceline.planning.asked import Asked
 from paceline.planning.asynchronous import AsyncPrediction, predict_asynchronous
 from paceline.planning.changes import Change, parse_change
 from paceline.planning.choice import Choice, Plan
@@ -11,6 +13,7 @@ from paceline.planning.training_target import TrainingTarget
 from paceline.planning.whatif import WhatIf, whatif
 
 __all__ = [
+    "Asked",
     "AsyncPrediction",
     "Change",
     "Choice",
@@ -21,6 +24,7 @@ __all__ = [
     "Space",
     "TrainingTarget",
     "WhatIf",
+    "ask",
     "explain",
     "parse_change",
     "parse_goal",

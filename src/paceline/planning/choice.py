@@ -16,6 +16,7 @@ from paceline.prediction import Prediction
 from paceline.prediction.memory import FRAGMENTED
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import Recipe
+from paceline.tabular import Row, Tabular
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,13 @@ class Choice:
         steps = self.samples / self.strategy.global_batch_size
         return {name: seconds * steps for name, seconds in self.prediction.exposed.items()}
 
+    def row(self) -> Row:
+        """Where, how, the time and the money of the training, and its step."""
+        names = ("time_s", "time_low_s", "time_high_s", "usd", "usd_low", "usd_high")
+        p = self.prediction
+        step = {name: getattr(p, name) for name in ("step_time_s", "samples_per_s", "memory_bytes", "bottleneck")}
+        return {"strategy": self.title, **{name: getattr(self, name) for name in names}, **step}
+
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
         numbers = (
@@ -96,7 +104,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Tabular):
     """What ``plan`` found.
 
     Attributes:
@@ -133,6 +141,10 @@ class Plan:
     learning_rates: str = ""
     layouts: str = ""
     layout: LayoutView | None = field(default=None, repr=False)
+
+    def rows(self) -> tuple[Row, ...]:
+        """A row for each strategy of the ranking."""
+        return tuple({"rank": place, **choice.row()} for place, choice in enumerate(self.ranking, start=1))
 
     @property
     def best(self) -> Choice:

@@ -18,6 +18,7 @@ from paceline.planning.training_target import MILLION
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
 from paceline.strategy import Strategy
+from paceline.tabular import Row, Tabular
 from paceline.workload.table import Workload
 
 TOGETHER = "all together"
@@ -67,7 +68,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhatIf:
+class WhatIf(Tabular):
     """The base, each change by itself, and all of them together where there are several.
 
     Attributes:
@@ -88,6 +89,18 @@ class WhatIf:
     def outcomes(self) -> tuple[Outcome, ...]:
         """The base, the changes, all together."""
         return (self.base, *self.changes, *((self.together,) if self.together else ()))
+
+    def rows(self) -> tuple[Row, ...]:
+        """A row for each outcome, the base first."""
+        names = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "usd_low", "usd_high")
+        return tuple(
+            {
+                "change": outcome.title,
+                "step_time_s": outcome.prediction.step_time_s,
+                **{name: getattr(outcome, name) for name in names},
+            }
+            for outcome in self.outcomes
+        )
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from paceline.prediction.memory import FRAGMENTED, Fit
 from paceline.record import Metrics
-from paceline.units import format_bytes, format_memory, format_seconds
+from paceline.units import format_bytes, format_memory, format_seconds, format_seconds_range
 
 WIDTH = 80
 AssumptionKind = Literal[
@@ -98,7 +98,8 @@ class Prediction(Metrics):
         size = " x ".join(str(on[name]) for name in ("num_nodes", "devices_per_node") if on.get(name, 1) != 1)
         where = f" on {size} {on['device']}".replace("  ", " ") if "device" in on else ""
         batch = f"batch {s['global_batch_size']}" if "global_batch_size" in s else ""
-        step = f"{format_seconds(self.step_time_s)} a step ({format_seconds(self.low_s)} to {format_seconds(self.high_s)})"
+        span = format_seconds_range(self.low_s, self.high_s, self.step_time_s)
+        step = f"{format_seconds(self.step_time_s)} a step ({span})"
         return f"{type(self).__name__}({self.workload!r}{where}: {', '.join(filter(None, [batch, *choices, step]))})"
 
     def to_json(self) -> dict[str, Any]:
@@ -134,7 +135,7 @@ def _lines(p: Prediction) -> Iterator[str]:
         yield from (p.headline, "")
     yield from wrap(
         f"One step of {p.workload} takes {format_seconds(p.step_time_s)} "
-        f"({format_seconds(p.low_s)} to {format_seconds(p.high_s)}): {p.samples_per_s:.4g} samples/s.",
+        f"({format_seconds_range(p.low_s, p.high_s, p.step_time_s)}): {p.samples_per_s:.4g} samples/s.",
         WIDTH,
     )
     yield ""

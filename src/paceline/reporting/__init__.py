@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from paceline.reporting.report_page import render_report, write_report
-from paceline.reporting.table import comparison_table, learning_text, prediction_text, record_text, render
+from paceline.reporting.table import comparison, prediction_screen, render, training_screen
 
 __all__ = [
-    "comparison_table",
-    "learning_text",
-    "prediction_text",
-    "record_text",
+    "comparison",
+    "prediction_screen",
     "render",
     "render_report",
+    "training_screen",
     "write_report",
 ]

@@ -23,11 +23,12 @@ from paceline.reporting.planning_text import (
     devices_rows,
     explain_table,
     impossible_lines,
-    plan_table,
+    ranking_table,
     verdict,
     whatif_table,
 )
 from paceline.reporting.report_page import filled
+from paceline.reporting.screen import text_of
 from paceline.reporting.timeline import StepTimeline, draw, merged, one_rank
 from paceline.reporting.values import clean, memory, number, percent, rate_bounds, ratio, seconds, strategy_text, time_range
 
@@ -103,7 +104,7 @@ def explained_page(explained: Explained, kind: str = "explanation") -> Page:
         ),
         *_layout(explained.layout),
         *_scaling(explained.scaling, int(p.strategy["world_size"])),
-        Section("To paste", pre=explain_table(explained)),
+        Section("To paste", pre=text_of([explain_table(explained)])),
         Section("It rests on", items=[clean(a, 1000) for a in p.assumptions]),
     ]
     return page
@@ -143,7 +144,7 @@ def asynchronous_page(prediction: AsyncPrediction) -> Page:
         ),
         Section("How busy", heads=["resource", "works"], rows=[[name, percent(x)] for name, x in r.utilisation.items()]),
         _first_steps(prediction),
-        Section("To paste", pre=asynchronous_text.asynchronous_text(prediction).partition("\nIt rests on:")[0]),
+        Section("To paste", pre=asynchronous_text.asynchronous_screen(prediction).text()),
         Section("It rests on", items=[clean(a, 1000) for a in prediction.assumptions]),
     ]
     return page
@@ -194,7 +195,7 @@ def plan_page(plan: Plan) -> Page:
             heads=["reason", "strategies", "one of them"],
             rows=[[x.reason, f"{x.count:,}", clean(x.example)] for x in plan.excluded],
         ),
-        Section("To paste", pre=plan_table(plan)),
+        Section("To paste", pre=text_of([ranking_table(plan.ranking)])),
         Section("Prices", items=plan.prices),
         Section("It rests on", items=[clean(a, 1000) for a in plan.assumptions]),
     ]
@@ -250,7 +251,7 @@ def whatif_page(whatif: WhatIf) -> Page:
         Section("What each change gains", pictures=[gains(bars, "gains")], wide=True),
         _timeline(timelines, ()),
         *_scaling(whatif.scaling, whatif.base.cluster.world_size),
-        Section("To paste", pre=whatif_table(whatif)),
+        Section("To paste", pre=text_of([whatif_table(whatif)])),
         Section("Prices", items=list(dict.fromkeys(outcome.price for outcome in whatif.outcomes))),
         Section("It rests on", items=list(whatif.assumptions)),
     ]

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from paceline.planning.asynchronous import AsyncPrediction
-from paceline.reporting.values import clean, memory, number, percent, rate_range, ratio
+from paceline.reporting.screen import GAP, Bar, Block, Pair, Screen, heading, item
+from paceline.reporting.values import clean, count, memory, number, percent, rate_range, ratio
 
-WIDTH = 80
-BAR = 40
 FULL = 0.7
 """Share of the time from which on a resource is what all wait for."""
 NOT_KNOWN = "what staleness costs is unknown: not measured, and not taken to be zero"
 
 
-def asynchronous_text(prediction: AsyncPrediction) -> str:
-    """The whole answer; no line is wider than 80 columns."""
-    return "\n".join(_lines(prediction)) + "\n"
+def asynchronous_screen(prediction: AsyncPrediction) -> Screen:
+    """Throughput, what limits it, staleness, the synchronous job; behind it what it rests on."""
+    name = clean(prediction.workload, 40)
+    return Screen(
+        title=f"{name}, asynchronous SGD with parameter servers, predicted: {subtitle(prediction)}",
+        answer=tuple(_answer(prediction)),
+        brief=f"{name}, asynchronous, {subtitle(prediction)}: {throughput(prediction)}, limited by {limit(prediction)}",
+        why=(heading("It rests on:"), *map(item, prediction.assumptions)),
+        why_holds=count(len(prediction.assumptions), "assumption"),
+        alarm=prediction.headline,
+    )
+
+
+def throughput(prediction: AsyncPrediction) -> str:
+    """``1470 samples/s (869-2490), 11.5 updates/s``."""
+    r = prediction.result
+    spread = f"{number(r.low_samples_per_s)}-{number(r.high_samples_per_s)}"
+    return f"{number(r.samples_per_s)} samples/s ({spread}, 80 % range), {number(r.updates_per_s)} updates/s"
 
 
 def subtitle(prediction: AsyncPrediction) -> str:
@@ -56,25 +69,14 @@ def beside(prediction: AsyncPrediction) -> str:
     return f"{rate_text}; asynchronous has {ratio(prediction.speedup)} its rate"
 
 
-def _lines(prediction: AsyncPrediction) -> Iterator[str]:
+def _answer(prediction: AsyncPrediction) -> Iterator[Block]:
     r = prediction.result
-    if prediction.headline:
-        yield from (*textwrap.wrap(prediction.headline, WIDTH), "")
-    yield f"{clean(prediction.workload, 40)}, asynchronous SGD with parameter servers, predicted"
-    yield from (*textwrap.wrap(subtitle(prediction), WIDTH), "")
-    spread = f"{number(r.low_samples_per_s)}-{number(r.high_samples_per_s)}"
-    for name, value in (
-        ("throughput", f"{number(r.samples_per_s)} samples/s ({spread}, 80 % range), {number(r.updates_per_s)} updates/s"),
-        ("limited by", limit(prediction)),
-        ("staleness", f"{staleness(prediction)}; updates by others since the worker read"),
-        ("accuracy", NOT_KNOWN),
-        ("synchronous", beside(prediction)),
-        ("memory", f"{memory(prediction.worker.memory_bytes)} on a worker"),
-    ):
-        yield from textwrap.wrap(value, WIDTH, initial_indent=f"{name:<16}", subsequent_indent=" " * 16)
-    yield from ("", "busy")
-    for name, share in r.utilisation.items():
-        yield f"  {name:<20}{'#' * round(min(1.0, share) * BAR):<{BAR}}{percent(share):>10}"
-    yield from ("", "It rests on:")
-    for sentence in prediction.assumptions:
-        yield from textwrap.wrap(clean(sentence, 1000), WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    yield Pair("throughput", throughput(prediction))
+    yield Pair("limited by", limit(prediction))
+    yield Pair("staleness", f"{staleness(prediction)}; updates by others since the worker read")
+    yield Pair("accuracy", NOT_KNOWN, "warning")
+    yield Pair("synchronous", beside(prediction))
+    yield Pair("memory", f"{memory(prediction.worker.memory_bytes)} on a worker")
+    yield GAP
+    yield heading("Busy:")
+    yield from (Bar(name, share, (percent(share),), style="work") for name, share in r.utilisation.items())

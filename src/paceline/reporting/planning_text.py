@@ -1,84 +1,118 @@
-"""Plans and upgrades as text of at most 80 columns, each with one table to paste."""
+"""Plans, upgrades and explanations for the terminal, each with one table to paste."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from textwrap import wrap
+from collections.abc import Iterator, Sequence
 
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.whatif import Outcome, WhatIf
-from paceline.reporting.table import WIDTH
-from paceline.reporting.values import clean, number, rate, seconds, time_range
+from paceline.reporting.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
+from paceline.reporting.values import clean, count, number, range_beside, rate, seconds, step_range, time_range
 from paceline.units import format_gib, format_memory
 
 SENTENCES = 300
+SHOWN = 5
+"""Rows of the ranking in the answer; all of them are behind ``--why``."""
 BEYOND = ' ("beyond": share of the samples that a small batch would not need; *: past the critical batch)'
-TITLE = 20
-"""Characters of a change's title in the table."""
 
 
-def plan_text(plan: Plan) -> str:
-    """The best, the ranking as a table, the front, what was left out, and what it rests on."""
-    return "\n".join(_plan(plan)) + "\n"
-
-
-def _plan(plan: Plan) -> Iterator[str]:
+def plan_screen(plan: Plan) -> Screen:
+    """The best, the ranking, the best of each number of devices and the front; behind it all that it rests on."""
     best = plan.best
-    yield from wrap(f"{clean(plan.workload)}, {plan.target}; goal {plan.goal}", WIDTH)
-    if plan.notice:
-        yield from wrap(clean(plan.notice, SENTENCES), WIDTH)
-    yield ""
-    yield from _labelled("best", best.title)
-    yield from _labelled("time", f"{seconds(best.time_s)} ({time_range(best.time_low_s, best.time_high_s, best.time_s)})")
-    yield from _labelled("cost", cost(best))
-    if best.meets is not None:
-        yield from _labelled("goal", f"meets {plan.goal} with {best.meets:.0%}")
-    p = best.prediction
-    yield from _labelled(
-        "step", f"{seconds(p.step_time_s)} ({time_range(p.low_s, p.high_s, p.step_time_s)}), {rate(p.samples_per_s)} samples/s"
+    step = seconds(best.prediction.step_time_s)
+    behind = [count(len(plan.ranking) - SHOWN, "more strategy", "more strategies")] if _cut(plan) else []
+    behind += [f"{count(len(plan.excluded), 'reason')} for what was left out"] if plan.excluded else []
+    brief = f"{plan.workload}: {best.title}: {seconds(best.time_s)} ({_time_range(best)}), {cost(best)}, {step} a step"
+    return Screen(
+        title=f"{plan.workload}, {plan.target}; goal {plan.goal}",
+        answer=tuple(_plan(plan)),
+        brief=f"{brief}, waits for {best.prediction.bottleneck}",
+        why=tuple(_plan_why(plan)),
+        why_holds=", ".join([*behind, "prices", count(len(plan.assumptions), "assumption")]),
     )
-    yield from _labelled("batch", batch_text(plan)) if plan.critical_batch else ()
-    yield from _labelled("recipe", clean(plan.learning_rates, SENTENCES)) if plan.learning_rates else ()
-    yield from _labelled(
+
+
+def _plan(plan: Plan) -> Iterator[Block]:
+    best, p = plan.best, plan.best.prediction
+    if plan.notice:
+        yield Paragraph(plan.notice, "warning")
+        yield GAP
+    yield Pair("best", best.title)
+    yield Pair("time", f"{seconds(best.time_s)} ({_time_range(best)})")
+    yield Pair("cost", cost(best))
+    if best.meets is not None:
+        yield Pair("goal", f"meets {plan.goal} with {best.meets:.0%}")
+    yield Pair("step", f"{seconds(p.step_time_s)} ({step_range(p)}), {rate(p.samples_per_s)} samples/s")
+    if plan.critical_batch:
+        yield Pair("batch", batch_text(plan))
+    if plan.learning_rates:
+        yield Pair("recipe", plan.learning_rates)
+    yield Pair(
         "memory",
         f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device; {plan.headroom}",
     )
-    yield from _labelled("", f"{best.reason}")
-    yield ""
-    yield from wrap(plan.layouts, WIDTH)
-    yield f"Ranking, of {plan.considered:,} strategies that were weighed (80 % ranges are in --json):"
-    yield plan_table(plan)
-    yield ""
-    yield from wrap(f"The best of each number of devices{BEYOND if plan.critical_batch else ''}:", WIDTH)
+    yield Pair("", best.reason)
+    yield GAP
+    yield heading(f"Ranking, of {plan.considered:,} strategies that were weighed:")
+    yield ranking_table(plan.ranking[:SHOWN])
+    yield GAP
+    yield heading(f"The best of each number of devices{BEYOND if plan.critical_batch else ''}:")
     yield devices_table(plan)
-    yield ""
-    yield "No other is both faster and cheaper than these:"
-    yield from (line for choice in plan.front for line in _row("", choice, reason=False))
-    yield ""
-    yield from wrap(plan.compression, WIDTH)
+    yield GAP
+    yield Paragraph(plan.compression)
     if plan.why_not:
-        yield from wrap(f"Why not: {plan.why_not}", WIDTH)
+        yield Paragraph(f"Why not: {plan.why_not}")
+
+
+def _plan_why(plan: Plan) -> Iterator[Block]:
+    yield Paragraph(plan.layouts)
+    if _cut(plan):
+        yield heading("The whole ranking:")
+        yield ranking_table(plan.ranking)
+        yield GAP
+    yield heading("No other is both faster and cheaper than these:")
+    yield ranking_table(plan.front, reasons=False)
+    yield GAP
+    if any(choice.recipe for choice in plan.by_devices):
+        yield heading("Learning rates of the best of each number of devices:")
+        yield from (item(f"{row[0]} devices: {row[-1]}") for row in devices_rows(plan))
+        yield GAP
     if plan.excluded:
-        yield ""
-        yield "Left out:"
-        for group in plan.excluded:
-            example = f" ({clean(group.example, 120)})" if group.example else ""
-            yield from wrap(f"{group.count:>9,}  {group.reason}{example}", WIDTH, subsequent_indent=" " * 11)
-    yield ""
-    yield "Prices:"
-    yield from _list(plan.prices)
-    yield "It rests on:"
-    yield from _list(plan.assumptions)
+        yield heading("Left out:")
+        yield Table(
+            ("", ""),
+            [(f"{x.count:,}", f"{x.reason}{f' ({x.example})' if x.example else ''}") for x in plan.excluded],
+            frozenset({1}),
+        )
+        yield GAP
+    yield heading("Prices:")
+    yield from map(item, plan.prices)
+    yield heading("It rests on:")
+    yield from map(item, plan.assumptions)
 
 
-def plan_table(plan: Plan) -> str:
-    """The ranking."""
-    lines = [f"{'':>3}{'time':>14}{'cost':>10}  strategy and what it loses"]
-    for place, choice in enumerate(plan.ranking, start=1):
-        lines += _row(f"{place:>2}.", choice)
-    return "\n".join(lines)
+def _cut(plan: Plan) -> bool:
+    """Whether the answer shows a part of the ranking."""
+    return len(plan.ranking) > SHOWN
+
+
+def ranking_table(choices: Sequence[Choice], reasons: bool = True) -> Table:
+    """A row for each strategy, with what it loses against the best below it."""
+    return Table(
+        ("", "time", "cost", "strategy and what it loses" if reasons else "strategy"),
+        [
+            (f"{place}.", seconds(choice.time_s), money(choice.usd) if choice.usd == choice.usd else "-", choice.title)
+            for place, choice in enumerate(choices, start=1)
+        ],
+        frozenset({3}),
+        [choice.reason if reasons and choice.difference else "" for choice in choices],
+    )
+
+
+def _time_range(choice: Choice) -> str:
+    return time_range(choice.time_low_s, choice.time_high_s, choice.time_s)
 
 
 def batch_text(plan: Plan) -> str:
@@ -122,20 +156,11 @@ def rates(choice: Choice) -> str:
     return f"{recipe.optimizer}, peak {recipe.lr:.3g}, {warm}, {decay}"
 
 
-def devices_table(plan: Plan) -> str:
-    """One line for each device and number of them, and one for its rates where any are known."""
-    rows = devices_rows(plan)
-    head, *plain = _columns(("devices", "batch", "time", "80 %", "cost", "beyond"), [row[:-1] for row in rows])
-    known = any(choice.recipe for choice in plan.by_devices)
-    below = [f"    {clean(row[-1], WIDTH - 4)}" if known else "" for row in rows]
-    return "\n".join((head, *(line for pair in zip(plain, below, strict=True) for line in pair if line)))
-
-
-def _row(head: str, choice: Choice, reason: bool = True) -> Iterator[str]:
-    start = f"{head:<3}{seconds(choice.time_s):>14}{money(choice.usd) if choice.usd == choice.usd else '-':>10}  "
-    yield from wrap(choice.title, WIDTH, initial_indent=start, subsequent_indent=" " * 29)
-    if reason and choice.difference:
-        yield from wrap(choice.reason, WIDTH, initial_indent=" " * 29, subsequent_indent=" " * 29)
+def devices_table(plan: Plan) -> Table:
+    """A row for each device and number of them."""
+    return Table(
+        ("devices", "batch", "time", "80 % range", "cost", "beyond"), [row[:-1] for row in devices_rows(plan)], frozenset({0})
+    )
 
 
 def cost(choice: Choice) -> str:
@@ -145,28 +170,38 @@ def cost(choice: Choice) -> str:
     return f"{money(choice.usd)} ({money(choice.usd_low)} to {money(choice.usd_high)})"
 
 
-def whatif_text(whatif: WhatIf) -> str:
-    """Before and after, one line a change, and what each rests on."""
-    return "\n".join(_whatif(whatif)) + "\n"
+def whatif_screen(whatif: WhatIf) -> Screen:
+    """Before and after, a sentence for each change; behind it what each rests on."""
+    last = whatif.outcomes[-1]
+    prices = tuple(dict.fromkeys(outcome.price for outcome in whatif.outcomes))
+    assumptions = whatif.assumptions
+    return Screen(
+        title=f"{whatif.base.prediction.workload}: what each change gains",
+        answer=tuple(_whatif(whatif)),
+        brief=f"{whatif.base.prediction.workload}: {last.title}: {verdict(last, whatif.base)}",
+        why=(
+            heading("Prices:"),
+            *map(item, prices),
+            heading("It rests on:"),
+            *map(item, assumptions),
+        ),
+        why_holds=f"prices, {count(len(assumptions), 'assumption')}",
+    )
 
 
-def _whatif(whatif: WhatIf) -> Iterator[str]:
+def _whatif(whatif: WhatIf) -> Iterator[Block]:
     base = whatif.base
-    yield from wrap(f"{clean(base.prediction.workload)}: what each change gains", WIDTH)
-    yield ""
     yield whatif_table(whatif)
-    yield ""
+    if any(outcome.prediction.fit != "fits" for outcome in whatif.outcomes):
+        yield Paragraph("* does not fit the device's memory, or may not; the time is as if it did.", "bad")
+    yield Paragraph(f"$ is the price of {whatif.unit} ({whatif.priced_samples:,} samples); ranges hold 80 %.", "faint")
+    yield GAP
     if lacking := _lacking(base):
-        yield from wrap(f"{base.title}: {lacking}.", WIDTH, subsequent_indent="  ")
+        yield Paragraph(f"{base.title}: {lacking}.", "bad", hang=2)
     for outcome in whatif.outcomes[1:]:
-        yield from wrap(f"{outcome.title}: {verdict(outcome, base)}", WIDTH, subsequent_indent="  ")
+        yield Paragraph(f"{outcome.title}: {verdict(outcome, base)}", hang=2)
     for line in impossible_lines(whatif):
-        yield from wrap(line, WIDTH, subsequent_indent="  ")
-    yield ""
-    yield "Prices:"
-    yield from _list(dict.fromkeys(outcome.price for outcome in whatif.outcomes))
-    yield "It rests on:"
-    yield from _list(whatif.assumptions)
+        yield Paragraph(line, "warning", hang=2)
 
 
 def impossible_lines(whatif: WhatIf) -> list[str]:
@@ -174,48 +209,24 @@ def impossible_lines(whatif: WhatIf) -> list[str]:
     return [f"{clean(title, SENTENCES)}: impossible: {clean(why, SENTENCES)}." for title, why in whatif.impossible.items()]
 
 
-def whatif_table(whatif: WhatIf) -> str:
-    """Before and after, at most 80 columns: ranges beside the numbers where there is room, else below them."""
-    rows = [_cells(outcome, whatif.base) for outcome in whatif.outcomes]
-    lines = _columns(("", "step", "range", "speed-up", "range", "$/h", "$", "range"), rows)
-    if max(map(len, lines)) > WIDTH:
-        narrow = [(a, b, d, f, g) for a, b, _, d, _, f, g, _ in rows]
-        below = [("", c, e, "", h) for _, _, c, _, e, _, _, h in rows]
-        lines = _columns(("", "step", "speed-up", "$/h", "$"), narrow, below)
-    out, each = [lines[0]], (len(lines) - 1) // len(rows)
-    for place, outcome in enumerate(whatif.outcomes):
-        out += lines[1 + each * place : 1 + each * (place + 1)]
-        out += wrap(outcome.batch_note, WIDTH, initial_indent="  ", subsequent_indent="  ") if outcome.batch_note else []
-    if any(outcome.prediction.fit != "fits" for outcome in whatif.outcomes):
-        out.append("* does not fit the device's memory, or may not; the time is as if it did.")
-    legend = f"$ is the price of {whatif.unit} ({whatif.priced_samples:,} samples); ranges hold 80 %."
-    return "\n".join([*out, *wrap(legend, WIDTH)])
+def whatif_table(whatif: WhatIf) -> Table:
+    """Before and after, with the ranges beside the numbers."""
+    return Table(
+        ("", "step", "range", "speed-up", "range", "$/h", "$", "range"),
+        [_cells(outcome, whatif.base) for outcome in whatif.outcomes],
+        notes=[outcome.batch_note for outcome in whatif.outcomes],
+    )
 
 
 def _cells(outcome: Outcome, base: Outcome) -> tuple[str, ...]:
     """Title, step, its range, speed-up, its range, dollars an hour, dollars, their range."""
     p = outcome.prediction
-    span = time_range(p.low_s, p.high_s, p.step_time_s)
-    if " - " not in span:
-        span = span.rpartition(" ")[0]  # the step beside it has the unit
     gained = f"{number(outcome.speedup)}x" if outcome is not base else ""
     between = f"{number(outcome.speedup_low)}-{number(outcome.speedup_high)}" if gained else ""
     hourly, usd = (money(x)[1:] if x == x else "-" for x in (outcome.usd_per_hour, outcome.usd))
-    title = clean(outcome.title if p.fit == "fits" else f"* {outcome.title}", TITLE)
+    title = outcome.title if p.fit == "fits" else f"* {outcome.title}"
     paid = f"{money(outcome.usd_low)[1:]}-{money(outcome.usd_high)[1:]}" if outcome.usd == outcome.usd else ""
-    return title, seconds(p.step_time_s), span, gained, between, hourly, usd, paid
-
-
-def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[Sequence[str]] = ()) -> list[str]:
-    """Lines of columns as wide as they must be, two blanks apart; the first one is to the left, and cut where there is no room.
-    ``below``: under each row.
-    """
-    every = [head, *(line for place, row in enumerate(rows) for line in (row, *below[place : place + 1]))]
-    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
-    if below:
-        widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
-    cells = ([f"{clean(line[0], widths[0]):<{widths[0]}}", *map(str.rjust, line[1:], widths[1:])] for line in every)
-    return ["  ".join(line_cells).rstrip() for line_cells in cells]
+    return title, seconds(p.step_time_s), range_beside(p), gained, between, hourly, usd, paid
 
 
 def verdict(outcome: Outcome, base: Outcome) -> str:
@@ -256,60 +267,50 @@ def _lacking(outcome: Outcome) -> str:
     return f"it does not fit the device's memory: {format_gib(outcome.prediction.missing_bytes)} are missing"
 
 
-def explain_text(explained: Explained) -> str:
-    """What the step waits for, the critical path, what would be next, how it scales, and what it rests on."""
-    return "\n".join(_explain(explained)) + "\n"
-
-
-def _explain(explained: Explained) -> Iterator[str]:
+def explain_screen(explained: Explained) -> Screen:
+    """What the step waits for, the critical path, what would be next, how it scales; behind it what it rests on."""
     p = explained.prediction
-    if p.headline:
-        yield from (p.headline, "")
-    yield from wrap(f"{clean(p.workload)}: {explained.sentence}", WIDTH)
-    yield ""
+    return Screen(
+        title=f"{p.workload}: {explained.sentence}",
+        answer=tuple(_explain(explained)),
+        brief=f"{p.workload}: {seconds(p.step_time_s)} a step ({step_range(p)}); {explained.sentence}",
+        why=(heading("It rests on:"), *map(item, p.assumptions)),
+        why_holds=count(len(p.assumptions), "assumption"),
+        alarm=p.headline,
+    )
+
+
+def _explain(explained: Explained) -> Iterator[Block]:
+    p = explained.prediction
+    yield Pair("one step", f"{seconds(p.step_time_s)} ({step_range(p)})")
+    yield GAP
     yield explain_table(explained)
-    yield ""
-    yield from wrap(f"Critical path: {explained.path}", WIDTH)
+    yield GAP
+    yield Paragraph(f"Critical path: {explained.path}")
     if explained.measured:
         m = explained.measured
         off = m.step_time_s and p.step_time_s / m.step_time_s - 1
-        yield from wrap(
-            f"Measured: {seconds(m.step_time_s)} ({time_range(m.low_s, m.high_s, m.step_time_s)}), the prediction is off by "
-            f"{off:+.1%}; {seconds(m.exposed_comm_s)} of it exchange, {seconds(p.exposed_comm_s)} predicted.",
-            WIDTH,
+        yield Paragraph(
+            f"Measured: {seconds(m.step_time_s)} ({step_range(m)}), the prediction is off by "
+            f"{off:+.1%}; {seconds(m.exposed_comm_s)} of it exchange, {seconds(p.exposed_comm_s)} predicted."
         )
     for title, line in explained.scaling.items():
         base = line[0]
-        yield from wrap(
-            f"Scaling, {title}: "
-            + ", ".join(
-                f"{q.strategy['world_size']} {q.samples_per_s / base.samples_per_s * base.strategy['world_size']:.3g}x"
-                for q in line
-            ),
-            WIDTH,
-            subsequent_indent="  ",
+        gains = (
+            f"{q.strategy['world_size']} {q.samples_per_s / base.samples_per_s * base.strategy['world_size']:.3g}x"
+            for q in line
         )
-    yield ""
-    yield "It rests on:"
-    yield from _list(p.assumptions)
+        yield Paragraph(f"Scaling, {title}: {', '.join(gains)}", hang=2)
 
 
-def explain_table(explained: Explained) -> str:
-    """One line a resource."""
+def explain_table(explained: Explained) -> Table:
+    """A row for each resource."""
     p = explained.prediction
-    step = f"{seconds(p.step_time_s)} ({time_range(p.low_s, p.high_s, p.step_time_s)})"
-    lines = [f"{'resource':<18}{'the step waits':>15}{'share':>8}  if it took no time", f"{'all: one step':<18}{step:>23}"]
-    lines += [
-        f"{name:<18}{seconds(waited):>15}{waited / p.step_time_s:>8.1%}  {explained.speedup_text(name)}"
-        for name, waited in explained.waits
-    ]
-    return "\n".join(lines)
-
-
-def _labelled(head: str, text: str) -> list[str]:
-    return wrap(text, WIDTH, initial_indent=f"{head:<10}", subsequent_indent=" " * 10)
-
-
-def _list(items: Iterable[str] | Sequence[str]) -> Iterator[str]:
-    for item in items:
-        yield from wrap(clean(item, 1000), WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    return Table(
+        ("resource", "the step waits", "share", "if it took no time"),
+        [
+            (name, seconds(waited), f"{waited / p.step_time_s:.1%}", explained.speedup_text(name))
+            for name, waited in explained.waits
+        ],
+        frozenset({0, 3}),
+    )

@@ -1,21 +1,38 @@
-"""What the terminal shows: predicted beside measured in one table, and one run as text. Never wider than asked for."""
+"""What the terminal shows of runs: one prediction, and predicted beside measured in one table."""
 
 from __future__ import annotations
 
-import io
 import math
-import textwrap
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
+from paceline import hardware
+from paceline.errors import UserError
+from paceline.hardware.prices import price
 from paceline.record import Metrics, RunRecord
 from paceline.reporting.learning import sentences
+from paceline.reporting.screen import (
+    GAP,
+    USUAL_WIDTH,
+    Bar,
+    Block,
+    Pair,
+    Paragraph,
+    Screen,
+    Style,
+    Table,
+    heading,
+    item,
+    text_of,
+)
 from paceline.reporting.values import (
     HEADLINE,
     TOLERANCE,
     UNKNOWN,
     accuracy_of,
     clean,
+    count,
     memory,
     percent,
     rate,
@@ -24,36 +41,41 @@ from paceline.reporting.values import (
     relative_error,
     seconds,
     size,
+    step_range,
     strategy_text,
-    time_range,
+    unusual_choices,
 )
+from paceline.trust_history import TrustHistory
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from paceline.trust_history import TrustHistory
-
-WIDTH = 80
 NOTE = (
     f"( ) range: predicted, or from fast to slow steps measured. "
     f"Error: (predicted - measured) / measured; ok within {TOLERANCE * 100:.0f} %."
 )
+DOUBTS = ("fit", "coverage", "uncalibrated", "accuracy", "payload")
+"""Kinds of assumptions that would change the answer, so that they stand in it."""
 
 
-def comparison_table(predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord]) -> Table:
+def comparison(predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord]) -> list[Block]:
     """Predicted and measured, by run label: side by side for two runs, one below the other for more."""
     labels = list(dict.fromkeys([*records, *predictions]))
-    return _side_by_side(labels, predictions, records) if len(labels) <= 2 else _stacked(labels, predictions, records)
+    groups = [labels] if len(labels) <= 2 else [[label] for label in labels]
+    blocks: list[Block] = []
+    for group in groups:
+        pairs = [(label, predictions.get(label), records.get(label)) for label in group]
+        blocks += [_comparison_table(pairs), GAP]
+    return [*blocks, Paragraph(NOTE, "faint")]
 
 
-def render(predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord], width: int = WIDTH) -> str:
-    """``comparison_table`` as plain text, no line wider than ``width`` columns."""
-    from rich.console import Console
+def _comparison_table(pairs: Sequence[tuple[str, Metrics | None, RunRecord | None]]) -> Table:
+    head = [f"{clean(label, 40)}\n{kind}" for label, _, _ in pairs for kind in ("predicted", "measured")]
+    rows = [(row.name, *(_cell(row.text(run)) if run else UNKNOWN for _, *both in pairs for run in both)) for row in HEADLINE]
+    errors = [cell for _, predicted, measured in pairs for cell in ("", _error_cell(predicted, measured))]
+    return Table(("", *head), [*rows, ("step time error", *errors)])
 
-    out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=False, color_system=None, highlight=False, emoji=False)
-    console.print(comparison_table(predictions, records))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n") + "\n"
+
+def render(predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord], width: int = USUAL_WIDTH) -> str:
+    """``comparison`` as plain text, no line wider than ``width`` columns."""
+    return text_of(comparison(predictions, records), width)
 
 
 def step_time_error(predicted: Metrics | None, measured: Metrics | None) -> tuple[float, str]:
@@ -62,55 +84,6 @@ def step_time_error(predicted: Metrics | None, measured: Metrics | None) -> tupl
         return math.nan, UNKNOWN
     error = relative_error(predicted.step_time_s, measured.step_time_s)
     return error, UNKNOWN if math.isnan(error) else "ok" if abs(error) <= TOLERANCE else "off"
-
-
-def _new_table(name_width: int) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption=Text(NOTE), caption_justify="left")
-    table.add_column("", overflow="fold", min_width=name_width)
-    return table
-
-
-def _side_by_side(labels: list[str], predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord]) -> Table:
-    from rich.text import Text
-
-    table = _new_table(12)
-    for label in labels:
-        for kind in ("predicted", "measured"):
-            table.add_column(Text(f"{clean(label, 40)}\n{kind}"), justify="right", overflow="fold")
-    for row in HEADLINE:
-        cells = [_cell(row.text(run)) if run else UNKNOWN for label in labels for run in _pair(label, predictions, records)]
-        table.add_row(row.name, *map(Text, cells))
-    errors = [cell for label in labels for cell in ("", _error_cell(*_pair(label, predictions, records)))]
-    table.add_row("step time error", *map(Text, errors))
-    return table
-
-
-def _stacked(labels: list[str], predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord]) -> Table:
-    from rich.text import Text
-
-    table = _new_table(32)
-    for kind in ("predicted", "measured"):
-        table.add_column(kind, justify="right", overflow="fold")
-    for label in labels:
-        pair = _pair(label, predictions, records)
-        table.add_row(Text(clean(label, 40), style="bold"), "", "")
-        for row in HEADLINE:
-            table.add_row(
-                "  " + row.name, *(Text(" ".join(_cell(row.text(run)).split("\n")) if run else UNKNOWN) for run in pair)
-            )
-        table.add_row("  step time error", "", Text(_error_cell(*pair).replace("\n", " ")))
-        table.add_section()
-    return table
-
-
-def _pair(
-    label: str, predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord]
-) -> tuple[Metrics | None, Metrics | None]:
-    return predictions.get(label), records.get(label)
 
 
 def _cell(text: tuple[str, str]) -> str:
@@ -123,80 +96,120 @@ def _error_cell(predicted: Metrics | None, measured: Metrics | None) -> str:
     return UNKNOWN if verdict == UNKNOWN else f"{percent(error, signed=True)}\n{verdict}"
 
 
-def prediction_text(prediction: Metrics, width: int = WIDTH) -> str:
-    """One predicted run for the terminal: step time, what it is made of, what it rests on."""
-    return _text("predicted", prediction, [], width)
+def prediction_screen(prediction: Metrics) -> Screen:
+    """One predicted step: its time, what it is made of, memory, money; behind it what it rests on."""
+    p = prediction
+    waits = clean(p.bottleneck) or UNKNOWN
+    return Screen(
+        title=f"{run_title(p)}, predicted",
+        answer=tuple(_answer(p, waits)),
+        brief=f"{run_title(p)}: {seconds(p.step_time_s)} a step ({step_range(p)}), {_memory(p)}, waits for {waits}",
+        why=tuple(_why(p)),
+        why_holds=f"{count(len(p.assumptions), 'assumption')} with sources, the whole strategy, memory by use",
+        alarm=getattr(p, "headline", ""),
+    )
 
 
-def record_text(record: RunRecord, width: int = WIDTH) -> str:
-    """One measured run for the terminal: as ``prediction_text``, with accuracy and what the run did."""
-    lines = [
-        ("final accuracy", f"{percent(accuracy_of(record))} of the held-out samples"),
-        ("run", f"{record.epochs} epochs, {record.steps} steps, seed {record.seed}"),
-    ]
-    if record.nonfinite_steps:
-        lines.append(("not compressed", f"{record.nonfinite_steps} steps with a NaN or infinite gradient went dense"))
-    learning = learning_text(record, None, width)
-    return _text("measured", record, lines, width) + (f"\n{learning}" if learning else "")
+def run_title(run: Metrics) -> str:
+    """``resnet-50 on 8 x 1 V100 SXM2 16GB, batch 1024, fp32, momentum``: the network, where, and the main choices."""
+    on, s = _cluster(run), run.strategy
+    where = _device_name(run)
+    if where:
+        per_node, nodes = on.get("devices_per_node", 1), on.get("num_nodes", 1)
+        where = f"{nodes} x {per_node} {where}" if nodes != 1 else f"{per_node} {where}"
+    elif "world_size" in s:
+        where = count(int(s["world_size"]), "worker")
+    batch = f"batch {s['global_batch_size']:,}" if "global_batch_size" in s else ""
+    choices = [clean(s[name]) for name in ("precision", "optimizer") if s.get(name)]
+    names = filter(None, (batch, *choices, *unusual_choices(s)))
+    return ", ".join([f"{clean(run.workload)} on {where}" if where else clean(run.workload), *names])
 
 
-def learning_text(record: RunRecord, trust: TrustHistory | None, width: int = WIDTH) -> str:
-    """What a run says of its rate, its batch and its layers, a paragraph each; empty for a record without."""
-    return "".join(f"{textwrap.fill(line, width)}\n" for line in sentences(record, trust))
+def _cluster(run: Metrics) -> Mapping[str, Any]:
+    return getattr(run, "cluster", {})
 
 
-def _text(kind: str, run: Metrics, more: list[tuple[str, str]], width: int) -> str:
-    from rich.cells import cell_len, chop_cells
-
-    pairs = [
-        ("step time", f"{seconds(run.step_time_s)} ({time_range(run.low_s, run.high_s, run.step_time_s)})"),
-        ("throughput", f"{rate(run.samples_per_s)} samples/s ({rate_range(run)})"),
-        ("bottleneck", clean(run.bottleneck) or UNKNOWN),
-        ("wire bytes", f"{size(run.wire_bytes_per_device)} per step per worker"),
-        ("compression", f"{ratio(run.compression_ratio)} (dense bytes / wire bytes on the same exchange)"),
-        ("memory", f"{memory(run.memory_bytes)} per device"),
-        *more,
-    ]
-    headline = getattr(run, "headline", "")
-    lines = [*([headline, ""] if headline else []), f"{clean(run.workload)}, {kind}", strategy_text(run.strategy), ""]
-    out = [part for line in lines for part in (textwrap.wrap(line, width) or [""])]
-    for name, value in pairs[:3]:
-        out += _wrap(f"{name:<16}", value, width)
-    out += ["", *_breakdown(run, width), ""]
-    for name, value in pairs[3:]:
-        out += _wrap(f"{name:<16}", value, width)
-    if run.assumptions:
-        out += ["", "It rests on:" if kind == "predicted" else "Note:"]
-        for item in run.assumptions:
-            out += _wrap("  - ", clean(item, 1000), width)
-    # textwrap counts characters, a terminal counts columns: East Asian names are folded here
-    folded = [part for line in out for part in (chop_cells(line, width) if cell_len(line) > width else [line])]
-    return "\n".join(line.rstrip() for line in folded) + "\n"
+def _device_name(run: Metrics) -> str:
+    """Of a prediction, which names it, or of a record, which has all of it."""
+    device: Any = _cluster(run).get("device", "")
+    return clean(device.get("name", "") if isinstance(device, Mapping) else device)
 
 
-def _wrap(head: str, text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=head, subsequent_indent=" " * len(head)) or [head]
+def _memory(run: Metrics) -> str:
+    """``61.2 GiB of 80.0 GiB a device``; without the second where the device is not in the catalogue."""
+    with suppress(UserError):
+        return f"{memory(run.memory_bytes)} of {memory(hardware.device(_device_name(run)).memory.value)} a device"
+    return f"{memory(run.memory_bytes)} a device"
 
 
-def _breakdown(run: Metrics, width: int) -> list[str]:
-    """Where the step goes, as bars: two that add up to it, then the two resources behind the second."""
-    room = max(10, width - 52)
+def _answer(p: Metrics, waits: str) -> Iterator[Block]:
+    yield Pair("step time", f"{seconds(p.step_time_s)} ({step_range(p)})")
+    yield Pair("throughput", f"{rate(p.samples_per_s)} samples/s ({rate_range(p)})")
+    yield Pair("waits for", waits)
+    yield Pair("memory", _memory(p), "" if getattr(p, "fit", "fits") == "fits" else "bad")
+    if p.wire_bytes_per_device:
+        less = f", {ratio(p.compression_ratio)} less than dense" if p.compression_ratio != 1 else ""
+        yield Pair("exchange", f"{size(p.wire_bytes_per_device)} per step per worker{less}")
+    listing = price(_device_name(p)) if _cluster(p).get("device") else None
+    if listing:
+        devices = int(p.strategy["world_size"])
+        yield Pair("cost", f"${listing.usd(devices, 3600):,.2f} an hour for {count(devices, 'device')} ({listing.listed})")
+    yield GAP
+    yield from _breakdown(p)
+    yield GAP
+    for assumption in p.assumptions:
+        if getattr(assumption, "kind", "") in DOUBTS:
+            yield Paragraph(assumption, "warning")
+
+
+def _why(p: Metrics) -> Iterator[Block]:
+    yield Pair("strategy", strategy_text(p.strategy))
+    uses: Mapping[str, float] = getattr(p, "memory", {})
+    if uses:
+        yield GAP
+        yield heading("Memory of a device:")
+        yield from (Bar(name, used / p.memory_bytes, (memory(used),), style="work") for name, used in uses.items() if used)
+    listing = price(_device_name(p)) if _cluster(p).get("device") else None
+    yield GAP
+    yield heading("It rests on:")
+    yield from map(item, p.assumptions)
+    if listing:
+        yield item(f"{listing}.")
+
+
+def _breakdown(run: Metrics) -> Iterator[Block]:
+    """Where the step goes, as bars: those that add up to it, then the resources behind the exchange."""
     exposed: Mapping[str, float] = getattr(run, "exposed", {})  # of a prediction
     bubble = exposed.get("pipeline bubble", 0.0)
-    waits = (("bubble", bubble, "="),) if bubble else ()
-    rows = (
-        ("compute", run.compute_s - bubble, "#"),
-        *waits,
-        ("exposed comm.", run.exposed_comm_s, "="),
-        ("network, busy", run.comm_s, "-"),
-        ("codec, busy", run.codec_s, "-"),
+    rows: tuple[tuple[str, float, str, Style], ...] = (
+        ("compute", run.compute_s - bubble, "#", "work"),
+        ("bubble", bubble, "=", "wait"),
+        ("exposed comm.", run.exposed_comm_s, "=", "wait"),
+        ("network, busy", run.comm_s, "-", "faint"),
+        ("codec, busy", run.codec_s, "-", "faint"),
     )
-    parts = "compute, bubble" if bubble else "compute"
-    out = [f"the step          {parts} and exposed communication add up to it"]
-    for name, value, mark in rows:
-        share = value / run.step_time_s if run.step_time_s > 0 else math.nan
+    yield heading(f"The step: compute{', bubble' if bubble else ''} and exposed communication add up to it")
+    for name, value, mark, style in rows:
+        if value == 0 and name != "compute":
+            continue
         # a busy time can exceed the step where several devices or streams work at once
-        filled = round(min(1.0, max(0.0, share)) * room) if math.isfinite(share) else 0
-        bar = (mark * filled).ljust(room, "·" if mark in "#=" else " ")
-        out.append(f"  {name:<14}{bar}  {seconds(value):>10}  {percent(share):>8}"[:width])
-    return out
+        share = value / run.step_time_s if run.step_time_s > 0 else math.nan
+        yield Bar(name, share, (seconds(value), percent(share)), mark, "·" if mark in "#=" else " ", style)
+
+
+def training_screen(prediction: Metrics, record: RunRecord, trust: TrustHistory | None) -> Screen:
+    """A run that ended: predicted beside measured, what it says of its rate, its batch and its layers."""
+    name, error = str(record.strategy["compression"]), step_time_error(prediction, record)[0]
+    measured = f"{seconds(record.step_time_s)} a step measured, the prediction is off by {percent(error, signed=True)}"
+    return Screen(
+        title=f"{run_title(record)}, predicted and measured",
+        answer=(*comparison({name: prediction}, {name: record}), GAP, *map(Paragraph, sentences(record, trust))),
+        brief=f"{run_title(record)}: {measured}; accuracy {percent(accuracy_of(record))}",
+        why=(
+            Pair("strategy", strategy_text(record.strategy)),
+            GAP,
+            heading("The prediction rests on:"),
+            *map(item, prediction.assumptions),
+        ),
+        why_holds=f"the whole strategy, {count(len(prediction.assumptions), 'assumption')} of the prediction",
+    )

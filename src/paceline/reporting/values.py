@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from paceline.record import Metrics, RunRecord
-from paceline.units import digits3, format_bytes, format_memory, format_seconds
+from paceline.units import digits3, format_bytes, format_memory, format_seconds, format_seconds_range
 
 UNKNOWN = "unknown"
 TOLERANCE = 0.25
@@ -41,11 +41,26 @@ def time_range(low: float, high: float, like: float) -> str:
     """``10.1-15.2 ms``: a range of seconds in the unit that ``like`` is shown in."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "range unknown"
-    unit = seconds(like).rpartition(" ")[2]
-    scale = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}.get(unit)
-    if scale is None or like >= 120:
-        return f"{seconds(low)} - {seconds(high)}"
-    return f"{number(low / scale)}-{number(high / scale)} {unit}"
+    if not math.isfinite(like) or max(map(abs, (low, high, like))) >= 1e15:
+        return f"{seconds(low)} to {seconds(high)}"
+    return format_seconds_range(low, high, like)
+
+
+def step_range(run: Metrics) -> str:
+    """``10.1-15.2 ms``: the range of a step time."""
+    return time_range(run.low_s, run.high_s, run.step_time_s)
+
+
+def range_beside(run: Metrics) -> str:
+    """``10.1-15.2``, where the step time beside it has the unit."""
+    span = step_range(run)
+    ends, _, unit = span.rpartition(" ")
+    return ends if ends and seconds(run.step_time_s).partition(" ")[2] == unit else span
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """``1 worker``, ``2 workers``."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def rate_bounds(run: Metrics) -> tuple[float, float]:
@@ -127,9 +142,27 @@ _NO_RECOMPUTATION = (False, "none")
 """Of ``recompute``; runs of before have the first."""
 
 
+_IN_TITLE = frozenset({"world_size", "global_batch_size", "precision", "optimizer"})
+_DEFAULTS: Mapping[str, object] = {"compression": "dense", "exchange": "allreduce"}
+"""Choices that a title leaves out where they have this value, beside the sizes of buckets."""
+
+
 def strategy_text(strategy: Mapping[str, object]) -> str:
     """``compression terngrad, exchange allreduce, workers 4, bucket 26.2 MB``: every choice that was made."""
+    return ", ".join(_choices(strategy))
 
+
+def unusual_choices(strategy: Mapping[str, object]) -> list[str]:
+    """``["sharding zero3", "compression terngrad"]``: what sets a strategy apart; its sizes, precision and optimizer aside."""
+    kept = {
+        name: value
+        for name, value in strategy.items()
+        if name not in _IN_TITLE and not name.endswith("bucket_bytes") and _DEFAULTS.get(name) != value
+    }
+    return _choices(kept)
+
+
+def _choices(strategy: Mapping[str, object]) -> list[str]:
     def choice(name: str, value: object) -> str:
         if name.endswith("_bytes") and isinstance(value, int | float):
             return f"{clean(name.removesuffix('_bytes')).replace('_', ' ')} {size(value)}"
@@ -145,7 +178,7 @@ def strategy_text(strategy: Mapping[str, object]) -> str:
         and not (k in _USUAL and v == _USUAL[k])
         and not (k == "recompute" and v in _NO_RECOMPUTATION)
     }
-    return ", ".join(choice(k, v) for k, v in shown.items())
+    return [choice(k, v) for k, v in shown.items()]
 
 
 @dataclass(frozen=True)
@@ -163,14 +196,8 @@ class MetricRow:
         return (value, "") if value == UNKNOWN else (value, self.spread(run))
 
 
-def _step_range(run: Metrics) -> str:
-    text = time_range(run.low_s, run.high_s, run.step_time_s)
-    # the value beside it has the unit already
-    return text.rpartition(" ")[0] if " - " not in text and text[0].isdigit() else text
-
-
 HEADLINE = (
-    MetricRow("step time", lambda r: r.step_time_s, seconds, _step_range),
+    MetricRow("step time", lambda r: r.step_time_s, seconds, range_beside),
     MetricRow("samples/s", lambda r: r.samples_per_s, rate, rate_range),
     MetricRow("wire bytes per step per worker", lambda r: float(r.wire_bytes_per_device), size),
     MetricRow("compression ratio", lambda r: r.compression_ratio, ratio),

@@ -25,6 +25,7 @@ from paceline.training.exchange_setup import make_setup
 from paceline.training.exchanges import allreduce
 from paceline.training.gradient_sample import Sample
 from paceline.training.tensor_layout import Layout, TensorSpec
+from paceline.units import format_seconds
 
 _STEPS, _TRIAL = assumed("auto_steps"), assumed("auto_trial")
 WARM, TIMED = int(_STEPS["warm"]), int(_STEPS["timed"])
@@ -85,8 +86,10 @@ class Auto:
             in_use = self._on_trial[0]
             if step <= (1 - WORTH) * self._dense_s:
                 less = 100 * (1 - step / self._dense_s)
-                return Decision(in_use, f"{in_use} takes {1e3 * step:.3g} ms a step, {less:.0f} % less than {self._measured}")
-            self._measured += f"; {in_use} took {1e3 * step:.3g} ms a step"
+                return Decision(
+                    in_use, f"{in_use} takes {format_seconds(step)} a step, {less:.0f} % less than {self._measured}"
+                )
+            self._measured += f"; {in_use} took {format_seconds(step)} a step"
             self._on_trial.pop(0)
         self._ends, self._exposed, self._gradient = [], [], torch.empty(0)
         if self._on_trial:
@@ -97,10 +100,10 @@ class Auto:
         """Exchanges to try, the best first."""
         seconds = [self._seconds(exchange) for exchange in self.exchanges]
         self._dense_s, exposed, *seconds = self._slowest(step, exposed, *seconds)
-        times = ", ".join(f"{exchange} {1e3 * s:.3g} ms" for exchange, s in zip(self.exchanges, seconds, strict=True))
+        times = ", ".join(f"{exchange} {format_seconds(s)}" for exchange, s in zip(self.exchanges, seconds, strict=True))
         self._measured = (
-            f"dense over allreduce ({1e3 * self._dense_s:.3g} ms a step with {1e3 * exposed:.3g} ms of waiting for the exchange"
-            f" of {self._elements / 1e6:.3g} M gradients; estimates for one exchange: {times})"
+            f"dense over allreduce ({format_seconds(self._dense_s)} a step with {format_seconds(exposed)} of waiting for the "
+            f"exchange of {self._elements / 1e6:.3g} M gradients; estimates for one exchange: {times})"
         )
         best: dict[str, GradientExchange] = {}  # over its best exchange
         for index in choose(self._dense_s, exposed, seconds):

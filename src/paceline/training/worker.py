@@ -37,7 +37,7 @@ from paceline.training.optimizers.layerwise import Layerwise
 from paceline.training.progress import Progress
 from paceline.training.schedules import scheduler
 from paceline.training.training_run import TrainingRun
-from paceline.units import format_bytes
+from paceline.units import format_bytes, format_seconds
 from paceline.workload import Workload, call_factory
 
 _TRANSFERS = 50  # of the trust ratios to the host, in a run
@@ -206,7 +206,7 @@ def train(run: TrainingRun, device: torch.device) -> None:
         workload = describe(run, data)
         prediction = Predictor(calibration=calibration).step(workload, cluster, strategy)
         RunDir(run.out).write_prediction(run.label, prediction)
-        progress.say(f"predicted: {prediction.step_time_s * 1e3:.3g} ms a step; written to {run.out}/prediction.json")
+        progress.say(f"predicted: {format_seconds(prediction.step_time_s)} a step; written to {run.out}/prediction.json")
 
     ddp = wrap(module, strategy)
     x = strategy.gradient_exchange

@@ -5,6 +5,7 @@ from paceline.workload.experts import Experts
 from paceline.workload.factory import call_factory, load_factory
 from paceline.workload.latent_attention import LatentAttention
 from paceline.workload.layers import Coverage, Layer, Operation, Parameter
+from paceline.workload.lora import LoRA
 from paceline.workload.table import Workload
 from paceline.workload.transformer import TransformerShape
 
@@ -13,6 +14,7 @@ __all__ = [
     "Experts",
     "LatentAttention",
     "Layer",
+    "LoRA",
     "Operation",
     "Parameter",
     "TransformerShape",

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from paceline.errors import UserError, unknown
 from paceline.names import fold, look_up
-from paceline.workload.factory import load_factory
+from paceline.workload.factory import example_input, load_factory
 from paceline.workload.layers import LayerTable
 from paceline.workload.recommendation import RECOMMENDERS, named_recommender
 from paceline.workload.shapes import SHAPES
@@ -88,13 +88,16 @@ def _unknown(name: str) -> UserError:
     return unknown("workload", name, names(), "a network of your own is module:function")
 
 
-def layer_table(name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> LayerTable:
+def layer_table(
+    name: str, seq_len: int | None = None, *, fused_attention: bool = True, args: str = "", inputs: str = ""
+) -> LayerTable:
     """The layer table of a named network, or of the result of ``module:function`` (which needs torch).
 
     Args:
         name: in any case, with any separators: ``Llama-2-7B``, ``llama2_7b``, ``meta-llama/Llama-3.1-8B``.
         seq_len: tokens of one sample of a transformer; None: the network's own length.
         fused_attention: a transformer does not write scores to memory; else it runs as eager PyTorch without FlashAttention.
+        args, inputs: of ``module:function``, as ``load_factory`` and ``example_input`` take them.
 
     Raises:
         UserError: an unknown name, with the nearest ones; a length for a network without one, or a too large one; or as
@@ -103,9 +106,10 @@ def layer_table(name: str, seq_len: int | None = None, *, fused_attention: bool 
     name = canonical(name)
     own = seq_len is None and fused_attention
     if not own and name not in SHAPES and (":" in name or name in names()):
-        raise UserError(f"{name} has no sequence length to choose", f"one of {', '.join(SHAPES)} has")
+        fix = "give --input tokens:512" if ":" in name else f"one of {', '.join(SHAPES)} has"
+        raise UserError(f"{name} has no sequence length to choose", fix)
     if ":" in name:
-        return trace(load_factory(name), name=name, source=name)
+        return trace(load_factory(name, args), example_input(inputs) if inputs else None, name=name, source=name)
     if name not in names():
         raise _unknown(name)
     if name in RECOMMENDERS:

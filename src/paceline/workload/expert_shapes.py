@@ -52,7 +52,7 @@ def _llama4(count: int, every: int) -> TransformerShape:
 
 def _gpt_oss(layers: int, count: int) -> TransformerShape:
     shape = _shape(layers, 2880, 64, 8, 201088, Experts(count=count, active=4, ffn=2880))
-    return replace(shape, head_dim=64, bias=True, sliding=SlidingWindow(128, full_every=2))
+    return replace(shape, head_dim=64, bias=True, sinks=True, sliding=SlidingWindow(128, full_every=2))
 
 
 EXPERT_SHAPES: Mapping[str, tuple[TransformerShape, int, str]] = MappingProxyType(

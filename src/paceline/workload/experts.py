@@ -21,7 +21,8 @@ class Experts:
     Attributes:
         count: experts of a block. ``active``: of them, those that a token goes to.
         ffn: inner width of an expert.
-        shared: inner width of the experts together that all tokens go to; 0: none.
+        shared: inner width of the experts together that all tokens go to; 0: none. ``scaled``: whether a product of each
+            token with one row scales what they give (Qwen2-MoE).
         first: blocks at the beginning that have no experts (DeepSeek).
         every: every how many blocks one has experts, the last of them (Llama 4).
 
@@ -35,6 +36,7 @@ class Experts:
     shared: int = 0
     first: int = 0
     every: int = 1
+    scaled: bool = False
 
     def __post_init__(self) -> None:
         least = min(self.count, self.active, self.ffn, self.every)

@@ -1,10 +1,14 @@
-"""From the text ``module:function`` to the function."""
+"""From the text ``module:function`` or ``file.py:Class`` to what it names, and from texts to its arguments and inputs."""
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
+import inspect
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,17 +16,29 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.names import did_you_mean
 
+ARGS_EXAMPLE = "write them as in Python: hidden=512,layers=4,act=relu,sizes=[64, 128],name='a,b'"
+INPUT_EXAMPLE = "write 3x224x224 for numbers, tokens:512 for tokens, several with commas, or by name: input_ids=tokens:512"
+_PATH = re.compile(r"(?P<module>.*\.py|[^:]*):(?P<name>[^:]*)")  # a file of Windows has a colon behind its drive
+_SIZES = re.compile(r"(tokens:)?([1-9][0-9]*(?:x[1-9][0-9]*)*)")
 
-def load_factory(text: str) -> Callable[[], Any]:
-    """The function that ``text`` (``module:function``) names. Adds the current directory to the import path.
+
+def load_factory(text: str, args: str = "") -> Callable[[], Any]:
+    """The function or class that ``text`` (``module:function``, ``file.py:Class``) names, with its arguments.
+
+    Adds the current directory, and that of a file, to the import path.
+
+    Args:
+        args: arguments by name as Python writes them: ``hidden=512,layers=4``.
 
     Raises:
-        UserError: text of another form, an unknown module or one that fails to import, or an unknown function.
+        UserError: text of another form, an unknown module or one that fails to import, an unknown function, or arguments that
+            it does not take.
     """
-    module_name, colon, attribute = text.partition(":")
-    if not (module_name and colon and attribute):
-        raise UserError(f"{text!r} is not module:function", "write it as mypackage.networks:build")
-    module = _import(module_name)
+    match = _PATH.fullmatch(text)
+    if match is None or not (match["module"] and match["name"]):
+        raise UserError(f"{text!r} is not module:function", "write it as mypackage.networks:build or networks.py:Net")
+    module_name, attribute = match["module"], match["name"]
+    module = _import_file(Path(module_name).expanduser()) if module_name.endswith(".py") else _import(module_name)
     function = getattr(module, attribute, None)
     if function is None:
         # The user more likely means a function that the module defines than one that it imports.
@@ -33,8 +49,7 @@ def load_factory(text: str) -> Callable[[], Any]:
         )
     if not callable(function):
         raise UserError(f"{text} is a {type(function).__name__}, not a function that returns an nn.Module")
-    result: Callable[[], Any] = function
-    return result
+    return _with_arguments(text, function, parse_arguments(args))
 
 
 def call_factory(text: str) -> Any:
@@ -52,16 +67,97 @@ def call_factory(text: str) -> Any:
         raise UserError(f"{text} fails: {describe_error(error)}") from error
 
 
+def parse_arguments(text: str) -> dict[str, Any]:
+    """``hidden=512,layers=4`` as names with values: Python literals, or words without quotes. Raises UserError otherwise."""
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        assert isinstance(call, ast.Call) and not call.args
+        return {str(pair.arg): _value(pair.value) for pair in call.keywords if pair.arg or _refused()}
+    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError):
+        raise UserError(f"arguments {text!r}", ARGS_EXAMPLE) from None
+
+
+def _refused() -> bool:
+    raise ValueError  # **mapping
+
+
+def _value(node: ast.expr) -> Any:
+    return node.id if isinstance(node, ast.Name) else ast.literal_eval(node)
+
+
+def _with_arguments(text: str, function: Callable[..., Any], given: Mapping[str, Any]) -> Callable[[], Any]:
+    """The call of ``function`` with what was given. Raises UserError where it takes no such argument, or needs others."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of C code
+        signature = None
+    if signature is not None:
+        try:
+            signature.bind(**given)
+        except TypeError as error:
+            takes = ", ".join(str(p) for p in signature.parameters.values()) or "nothing"
+            fix = f"it takes ({takes}); give --args {next(iter(signature.parameters), 'name')}=..."
+            raise UserError(f"{text}: {error}", fix if signature.parameters else "leave --args out") from None
+    return (lambda: function(**given)) if given else function
+
+
+def example_input(text: str) -> Any:
+    """Two samples of the input that ``text`` describes, on the meta device: ``3x224x224`` are fp32 numbers, ``tokens:512``
+    whole ones; several are positional arguments, or by name. Raises UserError for anything else."""
+    import torch
+
+    def tensor(part: str) -> Any:
+        match = _SIZES.fullmatch(part)
+        if match is None:
+            raise UserError(f"input {text!r}", INPUT_EXAMPLE)
+        sizes = [2, *map(int, match[2].split("x"))]
+        return torch.empty(sizes, dtype=torch.int64 if match[1] else torch.float32, device="meta")
+
+    parts = [part.strip() for part in text.split(",")]
+    named = [part.partition("=") for part in parts]
+    if all(equals and name.isidentifier() for name, equals, _ in named):
+        return {name: tensor(value.strip()) for name, _, value in named}
+    return tuple(map(tensor, parts))
+
+
 def describe_error(error: BaseException) -> str:
     """The name of an exception and the first line of its message: ``ZeroDivisionError: division by zero``."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
+def _import_file(path: Path) -> ModuleType:
+    """The module of a file, under the file's name, so that another import of it in the same process is the same module."""
+    if not path.is_file():
+        raise UserError(f"no file {path}", "give the path of a Python file, or module:function")
+    _search(path.resolve().parent)
+    known = sys.modules.get(path.stem)
+    if known is not None and getattr(known, "__file__", None) == str(path.resolve()):
+        return known
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        if known is None:  # a file may have the name of a module that is needed, such as types.py
+            sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        if known is None:
+            sys.modules.pop(path.stem, None)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise UserError(f"importing {path} fails: {describe_error(error)}") from error
+    return module
+
+
+def _search(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
 def _import(name: str) -> ModuleType:
     here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    _search(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

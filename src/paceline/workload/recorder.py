@@ -45,6 +45,7 @@ class Recorder:
         ready: names of parameters in the order in which their gradients were complete.
         calls: calls by (module path, operation).
         flops: FLOPs by (module path, operation), without unknown ones.
+        failed: the operation that raised an error; empty before one did. ``at``: the module that ran it.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -55,6 +56,7 @@ class Recorder:
         self.ready: list[str] = []
         self.calls: Counter[tuple[str, str]] = Counter()
         self.flops: dict[tuple[str, str], float] = {}
+        self.failed, self.at = "", ""
         self._owners = {id(p): name.rpartition(".")[0] or ROOT for name, p in model.named_parameters()}
         self._storages: dict[int, Any] = {}  # kept alive, so that no other storage gets the same address
         self._stack: list[str] = []
@@ -76,7 +78,7 @@ class Recorder:
         Raises:
             UserError: the model needs a value, which the meta device does not have, or nothing needs a gradient.
         """
-        with self._hooks(), fused_kernels(), _observe(self._operation):
+        with self._hooks(), fused_kernels(), _observe(self._operation, self._failed):
             value = self._forward(step, loss, self._save)
             self._phase = _BACKWARD
             self._stack.clear()
@@ -166,6 +168,9 @@ class Recorder:
         if len(counts) == len(launched):
             self.flops[owner, name] = self.flops.get((owner, name), 0.0) + sum(counts)
 
+    def _failed(self, function: Any) -> None:
+        self.failed, self.at = function._schema.name.replace("::", "."), self._owner()
+
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._save_bytes(tensor, element_bytes(tensor.dtype))
 
@@ -184,15 +189,21 @@ class Recorder:
 
 
 @contextmanager
-def _observe(record: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]) -> Iterator[None]:
-    """Call ``record(function, args, kwargs, result)`` after every ATen operation."""
+def _observe(
+    record: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None], failed: Callable[[Any], None]
+) -> Iterator[None]:
+    """Call ``record(function, args, kwargs, result)`` after every ATen operation, and ``failed(function)`` after an error."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
-            result = func(*args, **(kwargs or {}))
+            try:
+                result = func(*args, **(kwargs or {}))
+            except Exception:
+                failed(func)
+                raise
             record(func, args, kwargs or {}, result)
             return result
 

@@ -7,25 +7,32 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from paceline.workload.attention import SlidingWindow
+from paceline.workload.encoder_decoder import EncoderDecoderShape, encoder_decoder
 from paceline.workload.expert_shapes import EXPERT_SHAPES
 from paceline.workload.layers import LayerTable
-from paceline.workload.transformer import TransformerShape, encoder_decoder, llama, transformer
+from paceline.workload.lora import LoRA, with_adapters
+from paceline.workload.transformer import TransformerShape, llama, transformer
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A published shape. ``seq_len`` is the default length."""
+    """A published shape. ``seq_len`` is the default length; ``pairs`` says that encoder and decoder both have it; with
+    ``lora`` only adapters are trained."""
 
     shape: TransformerShape
     seq_len: int
     source: str
     pairs: bool = False
+    lora: LoRA | None = None
 
     def table(self, name: str, seq_len: int | None, fused_attention: bool) -> LayerTable:
         """Its layer table. Raises UserError as ``transformer``."""
-        build = encoder_decoder if self.pairs else transformer
-        length = self.seq_len if seq_len is None else seq_len
-        return build(self.shape, length, name=name, source=self.source, fused_attention=fused_attention)
+        length, given = self.seq_len if seq_len is None else seq_len, {"name": name, "source": self.source}
+        if self.pairs:
+            both = EncoderDecoderShape(encoder=replace(self.shape, causal=False), decoder=self.shape)
+            return encoder_decoder(both, length, **given, fused_attention=fused_attention)
+        table = transformer(self.shape, length, **given, fused_attention=fused_attention)
+        return with_adapters(table, self.lora, name) if self.lora else table
 
 
 _GPT2 = "Radford et al. 2019 (GPT-2), table 2, and the released weights"
@@ -51,7 +58,9 @@ def _gpt(layers: int, hidden: int, heads: int, context: int) -> TransformerShape
 
 def _opt(layers: int, hidden: int, heads: int) -> TransformerShape:
     # Two more positions than tokens: an offset in the released weights. Queries, keys and values are separate.
-    return TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=50272, context=2050, fused_qkv=False)
+    return TransformerShape(
+        layers=layers, hidden=hidden, heads=heads, vocabulary=50272, context=2048, offset=2, fused_qkv=False
+    )
 
 
 def _mpt(layers: int, hidden: int, heads: int) -> TransformerShape:
@@ -123,7 +132,7 @@ SHAPES: Mapping[str, Named] = {
     "llama-2-7b": Named(llama(32, 4096, 32, 32, 11008, 32000), 4096, _LLAMA2),
     "llama-2-13b": Named(llama(40, 5120, 40, 40, 13824, 32000), 4096, _LLAMA2),
     "llama-2-70b": Named(_LLAMA_70B, 4096, _LLAMA2),
-    "llama-2-70b-lora": Named(replace(_LLAMA_70B, fused_qkv=True, adapter=16), 8192, _LORA),
+    "llama-2-70b-lora": Named(replace(_LLAMA_70B, fused_qkv=True), 8192, _LORA, lora=LoRA(16)),
     "llama-3-8b": Named(llama(32, 4096, 32, 8, 14336, 128256), 8192, _LLAMA3),
     "llama-3-70b": Named(llama(80, 8192, 64, 8, 28672, 128256), 8192, _LLAMA3),
     "llama-3-405b": Named(llama(126, 16384, 128, 8, 53248, 128256), 8192, _LLAMA3),
@@ -151,7 +160,10 @@ SHAPES: Mapping[str, Named] = {
     "bert-large-mlm": Named(_bert(24, 1024, 16, "masked"), 128, _BERT),
     "bert-large-squad": Named(_bert(24, 1024, 16, "span"), 384, _BERT),
     "transformer": Named(
-        TransformerShape(layers=6, hidden=1024, heads=16, vocabulary=33708, fused_qkv=False), 27, _VASWANI, pairs=True
+        TransformerShape(layers=6, hidden=1024, heads=16, vocabulary=33708, fused_qkv=False, positions="fixed"),
+        27,
+        _VASWANI,
+        pairs=True,
     ),
     **{name: Named(*entry) for name, entry in EXPERT_SHAPES.items()},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from paceline.errors import UserError, check_count, needs_torch, shorten, shown
 from paceline.workload import catalogue
 from paceline.workload import trace as tracing
-from paceline.workload.huggingface import shape_of
+from paceline.workload.huggingface import table_of
 from paceline.workload.layers import LayerTable
+from paceline.workload.lora import EXAMPLE, LoRA, parse_lora, with_adapters
 from paceline.workload.transformer import TransformerShape, transformer
 
 if TYPE_CHECKING:
@@ -47,13 +49,27 @@ class Workload(LayerTable):
         return cls(**{field.name: getattr(table, field.name) for field in fields(LayerTable)})
 
     @classmethod
-    def named(cls, name: str, seq_len: int | None = None, *, fused_attention: bool = True) -> Workload:
-        """A network of the package, or the result of ``module:function`` (which needs torch).
+    def named(
+        cls,
+        name: str,
+        seq_len: int | None = None,
+        *,
+        fused_attention: bool = True,
+        args: str = "",
+        inputs: str = "",
+        lora: LoRA | str = "",
+    ) -> Workload:
+        """A network by its name: one of the package, a Hugging Face ``config.json`` or the folder of a checkpoint, or what
+        ``module:function`` or ``file.py:Class`` (which need torch) gives.
 
         Args:
-            name: in any case, with spaces, dashes or underscores: ``Llama-2-7B``, ``llama_2_7b``.
+            name: in any case, with spaces, dashes or underscores: ``Llama-2-7B``, ``llama_2_7b``. A path is one that ends in
+                ``.json``, or a folder with a separator in its text: ``./my-model``.
             seq_len: tokens of one sample of a transformer; None: the network's own length.
             fused_attention: do not write the scores of a transformer to memory; else as eager PyTorch without FlashAttention.
+            args: arguments of a function or a class: ``hidden=512,layers=4``.
+            inputs: its example input: ``3x224x224``, ``tokens:512``.
+            lora: adapters, beside which all weights are frozen: ``r=16``.
 
         Raises:
             UserError: an unknown name, with the nearest ones; a length for a network without one, or a too large one; or as
@@ -63,10 +79,17 @@ class Workload(LayerTable):
             raise UserError(f"workload {name!r}", "give a name (paceline workload list), or a paceline.Workload")
         if seq_len is not None and type(seq_len) is not int:
             seq_len = check_count(seq_len, "tokens of a sequence")
-        if ":" in name:
+        if ":" not in name and (args or inputs):
+            raise UserError(f"{'--args' if args else '--input'} for {name}, which is no code", "leave it out")
+        if is_config(name):
+            whole = _configured(name, seq_len, fused_attention)
+        elif ":" in name:
             with needs_torch(f"workload {name}"):
-                return cls.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention))
-        return _named(catalogue.canonical(name), seq_len, fused_attention)
+                table = catalogue.layer_table(name, seq_len, fused_attention=fused_attention, args=args, inputs=inputs)
+                whole = cls.of(table)
+        else:
+            whole = _named(catalogue.canonical(name), seq_len, fused_attention)
+        return whole.with_lora(lora) if lora else whole
 
     @classmethod
     def trace(
@@ -92,22 +115,37 @@ class Workload(LayerTable):
 
     @classmethod
     def from_config(
-        cls, config: Mapping[str, Any] | str | Path | Any, seq_len: int | None = None, *, name: str = ""
+        cls,
+        config: Mapping[str, Any] | str | Path | Any,
+        seq_len: int | None = None,
+        *,
+        name: str = "",
+        fused_attention: bool = True,
     ) -> Workload:
-        """A transformer from its Hugging Face configuration, without its weights.
+        """A transformer from its Hugging Face configuration, without its weights and without torch.
 
         Args:
             config: a ``config.json`` or its folder, its contents as a mapping, or an object with ``to_dict()``.
-            seq_len: tokens of one sample; by default the longest sequence of the configuration.
+            seq_len: tokens of one sample; by default the longest sequence of the configuration, at most 8,192.
             name: name of the workload; by default that of the configuration.
+            fused_attention: do not write the scores of attention to memory; else as eager PyTorch without FlashAttention.
 
         Raises:
             UserError: an unreadable file, an unknown kind of model, or a missing dimension.
         """
         settings, source = _settings(config)
-        shape, longest = shape_of(settings)
-        given = name or str(settings.get("_name_or_path") or settings["model_type"])
-        return cls.from_shape(shape, seq_len or longest, name=given, source=source)
+        given = name or str(settings.get("_name_or_path") or settings.get("model_type", ""))
+        return cls.of(table_of(settings, seq_len, name=given, source=source, fused_attention=fused_attention))
+
+    def with_lora(self, lora: LoRA | str) -> Workload:
+        """The network with its weights frozen and adapters beside them: ``with_lora("r=16,targets=q_proj+v_proj")``.
+
+        Raises:
+            UserError: as ``paceline.workload.lora.with_adapters``, or text that says no LoRA.
+        """
+        if not isinstance(lora, LoRA | str):
+            raise UserError(f"LoRA {shown(lora)}", EXAMPLE)
+        return with_adapters(self, parse_lora(lora) if isinstance(lora, str) else lora)
 
 
 @cache
@@ -116,9 +154,26 @@ def _named(name: str, seq_len: int | None, fused_attention: bool) -> Workload:
     return Workload.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention))
 
 
+def is_config(name: str) -> bool:
+    """Whether ``name`` is the path of a configuration, or of a folder that has one."""
+    if name.endswith(".json"):
+        return True
+    return (os.sep in name or "/" in name or name == ".") and (Path(name).expanduser() / "config.json").is_file()
+
+
+def _configured(path: str, seq_len: int | None, fused_attention: bool) -> Workload:
+    """The workload of a path: under the file's own name for its model, else that of its folder."""
+    settings, source = _settings(path)
+    file = Path(source).resolve()
+    usual = file.parent.name if file.name == "config.json" else file.stem
+    name = str(settings.get("_name_or_path") or usual)
+    return Workload.of(table_of(settings, seq_len, name=name, source=source, fused_attention=fused_attention))
+
+
 def _settings(config: Any) -> tuple[Mapping[str, Any], str]:
     """The configuration as a mapping, and its source."""
     if isinstance(config, str | Path):
+        config = Path(config).expanduser()
         path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)
         try:
             loaded = json.loads(path.read_text(encoding="utf-8"))

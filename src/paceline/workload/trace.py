@@ -14,6 +14,7 @@ from paceline.workload.factory import describe_error
 from paceline.workload.layers import Coverage, Grows, Layer, LayerTable, Operation, OperationKind, Parameter
 from paceline.workload.operations import Kernel, Shape, tensors_in
 from paceline.workload.recorder import LOSS, ModuleRecord, Recorder
+from paceline.workload.trace_error import PROVIDE, stopped
 
 if TYPE_CHECKING:
     import torch
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 
 Loss = str | Callable[[Any], Any]
 _SMALL, _LARGE = 2, 4  # batch sizes; any two above 1, as a batch of one can use other kernels
-_PROVIDE = (
-    "return (module, example_batch), or set module.example_input to one: a tensor, a tuple of positional arguments or "
-    "a dict of keyword arguments, the first dimension of each tensor being the batch"
-)
-_NEEDS_VALUES = ("item()", "copy out of meta tensor", "data-independent", "no data", "meta tensors")
 
 
 def trace(
@@ -46,7 +42,7 @@ def trace(
     Args:
         model: a module, which does not change, or a function that returns one, or one with a batch of inputs.
         inputs: a tensor, a tuple or a dict of arguments, batch first. None: those of the function, or the module's
-            ``example_input``. Values and batch size do not matter.
+            ``example_input`` or ``dummy_inputs``. Values and batch size do not matter.
         name: name of the workload; empty: that of the class.
         sample: description of one sample; empty: the shape of the input.
         source: publication or ``module:function``.
@@ -60,7 +56,7 @@ def trace(
     module, given = _on_meta(model, name or getattr(model, "__name__", "the function"))
     inputs = given if inputs is None else inputs
     if inputs is None or not list(tensors_in(inputs)):
-        raise UserError(f"no example input for {name or type(module).__name__}", _PROVIDE)
+        raise UserError(f"no example input for {name or type(module).__name__}", PROVIDE)
     small, large = (_step(module, _batch(inputs, size), loss, name) for size in (_SMALL, _LARGE))
     paths = _paths(small)
     if set(paths) != set(_paths(large)):
@@ -97,7 +93,7 @@ def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module
         if isinstance(built, tuple) and len(built) == 2:
             built, inputs = built
         if not isinstance(built, torch.nn.Module):
-            raise UserError(f"{name} returned {type(built).__name__}, not an nn.Module", _PROVIDE)
+            raise UserError(f"{name} returned {type(built).__name__}, not an nn.Module", PROVIDE)
     _check_shaped(built, name)
     # Its tensors are replaced before the copy, so ties survive and nothing large is copied.
     memo: dict[int, Any] = {}
@@ -105,7 +101,8 @@ def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module
         memo[id(parameter)] = torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
     for buffer in built.buffers():
         memo[id(buffer)] = buffer.detach().to("meta")
-    inputs = getattr(built, "example_input", None) if inputs is None else inputs
+    for given in ("example_input", "dummy_inputs"):  # the second is that of transformers
+        inputs = getattr(built, given, None) if inputs is None else inputs
     module = copy.deepcopy(built, memo)
     return module.train(), inputs
 
@@ -171,14 +168,7 @@ def _step(module: nn.Module, inputs: Any, loss: Loss, name: str) -> Recorder:
     except UserError:
         raise
     except Exception as error:
-        what = name or type(module).__name__
-        first = describe_error(error)
-        if any(part in str(error) for part in _NEEDS_VALUES):
-            raise UserError(
-                f"{what} decides by the values of a tensor, which a trace does not have ({first})",
-                "avoid .item(), bool(tensor), nonzero and boolean masks in forward()",
-            ) from error
-        raise UserError(f"{what} fails on the example input: {first}", _PROVIDE) from error
+        raise stopped(error, recorder, name or type(module).__name__) from error
     finally:
         module.zero_grad(set_to_none=True)
     return recorder

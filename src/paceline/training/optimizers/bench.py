@@ -29,7 +29,6 @@ from paceline.training.optimizers.other_libraries import (
     peers,
 )
 from paceline.training.optimizers.published_variants import LAMB_VARIANTS, LARS_VARIANTS
-from paceline.units import digits3, format_byte_rate, format_count
 
 NAMES, DEVICES = ("lars", "lamb"), ("cpu", "cuda")
 REPETITIONS, LEAST_REPETITIONS, WARM_UP = 15, 3, 1
@@ -252,35 +251,3 @@ def _spread(times: Sequence[float]) -> tuple[float, float]:
         return times[0], times[0]
     tenths = statistics.quantiles(times, n=10, method="inclusive")
     return tenths[0], tenths[-1]
-
-
-def text(speeds: Sequence[OptimizerSpeed]) -> str:
-    """Tables of at most 80 columns, names of processors aside."""
-    first = speeds[0]
-    where = f"{first.device}, {first.threads} thread{'s' if first.threads > 1 else ''}"
-    lines = [
-        f"{first.network}: {first.tensors} tensors, {format_count(first.parameters)} fp32 parameters; {where}",
-        f"median of {max(s.repetitions for s in speeds)} steps in turn, and their 10th to 90th percentile",
-    ]
-    for s in speeds:
-        copied, added = (format_byte_rate(1e9 * rate) for rate in (s.memcpy_gb_per_s, s.in_place_gb_per_s))
-        lines += [
-            "",
-            f"{s.optimizer.upper()} {s.variant!r}, {s.backend}",
-            _line(s, OURS, s.ms_per_step, f"{s.times_floor:.2f} of the floor"),
-            f"  {'floor':<26}{digits3(s.floor_ms):>6} ms  {s.floor_words} words a parameter at {copied}",
-            *(
-                _line(s, name, ms, f"{ms / s.ms_per_step:.2f} of paceline")
-                for name, ms in sorted(s.peers.items(), key=lambda pair: pair[1])
-            ),
-            *(f"  {name:<26}absent: {why}" for name, why in s.absent.items()),
-            _line(s, ADAMW, s.fused_adamw_ms, "another algorithm"),
-            f"  {s.times_fastest_peer:.2f} times as fast as the fastest peer; {s.times_in_place_floor:.2f} of the floor at the",
-            f"  {added} of y += x, which fetches nothing that it does not count",
-        ]
-    return "\n".join([*lines, "", "The floor is at memcpy's rate, a byte counted twice: as read and as written."])
-
-
-def _line(s: OptimizerSpeed, name: str, ms: float, note: str) -> str:
-    low, high = s.spread[name]
-    return f"  {name:<26}{digits3(ms):>6} ms  {f'({digits3(low)}-{digits3(high)})':<16}{note}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.workload import Workload
+from paceline.workload.lora import LoRA, with_adapters
 from paceline.workload.shapes import SHAPES
 
 LORA_RANK = 16
@@ -75,9 +76,10 @@ def language_model(text: str, seq_len: int, *, layers: int = 0, lora: bool = Fal
     if vocabulary:
         shape = replace(shape, vocabulary=vocabulary, tied=False)
     if lora:
-        shape = replace(shape, fused_qkv=True, adapter=LORA_RANK)
+        shape = replace(shape, fused_qkv=True)
     name = model_name(text) + ("-lora" if lora else "") + (f"-of-{layers}-layers" if short else "")
-    return Workload.from_shape(shape, seq_len, name=name)
+    workload = Workload.from_shape(shape, seq_len, name=name)
+    return with_adapters(workload, LoRA(LORA_RANK), name) if lora else workload
 
 
 def _folded(text: str) -> str:

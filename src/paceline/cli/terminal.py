@@ -1,0 +1,52 @@
+"""Shows an answer on stdout: as wide as the terminal, in colour where one is there and nobody forbade it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+
+from paceline.reporting.screen import NARROWEST, USUAL_WIDTH, WIDEST, Line, Screen, plain
+
+COLOURS = {
+    "heading": "bold",
+    "name": "bold",
+    "bad": "bold red",
+    "warning": "yellow",
+    "faint": "dim",
+    "work": "green",
+    "wait": "yellow",
+}
+"""What rich calls the look of each style."""
+
+
+def show(screen: Screen, *, brief: bool = False, why: bool = False) -> None:
+    """Print the answer, or its one line, or all of it with what it rests on."""
+    if brief:
+        print(screen.brief_line(), flush=True)
+        return
+    lines = screen.lines(width(), why)
+    if colour():
+        _coloured(lines)
+    else:
+        print("\n".join(map(plain, lines)), flush=True)
+
+
+def width() -> int:
+    """Columns of the terminal (``COLUMNS`` before it), from 40 to 200; 80 where there is none."""
+    return min(max(shutil.get_terminal_size((USUAL_WIDTH, 24)).columns, NARROWEST), WIDEST)
+
+
+def colour() -> bool:
+    """Whether stdout is a terminal with colours and ``NO_COLOR`` is not set (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _coloured(lines: Iterable[Line]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, force_terminal=True, width=WIDEST, highlight=False, markup=False, emoji=False)
+    for line in lines:
+        console.print(Text.assemble(*((text, COLOURS.get(style, "")) for text, style in line)), soft_wrap=True)

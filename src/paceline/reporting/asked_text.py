@@ -1,0 +1,86 @@
+"""The one screen of ``paceline ask``."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator
+
+from paceline.planning.advice import in_words
+from paceline.planning.asked import Asked, cluster_text
+from paceline.planning.goal import money
+from paceline.reporting.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
+from paceline.reporting.values import clean, memory, percent, rate, seconds, step_range, time_range
+
+SMALL = 0.05
+"""Share of the step from which on a wait is named."""
+
+
+def asked_screen(asked: Asked, on: str = "") -> Screen:
+    """Fit, speed, limit, time, cost, whether more is worth it, and the advice; ``on``: the cluster as the user wrote it."""
+    choice = asked.choice
+    where = cluster_text(choice.cluster)
+    if choice.cluster.num_nodes > 1:
+        where += f", {choice.cluster.network.name} between nodes"
+    alarm = (
+        ""
+        if asked.fits or asked.named is None
+        else f"DOES NOT FIT on {cluster_text(asked.named)}. This is the next that holds it."
+    )
+    return Screen(
+        title=f"{clean(asked.workload)} on {where}: {asked.amount}",
+        answer=tuple(_answer(asked, on)),
+        brief=f"{clean(asked.workload)} on {where}: {seconds(choice.time_s)}, {money(choice.usd)}; {asked.advice}",
+        why=(heading("It rests on:"), *map(item, (*asked.assumptions, *filter(None, (asked.price,))))),
+        why_holds="assumptions with sources",
+        alarm=alarm,
+        notes=() if asked.named else ("No cluster was named: this is the best of what is listed for rent.",),
+    )
+
+
+def _answer(asked: Asked, on: str) -> Iterator[Block]:
+    choice = asked.choice
+    p = choice.prediction
+    available = choice.cluster.device.memory.value
+    yield Pair("fits", f"{memory(p.memory_bytes)} of {memory(available)} a device")
+    yield Pair("run it as", f"{in_words(choice.strategy, choice.strategy.parallelism.data)}, {choice.strategy.precision}")
+    tokens = f", {rate(asked.tokens * p.samples_per_s)} tokens/s" if asked.tokens else ""
+    yield Pair("speed", f"{seconds(p.step_time_s)} a step ({step_range(p)}), {rate(p.samples_per_s)} samples/s{tokens}")
+    waits = sorted(((share, name) for name, s in p.exposed.items() if (share := s / p.step_time_s) >= SMALL), reverse=True)
+    yield Pair("waits for", ", ".join(f"{name} {percent(share)}" for share, name in waits) or p.bottleneck)
+    span = time_range(choice.time_low_s, choice.time_high_s, choice.time_s)
+    yield Pair("takes", f"{seconds(choice.time_s)} ({span}){_kept(asked.by_s, asked.in_time, seconds)}")
+    if math.isnan(choice.usd):
+        yield Pair("costs", f"unknown: no price of {choice.cluster.device.name} is listed; --price 2.50 names yours")
+    else:
+        ends = f"{money(choice.usd_low)} to {money(choice.usd_high)}"
+        yield Pair("costs", f"{money(choice.usd)} ({ends}){_kept(asked.budget_usd, asked.in_budget, money)}")
+    if asked.upgrades:
+        yield GAP
+        rows = [
+            (
+                upgrade.title,
+                f"{upgrade.speedup:.2f}x",
+                f"{upgrade.speedup_low:.2f}-{upgrade.speedup_high:.2f}",
+                seconds(upgrade.choice.time_s),
+                money(upgrade.usd),
+            )
+            for upgrade in asked.upgrades
+        ]
+        yield Table(("is more worth it?", "speed", "80 % range", "takes", "costs"), rows)
+    yield GAP
+    yield Paragraph(asked.advice, "heading")
+    yield Pair("deeper", _deeper(asked, on))
+
+
+def _kept(limit: float | None, chance: float | None, show: object) -> str:
+    """``; within 3 d: 94 % likely``."""
+    if limit is None or not callable(show):
+        return ""
+    return f"; within {show(limit)}: " + ("unknown" if chance is None else f"{chance:.0%} likely")
+
+
+def _deeper(asked: Asked, on: str) -> str:
+    """The command that weighs everything on the same cluster."""
+    cluster = on or cluster_text(asked.choice.cluster)
+    return f"paceline plan {shlex.quote(asked.workload)} --cluster {shlex.quote(cluster)}"

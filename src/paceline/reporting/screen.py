@@ -1,0 +1,320 @@
+"""What a command answers, as blocks for a terminal of any width; and the one place that breaks lines."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Literal
+
+NARROWEST, USUAL_WIDTH, WIDEST = 40, 80, 200
+"""Columns: the least and the most that an answer takes, and what it takes where nobody says."""
+TEXT_COLUMN = 16
+"""Columns that a column of text keeps in a table; with less room each row becomes a paragraph."""
+_SPACE = "\N{NO-BREAK SPACE}"
+Style = Literal["", "heading", "name", "bad", "warning", "faint", "work", "wait"]
+"""What a text is, which sets its colour. A word or a mark says the same, so that nothing is lost without colour."""
+Span = tuple[str, Style]
+Line = tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A text; ``indent``: columns before its first line, ``hang``: further columns before the others."""
+
+    text: str
+    style: Style = ""
+    indent: int = 0
+    hang: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A name and its value. The values of pairs that follow each other stand in one column; without a value it is left out."""
+
+    name: str
+    value: str
+    style: Style = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A name, a bar over ``share`` (0 to 1) of the room, and numbers. Bars that follow each other share their columns."""
+
+    name: str
+    share: float
+    numbers: tuple[str, ...]
+    mark: str = "#"
+    ground: str = " "
+    style: Style = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns of numbers to the right, which never break, and of text (``texts``: their places) to the left, which wrap.
+
+    Attributes:
+        notes: a sentence below each row; empty where there is none.
+
+    A cell may have several lines.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: frozenset[int] = frozenset({0})
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """Lines that another program reads: they are neither broken nor cut."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An empty line; several are one, and none begins or ends an answer."""
+
+
+Block = Paragraph | Pair | Bar | Table | Verbatim | Gap
+GAP = Gap()
+
+
+def heading(text: str) -> Paragraph:
+    """The line above a part of an answer."""
+    return Paragraph(text, "heading")
+
+
+def item(text: str) -> Paragraph:
+    """A point of a list."""
+    return Paragraph(f"- {text}", indent=2, hang=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screen:
+    """The answer of a command.
+
+    Attributes:
+        title: what was asked, in one sentence.
+        answer: what everyone reads.
+        brief: the answer in one line.
+        why: what the answer rests on, behind ``--why``; ``why_holds`` says in words what that is.
+        alarm: what makes the answer of no use as it is; the first line.
+        notes: what was chosen where nothing was given.
+        files: lines on what was written, the last ones; a path is never broken.
+    """
+
+    title: str
+    answer: tuple[Block, ...]
+    brief: str
+    why: tuple[Block, ...] = ()
+    why_holds: str = ""
+    alarm: str = ""
+    notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    @classmethod
+    def plain(cls, *lines: str) -> Screen:
+        """An answer that is a few paragraphs."""
+        return cls(title="", answer=tuple(map(Paragraph, lines)), brief=lines[0])
+
+    @classmethod
+    def verbatim(cls, text: str, brief: str) -> Screen:
+        """An answer that another program reads."""
+        return cls(title="", answer=(Verbatim(text),), brief=brief)
+
+    def noting(self, *notes: str) -> Screen:
+        """The same with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+    def writing(self, *files: str) -> Screen:
+        """The same with more lines on what was written."""
+        return replace(self, files=(*self.files, *files))
+
+    def blocks(self, why: bool = False) -> Iterator[Block]:
+        """From first to last, with or without what the answer rests on."""
+        if self.alarm:
+            yield Paragraph(self.alarm, "bad")
+            yield GAP
+        if self.title:
+            yield heading(self.title)
+        yield from (Paragraph(note, "faint") for note in self.notes)
+        yield GAP
+        yield from self.answer
+        yield GAP
+        if why:
+            yield from self.why
+            yield GAP
+        if self.why and not why:
+            yield Paragraph(f"Why: add --why ({self.why_holds})", "faint")
+        yield from map(Verbatim, self.files)
+
+    def lines(self, width: int = USUAL_WIDTH, why: bool = False) -> list[Line]:
+        """The lines on a terminal; none is wider than ``width`` columns."""
+        return list(_lines(self.blocks(why), width))
+
+    def text(self, width: int = USUAL_WIDTH, why: bool = False) -> str:
+        """``lines`` without colour."""
+        return text_of(self.blocks(why), width)
+
+    def brief_line(self) -> str:
+        """``brief``, and the alarm; nothing breaks the line."""
+        return _printable(f"{self.brief}; {self.alarm}" if self.alarm else self.brief)
+
+
+def text_of(blocks: Iterable[Block], width: int = USUAL_WIDTH) -> str:
+    """Blocks as plain text, no line wider than ``width`` columns."""
+    return "".join(f"{plain(line)}\n" for line in _lines(blocks, width))
+
+
+def plain(line: Line) -> str:
+    """The line without colour."""
+    return "".join(text for text, _ in line).rstrip()
+
+
+def _lines(blocks: Iterable[Block], width: int) -> Iterator[Line]:
+    """Of all blocks, with the gaps between them."""
+    gap = begun = False
+    for kind, same in groupby(blocks, type):
+        if kind is Gap:
+            gap = begun
+            continue
+        for line in _of_one_kind(list(same), width):
+            if kind is not Verbatim and not plain(line):
+                continue
+            if gap:
+                yield ()
+            gap, begun = False, True
+            yield line
+
+
+def _of_one_kind(blocks: Sequence[Block], width: int) -> Iterator[Line]:
+    first = blocks[0]
+    if isinstance(first, Pair):
+        yield from _pairs([b for b in blocks if isinstance(b, Pair)], width)
+    elif isinstance(first, Bar):
+        yield from _bars([b for b in blocks if isinstance(b, Bar)], width)
+    for block in blocks:
+        if isinstance(block, Paragraph) and block.text:
+            indent = " " * block.indent
+            yield from (((line, block.style),) for line in wrap(block.text, width, indent, indent + " " * block.hang))
+        elif isinstance(block, Table):
+            yield from _table(block, width)
+        elif isinstance(block, Verbatim):
+            yield from (((line, ""),) for line in block.text.rstrip("\n").split("\n"))
+
+
+def _pairs(pairs: Sequence[Pair], width: int) -> Iterator[Line]:
+    column = max(_cells(pair.name) for pair in pairs) + 2
+    for pair in (pair for pair in pairs if _printable(pair.value)):
+        for place, line in enumerate(wrap(pair.value, width - column)):
+            yield (_left("" if place else pair.name, column), "name"), (line, pair.style)
+
+
+def _bars(bars: Sequence[Bar], width: int) -> Iterator[Line]:
+    names = max(_cells(bar.name) for bar in bars)
+    numbers = [max(map(_cells, column)) for column in zip(*(bar.numbers for bar in bars), strict=True)]
+    room = width - 2 - names - 1 - sum(2 + n for n in numbers)
+    for bar in bars:
+        filled = round(min(1.0, max(0.0, bar.share)) * room) if bar.share == bar.share else 0
+        drawn: tuple[Span, ...] = ()
+        if room >= 8:
+            drawn = ((" ", ""), (bar.mark * filled, bar.style), (bar.ground * (room - filled), "faint"))
+        cells = "".join(f"  {_right(text, n)}" for text, n in zip(bar.numbers, numbers, strict=True))
+        line: Line = (("  " + _left(bar.name, names), ""), *drawn, (cells, ""))
+        yield line if _cells(plain(line)) <= width else ((plain(line)[:width], ""),)
+
+
+def _table(table: Table, width: int) -> Iterator[Line]:
+    """As columns where they have room, else a paragraph for each row; nothing without rows."""
+    if not table.rows:
+        return
+    head, rows = [_printables(t) for t in table.head], [[_printables(t) for t in row] for row in table.rows]
+    notes = table.notes or [""] * len(rows)
+    natural = [max(_cells(line) for cell in column for line in cell) for column in zip(head, *rows, strict=True)]
+    widths = _widths(natural, table.texts, width)
+    if widths and any(any(cell) for cell in head):
+        yield from _row(head, widths, table.texts, "heading")
+    for row, note in zip(rows, notes, strict=True):
+        yield from _row(row, widths, table.texts) if widths else _record(head, row, table.texts, width)
+        if note:
+            yield from (((line, ""),) for line in wrap(note, width, " " * 4, " " * 4))
+
+
+def _widths(natural: Sequence[int], texts: frozenset[int], width: int) -> list[int]:
+    """Columns of a table: the widest text gives way first; empty where there is no room."""
+    widths = list(natural)
+    while sum(widths) + 2 * (len(widths) - 1) > width:
+        wide = [k for k in texts if widths[k] > TEXT_COLUMN]
+        if not wide:
+            return []
+        widths[max(wide, key=lambda k: widths[k])] -= 1
+    return widths
+
+
+Cell = list[str]
+
+
+def _row(row: Sequence[Cell], widths: Sequence[int], texts: frozenset[int], style: Style = "") -> Iterator[Line]:
+    cells = [
+        [part for line in cell for part in wrap(line, n)] if k in texts else cell
+        for k, (cell, n) in enumerate(zip(row, widths, strict=True))
+    ]
+    for place in range(max(map(len, cells))):
+        parts = [lines[place] if place < len(lines) else "" for lines in cells]
+        padded = [(_left if k in texts else _right)(part, widths[k]) for k, part in enumerate(parts)]
+        yield (("  ".join(padded).rstrip(), style),)
+
+
+def _record(head: Sequence[Cell], row: Sequence[Cell], texts: frozenset[int], width: int) -> Iterator[Line]:
+    """A row in words: its first text, then every other cell with the name of its column."""
+    name, titles, cells = min(texts, default=0), [" ".join(cell) for cell in head], [" ".join(cell) for cell in row]
+    yield from (((line, "name"),) for line in wrap(cells[name], width, rest="  "))
+    told = [f"{title} {cell}".strip() for k, (title, cell) in enumerate(zip(titles, cells, strict=True)) if cell and k != name]
+    yield from (((line, ""),) for line in wrap(", ".join(told), width, "  ", "  "))
+
+
+def _printables(text: str) -> Cell:
+    return [_printable(line) for line in text.split("\n")]
+
+
+def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Lines of at most ``width`` columns. A number stays with its unit, and an address whole where a line holds it."""
+    glued = re.sub(r"(?<=\d) (?=[A-Za-zµ%$])", _SPACE, _printable(text))
+    lines = textwrap.wrap(glued, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return [part for line in lines or [first] for part in _folded(line.replace(_SPACE, " "), width)]
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """The line, in parts where its letters take more than one column each, as East Asian ones do."""
+    if _cells(line) <= width:
+        return [line]
+    from rich.cells import chop_cells
+
+    return chop_cells(line, width)
+
+
+def _cells(text: str) -> int:
+    """Columns that a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _left(text: str, width: int) -> str:
+    return text + " " * (width - _cells(text))
+
+
+def _right(text: str, width: int) -> str:
+    return " " * (width - _cells(text)) + text
+
+
+def _printable(text: str) -> str:
+    """One line without control characters: names come from users and files."""
+    flat = " ".join(text.split())
+    return flat if flat.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in flat)

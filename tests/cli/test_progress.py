@@ -1,0 +1,70 @@
+"""The line of what is done: on a terminal, after a moment, gone at the end; never in a pipe."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+import pytest
+
+from command import run
+from paceline.cli import progress
+from planning_commands import PLAN
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal in the place of stderr, within a test: pytest sets its own stream before each phase."""
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return stream
+
+
+def until(stream: Terminal, text: str) -> bool:
+    """Whether the text appears within a generous time."""
+    end = time.monotonic() + 20
+    while text not in stream.getvalue() and time.monotonic() < end:
+        time.sleep(0.01)
+    return text in stream.getvalue()
+
+
+def test_a_long_command_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    with progress.progress("plan") as say:
+        say("before [red]it is shown")
+        assert until(terminal, "plan: before [red]it is shown")
+        say("17 of 40\nlayouts")
+        assert until(terminal, "plan: 17 of 40 layouts")
+    assert terminal.getvalue().endswith("\x1b[2K") or "\x1b[2K" in terminal.getvalue()[-40:]
+
+
+def test_a_short_one_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with progress.progress("plan") as say:
+        say("something")
+    assert terminal.getvalue() == ""
+
+
+def test_a_pipe_gets_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    code, _, err = run(capsys, f"{PLAN} --compression dense")
+    assert (code, err) == (0, "")
+
+
+def test_a_command_shows_its_name_and_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    shown: list[bool] = []
+    monkeypatch.setattr("paceline.hardware.devices", lambda: shown.append(until(terminal, "paceline hardware list")) or [])
+    from paceline.cli import main
+
+    assert main(["hardware", "list"]) == 0 and shown == [True]

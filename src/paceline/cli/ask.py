@@ -23,7 +23,7 @@ from paceline.planning.deadline import seconds_until
 from paceline.reporting.asked_text import asked_screen
 from paceline.units import parse_count
 
-EXAMPLE = """examples:
+EXAMPLE = """example:
   paceline ask llama-3-8b --on "2x8 A100, 100Gb/s" --samples 10k
   paceline ask resnet-50 --data 1.2M --epochs 90 --by 3d"""
 

@@ -17,7 +17,11 @@ def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert best["time_low_s"] <= best["time_s"] <= best["time_high_s"] and best["usd"] > 0
     assert data["considered"] > 50 and data["assumptions"] and data["front"] and data["why_not"]
     assert sum(x["count"] for x in data["excluded"]) > 0 and all(x["reason"] for x in data["excluded"])
+    short = run(capsys, f"{PLAN} --goal cheapest --price 2")[1]
+    assert "\n5. " in short and "\n6. " not in short and "3 more strategies" in " ".join(short.split())
+    assert "It rests on" not in short and "best of each number of devices" in short
     text = run(capsys, f"{PLAN} --goal cheapest --price 2 --why")[1]
+    assert "\n8. " in text and "Left out:" in text
     assert max(map(len, text.splitlines())) <= 80 and "given by the user" in text and "ompression" in text
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.names import did_you_mean, fold, is_likely, look_up, negates
+from paceline.names import did_you_mean, fold, is_likely, likeliest, look_up, negates
 
 CODECS = ["fp16", "terngrad", "inceptionn", "topk", "qsgd", "signsgd", "powersgd", "randomk"]
 
@@ -111,3 +111,62 @@ def test_slips_are_proposed(one: str, other: str) -> None:
 @given(st.text(max_size=12))
 def test_a_name_is_no_contrary_of_itself(name: str) -> None:
     assert not negates(name, name)
+
+
+def slips(name: str) -> set[str]:
+    """What one slip of the keyboard makes of a name: a letter left out, doubled, or changed with the next."""
+    places = range(len(name))
+    return {
+        *(name[:i] + name[i + 1 :] for i in places),
+        *(name[: i + 1] + name[i:] for i in places),
+        *(name[:i] + name[i + 1 : i + 2] + name[i] + name[i + 2 :] for i in places),
+    } - {name, ""}
+
+
+OPPOSITES = (
+    ("fp16", "bf16"),
+    ("fp8", "mxfp8"),
+    ("fp32", "tf32"),
+    ("zero1", "zero3"),
+    ("zero2", "zero3"),
+    ("H100 PCIe", "H100 SXM"),
+    ("H100 NVL", "H100 PCIe"),
+    ("A100 SXM 40GB", "A100 SXM 80GB"),
+    ("H20", "H200"),
+    ("RTX 4090", "RTX 5090"),
+    ("MI300X", "MI325X"),
+    ("allreduce", "allgather"),
+    ("ordinary", "tuned"),
+    ("compile", "no-compile"),
+    ("synchronous", "asynchronous"),
+    ("first-stage-layers", "last-stage-layers"),
+    ("strong", "weak"),
+    ("llama-2-7b", "llama-3-8b"),
+)
+
+
+@pytest.mark.parametrize("pair", OPPOSITES)
+def test_no_slip_of_a_name_is_answered_with_its_opposite(pair: tuple[str, str]) -> None:
+    for name, opposite in (pair, pair[::-1]):
+        for slip in slips(name) - {opposite}:
+            assert likeliest(slip, [opposite, name]) != opposite, slip
+
+
+@pytest.mark.parametrize(
+    ("typed", "legal", "proposed"),
+    [
+        ("fb16", ("fp16", "bf16"), ""),
+        ("bf15", ("fp16", "bf16"), ""),
+        ("fp61", ("fp16", "bf16", "fp8"), "fp16"),
+        ("fp16x", ("bf16",), ""),
+        ("zero", ("zero1", "zero2", "zero3"), ""),
+        ("zeor1", ("zero1", "zero2", "zero3"), "zero1"),
+        ("A100 SXM 60GB", ("A100 SXM 80GB", "A100 SXM 40GB", "V100 SXM 16GB"), ""),
+        ("H100 SX", ("H100 PCIe", "H100 SXM", "H100 SXM5"), "H100 SXM"),
+        ("denes", ("dense", "topk"), "dense"),
+        ("", ("dense",), ""),
+        ("dense", (), ""),
+    ],
+)
+def test_one_name_is_proposed_where_no_other_is_as_near(typed: str, legal: tuple[str, ...], proposed: str) -> None:
+    assert likeliest(typed, legal) == proposed

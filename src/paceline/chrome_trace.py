@@ -12,7 +12,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.record import Event
 
-LANES = ("compute", "codec", "network")
+LANES = ("compute", "wait", "codec", "network")
 """The lanes of a step, in the order in which every picture shows them."""
 
 _FIX = "write the trace again with paceline predict or paceline train"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 
-from paceline.names import NO_ALIASES, did_you_mean, is_likely, look_up
+from paceline.names import NO_ALIASES, did_you_mean, likeliest, look_up
 
 LARGEST_COUNT = 1 << 53
 """The largest whole number that a count may have: a float still holds it exactly."""
@@ -49,7 +49,7 @@ def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "", few: 
         return UserError(f"the {kind} is a name, {shown(given)} was given", fix or f"legal: {', '.join(names)}")
     near = did_you_mean(given, names)
     choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= few else f"nearest: {', '.join(near)}"
-    likely = next((name for name in near if is_likely(given, name)), "")
+    likely = likeliest(given, names)
     hint = f"did you mean {likely}?" if likely and (len(names) <= few or not fix) else fix
     return UserError(f"unknown {kind} {given!r}; {choices}", hint)
 

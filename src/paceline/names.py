@@ -9,8 +9,25 @@ from types import MappingProxyType
 _SEPARATORS = re.compile(r"[\s_-]+")
 _NUMBER = re.compile(r"[0-9]+")
 _WORDS = ("no", "non", "not", "without", "disable", "disabled", "skip")
-_BEGINNINGS = ("dis", "un", "a")
+_BEGINNINGS = ("dis", "un")
+_WITH_A = re.compile(r"sync|symmetric")  # what an a in front turns into its contrary
 """With the words, what turns a name into its contrary: ``no-compile``, ``disable-compile``, ``async``."""
+_PARTS = re.compile(r"[a-z]+|[0-9]+")
+_EXCLUSIVE: tuple[frozenset[str], ...] = tuple(
+    frozenset(words.split())
+    for words in (
+        "fp bf tf int mxfp nvfp",  # formats of numbers
+        "sxm pcie nvl oam",  # forms of a board
+        "sync async synchronous asynchronous",
+        "forward backward",
+        "first last",
+        "strong weak",
+        "ordinary tuned",
+        "min max",
+        "fastest cheapest",
+    )
+)
+"""Words of which a name has one: a name with another of them means something else, however alike the two look."""
 _NEAR, _SAME = 0.5, 0.8  # likeness of two names, 1 where they are equal: worth naming, a slip apart
 NO_ALIASES: Mapping[str, str] = MappingProxyType({})
 
@@ -47,14 +64,38 @@ def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
 def is_likely(given: str, name: str) -> bool:
     """Whether ``name`` may be proposed for ``given``, as a slip of the keyboard: near, no contrary, and no other number.
 
-    ``fp61`` may be ``fp16``; ``fp8`` is not ``fp32``, and ``H20`` is not ``H200``.
+    ``fp61`` may be ``fp16``; ``fp8`` is not ``fp32``, ``H20`` is not ``H200``, and ``fp16x`` is not ``bf16``.
     """
-    import difflib
-
-    if negates(given, name) or _other_number(given, name):
+    if negates(given, name) or _other_number(given, name) or _excludes(given, name):
         return False
     typed, legal = fold(given), fold(name)
-    return bool(typed) and (typed in legal or difflib.SequenceMatcher(None, typed, legal).ratio() >= _NEAR)
+    return bool(typed) and (typed in legal or _likeness(given, name) >= _NEAR)
+
+
+def likeliest(given: str, legal: Iterable[str]) -> str:
+    """The name to propose for ``given``: the nearest, where it is likely, no other is as near and none is its contrary; else
+    empty.
+
+    ``zero`` may be three shardings and ``fb16`` two formats of numbers: neither is proposed.
+    """
+    near = sorted(did_you_mean(given, legal), key=lambda name: -_likeness(given, name))
+    if not near or not is_likely(given, near[0]):
+        return ""
+    nearest = _likeness(given, near[0])
+    others = [name for name in near[1:] if fold(name) != fold(near[0])]
+    return "" if any(_likeness(given, name) >= nearest or negates(name, near[0]) for name in others) else near[0]
+
+
+def _likeness(given: str, name: str) -> float:
+    import difflib
+
+    return difflib.SequenceMatcher(None, fold(given), fold(name)).ratio()
+
+
+def _excludes(one: str, other: str) -> bool:
+    """Whether each name has a word that rules the other's out."""
+    words, others = (set(_PARTS.findall(name.casefold())) for name in (one, other))
+    return any(words & family and others & family and not words & others & family for family in _EXCLUSIVE)
 
 
 def negates(one: str, other: str) -> bool:
@@ -69,13 +110,15 @@ def _denies(negative: str, plain: str) -> bool:
     said = fold(plain)
     first, *rest = [word for word in _SEPARATORS.split(negative.casefold()) if word] or [""]
     if first in _WORDS and rest and not said.startswith(first):
-        return difflib.SequenceMatcher(None, "".join(rest), said).ratio() >= _SAME
-    return bool(said) and any(fold(negative) == beginning + said for beginning in (*_WORDS, *_BEGINNINGS))
+        likeness = difflib.SequenceMatcher(None, "".join(rest), said).ratio()
+        return likeness >= max(_SAME, _likeness(negative, plain))  # else ``plain`` is a slip of the negation itself
+    beginnings = (*_WORDS, *_BEGINNINGS, *(["a"] if _WITH_A.match(said) else []))
+    return bool(said) and any(fold(negative) == beginning + said for beginning in beginnings)
 
 
 def _other_number(one: str, other: str) -> bool:
     """Whether two names differ in their numbers alone, and not by the order of digits."""
     if _NUMBER.sub("0", fold(one)) != _NUMBER.sub("0", fold(other)):
         return False
-    pairs = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
+    pairs = zip(_NUMBER.findall(fold(one)), _NUMBER.findall(fold(other)), strict=True)
     return any(sorted(first) != sorted(second) for first, second in pairs)

@@ -37,7 +37,8 @@ _log = logging.getLogger("paceline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One bar of a timeline. ``lane`` is the resource: ``compute``, ``codec`` or ``network``. Times in seconds."""
+    """One bar of a timeline. ``lane`` is the resource: ``compute``, ``codec`` or ``network``; or ``wait`` of the device for
+    another. Times in seconds."""
 
     name: str
     lane: str

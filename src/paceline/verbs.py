@@ -18,6 +18,7 @@ from paceline.planning.deadline import seconds_until
 from paceline.planning.space import UNEVEN, smaller
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
+from paceline.strategy.usual_precision import usual_precision
 from paceline.workload import LoRA, Workload
 
 LARGEST_BATCH = 1024
@@ -46,7 +47,8 @@ def predict(
         lora: adapters, beside which all weights are frozen: ``r=16``, or ``r=16,targets=q_proj+v_proj``.
         predictor: what predicts; by default ordinary software and what the package knows.
         choices: of the strategy by name, as ``Strategy.of`` takes them. Where no ``global_batch_size`` is given it is the
-            largest power of two a device that fits its memory, up to 1,024.
+            largest power of two a device that fits its memory, up to 1,024; where no ``precision`` is given, the one that such
+            networks are trained in on the device (``strategy.usual_precision``).
 
     Raises:
         UserError: an unknown name, a value of another type, choices that do not go together.
@@ -88,6 +90,7 @@ def whatif(
     lora: LoRA | str = "",
     scaling: BatchScaling = "strong",
     prices: Mapping[str, float] | None = None,
+    upgrade_price: str = "",
     predictor: Predictor | None = None,
     **choices: Any,
 ) -> WhatIf:
@@ -97,12 +100,21 @@ def whatif(
         changes: such as ``nodes+1`` or ``network=100Gb/s``, one or several; the others as ``predict`` takes them.
         scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
+        upgrade_price: of a change of the network: ``$2/h``, ``$0.10/device-hour``, ``$50,000 over 3 years``; else unknown.
     """
     if scaling not in get_args(BatchScaling):
         raise unknown("scaling", str(scaling), get_args(BatchScaling))
     parsed = [_change(change) for change in (changes if isinstance(changes, list | tuple) else [changes])]
     inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
-    return planning.whatif(*inputs, parsed, scaling=scaling, prices=prices, predictor=_predictor(predictor))
+    return planning.whatif(
+        *inputs,
+        parsed,
+        scaling=scaling,
+        prices=prices,
+        upgrade_price=upgrade_price,
+        predictor=_predictor(predictor),
+        precision_given=strategy is not None or "precision" in choices,
+    )
 
 
 def ask(
@@ -202,13 +214,18 @@ def _prediction_inputs(
         if not isinstance(strategy, Strategy):
             raise UserError(f"strategy {strategy!r}", "give a paceline.Strategy, or its choices by name")
         return table, machines, strategy.changed(**choices) if choices else strategy
-    usual = {"precision": machines.device.usual_precision}
-    whole = {**({} if "data" in choices else {"world_size": machines.world_size}), **usual, **choices}
+    return table, machines, strategy_of(table, machines, choices, _predictor(predictor))
+
+
+def strategy_of(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> Strategy:
+    """The strategy on all devices with ``choices`` by name; the others are as ``predict`` takes them. Raises UserError."""
+    usual = {} if "precision" in choices else {"precision": usual_precision(workload, cluster.device).name}
+    whole = {**({} if "data" in choices else {"world_size": cluster.world_size}), **usual, **choices}
     if isinstance(whole["precision"], str):
-        whole["precision"] = precision_on(whole["precision"], machines.device.precisions)
+        whole["precision"] = precision_on(whole["precision"], cluster.device.precisions)
     if "global_batch_size" not in whole:
-        whole["global_batch_size"] = largest_batch(table, machines, whole, _predictor(predictor))
-    return table, machines, Strategy.of(**whole)
+        whole["global_batch_size"] = largest_batch(workload, cluster, whole, predictor)
+    return Strategy.of(**whole)
 
 
 def largest_batch(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> int:

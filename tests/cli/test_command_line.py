@@ -26,14 +26,20 @@ PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"
     " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
+    " --args --input --lora"
     " --compile --software-year --gather-bits --gradient-bits" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
     " --compile --software-year"
+    " --args --input --lora --tokens --data"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
     " --gather-bits --gradient-bits --schedule"
+)
+ASK = (
+    "--on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"
+    " --attention --compile --software --software-year --records"
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
@@ -45,7 +51,12 @@ COMMANDS = {
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --brief --why --json --help",
     "plan": f"WORKLOAD {PLAN} --brief --why --json --help",
     "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --brief --why --json --help",
-    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --report --brief --why --json --help",
+    "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --upgrade-price --report --brief --why --json --help",
+    "ask": f"WORKLOAD {ASK} --brief --why --json --help",
+    "cluster": "--help",
+    "cluster add": "NAME CLUSTER --price --brief --why --json --help",
+    "cluster list": "--brief --why --json --help",
+    "cluster remove": "NAME --brief --why --json --help",
     "train": f"{TRAIN} --brief --why --json --help",
     "validate": "NAME FILE.csv --info --hold-out --brief --why --json --help",
     "hardware": "--help",

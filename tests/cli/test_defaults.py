@@ -12,12 +12,13 @@ from paceline.prediction import predict
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 
+USUAL = {"bert-large": "bf16", "resnet-50": "tf32"}
 ON_TWO = "--device A100 --nodes 2 --network 10Gb/s --global-batch 8"
 
 
 @pytest.mark.parametrize("name", ["bert-large", "resnet-50"])
 def test_predict(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    strategy = Strategy.of(world_size=2, global_batch_size=8)
+    strategy = Strategy.of(world_size=2, global_batch_size=8, precision=USUAL[name])
     prediction = predict(Workload.named(name), cluster("A100", 1, 2, "10Gb/s"), strategy)
     asked = answer(capsys, f"predict {name} {ON_TWO}")
     assert (prediction.strategy, prediction.step_time_s) == (asked["strategy"], asked["step_time_s"])
@@ -25,7 +26,7 @@ def test_predict(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", ["bert-large", "resnet-50"])
 def test_predict_asynchronous(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    strategy = Strategy.of(world_size=2, global_batch_size=8)
+    strategy = Strategy.of(world_size=2, global_batch_size=8, precision=USUAL[name])
     prediction = predict_asynchronous(Workload.named(name), cluster("A100", 1, 2, "10Gb/s"), strategy, drawn_steps=2)
     asked = answer(capsys, f"predict {name} {ON_TWO} --asynchronous")
     assert (prediction.to_json()["strategy"], prediction.result.samples_per_s) == (asked["strategy"], asked["samples_per_s"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 import samples
 from command import answer, run
+from paceline.prediction import Prediction
 from paceline.strategy import COMPRESSIONS, EXCHANGES
 
 ON_FOUR = "predict lenet5 --device A100 --nodes 4 --network 10Gb/s --global-batch 64"
@@ -46,7 +47,8 @@ def test_predict_text_says_the_same_as_json(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_numbers_that_json_lacks_become_null(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    prediction = replace(samples.metrics("dense"), samples_per_s=float("nan"), high_s=float("inf"))
+    metrics = replace(samples.metrics("dense"), samples_per_s=float("nan"), high_s=float("inf"))
+    prediction = Prediction(**{field.name: getattr(metrics, field.name) for field in fields(metrics)})
     monkeypatch.setattr("paceline.prediction.predictor.Predictor.step", lambda *given: prediction)
     data = answer(capsys, ON_FOUR)
     assert (data["samples_per_s"], data["high_s"]) == (None, None)

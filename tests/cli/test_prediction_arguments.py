@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from command import answer
+from command import answer, run
 from planning_commands import JOB, PLAN, SMALL
 
 
 def test_the_optimizer_is_the_usual_one_unless_named(capsys: pytest.CaptureFixture[str]) -> None:
-    small = "--device A100 --global-batch 4"
+    small = "--device A100 --global-batch 4 --precision fp32"
     bert, resnet, sgd = (
         answer(capsys, f"predict {name} {small}") for name in ("bert-large", "resnet-50", "resnet-50 --optimizer sgd")
     )
@@ -51,3 +51,11 @@ def test_a_plans_bucket_can_be_asked_of_predict(capsys: pytest.CaptureFixture[st
     assert changed["base"]["strategy"] == s
     smaller, same = (one["speedup"] for one in changed["changes"])
     assert smaller < 0.99 and same == pytest.approx(1)
+
+
+def test_what_lora_trains_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    job = "llama-3-8b --seq-len 4k --cluster '8 A100' --precision bf16 --sharding fsdp --global-batch 16"
+    out = " ".join(run(capsys, f"predict {job} --lora r=16")[1].split())
+    assert "LoRA r=16,targets=attention: 13.6 M numbers are trained, 8.03 G are frozen." in out
+    code, _, err = run(capsys, f"predict {job} --lora qlora")
+    assert code == 2 and "weights of 4 bits are not predicted" in err

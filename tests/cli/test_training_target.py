@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import paceline
-from command import answer
+from command import answer, run
 from paceline.planning import TrainingTarget
 from paceline.prediction.convergence import mlperf
 from planning_commands import PLAN, SMALL
@@ -24,6 +24,16 @@ def test_a_target_of_ones_own_runs(capsys: pytest.CaptureFixture[str], tmp_path:
 def test_epochs_and_samples_are_the_same_work(capsys: pytest.CaptureFixture[str]) -> None:
     epochs, samples = (answer(capsys, f"{PLAN} {work}") for work in ("--epochs 2", f"--samples {2 * 1281167}"))
     assert epochs["best"]["time_s"] == pytest.approx(samples["best"]["time_s"])
+
+
+def test_tokens_are_samples_of_the_sequence_length(capsys: pytest.CaptureFixture[str]) -> None:
+    small = f"plan bert-base {SMALL} --seq-len 256 --sharding ddp --compression dense --global-batch 64"
+    tokens, samples = (answer(capsys, f"{small} {work}") for work in ("--tokens 2.56M", "--samples 10k"))
+    assert tokens["best"]["time_s"] == pytest.approx(samples["best"]["time_s"])
+    assert tokens["work"] == "2,560,000 tokens in sequences of 256"
+    code, _, err = run(capsys, f"{PLAN} --tokens 1M")
+    assert code == 2 and "a sample of resnet-50 is " in err and "give --samples instead" in err
+    assert "--samples and --tokens both say" in run(capsys, f"{small} --samples 1k --tokens 1M")[2]
 
 
 EIGHT = "--device A100 --devices-per-node 8 --max-nodes 1 --sharding ddp --sharding zero1 --precision bf16"

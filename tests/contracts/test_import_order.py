@@ -36,6 +36,7 @@ ORDER = (
     "verbs",
     "validation",
     "reporting",
+    "serve",
     "cli",
     "__init__",
     "__main__",

@@ -26,6 +26,9 @@ B200 = device("B200")
         ("A100", 1, 1, "A100 SXM 80GB"),
         ("2080 Ti", 1, 1, "RTX 2080 Ti"),
         ("4 2080 Ti", 1, 4, "RTX 2080 Ti"),
+        ("2 x 8 x A100", 2, 8, "A100 SXM 80GB"),
+        ("2x8 Xeon Platinum 8380", 2, 8, "Xeon Platinum 8380"),
+        ("2 Xeon Platinum 8380", 1, 2, "Xeon Platinum 8380"),
     ],
 )
 def test_a_cluster_by_name(text: str, nodes: int, per_node: int, name: str) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
-from paceline.hardware import link, links, network
-from paceline.hardware.networks import transport, transports
+from paceline.hardware import Link, link, links, network
+from paceline.hardware.networks import by_transport, transport, transport_unsaid, transports
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_any_ethernet_may_be_called_by_its_speed() -> None:
         ("400 Gbps EFA", "EFA 400 Gb/s"),
         ("efa 3200Gb/s", "EFA 3.20 Tb/s"),
         ("3,200 Gb/s EFA", "EFA 3.20 Tb/s"),
-        ("200Gb/s RoCE", "Ethernet 200 Gb/s"),
-        ("RoCE v2 400Gb/s", "Ethernet 400 Gb/s"),
+        ("200Gb/s RoCE", "RoCE 200 Gb/s"),
+        ("RoCE v2 400Gb/s", "RoCE 400 Gb/s"),
         ("100Gb/s RoCE", "RoCE 100 Gb/s"),
         ("TCP 400G", "TCP 400 Gb/s"),
         ("1600Gb/s GPUDirect-TCPXO", "GPUDirect-TCPX 1.60 Tb/s"),
@@ -110,9 +110,68 @@ def test_transports_differ_in_what_they_carry() -> None:
     remote, plain = network("100Gb/s RoCE"), network("100Gb/s TCP")
     assert remote.bandwidth.value == plain.bandwidth.value
     assert remote.carried is None and remote.latency.value < plain.latency.value
-    assert plain.carried is not None and plain.carried.value == pytest.approx(math.sqrt(0.1))
-    assert network("100Gb/s").carried == pytest.approx(plain.carried) or network("100Gb/s").carried is not None
+    assert plain.carried is not None and plain.carried.value == pytest.approx(math.sqrt(0.1), rel=1e-3)
     assert network("5Gb/s TCP").carried is None
+
+
+def rate_and_latency(entry: Link) -> tuple[float, float]:
+    return entry.bandwidth.value * (entry.carried.value if entry.carried else 1.0), entry.latency.value
+
+
+SOLD = [entry.bandwidth.value * 8 / 1.0005 for entry in links() if entry.kind in ("ethernet", "infiniband")]
+"""Bits/s just below the speeds of the catalogue, where a threshold would be."""
+
+
+@given(st.sampled_from(SOLD) | st.floats(1e6, 1e14), st.sampled_from(["", *transports()]))
+def test_a_little_more_speed_makes_little_difference_over_every_transport(bits: float, carrier: str) -> None:
+    """The rate grows with the speed and no faster than it; the latency never grows, and falls by less than the speed grows."""
+    slow, fast = (network(f"{speed / 1e9:.12f}Gb/s {carrier}") for speed in (bits, bits * 1.001))
+    (rate, latency), (more, less) = rate_and_latency(slow), rate_and_latency(fast)
+    assert more / rate * (1 + 1e-5) >= 1 and more / rate <= 1.001 * (1 + 1e-5)
+    assert 1 / 1.001 <= less / latency <= 1
+
+
+@given(st.floats(1e6, 1e14))
+def test_a_speed_alone_costs_what_tcp_costs(bits: float) -> None:
+    alone, tcp = network(f"{bits / 1e9:.12f}Gb/s"), network(f"{bits / 1e9:.12f}Gb/s TCP")
+    assert rate_and_latency(alone) == pytest.approx(rate_and_latency(tcp))
+    assert (transport_unsaid(alone), transport_unsaid(tcp)) == (True, False)
+
+
+@pytest.mark.parametrize("text", ["100Gb/s", "400G", "100GbE", "Ethernet 40 Gb/s", "8x 200Gb/s"])
+def test_a_speed_alone_may_be_either(text: str) -> None:
+    both = by_transport(network(text))
+    assert list(both) == ["RDMA", "TCP"]
+    assert both["RDMA"].bandwidth == both["TCP"].bandwidth == network(text).bandwidth
+    assert rate_and_latency(both["TCP"]) == rate_and_latency(network(text))
+    assert both["RDMA"].carried is None and both["RDMA"].latency == network("100Gb/s RoCE").latency
+    assert both["RDMA"].name.replace("RoCE", "Ethernet") == network(text).name
+
+
+@pytest.mark.parametrize("text", ["100Gb/s RoCE", "TCP 100G", "EFA", "InfiniBand HDR", "8x InfiniBand NDR", "800Gb/s TCPX"])
+def test_a_transport_that_is_said_leaves_nothing_open(text: str) -> None:
+    assert network(text).transport and not by_transport(network(text))
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "after"),
+    [
+        ("100Gb/s RoCE", "400Gb/s", "RoCE 400 Gb/s"),
+        ("TCP 100Gb/s", "400G", "TCP 400 Gb/s"),
+        ("TCP 100Gb/s", "100GbE", "TCP 100 Gb/s"),
+        ("EFA", "3200Gb/s", "EFA 3.20 Tb/s"),
+        ("InfiniBand HDR", "400Gb/s", "InfiniBand NDR"),
+        ("8x InfiniBand HDR", "3200Gb/s", "InfiniBand 3.20 Tb/s"),
+        ("InfiniBand HDR SHARP", "400Gb/s", "InfiniBand NDR SHARP"),
+        ("InfiniBand HDR", "400GbE", "Ethernet 400 Gb/s"),
+        ("InfiniBand HDR", "8x 400GbE", "8x Ethernet 400 Gb/s"),
+        ("100Gb/s RoCE", "400Gb/s TCP", "TCP 400 Gb/s"),
+        ("100Gb/s", "400Gb/s", "Ethernet 400 Gb/s"),
+        ("NVLink 4", "400Gb/s", "Ethernet 400 Gb/s"),
+    ],
+)
+def test_a_speed_alone_takes_the_transport_of_what_it_replaces(before: str, text: str, after: str) -> None:
+    assert network(text, network(before)).name == after
 
 
 @given(st.floats(1e9, 1e13))

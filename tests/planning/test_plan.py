@@ -213,7 +213,7 @@ def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() 
     clusters = tuple(cluster(name, local, n, "100Gb/s") for name in ("A100", "H100") for local, n in worlds(8, 16))
     work = TrainingTarget(curve=mlperf("resnet-50"))
     net, begin = Workload.named("resnet-50"), time.process_time()
-    space = Space(clusters=clusters, compressions=tuple(COMPRESSIONS))
+    space = Space(clusters=clusters, compressions=tuple(COMPRESSIONS), precisions=("fp32", "tf32", "bf16"))
     answer = plan(net, space, Goal("cheapest"), work)
     assert answer.considered > 100_000
     each = (time.process_time() - begin) / answer.considered

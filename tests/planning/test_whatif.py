@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
 from paceline.errors import UserError
-from paceline.hardware import cluster
+from paceline.hardware import Cluster, cluster
 from paceline.planning import Change, parse_change, whatif
 from paceline.planning.changes import apply
 from paceline.prediction import predict
@@ -38,7 +39,7 @@ def test_a_change_that_cannot_be(text: str, said: str) -> None:
 
 def test_each_by_itself_and_all_together() -> None:
     changes = [parse_change(t) for t in ("network=100Gb/s", "nodesx2")]
-    found = whatif(RESNET, TWO, PLAIN, changes, prices={"": 3.0})
+    found = whatif(RESNET, TWO, PLAIN, changes, prices={"": 3.0}, upgrade_price="$0/h")
     assert [one.title for one in found.outcomes] == ["as it is", "network=100Gb/s", "nodesx2", "all together"]
     for one in found.outcomes:
         p = predict(RESNET, one.cluster, one.strategy)
@@ -178,3 +179,84 @@ def test_what_two_predictions_share_does_not_blur_their_ratio() -> None:
         wide = {"network": network.speedup_high / network.speedup_low, "compute": device.speedup_high / device.speedup_low}
         assert wide["network"] < (base.high_s / base.low_s) ** 2
         assert max(wide, key=lambda name: wide[name]) == where_the_step_waits
+
+
+LLAMA = Workload.named("llama-3-8b")
+SHARED = Strategy.of(world_size=16, global_batch_size=16, precision="bf16", sharding="zero3")
+
+
+def on(network: str) -> Cluster:
+    return cluster("A100", 8, 2, network)
+
+
+@pytest.mark.parametrize(("before", "after"), [("100Gb/s RoCE", "400Gb/s RoCE"), ("TCP 100G", "TCP 400G"), ("EFA 100G", "EFA")])
+def test_a_faster_network_keeps_its_transport(before: str, after: str) -> None:
+    (change,) = whatif(LLAMA, on(before), SHARED, [parse_change("network=400Gb/s")]).changes
+    assert change.prediction.step_time_s == predict(LLAMA, on(after), SHARED).step_time_s
+
+
+def test_the_gain_of_a_speed_is_given_over_both_transports() -> None:
+    """Llama-3 8B on two nodes of A100: what a step from TCP to RDMA gains is no part of what 400 Gb/s gains."""
+    answer = whatif(LLAMA, on("100Gb/s"), SHARED, [parse_change("network=400Gb/s")])
+    assert list(answer.by_transport) == ["RDMA", "TCP"]
+    for name, transport in (("RDMA", "RoCE"), ("TCP", "TCP")):
+        named = whatif(LLAMA, on(f"100Gb/s {transport}"), SHARED, [parse_change("network=400Gb/s")])
+        assert named.by_transport == {}
+        gain = answer.by_transport[name].changes[0].speedup
+        assert gain == pytest.approx(named.changes[0].speedup)
+        assert 1 < gain < 2 < on("400Gb/s").network.bandwidth.value / on("100Gb/s").network.bandwidth.value
+    assert answer.changes[0].speedup == answer.by_transport["TCP"].changes[0].speedup
+    data = answer.to_json()["by_transport"]
+    assert data["RDMA"][1]["speedup"] == answer.by_transport["RDMA"].changes[0].speedup
+    assert data["RDMA"][1]["network"] == "RoCE 400 Gb/s"
+
+
+def test_one_node_that_gets_a_network_is_answered_over_both() -> None:
+    alone = Strategy.of(world_size=8, global_batch_size=512, precision="fp16")
+    changes = [parse_change("nodesx2"), parse_change("network=25Gb/s")]
+    answer = whatif(RESNET, cluster("V100", 8, 2, "10Gb/s").changed(num_nodes=2), PLAIN, changes)
+    assert answer.by_transport
+    single = whatif(RESNET, cluster("V100", 8, 1), alone, [parse_change("global-batch=256")])
+    assert single.by_transport == {}
+
+
+def test_an_upgrade_of_unknown_price_saves_nothing() -> None:
+    changes = [parse_change(t) for t in ("network=400Gb/s", "nodesx2", "precision=fp16")]
+    answer = whatif(LLAMA, on("100Gb/s"), SHARED, changes, prices={"": 3.0})
+    network, nodes, precision = answer.changes
+    for upgraded in (network, answer.together):
+        assert upgraded is not None
+        assert math.isnan(upgraded.usd) and math.isnan(upgraded.usd_per_hour) and "price" in upgraded.price
+    assert nodes.usd_per_hour == 96.0 and precision.usd_per_hour == 48.0, "listings price devices; a choice is free"
+    assert math.isnan(nodes.pays_below) and math.isnan(precision.pays_below)
+    assert network.pays_below == pytest.approx(48.0 * (network.speedup - 1))
+    text = " ".join(whatif_screen(answer).text().split())
+    assert f"it saves money if it adds less than ${network.pays_below:.2f} an hour" in text
+    assert "less money" not in text.partition("network=400Gb/s: ")[2].partition("nodesx2: ")[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "hourly"), [("$2/h", 2.0), ("$0.5/device-hour", 8.0), ("$26,298 over 1 year", 3.0), ("$0/h", 0.0)]
+)
+def test_an_upgrade_costs_its_price_beside_the_devices(given: str, hourly: float) -> None:
+    (network,) = whatif(
+        LLAMA, on("100Gb/s"), SHARED, [parse_change("network=400Gb/s")], prices={"": 3.0}, upgrade_price=given
+    ).changes
+    assert network.usd_per_hour == pytest.approx(48.0 + hourly) and given in network.price
+    at_its_worth = whatif(LLAMA, on("100Gb/s"), SHARED, [parse_change("network=400Gb/s")], prices={"": 3.0})
+    worth = f"${at_its_worth.changes[0].pays_below!r}/h"
+    (even,) = whatif(
+        LLAMA, on("100Gb/s"), SHARED, [parse_change("network=400Gb/s")], prices={"": 3.0}, upgrade_price=worth
+    ).changes
+    assert even.usd == pytest.approx(at_its_worth.base.usd)
+
+
+@pytest.mark.parametrize("texts", [("nodesx2",), ("network=200Gb/s", "network=400Gb/s")])
+def test_a_price_of_no_upgrade_or_of_several_is_refused(texts: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match=r"a price of one upgrade for [02].*; give it with one change of the network"):
+        whatif(LLAMA, on("100Gb/s"), SHARED, [parse_change(text) for text in texts], upgrade_price="$2/h")
+
+
+def test_the_same_network_again_keeps_its_price() -> None:
+    (same,) = whatif(LLAMA, on("100Gb/s"), SHARED, [parse_change("network=100G")], prices={"": 3.0}).changes
+    assert same.usd == whatif(LLAMA, on("100Gb/s"), SHARED, [parse_change("nodes+0")], prices={"": 3.0}).base.usd

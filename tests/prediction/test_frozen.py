@@ -69,3 +69,53 @@ def test_a_plan_shares_them_out_where_they_do_not_fit_whole() -> None:
     answer = plan(LORA, space, Goal("fastest"))
     best = answer.ranking[0].strategy
     assert best.parallelism.sharding == "zero3" and numbers_of(best) == "narrow"
+
+
+def test_each_pass_gathers_them_once_at_the_speed_of_the_link() -> None:
+    """Closed form: 7/8 of all bytes at the bandwidth that collectives reach on NVLink, forward and backward alike."""
+    p = step(sharding="zero3")
+    seconds = 7 / 8 * 2 * (LORA.frozen + LORA.num_parameters) / Predictor().typical.bandwidth(ON.intra_link)
+    for way in ("gather_forward", "gather_backward"):
+        gathered = sum(event.duration_s for event in p.timeline if event.name.startswith(way))
+        assert gathered == pytest.approx(seconds, rel=0.03)
+    assert p.comm_s == pytest.approx(2 * seconds, rel=0.03)
+
+
+MESHES = [(1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (1, 2, 4), (1, 4, 4), (2, 2, 4), (4, 2, 8)]
+
+
+@pytest.mark.parametrize(("tensor", "pipeline", "micro"), MESHES)
+@pytest.mark.parametrize("sharding", ["zero2", "zero3"])
+def test_a_divided_network_holds_and_gathers_its_part(tensor: int, pipeline: int, micro: int, sharding: str) -> None:
+    """Tensor groups and stages divide them; what is left is whole under zero2, and under zero3 divided and gathered by the
+    replicas in both passes of every micro step."""
+    data = 8 // (tensor * pipeline)
+    mesh = {"tensor": tensor, "pipeline": pipeline, "grad_accum_steps": micro, "global_batch_size": 8 * micro}
+    p, whole = step(sharding=sharding, **mesh), step(sharding="ddp", **mesh)
+    part = LORA.frozen / (tensor * pipeline)
+    sharers = data if sharding == "zero3" else 1
+    assert p.memory["frozen weights"] == pytest.approx(2 * part / sharers, rel=0.03)
+    gathered = p.wire_bytes_per_device - whole.wire_bytes_per_device
+    if sharding == "zero3":
+        assert gathered == pytest.approx(micro * 2 * (data - 1) / data * 2 * part, rel=0.03, abs=1e9)
+        assert p.comm_s >= whole.comm_s
+    else:
+        assert gathered < 0.01 * part
+
+
+def test_every_layout_that_a_plan_ranks_holds_them_and_fits() -> None:
+    space = Space(
+        clusters=(ON,),
+        batches=(8,),
+        precisions=("bf16",),
+        exchanges=("allreduce",),
+        compressions=("dense",),
+        tensors=(1, 4),
+        pipelines=(1, 2),
+        contexts=(1,),
+    )
+    for choice in plan(LORA, space, Goal("fastest")).ranking:
+        mesh, p = choice.strategy.parallelism, choice.prediction
+        sharers = mesh.data if mesh.sharding == "zero3" else 1
+        held = 2 * LORA.frozen / (mesh.tensor * mesh.pipeline * sharers)
+        assert p.memory["frozen weights"] == pytest.approx(held, rel=0.05) and p.fit == "fits"

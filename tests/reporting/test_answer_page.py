@@ -71,6 +71,9 @@ def test_the_money_of_an_upgrade_stays_and_what_does_not_fit_is_marked() -> None
         table, text = text_of([whatif_table(found)], width), " ".join(whatif_screen(found).text(width).split())
         assert max(map(len, table.splitlines())) <= width
         for one in found.outcomes:
+            if one.title.startswith("network") or one is found.together:
+                assert "nan" not in table and "price is unknown" in text
+                continue
             span = f"{money(one.usd_low)[1:]}-{money(one.usd_high)[1:]}"
             for number in (money(one.usd_per_hour)[1:], money(one.usd)[1:], span, f"* {one.title}"):
                 assert number in (" ".join(table.split()) if number[0] == "*" else table), (width, number)

@@ -64,7 +64,25 @@ def test_every_group_and_lane_is_on_the_picture() -> None:
         Event(name="push", lane="network", start_s=0.5, duration_s=0.001, rank=0),
         Event(name="odd", lane="of its own", start_s=0.6, duration_s=0.2, rank=0),
     )
-    svg = draw([StepTimeline("predicted", step, 1.0), StepTimeline("measured", step, math.nan)], "t", "two steps")
-    assert svg.startswith('<svg class="figure" role="img" aria-label="two steps"')
+    svg = draw([StepTimeline("predicted", step, 1.0), StepTimeline("measured", step, math.nan)], "two steps")
+    assert svg.startswith('<svg class="plot lanes" role="img" aria-label="two steps"')
     assert svg.count("<title>push: 1.00 ms, from 500 ms to 501 ms</title>") == 2
     assert "forward &lt;1&gt;: 500 ms" in svg and "<1>" not in svg
+
+
+def test_a_joined_bar_crosses_no_gap_that_can_be_seen_and_says_how_full_it_is() -> None:
+    """Devices that wait between all layers: neither row is drawn as if it were full."""
+    units = range(300)
+    bars = [Event(name=f"forward l{n}", lane="compute", start_s=n, duration_s=0.75) for n in units]
+    bars += [Event(name="wait for gather", lane="wait", start_s=n + 0.75, duration_s=0.25) for n in units]
+    bars += [Event(name="overlap loss", lane="wait", start_s=300, duration_s=600)]
+    few = merged(bars)
+    compute = [bar for bar in few if bar.lane == "compute"]
+    waited = [bar for bar in few if bar.name.startswith("wait for gather")]
+    assert len(compute) < 100 and compute[0].name.endswith("% of the time)")
+    assert few[-1] == bars[-1], "another wait is not joined"
+    for drawn, lane in ((compute, 225.0), (waited, 75.0)):
+        shares = [float(bar.name.rpartition("(")[2].partition("%")[0]) / 100 for bar in drawn]
+        assert math.isclose(sum(s * bar.duration_s for s, bar in zip(shares, drawn, strict=True)), lane, rel_tol=0.05)
+    wide = [Event(name=f"forward l{n}", lane="compute", start_s=n, duration_s=0.5) for n in range(150)]
+    assert len(merged(wide)) == 150, "gaps that can be seen stay"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 V100 = "--device V100 --devices-per-node 8 --nodes 2 --network 10Gb/s"
 A100 = "--device A100 --devices-per-node 8 --nodes 4 --network 100Gb/s"
-H100 = "--device H100-SXM --devices-per-node 8 --nodes 4 --network 400Gb/s"
+H100 = "--device H100-SXM --devices-per-node 8 --nodes 4 --network 'RoCE 400G'"
 T4 = "--device T4 --devices-per-node 4 --nodes 4 --network 10Gb/s"
 RESNET = f"resnet-50 {V100} --global-batch 1024"
 VGG = f"vgg-16 {V100} --global-batch 512"
@@ -51,37 +51,38 @@ NETWORKS = (
     "mask-rcnn --device A100 --devices-per-node 8 --nodes 4 --network 'InfiniBand HDR' --global-batch 96 --precision fp16",
     "yolov3 --device 'RTX A6000' --devices-per-node 2 --nodes 4 --network 50Gb/s --global-batch 64",
     "unet3d --device H100-SXM --devices-per-node 8 --nodes 4 --network 'InfiniBand NDR' --global-batch 64 --precision fp16",
-    "stable-diffusion --device A100 --devices-per-node 8 --nodes 8 --network 200Gb/s --global-batch 1024 --precision fp16",
+    "stable-diffusion --device A100 --devices-per-node 8 --nodes 8 --network 'RoCE 200G' --global-batch 1024 --precision fp16",
     "bert-base --device T4 --devices-per-node 4 --nodes 2 --network 25Gb/s --global-batch 64 --precision fp16",
     "bert-base-squad --device 'TITAN RTX' --devices-per-node 2 --global-batch 16 --precision fp16",
     "bert-large --device 'TPU v3' --devices-per-node 4 --nodes 16 --network 100Gb/s --global-batch 4096 --precision bf16",
-    "bert-large-mlm --device 'TPU v4' --devices-per-node 4 --nodes 16 --network 200Gb/s --global-batch 4096 --precision bf16",
+    "bert-large-mlm --device 'TPU v4' --devices-per-node 4 --nodes 16 --network 'RoCE 200G' --global-batch 4096 "
+    " --precision bf16",
     "gpt2 --device 'RTX 4090' --devices-per-node 4 --nodes 2 --network 25Gb/s --global-batch 64 --precision bf16",
     "gpt2-medium --device MI100 --devices-per-node 4 --global-batch 32 --precision fp16",
-    "gpt2-large --device 'MI250X GCD' --devices-per-node 8 --nodes 4 --network 200Gb/s --global-batch 256 --precision bf16",
-    "gpt2-xl --device GH200 --nodes 8 --network 400Gb/s --global-batch 128 --precision bf16 --sharding zero2",
+    "gpt2-large --device 'MI250X GCD' --devices-per-node 8 --nodes 4 --network 'RoCE 200G' --global-batch 256 --precision bf16",
+    "gpt2-xl --device GH200 --nodes 8 --network 'RoCE 400G' --global-batch 128 --precision bf16 --sharding zero2",
     "gpt3-125m --device 'TPU v5e' --devices-per-node 8 --nodes 2 --network 100Gb/s --global-batch 256 --precision bf16",
-    "gpt3-1.3b --device MI300X --devices-per-node 8 --nodes 2 --network 400Gb/s --global-batch 256 --precision bf16",
-    "gpt3-13b --device B200 --devices-per-node 8 --nodes 4 --network 400Gb/s --global-batch 256 --precision bf16"
+    "gpt3-1.3b --device MI300X --devices-per-node 8 --nodes 2 --network 'RoCE 400G' --global-batch 256 --precision bf16",
+    "gpt3-13b --device B200 --devices-per-node 8 --nodes 4 --network 'RoCE 400G' --global-batch 256 --precision bf16"
     " --sharding zero3",
-    "gpt3-175b --device GB200 --devices-per-node 4 --nodes 128 --network 400Gb/s --global-batch 1024 --precision bf16"
+    "gpt3-175b --device GB200 --devices-per-node 4 --nodes 128 --network 'RoCE 400G' --global-batch 1024 --precision bf16"
     " --sharding zero3 --recompute",
-    "opt-13b --device 'Gaudi 2' --devices-per-node 8 --nodes 8 --network 200Gb/s --global-batch 256 --precision bf16"
+    "opt-13b --device 'Gaudi 2' --devices-per-node 8 --nodes 8 --network 'RoCE 200G' --global-batch 256 --precision bf16"
     " --sharding zero3",
     "opt-1.3b --device 'Gaudi 3' --devices-per-node 8 --global-batch 64 --precision bf16",
-    "mpt-30b --device H200 --devices-per-node 8 --nodes 4 --network 400Gb/s --global-batch 128 --precision bf16"
+    "mpt-30b --device H200 --devices-per-node 8 --nodes 4 --network 'RoCE 400G' --global-batch 128 --precision bf16"
     " --sharding zero3",
     "mpt-70b --device T4 --global-batch 1",
-    "llama-2-13b --device 'TPU v5p' --devices-per-node 4 --nodes 32 --network 200Gb/s --global-batch 512 --precision bf16"
+    "llama-2-13b --device 'TPU v5p' --devices-per-node 4 --nodes 32 --network 'RoCE 200G' --global-batch 512 --precision bf16"
     " --sharding zero3",
-    "llama-2-70b --device MI325X --devices-per-node 8 --nodes 16 --network 400Gb/s --global-batch 256 --precision bf16"
+    "llama-2-70b --device MI325X --devices-per-node 8 --nodes 16 --network 'RoCE 400G' --global-batch 256 --precision bf16"
     " --sharding zero3 --recompute",
     "llama-2-70b-lora --device H100-SXM --devices-per-node 8 --global-batch 8 --precision bf16 --sharding zero3",
-    "llama-3-8b --device 'TPU v6e' --devices-per-node 8 --nodes 8 --network 200Gb/s --global-batch 64 --precision bf16"
+    "llama-3-8b --device 'TPU v6e' --devices-per-node 8 --nodes 8 --network 'RoCE 200G' --global-batch 64 --precision bf16"
     " --sharding zero3",
-    "llama-3-70b --device B300 --devices-per-node 8 --nodes 16 --network 400Gb/s --global-batch 128 --precision bf16"
+    "llama-3-70b --device B300 --devices-per-node 8 --nodes 16 --network 'RoCE 400G' --global-batch 128 --precision bf16"
     " --sharding zero3 --recompute",
-    "llama-3-405b --device GB300 --devices-per-node 4 --nodes 512 --network 400Gb/s --global-batch 2048 --precision bf16"
+    "llama-3-405b --device GB300 --devices-per-node 4 --nodes 512 --network 'RoCE 400G' --global-batch 2048 --precision bf16"
     " --sharding zero3 --recompute",
 )
 
@@ -203,7 +204,7 @@ PLANS = (
     f"vgg-16 {FEWER}",
     f"bert-large {PLAN} --precision bf16 --compression dense --global-batch 256",
     f"bert-large {FEWER} --target mlperf --seq-len 256 --software tuned",
-    "llama-2-7b --device H100-SXM --devices-per-node 8 --network 400Gb/s --max-nodes 4 --precision bf16 --global-batch 64"
+    "llama-2-7b --device H100-SXM --devices-per-node 8 --network 'RoCE 400G' --max-nodes 4 --precision bf16 --global-batch 64"
     " --samples 1e6",
     "gpt2 --device B200 --devices-per-node 8 --max-nodes 1 --precision fp8 --sharding ddp --global-batch 256 --samples 1e6",
     f"resnet-50 --device V100 --devices-per-node 8 --network 10Gb/s --max-nodes 2 --precision fp16 --global-batch 1024 {JOBS}",
@@ -315,6 +316,11 @@ class Mended:
     paths: tuple[str, ...] = ()
 
 
-EXPECTED: Mapping[str, Mended] = {}
+EXPECTED: Mapping[str, Mended] = {
+    "network-44": Mended(
+        "the adapter beside attention's last product reads what attention keeps, which was counted twice",
+        ("memory_bytes", "memory.activations", "missing_bytes"),
+    ),
+}
 """Cases whose figures differ from the written ones, each with the defect. A case that does not differ may not stand here. The
 figures were written anew when attention kernels and 16-bit activations changed what the model says."""

@@ -33,7 +33,7 @@ _LISTS = {"ranking": 3, "by_devices": 8, "front": 4, "weak": 8, "strong": 8, "gr
 """Lists of which only the first few are kept."""
 _PROSE = {"compression"}
 """Of a plan, why compression pays or does not."""
-_LEFT_OUT = {"schema", "assumptions", "timeline", "excluded", "measured"}
+_LEFT_OUT = {"schema", "assumptions", "timeline", "excluded", "measured", "by_transport"}
 
 
 def of(command: str) -> Figures:

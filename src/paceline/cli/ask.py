@@ -20,10 +20,12 @@ from paceline.hardware.prices import parse_prices
 from paceline.hardware.saved_clusters import saved_cluster
 from paceline.planning.ask import FASTEST, ask
 from paceline.planning.deadline import seconds_until
+from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting.asked_text import asked_screen
+from paceline.reporting.transport_text import with_steps
 from paceline.units import parse_count
 
-EXAMPLE = """examples:
+EXAMPLE = """example:
   paceline ask llama-3-8b --on "2x8 A100, 100Gb/s" --samples 10k
   paceline ask resnet-50 --data 1.2M --epochs 90 --by 3d"""
 
@@ -50,6 +52,7 @@ def _ask(o: argparse.Namespace) -> Answer:
     prices = parse_prices(o.price or ())
     if own and own.usd_per_device_hour is not None:
         prices = {"": own.usd_per_device_hour, **prices}
+    model = predictor(o)
     asked = ask(
         network,
         cluster,
@@ -57,9 +60,11 @@ def _ask(o: argparse.Namespace) -> Answer:
         by_s=seconds_until(o.by, datetime.now().astimezone()) if o.by else None,
         budget_usd=_dollars(o.budget) if o.budget else None,
         prices=prices,
-        predictor=predictor(o),
+        predictor=model,
     )
-    return asked.to_json(), asked_screen(asked, o.on or "")
+    steps = steps_by_transport(model, network, asked.choice.cluster, asked.choice.strategy)
+    data = {**asked.to_json(), "by_transport": figures_by_transport(steps)}
+    return data, with_steps(asked_screen(asked, o.on or ""), steps)
 
 
 def _dollars(text: str) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from paceline.cli.parser import Answer, Parser
+from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, heading
 from paceline.reporting.values import count
 from paceline.units import digits3, format_byte_rate, format_bytes, format_count, parse_bytes
@@ -26,7 +26,7 @@ def add(parser: Parser) -> None:
     """Add the actions of ``paceline bench``."""
     action = parser.group(CODEC_EXAMPLE)
     codec = action("codec", "speed of the codecs beside memcpy")
-    codec.runs(_codec, CODEC_EXAMPLE, "one JSON object a line")
+    codec.runs(_codec, CODEC_EXAMPLE, "one JSON object a line", BRIEF)
     codec.add_argument("--size", metavar="BYTES", default="100MB", help="size of the fp32 tensor (default 100MB)")
     codec.add_argument("--codec", metavar="NAME", nargs="+", action="extend", help="which codecs (default all)")
     codec.add_argument("--backend", metavar="B", default="", help="reference, native or triton (default the fastest here)")
@@ -34,7 +34,7 @@ def add(parser: Parser) -> None:
     codec.add_argument("--threads", metavar="N", type=int, help=threads)
 
     optimizer = action("optimizer", "speed of LARS and LAMB beside memcpy and other implementations")
-    optimizer.runs(_optimizer, OPTIMIZER_EXAMPLE, "one JSON object a line")
+    optimizer.runs(_optimizer, OPTIMIZER_EXAMPLE, "one JSON object a line", BRIEF)
     network = "the network whose tensors are updated (default resnet-50)"
     optimizer.add_argument("--network", metavar="NAME", default="resnet-50", help=network)
     optimizer.add_argument("--optimizer", metavar="NAME", nargs="+", action="extend", help="lars, lamb (default both)")

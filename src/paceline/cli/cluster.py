@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from paceline.cli.parser import Answer, Parser
+from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.errors import UserError
 from paceline.hardware import Cluster, instance
 from paceline.hardware.catalogue import is_device
@@ -19,14 +19,14 @@ def add(parser: Parser) -> None:
     """Add the actions of ``paceline cluster``."""
     action = parser.group(EXAMPLE)
     adding = action("add", "save a cluster under a name, for --on and --cluster")
-    adding.runs(_add, EXAMPLE)
+    adding.runs(_add, EXAMPLE, shapes=BRIEF)
     adding.add_argument("name", metavar="NAME")
     adding.add_argument("cluster", metavar="CLUSTER", help="such as '4x8 H100, 400Gb/s RoCE'")
     adding.add_argument("--price", metavar="USD", type=float, help="dollars a device and hour (default: the listings)")
     listing = action("list", "the saved clusters")
-    listing.runs(_list, "example:\n  paceline cluster list")
+    listing.runs(_list, "example:\n  paceline cluster list", shapes=BRIEF)
     removing = action("remove", "forget a cluster")
-    removing.runs(_remove, "example:\n  paceline cluster remove lab")
+    removing.runs(_remove, "example:\n  paceline cluster remove lab", shapes=BRIEF)
     removing.add_argument("name", metavar="NAME")
 
 

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "hardware": "what is known about devices and links",
     "workload": "what is known about networks",
     "bench": "measure Paceline itself on this machine",
+    "serve": "a local page with sliders: what if",
     "report": "write report.html of a run directory",
     "validate": "error of the predictions on measured data",
     "lab": "an emulated cluster on this machine",

@@ -6,9 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
+from paceline.cli.answer_head import with_head
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import prediction_inputs, predictor, with_defaults
+from paceline.cli.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
@@ -33,12 +34,13 @@ def add(parser: Parser) -> None:
 
 def _explain(o: argparse.Namespace) -> Answer:
     inputs = prediction_inputs(o)
-    explanation = explain(*inputs, o.beside, predictor=predictor(o, o.loader))
+    model = predictor(o, o.loader)
+    explanation = explain(*inputs, o.beside, predictor=model)
     if o.trace:
         try:
             Path(o.trace).parent.mkdir(parents=True, exist_ok=True)
             Path(o.trace).write_text(json.dumps(explanation.trace()), encoding="utf-8")
         except OSError as error:
             raise UserError(f"cannot write {o.trace}: {error.strerror or error}", "choose another file with --trace") from error
-    screen = with_defaults(explain_screen(explanation), o, inputs[2])
-    return explanation.to_json(), with_report(screen, o.report, lambda: answer_page.explained_page(explanation))
+    data, screen = with_head(o, inputs, model, explanation.prediction, explanation.to_json(), explain_screen(explanation))
+    return data, with_report(screen, o.report, lambda: answer_page.explained_page(explanation))

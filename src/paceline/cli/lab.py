@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from paceline import lab
-from paceline.cli.parser import Answer, Parser
+from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.errors import UserError
 from paceline.lab.topology import link_text
 from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, heading
@@ -32,14 +32,14 @@ def add(parser: Parser) -> None:
     """Add the actions of ``paceline lab``."""
     action = parser.group(EXAMPLE)
     up = action("up", "make a cluster of network namespaces on this machine")
-    up.runs(_up, UP)
+    up.runs(_up, UP, shapes=BRIEF)
     up.add_argument("--hosts", metavar="N", type=int, required=True, help="from 1 to 250")
     up.add_argument("--link", metavar="RATE", help="rate of every host's link, each way: 1Gb/s")
     up.add_argument("--latency", metavar="TIME", help="added each way: 100us (default none; needs netem in the kernel)")
     up.add_argument("--loopback", action="store_true", help="no network of its own: 127.0.0.1, unshaped, no privileges")
 
     run = action("exec", "run a command on every host at once")
-    run.runs(_exec, EXEC, answers=False)
+    run.runs(_exec, EXEC, shapes=())
     words = "after --; {rank}, {hosts} and {address} are replaced"
     run.add_argument("words", metavar="COMMAND", nargs="+", help=words)
     run.add_argument("--per-host", metavar="N", type=int, default=1, help="ranks on each host (default 1)")
@@ -47,9 +47,9 @@ def add(parser: Parser) -> None:
     run.set_defaults(streams=True, hint="an option of the command's goes after --")
 
     status = action("status", "hosts, links, bytes, and whether all is there")
-    status.runs(_status, STATUS)
+    status.runs(_status, STATUS, shapes=BRIEF)
     down = action("down", "remove a lab, or what a crash left of it")
-    down.runs(_down, DOWN)
+    down.runs(_down, DOWN, shapes=BRIEF)
     for named in (up, run, down):
         named.add_argument("--name", metavar="NAME", default="lab", help="name of the lab (default lab)")
     status.add_argument("--name", metavar="NAME", help="name of the lab (default all)")

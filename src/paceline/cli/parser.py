@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from paceline.errors import UserError, unknown
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Answer = tuple[dict[str, Any] | list[dict[str, Any]], "Screen"]
 """A command's answer, as JSON (a list: one object a line) and for the terminal."""
 Handler = Callable[[argparse.Namespace], Answer]
+BRIEF = ("brief",)
+"""Shapes of an answer that rests on nothing else."""
 PREDICT_EXAMPLE = """example:
   paceline predict resnet-50 --device A100 --devices-per-node 8 --nodes 4 --network 100Gb/s --global-batch 2048"""
 """Of ``paceline predict``, and of the command line as a whole."""
@@ -46,14 +48,37 @@ class Parser(argparse.ArgumentParser):
         """Every option that this command takes."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
-    def runs(self, run: Handler, example: str, prints: str = "one JSON object", answers: bool = True) -> None:
-        """Make this a command that ``run`` answers; ``prints``: what ``--json`` prints. ``answers``: whether it prints text of
-        its own, which ``--brief`` and ``--why`` shape."""
+    def words(self, options: argparse.Namespace, only: Collection[str] = ()) -> list[str]:
+        """What a user types for these options, ``--json`` left out.
+
+        Args:
+            only: names of options; by default the operands and all that are no defaults.
+        """
+        words: list[str] = []
+        for action in self._actions:
+            value = getattr(options, action.dest, None)
+            if action.dest in ("json", "help") or action.dest not in (only or vars(options)):
+                continue
+            if not action.option_strings:
+                words.append(str(value))
+            elif action.nargs == 0:
+                words += action.option_strings[:1] if value == action.const else ()
+            elif value is not None and (only or value != action.default):
+                for each in value if isinstance(value, list) else [value]:
+                    words += [action.option_strings[0], "+".join(map(str, each)) if isinstance(each, tuple) else str(each)]
+        return words
+
+    def runs(
+        self, run: Handler, example: str, prints: str = "one JSON object", shapes: Sequence[str] = ("brief", "why")
+    ) -> None:
+        """Make this a command that ``run`` answers; ``prints``: what ``--json`` prints. ``shapes``: options beside it; those
+        without provenance have no ``why``, those that print no answer none."""
         self.epilog = example
         shape = self.add_mutually_exclusive_group()
-        if answers:
-            shape.add_argument("--brief", action="store_true", help="print the answer in one line")
-            shape.add_argument("--why", action="store_true", help="print also what the answer rests on, with its sources")
+        texts = {"brief": "print the answer in one line", "why": "print also what the answer rests on, with its sources"}
+        for name in shapes:
+            shape.add_argument(f"--{name}", action="store_true", help=texts[name])
+        self.set_defaults(**{name: False for name in texts if name not in shapes})
         shape.add_argument("--json", action="store_true", help=f"print {prints} on stdout")
         self.set_defaults(run=run)
 

@@ -33,9 +33,11 @@ from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space
 from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.planning.training_target import TrainingTarget
+from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_screen
 from paceline.reporting.screen import Screen
+from paceline.reporting.transport_text import with_steps
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
@@ -99,9 +101,11 @@ def _plan(o: argparse.Namespace) -> Answer:
     if o.emit:
         check_name("framework", o.emit, FRAMEWORKS)
     best, target = _best(o)
-    screen, data = plan_screen(best), best.to_json()
+    workload = workload_of(o, target.tokens)
+    steps = steps_by_transport(predictor(o), workload, best.best.cluster, best.best.strategy)
+    screen, data = with_steps(plan_screen(best), steps), {**best.to_json(), "by_transport": figures_by_transport(steps)}
     if o.emit:
-        options = emit(o.emit, best.best.strategy, workload_of(o, target.tokens))
+        options = emit(o.emit, best.best.strategy, workload)
         data["options"] = {"framework": o.emit, "text": options}
         screen = _written(options, o.out, screen) if o.out else Screen.verbatim(options, screen.brief)
     return data, with_report(screen, o.report, lambda: answer_page.plan_page(best))

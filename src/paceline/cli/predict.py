@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 
 from paceline import hardware
+from paceline.cli.answer_head import taken, with_head
 from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predictor, with_defaults
+from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.explain import explain
+from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting import answer_page, prediction_screen
+from paceline.reporting.transport_text import with_steps
 
 
 def add(parser: Parser) -> None:
@@ -31,10 +34,11 @@ def _predict(o: argparse.Namespace) -> Answer:
     if o.server_device:
         raise UserError("only asynchronous servers are other nodes than the workers'", "leave --server-device out")
     inputs, model = prediction_inputs(o), predictor(o, o.loader)
-    prediction = model.step(*inputs)
-    screen = with_defaults(prediction_screen(prediction), o, inputs[2])
+    prediction, steps = model.step(*inputs), steps_by_transport(model, *inputs)
+    json = {**prediction.to_json(), "by_transport": figures_by_transport(steps)}
+    data, screen = with_head(o, inputs, model, prediction, json, with_steps(prediction_screen(prediction), steps))
     page = with_report(screen, o.report, lambda: answer_page.explained_page(explain(*inputs, predictor=model), "prediction"))
-    return prediction.to_json(), page
+    return data, page
 
 
 def _predict_asynchronous(o: argparse.Namespace) -> Answer:
@@ -53,5 +57,5 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
         predictor=predictor(o),
         drawn_steps=2,
     )
-    screen = with_defaults(asynchronous_screen(prediction), o, inputs[2])
+    screen = asynchronous_screen(prediction).noting(*taken(o, inputs))
     return prediction.to_json(), with_report(screen, o.report, lambda: answer_page.asynchronous_page(prediction))

@@ -14,6 +14,7 @@ from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.optimizer import DEFAULT
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, GATHER_BITS, GRADIENT_BITS, SCHEDULES
 from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
+from paceline.strategy.usual_precision import RULE
 from paceline.units import parse_tokens
 
 SERVERS = "workers that hold the parameters, for exchange parameter_server"
@@ -39,8 +40,7 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--oversubscription", metavar="X", default="1", help=blocking)
     batch = "samples a step, over all devices (default: the most for each device that fits: a power of two up to 1,024)"
     parser.add_argument("--global-batch", metavar="B", type=int, help=batch)
-    usual = "default fp32; bf16, fp16 or what there is on a device without fp32 products"
-    parser.add_argument("--precision", metavar="P", help=f"{', '.join(PRECISIONS)} ({usual})")
+    parser.add_argument("--precision", metavar="P", help=f"{', '.join(PRECISIONS)} ({RULE})")
     add_exchange_arguments(parser)
     parser.add_argument("--servers", metavar="M", type=int, default=1, help=f"{SERVERS} (default 1)")
     parser.add_argument(

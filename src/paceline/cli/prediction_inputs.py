@@ -14,8 +14,8 @@ from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
 from paceline.prediction import Correction, Predictor, fit
-from paceline.reporting.screen import Screen
 from paceline.strategy import Strategy
+from paceline.strategy.usual_precision import usual_precision
 from paceline.units import parse_bytes
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
@@ -45,7 +45,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     network = workload_of(o)
     choices: dict[str, Any] = {
         "world_size": machines.world_size,
-        "precision": precision_on(o.precision or machines.device.usual_precision, machines.device.precisions),
+        "precision": _precision(o, network, machines),
         "servers": o.servers if servers is None else servers,
         **exchange_choices(o),
         "bucket_bytes": int(parse_bytes(o.bucket)),
@@ -54,8 +54,15 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
         **{name: getattr(o, name) for name in DIVISIONS},
         "optimizer": o.optimizer or "",
     }
-    batch = largest_batch(network, machines, choices, _plain(o)) if o.global_batch is None else o.global_batch
+    batch = largest_batch(network, machines, choices, plain_predictor(o)) if o.global_batch is None else o.global_batch
     return network, machines, Strategy.of(**choices, global_batch_size=batch)
+
+
+def _precision(o: argparse.Namespace, network: Workload, machines: Cluster) -> str:
+    """The one that was given, else the usual one."""
+    if o.precision is None:
+        return usual_precision(network, machines.device).name
+    return precision_on(o.precision, machines.device.precisions)
 
 
 def workload_of(o: argparse.Namespace, seq_len: int | None = None) -> Workload:
@@ -64,37 +71,13 @@ def workload_of(o: argparse.Namespace, seq_len: int | None = None) -> Workload:
     return Workload.named(o.workload, length, args=o.args, inputs=o.input, lora=o.lora)
 
 
-def with_defaults(screen: Screen, o: argparse.Namespace, strategy: Strategy) -> Screen:
-    """The answer with the batch and the precision that were taken where none was given."""
-    notes = []
-    if o.precision is None and strategy.precision != "fp32":
-        device = cluster_of(o).device.name
-        notes.append(f"No --precision was given: {strategy.precision} was taken, since {device} has no fp32 products.")
-    if o.global_batch is None:
-        notes.append(_taken(o, strategy))
-    return screen.noting(*notes)
-
-
-def _taken(o: argparse.Namespace, strategy: Strategy) -> str:
-    """Which batch was taken, and why."""
-    micro = strategy.parallelism.micro_batches
-    each = strategy.global_batch_size // (strategy.world_size * micro)
-    share = f"{each:,} for each device{' and micro step' if micro > 1 else ''}"
-    rule = "the largest power of two up to 1,024 that fits its memory"
-    if each == 1:
-        pair = cluster_of(o), strategy
-        if not _plain(o).many(workload_of(o), [pair]).fits[0]:
-            rule = "which does not fit its memory, and neither does any larger batch"
-    return f"No --global-batch was given: {strategy.global_batch_size:,} samples were taken, {share}, {rule}."
-
-
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
     """With the options' software level and records, fed by ``loader`` samples/s. Raises UserError."""
-    plain = _plain(o, loader)
+    plain = plain_predictor(o, loader)
     return replace(plain, correction=correction(o, plain))
 
 
-def _plain(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
+def plain_predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
     """The predictor without records."""
     return Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
 

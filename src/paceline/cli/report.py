@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from paceline.cli.parser import Answer, Parser
+from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.reporting import write_report
 from paceline.reporting.screen import Screen
 
 
 def add(parser: Parser) -> None:
     """Add what ``paceline report`` takes."""
-    parser.runs(_report, "example:\n  paceline report runs/demo")
+    parser.runs(_report, "example:\n  paceline report runs/demo", shapes=BRIEF)
     parser.add_argument("directory", metavar="DIR")
 
 

@@ -34,6 +34,8 @@ def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", metavar="E", type=float, help="train this many epochs")
     samples = "train this many samples, such as 1.2M (default one million)"
     parser.add_argument("--samples", metavar="S", type=parse_count, help=samples)
+    tokens = "train this many tokens, such as 15B: so many over --seq-len samples"
+    parser.add_argument("--tokens", metavar="T", type=parse_count, help=tokens)
     data = "samples of an epoch, such as 1.2M (default: of the data set that the network was published with)"
     parser.add_argument("--data", metavar="N", type=parse_count, help=data)
 
@@ -47,7 +49,7 @@ def workload_and_target(o: argparse.Namespace, goal: Goal) -> tuple[Workload, Tr
 
 def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:
     """How much is to be trained, with what rates. Raises UserError."""
-    given = [name for name in ("target", "epochs", "samples") if getattr(o, name) is not None]
+    given = [name for name in ("target", "epochs", "samples", "tokens") if getattr(o, name) is not None]
     if len(given) > 1:
         raise UserError(f"--{given[0]} and --{given[1]} both say how much is trained", "give one of them")
     if o.data is not None and o.epochs is None:
@@ -100,7 +102,7 @@ def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Converg
 
 def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:
     """Epochs or samples, whatever the batch."""
-    for name in ("epochs", "samples", "data"):
+    for name in ("epochs", "samples", "tokens", "data"):
         value = getattr(o, name)
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"--{name} {value:g}", "give a positive number")
@@ -111,8 +113,13 @@ def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTar
                 f"how many samples an epoch of {network.name} has is unknown", "give --data, or --samples instead of --epochs"
             )
         return TrainingTarget(title=f"{o.epochs:g} epochs of {epoch:,} samples", total=o.epochs * epoch, epoch_samples=epoch)
+    if o.tokens is not None:
+        if not network.tokens:
+            raise UserError(f"--tokens: a sample of {network.name} is {network.sample}", "give --samples instead")
+        title = f"{o.tokens:,.0f} tokens in sequences of {network.tokens:,}"
+        return TrainingTarget(title=title, total=o.tokens / network.tokens, epoch_samples=epoch)
     if o.samples is not None:
         return TrainingTarget(title=f"{o.samples:,.0f} samples", total=o.samples, epoch_samples=epoch)
     if goal.kind in ("deadline", "budget"):
-        raise UserError(f"goal {goal} needs an amount of training", "give --target, --epochs or --samples")
+        raise UserError(f"goal {goal} needs an amount of training", "give --target, --epochs, --samples or --tokens")
     return TrainingTarget(epoch_samples=epoch)

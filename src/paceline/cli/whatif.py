@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+from paceline.cli.answer_head import with_head
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.prediction_arguments import add_prediction_arguments, add_price_argument
-from paceline.cli.prediction_inputs import prediction_inputs, predictor, with_defaults
+from paceline.cli.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import unknown
 from paceline.hardware.prices import parse_prices
+from paceline.hardware.upgrade_price import FORMS
 from paceline.planning.changes import parse_change
 from paceline.planning.whatif import whatif
 from paceline.reporting import answer_page
@@ -30,6 +32,8 @@ def add(parser: Parser) -> None:
     scaling = "with more devices the global batch stays (strong, default) or grows with them (weak)"
     parser.add_argument("--scaling", metavar="S", default="strong", help=scaling)
     add_price_argument(parser)
+    upgrade = f"of a change of the network: {FORMS.removeprefix('write ')} (default: unknown, so that no saving is claimed)"
+    parser.add_argument("--upgrade-price", metavar="P", default="", help=upgrade)
     add_report_argument(parser)
 
 
@@ -38,7 +42,15 @@ def _whatif(o: argparse.Namespace) -> Answer:
         raise unknown("scaling", o.scaling, ["strong", "weak"])
     changes = [parse_change(text) for text in o.change]
     prices = parse_prices(o.price or ())
-    inputs = prediction_inputs(o)
-    gains = whatif(*inputs, changes, scaling=o.scaling, prices=prices, predictor=predictor(o, o.loader))
-    screen = with_defaults(whatif_screen(gains), o, inputs[2])
-    return gains.to_json(), with_report(screen, o.report, lambda: answer_page.whatif_page(gains))
+    inputs, model = prediction_inputs(o), predictor(o, o.loader)
+    gains = whatif(
+        *inputs,
+        changes,
+        scaling=o.scaling,
+        prices=prices,
+        upgrade_price=o.upgrade_price,
+        predictor=model,
+        precision_given=o.precision is not None,
+    )
+    data, screen = with_head(o, inputs, model, gains.base.prediction, gains.to_json(), whatif_screen(gains))
+    return data, with_report(screen, o.report, lambda: answer_page.whatif_page(gains))

@@ -166,6 +166,7 @@ def _catalogue_links() -> tuple[Link, ...]:
             note=entry.get("note", ""),
             reduces=entry.get("reduces", False),
             carried=fact(entry["carried"], sources) if "carried" in entry else None,
+            transport=entry.get("transport", "InfiniBand" if entry["kind"] == "infiniband" else ""),
         )
         for entry in data["link"]
     )

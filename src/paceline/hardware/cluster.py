@@ -29,8 +29,9 @@ switches (NVIDIA, GB200 NVL72), 9,216 chips of a TPU pod (Google, Ironwood, 2025
 are assumed. Memory and loopback have no limit but the machine."""
 LONGEST = 200
 """Characters of a cluster's name."""
-_UNEVEN = re.compile(r"^\s*(\d{1,9}(?:\s*\+\s*\d{1,9})+)\s*(?:[x×]\s*|\s)(\S.*?)\s*$", re.IGNORECASE)
-_COUNTED = re.compile(r"^\s*(?:(\d{1,18})\s*[x×]\s*)?(?:(\d{1,18})\s*[x×\s]\s*)?(\S.*?)\s*$", re.IGNORECASE)
+_TIMES = r"(?:\s+[x×](?=[\s\d])\s*|[x×]\s*)"  # a Xeon is not eon
+_UNEVEN = re.compile(rf"^\s*(\d{{1,9}}(?:\s*\+\s*\d{{1,9}})+)(?:{_TIMES}|\s+)(\S.*?)\s*$", re.IGNORECASE)
+_COUNTED = re.compile(rf"^\s*(?:(\d{{1,18}}){_TIMES})?(?:(\d{{1,18}})(?:{_TIMES}|\s+))?(\S.*?)\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

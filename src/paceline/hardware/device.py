@@ -82,11 +82,6 @@ class Device:
         )
         return (*self.peak_flops, *recipes)
 
-    @property
-    def usual_precision(self) -> str:
-        """What training runs in where nothing is said: fp32, else bf16, fp16 or the first that it has."""
-        return next((name for name in ("fp32", "bf16", "fp16") if name in self.precisions), self.precisions[0])
-
     def peak(self, precision: str) -> Fact:
         """Dense peak at ``precision``. Raises UserError naming the precisions this device has."""
         if precision not in self.precisions:
@@ -104,6 +99,8 @@ class Link:
         reduces: whether its switch adds up what passes through it (NVLink SHARP, SHARP on InfiniBand).
         carried: share of the bandwidth that ordinary software reaches over TCP. 80 % of machines lie between its square and
             1. None where one flow fills the link, or where no TCP is used.
+        transport: what carries bytes over a network, by its name (``networks.transports``); empty where nobody said it, and
+            inside a node.
     """
 
     name: str
@@ -114,3 +111,4 @@ class Link:
     note: str = ""
     reduces: bool = False
     carried: Fact | None = None
+    transport: str = ""

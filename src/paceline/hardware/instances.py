@@ -61,8 +61,11 @@ class Node:
         if self.network is None:
             return None
         link = network_named(self.network)
-        sourced = Fact(link.bandwidth.value, self.source or link.bandwidth.source, self.date or link.bandwidth.date)
-        return replace(link, bandwidth=sourced)
+        if not self.source:
+            return link
+        sourced = Fact(link.bandwidth.value, self.source, self.date or link.bandwidth.date)
+        # A provider names what is not TCP.
+        return replace(link, bandwidth=sourced, transport=link.transport or ("TCP" if link.kind == "ethernet" else ""))
 
 
 def instances() -> tuple[Instance, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -24,8 +24,8 @@ _SPEED = re.compile(
     re.IGNORECASE,
 )
 """``100G``, ``100GbE``, ``EFA 3,200 Gb/s``, ``400Gb/s RoCE``."""
-_SINGLE_FLOW = 10e9 / 8
-"""Bytes/s of one TCP flow between machines of a cloud (``ec2-flows`` of ``links.toml``)."""
+_SAME = 1e-6
+"""Two bandwidths this near, in parts of one, are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +43,54 @@ class Transport:
     note: str = ""
 
 
-def network(text: str) -> Link:
+def network(text: str, like: Link | None = None) -> Link:
     """The link between nodes that ``text`` names.
 
     Args:
         text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``), a bandwidth per
             node in one direction (``10Gb/s``, ``100G``, ``100GbE``), or a bandwidth with its transport (``3200Gb/s EFA``,
-            ``RoCE 100Gb/s``, ``TCP 400Gb/s``). A bandwidth alone means Ethernet: the link of the catalogue with that
-            bandwidth, else a new link with the latency of the nearest one.
+            ``RoCE 100Gb/s``, ``TCP 400Gb/s``). A bandwidth alone is an Ethernet whose transport is not said: it costs what TCP
+            does, and ``by_transport`` gives what else it may be.
+        like: the network that this one replaces: a bandwidth alone takes its transport.
 
     Raises:
         UserError: neither a known link nor a bandwidth.
     """
+    link = _named(text)
+    if like is None or not transport_unsaid(link) or (like.kind != "ethernet" and re.search("eth|GbE|GE", text, re.IGNORECASE)):
+        return link
+    carrier = transport(like.transport)
+    if carrier is None:
+        return link
+    return _carried_by(carrier, link.bandwidth.value, like.reduces)
+
+
+def transport_unsaid(link: Link) -> bool:
+    """Whether only the speed of a network was said: TCP is taken then."""
+    return link.kind == "ethernet" and not link.transport
+
+
+def by_transport(link: Link) -> Mapping[str, Link]:
+    """What a network may be whose transport is not said, by ``RDMA`` and ``TCP``; empty where it is said."""
+    if not transport_unsaid(link):
+        return {}
+    remote = transports()["RoCE"]
+    rdma = replace(link, latency=remote.latency, note=remote.note, carried=None)
+    names = {"RDMA": (rdma, remote.name), "TCP": (link, "TCP")}
+    return {
+        key: replace(of, name=of.name.replace("Ethernet", name), transport=name, aliases=())
+        for key, (of, name) in names.items()
+    }
+
+
+def _named(text: str) -> Link:
+    """``network`` of a text alone."""
     if not isinstance(text, str):
         raise UserError(f"network {shown(text)}", "give a text such as 100Gb/s or 'InfiniBand HDR'")
     if entry := known_link(text):
         return entry
     if several := _SEVERAL.match(text):
-        return _side_by_side(int(several[1]), network(several[2]))
+        return _side_by_side(int(several[1]), _named(several[2]))
     if speed := _SPEED.match(text):
         bandwidth = parse_bandwidth(f"{speed['number'].replace(',', '')}{_unit(speed['unit'])}")
         words = " ".join(filter(None, (speed["before"], speed["after"])))
@@ -110,54 +140,83 @@ def _side_by_side(count: int, single: Link) -> Link:
     return replace(single, name=f"{count}x {single.name}", bandwidth=total, aliases=())
 
 
-def _carried_by(carrier: Transport, bandwidth: float) -> Link:
-    """The catalogue's link of that transport and bandwidth within one part in a thousand, else one made for it."""
+def _carried_by(carrier: Transport, bandwidth: float, reduces: bool = False) -> Link:
+    """The catalogue's link of that transport and bandwidth, else one made for it."""
     for entry in links():
-        named = any(fold(name).startswith(fold(carrier.name)) for name in (entry.name, *entry.aliases))
-        if named and entry.kind == carrier.kind and math.isclose(entry.bandwidth.value, bandwidth, rel_tol=1e-3):
+        same = (entry.transport, entry.reduces) == (carrier.name, reduces)
+        if same and math.isclose(entry.bandwidth.value, bandwidth, rel_tol=_SAME):
             return entry
-    share = min(1.0, math.sqrt(_SINGLE_FLOW / bandwidth))
-    shared = next((entry.carried for entry in links() if entry.carried is not None), None) if carrier.flows else None
+    tcp = _ethernet(bandwidth) if carrier.flows else None
     return Link(
-        name=f"{carrier.name} {format_bandwidth(bandwidth)}",
+        name=f"{carrier.name} {format_bandwidth(bandwidth)}{' SHARP' if reduces else ''}",
         kind=carrier.kind,
         bandwidth=Fact(bandwidth, "given by the user", carrier.latency.date),
-        latency=carrier.latency,
+        latency=tcp.latency if tcp else carrier.latency,
         note=carrier.note,
-        carried=replace(shared, value=share) if shared and share < 1 else None,
+        reduces=reduces,
+        carried=tcp.carried if tcp else None,
+        transport=carrier.name,
     )
 
 
 def _ethernet(bandwidth: float) -> Link:
-    """Ethernet of ``bandwidth`` bytes/s: the catalogue's own within one part in a thousand, else one made for it."""
-    ethernets = [ethernet for ethernet in links() if ethernet.name.startswith("Ethernet")]
-    nearest = min(ethernets, key=lambda ethernet: abs(math.log(ethernet.bandwidth.value / bandwidth)))
-    if math.isclose(nearest.bandwidth.value, bandwidth, rel_tol=1e-3):
+    """Ethernet of ``bandwidth`` bytes/s: the catalogue's own, else one made for it. It costs what TCP does.
+
+    Both numbers are continuous in the bandwidth, so that a little more of it never makes a large difference.
+    """
+    nearest = min(_ethernets(), key=lambda ethernet: abs(math.log(ethernet.bandwidth.value / bandwidth)))
+    if math.isclose(nearest.bandwidth.value, bandwidth, rel_tol=_SAME):
         return nearest
+    latency, source = _interpolated(bandwidth, lambda ethernet: ethernet.latency.value), f"as {nearest.name}"
+    if math.isclose(latency, nearest.latency.value):
+        latency = nearest.latency.value
+    else:
+        source = f"between {' and '.join(entry.name for entry in _around(bandwidth))}"
     return Link(
         name=f"Ethernet {format_bandwidth(bandwidth)}",
         kind="ethernet",
         bandwidth=Fact(bandwidth, "given by the user", nearest.bandwidth.date),
-        latency=replace(nearest.latency, source=f"as {nearest.name}: {nearest.latency.source}"),
+        latency=replace(nearest.latency, value=latency, source=f"{source}: {nearest.latency.source}"),
         carried=_carried(bandwidth),
     )
 
 
 def _carried(bandwidth: float) -> Fact | None:
-    """Share of an Ethernet link that TCP carries, interpolated between the links of the catalogue.
+    """Share of an Ethernet link that TCP carries; None where TCP fills the line, as on the slowest links of the catalogue."""
+    fastest = _ethernets()[-1]
+    reached = _interpolated(bandwidth, _tcp_rate)
+    if bandwidth > fastest.bandwidth.value:
+        reached = _tcp_rate(fastest) * math.sqrt(bandwidth / fastest.bandwidth.value)
+    elif bandwidth < _ethernets()[0].bandwidth.value:
+        reached = bandwidth
+    known = next(entry.carried for entry in _ethernets() if entry.carried is not None)
+    return replace(known, value=reached / bandwidth) if reached < bandwidth * (1 - _SAME) else None
 
-    A faster link never carries fewer bytes. Below the slowest link with a known share, TCP fills the line. Above the fastest
-    one, the carried rate grows up to that of the next link, which carries RDMA.
-    """
-    rates = sorted(
-        ((ethernet.bandwidth.value, ethernet.carried) for ethernet in links() if ethernet.name.startswith("Ethernet")),
-        key=lambda ethernet: ethernet[0],
+
+def _tcp_rate(ethernet: Link) -> float:
+    """Bytes/s that TCP carries over a link of the catalogue."""
+    return ethernet.bandwidth.value * (ethernet.carried.value if ethernet.carried else 1.0)
+
+
+def _interpolated(bandwidth: float, of: Callable[[Link], float]) -> float:
+    """A number of an Ethernet of ``bandwidth``, by the logarithms between the catalogue's; beyond them that of the last one."""
+    low, high = _around(bandwidth)
+    if low is high:
+        return of(low)
+    weight = math.log(bandwidth / low.bandwidth.value) / math.log(high.bandwidth.value / low.bandwidth.value)
+    return math.exp((1 - weight) * math.log(of(low)) + weight * math.log(of(high)))
+
+
+def _around(bandwidth: float) -> tuple[Link, Link]:
+    """The catalogue's Ethernets on both sides of a bandwidth; the last one twice beyond them."""
+    rates = _ethernets()
+    return next(
+        (pair for pair in pairwise(rates) if pair[0].bandwidth.value <= bandwidth <= pair[1].bandwidth.value),
+        (rates[0],) * 2 if bandwidth < rates[0].bandwidth.value else (rates[-1],) * 2,
     )
-    for (low, below), (high, above) in pairwise(rates):
-        known = below or above
-        if known is not None and low < bandwidth < high:
-            ends = (carried.value if carried else 1.0 for carried in (below, above))
-            small, large = (math.log(rate * share) for rate, share in zip((low, high), ends, strict=True))
-            weight = math.log(bandwidth / low) / math.log(high / low)
-            return replace(known, value=math.exp(small + weight * (large - small)) / bandwidth)
-    return None
+
+
+@cache
+def _ethernets() -> tuple[Link, ...]:
+    """The catalogue's Ethernets that say no transport, the slowest first."""
+    return tuple(sorted(filter(transport_unsaid, links()), key=lambda ethernet: ethernet.bandwidth.value))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +41,8 @@ def saved_clusters() -> Mapping[str, SavedCluster]:
         UserError: the file cannot be read, or has another form.
     """
     file = clusters_file()
+    import tomllib  # not with the package, whose import is light
+
     try:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

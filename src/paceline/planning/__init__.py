@@ -7,6 +7,7 @@ from paceline.planning.changes import Change, parse_change
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import Goal, parse_goal
+from paceline.planning.nearest_fit import Fitting, nearest_fit
 from paceline.planning.plan import plan
 from paceline.planning.space import Excluded, Space
 from paceline.planning.training_target import TrainingTarget
@@ -19,6 +20,7 @@ __all__ = [
     "Choice",
     "Excluded",
     "Explained",
+    "Fitting",
     "Goal",
     "Plan",
     "Space",
@@ -26,6 +28,7 @@ __all__ = [
     "WhatIf",
     "ask",
     "explain",
+    "nearest_fit",
     "parse_change",
     "parse_goal",
     "plan",

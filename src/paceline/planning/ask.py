@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -81,7 +80,7 @@ def ask(
         amount=target.title,
         choice=choice,
         named=cluster,
-        tokens=tokens_of(workload),
+        tokens=workload.tokens,
         by_s=by_s,
         budget_usd=budget_usd,
         in_time=chance(by_s, choice.time_s, choice.time_low_s, choice.time_high_s),
@@ -91,12 +90,6 @@ def ask(
         assumptions=best.assumptions,
     )
     return replace(asked, advice=advice(asked))
-
-
-def tokens_of(workload: Workload) -> int:
-    """Tokens of a sample; 0 where it has none."""
-    counted = re.search(r"(\d+) tokens", workload.sample)
-    return int(counted[1]) if counted else 0
 
 
 def chance(limit: float | None, value: float, low: float, high: float) -> float | None:
@@ -119,7 +112,14 @@ class _Question:
         """The plan; None where nothing is legal, fits or meets the goal."""
         try:
             return plan(
-                self.workload, space, goal, self.target, prices=self.prices, predictor=self.predictor, progress=progress
+                self.workload,
+                space,
+                goal,
+                self.target,
+                prices=self.prices,
+                predictor=self.predictor,
+                progress=progress,
+                offers=False,
             )
         except UserError:
             return None

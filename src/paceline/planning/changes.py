@@ -21,6 +21,8 @@ from paceline.units import parse_bytes
 
 BatchScaling = Literal["strong", "weak"]
 OF_CLUSTER = ("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription")
+OF_FABRIC = ("network", "leaf-nodes", "oversubscription")
+"""Changes of what joins the nodes, which no listing of a device prices."""
 OF_PREDICTOR = ("attention", "software")
 OF_STRATEGY = {
     "precision": "precision",
@@ -141,6 +143,13 @@ def apply(
     return cluster, after, scaled
 
 
+def is_upgrade(changes: Iterable[Change], before: Cluster, after: Cluster) -> bool:
+    """Whether changes give nodes that are joined already another network or other switches between them."""
+    joined = min(before.num_nodes, after.num_nodes) > 1 and any(change.name in OF_FABRIC for change in changes)
+    fabrics = [(of.network, of.leaf_nodes, of.oversubscription) for of in (before, after)]
+    return joined and fabrics[0] != fabrics[1]
+
+
 def changed_predictor(changes: Iterable[Change], predictor: Predictor) -> Predictor:
     """The predictor after the changes of the kernel of attention and of the software. Raises UserError as ``Predictor``."""
     choices: dict[str, Any] = {change.name: change.value for change in changes if change.name in OF_PREDICTOR}
@@ -194,7 +203,7 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
             return cluster.changed(devices_per_node=sizes, num_nodes=len(sizes))
         return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
     if change.name == "network":
-        return cluster.changed(network=hardware.network(change.value))
+        return cluster.changed(network=hardware.network(change.value, like=cluster.network))
     if hardware.instance(change.value):  # its devices and its network come with it
         leaves = (cluster.leaf_nodes, cluster.oversubscription)
         return hardware.cluster(change.value, None, cluster.num_nodes, None, *leaves)

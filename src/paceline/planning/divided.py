@@ -22,6 +22,7 @@ from paceline.prediction.layout_slices import Common
 from paceline.prediction.offload import offloads
 from paceline.prediction.recompute import choices_that_save
 from paceline.strategy import Strategy
+from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
 SAMPLES = 8
@@ -196,19 +197,21 @@ _SEARCHED = {
 def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, offload: str) -> LayoutSpace | None:
     """What is searched on a cluster; None where nothing is."""
     world = cluster.world_size
-    precisions = tuple(p for p in space.tried_precisions if not precision_left_out(cluster, p, not space.precisions))
-    fastest = precisions if space.precisions else precisions_of_training(precisions)
+    choose = not space.precisions
+    tried = tuple(p for p in space.tried_precisions if not precision_left_out(cluster, p, choose, workload))
+    usual = usual_precision(workload, cluster.device).name
+    precisions = (usual,) if choose and usual in tried else tried
     batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world))
     batches = tuple(batch for batch in batches if batch <= target.largest_batch)
-    if world == 1 or not fastest or not batches or (offload != "none" and not offloads(cluster.device)):
+    if world == 1 or not precisions or not batches or (offload != "none" and not offloads(cluster.device)):
         return None
     named = space.divides
     return LayoutSpace(
         batches=batches,
-        precisions=fastest,
+        precisions=precisions,
         tensors=space.tensors or ((1,) if named else ()),
         contexts=space.contexts or ((1,) if named else _contexts(workload, cluster)),
-        experts=space.experts or tuple(_experts(workload, world)),
+        experts=space.experts or tuple(expert_groups(workload, world)),
         pipelines=space.pipelines or ((1,) if named else ()),
         virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
         micro_batches=space.micro_batches,
@@ -226,15 +229,10 @@ def _contexts(workload: Workload, cluster: Cluster) -> tuple[int, ...]:
     return tuple(powers(min(cluster.devices_per_node, 16) if workload.attends else 1))
 
 
-def _experts(workload: Workload, world: int) -> Iterator[int]:
+def expert_groups(workload: Workload, world: int) -> Iterator[int]:
     """Groups that can share the experts of a mixture: powers of two that divide both."""
     count = expert_count(workload)
     return (size for size in powers(max(1, min(count, world))) if count % size == 0 and world % size == 0)
-
-
-def precisions_of_training(precisions: Sequence[str]) -> tuple[str, ...]:
-    """The one that large networks are trained in, of those that a device has: bf16, else fp16, else what there is."""
-    return next(((p,) for p in ("bf16", "fp16") if p in precisions), tuple(precisions))
 
 
 def _batches(world: int) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from paceline.planning.layout_view import LayoutView, layout_view
 from paceline.planning.scaling import curves, scaling
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.bottleneck import ResourceSpeedup, resource_speedups
+from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.record import Event, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
@@ -29,6 +30,8 @@ class Explained:
         speedups: the step without the time of each resource; the resource with the longest wait first.
         scaling: predictions of the same strategy on other numbers of devices, by kind of scaling.
         available: bytes of memory on a device.
+        by_transport: the step over ``RDMA`` and over ``TCP``, the one in ``prediction``, where the network says its speed
+            alone.
         layout: what pictures of a divided network show; None where each device holds it whole.
         measured, measured_timeline: a run of the same network and compression, where the user named one.
     """
@@ -38,6 +41,7 @@ class Explained:
     scaling: Mapping[str, Sequence[Prediction]]
     available: float
     layout: LayoutView | None = field(default=None, repr=False)
+    by_transport: Mapping[str, Prediction] = field(default_factory=dict, repr=False)
     measured: RunRecord | None = None
     measured_timeline: tuple[Event, ...] = field(default=(), repr=False)
 
@@ -81,6 +85,7 @@ class Explained:
                 {"resource": r.resource, "step_time_s": r.step_time_s, "speedup": r.speedup, "bottleneck": r.bottleneck}
                 for r in self.speedups
             ],
+            "by_transport": figures_by_transport(self.by_transport),
             "scaling": curves(self.scaling),
             "measured": self.measured.to_json() if self.measured else None,
         }
@@ -112,6 +117,7 @@ def explain(
         scaling=scaling(workload, cluster, strategy, predictor) if scale else {},
         available=cluster.device.memory.value,
         layout=layout_view(workload, cluster, strategy, predictor),
+        by_transport=steps_by_transport(predictor, workload, cluster, strategy),
         measured=measured,
         measured_timeline=timeline,
     )

@@ -19,6 +19,7 @@ from paceline.planning.divided import Searches, divides, narrowed, search_divide
 from paceline.planning.goal import Goal, money
 from paceline.planning.layout_view import layout_view
 from paceline.planning.layouts import Progress, silent
+from paceline.planning.nearest_fit import nearest_fit
 from paceline.planning.ranking import (
     RankedTable,
     by_devices,
@@ -63,6 +64,7 @@ def plan(
     why_not: Wanted | None = None,
     predictor: Predictor = ORDINARY,
     progress: Progress = silent,
+    offers: bool = True,
 ) -> Plan:
     """The best strategy and cluster within ``space`` to train ``workload`` to ``target``.
 
@@ -73,6 +75,7 @@ def plan(
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
         why_not: choices of a strategy that is to be set beside the best.
         progress: called with a line now and then while layouts are searched.
+        offers: whether the error where nothing fits names what would (``nearest_fit``), which takes up to seconds.
 
     Raises:
         UserError: nothing legal; nothing fits, with the least number of GiB that are missing; no price where the goal needs
@@ -93,7 +96,7 @@ def plan(
     pointless = len(space.recomputes) > 1 and not saves_memory(workload)
     if pointless:
         space = replace(space, recomputes=(False,))
-    legal = candidates(space, target, left_out)
+    legal = candidates(space, target, left_out, workload)
     if pointless:
         left_out.add(POINTLESS, len(legal))
     steps = predictor.many(workload, legal)
@@ -109,7 +112,7 @@ def plan(
     if not whole and not searches.legal:
         raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
     grouped = max(space.experts) > 1 if space.experts else bool(searches.searches)
-    fitting = _fitting(workload, legal, steps, left_out, searches, grouped)
+    fitting = _fitting(workload, legal, steps, left_out, searches, grouped, predictor if offers else None)
     if not space.batches and target.curve is None:
         fitting = _at_once(legal, fitting, left_out)
     notice = _notice(workload, space, target)
@@ -152,9 +155,20 @@ def plan(
 
 
 def _fitting(
-    workload: Workload, legal: Sequence[Candidate], steps: Steps, left_out: Tally, searches: Searches, experts: bool
+    workload: Workload,
+    legal: Sequence[Candidate],
+    steps: Steps,
+    left_out: Tally,
+    searches: Searches,
+    experts: bool,
+    asked: Predictor | None,
 ) -> NDArray[np.intp]:
-    """Indices of the candidates that fit their device. ``experts``: whether groups of experts were tried."""
+    """Indices of the candidates that fit their device.
+
+    Args:
+        experts: whether groups of experts were tried.
+        asked: by whom the error where nothing fits names what would; None: it does not.
+    """
     too_large = ~steps.fits
     missed = steps.memory_bytes - steps.available_bytes
     where = np.flatnonzero(too_large)
@@ -164,9 +178,11 @@ def _fitting(
         if too_large.all():
             groups = "" if experts or not has_experts(workload) else ", or groups that share the experts (`expert`)"
             short = lacking(missing + usable_bytes(candidate[0].device), candidate[0])
+            larger = f"give a device with more memory, more nodes or a smaller global batch{groups}"
+            offers = nearest_fit(workload, *candidate, predictor=asked) if asked else ()
             raise UserError(
                 f"{workload.name} fits nowhere here: at least {short}, with {describe(*candidate)}",
-                f"give a device with more memory, more nodes or a smaller global batch{groups}",
+                "; ".join([larger, *(f"this fits: {offer}" for offer in offers)]),
             )
         example = f"least missing {format_gib(missing)}, with {describe(*candidate)}"
         left_out.add(_TOO_LARGE, len(where) + searches.too_large, example)

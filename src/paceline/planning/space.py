@@ -19,6 +19,8 @@ from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS, 
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.sharding import TORCH_SHARDINGS
+from paceline.strategy.usual_precision import usual_precision
+from paceline.workload.table import Workload
 
 DOUBLINGS = 11
 """Batches of a worker that are tried where none are given: 1 to 1024."""
@@ -88,8 +90,9 @@ class Space:
 
     Attributes:
         clusters: kinds and numbers of devices.
-        precisions: those that a device lacks are left out for it. Empty: all but fp8, whose accuracy is not known, and
-            fp16 where a device has bf16, which is as fast and needs no loss scaling.
+        precisions: those that a device lacks are left out for it. Empty: the usual one (``strategy.usual_precision``) and the
+            narrower ones, but for fp8, whose accuracy is not known, and fp16 where a device has bf16, which is as fast and
+            needs no loss scaling.
         compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
             against dense in equal epochs; what was never measured is left out too.
         servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
@@ -204,13 +207,17 @@ def smaller(largest: Cluster) -> tuple[Cluster, ...]:
     return tuple(largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
 
 
-def candidates(space: Space, work: TrainingTarget, left_out: Tally) -> list[Candidate]:
-    """Every legal strategy on every cluster, of devices that each hold the network; others are counted in ``left_out``."""
+def candidates(space: Space, work: TrainingTarget, left_out: Tally, workload: Workload | None = None) -> list[Candidate]:
+    """Every legal strategy on every cluster, of devices that each hold the network; others are counted in ``left_out``.
+
+    Args:
+        workload: where it is given and no precision is named, none is tried that is wider than its usual one.
+    """
     if not space.whole:
         return []
     batches = sum(len(space.batches_on(cluster.world_size, work)) for cluster in space.clusters)
     templates = list(_templates(space, work, left_out, batches * len(space.accumulations)))
-    return [candidate for cluster in space.clusters for candidate in _on(cluster, space, work, templates, left_out)]
+    return [candidate for cluster in space.clusters for candidate in _on(cluster, space, work, templates, left_out, workload)]
 
 
 def _too_lossy(compression: str, most: float) -> str:
@@ -294,7 +301,12 @@ def _illegal(compression: str, exchange: str, sharding: str) -> str:
 
 
 def _on(
-    cluster: Cluster, space: Space, work: TrainingTarget, templates: Sequence[Strategy], left_out: Tally
+    cluster: Cluster,
+    space: Space,
+    work: TrainingTarget,
+    templates: Sequence[Strategy],
+    left_out: Tally,
+    workload: Workload | None,
 ) -> Iterator[Candidate]:
     n = cluster.world_size
     batches = space.batches_on(n, work)
@@ -302,7 +314,7 @@ def _on(
     for template in templates:
         if n == 1 and template.bucket_bytes != space.buckets[0]:
             continue  # nothing is exchanged: the same strategy once more
-        why = _excluded_on(cluster, template, not space.precisions)
+        why = _excluded_on(cluster, template, not space.precisions, workload)
         if why:
             left_out.add(why, len(batches) * len(space.accumulations))
         else:
@@ -345,9 +357,9 @@ def _batch(batch: int, times: int, workers: int, work: TrainingTarget) -> str:
     return ""
 
 
-def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
+def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: Workload | None) -> str:
     """Why not on this cluster; a single worker exchanges nothing, so that only a plain all-reduce makes sense there."""
-    if why := precision_left_out(cluster, template.precision, choose):
+    if why := precision_left_out(cluster, template.precision, choose, workload):
         return why
     if cluster.world_size % template.parallelism.expert:
         return "the devices of a stage are no whole groups of experts"
@@ -367,7 +379,7 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool) -> str:
     return ""
 
 
-def precision_left_out(cluster: Cluster, precision: str, choose: bool) -> str:
+def precision_left_out(cluster: Cluster, precision: str, choose: bool, workload: Workload | None) -> str:
     """Why a precision is not tried there; empty where it is. ``choose``: none was named."""
     if precision not in cluster.device.precisions:
         return f"{cluster.device.name} has no {precision}"
@@ -375,4 +387,7 @@ def precision_left_out(cluster: Cluster, precision: str, choose: bool) -> str:
         return "fp16 where bf16 is as fast (naming fp16 tries it)"
     if choose and precision in RECIPES:
         return f"the effect of {precision} on accuracy is unknown (naming {precision} tries it)"
+    usual = usual_precision(workload, cluster.device) if choose and workload else None
+    if usual and PRECISIONS.index(precision) < PRECISIONS.index(usual.name):  # type: ignore[arg-type]
+        return f"{precision}, which is wider than {usual} (naming {precision} tries it)"
     return ""

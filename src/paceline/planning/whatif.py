@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster, Link
 from paceline.hardware.prices import price
-from paceline.planning.changes import BatchScaling, Change, apply, changed_predictor
+from paceline.hardware.upgrade_price import UpgradePrice, parse_upgrade_price
+from paceline.planning.changes import OF_FABRIC, BatchScaling, Change, apply, changed_predictor, is_upgrade
 from paceline.planning.scaling import curves
 from paceline.planning.scaling import scaling as scales
 from paceline.planning.speedup_range import speedup_factor
 from paceline.planning.training_target import MILLION
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.convergence import epoch_samples
+from paceline.prediction.transports import clusters_by_transport
 from paceline.strategy import Strategy
+from paceline.strategy.usual_precision import usual_precision
 from paceline.tabular import Row, Tabular
 from paceline.workload.table import Workload
 
 TOGETHER = "all together"
+TRANSPORTS = ("RDMA", "TCP")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +34,10 @@ class Outcome:
 
     Attributes:
         speedup: samples/s divided by those of the base, with the ends of its 80 % interval; exactly 1 where nothing changes.
-        usd_per_hour: dollars of the cluster for an hour; NaN without a price.
+        usd_per_hour: dollars of the cluster for an hour; NaN without a price, also of an upgrade whose price is not given.
         usd: dollars for ``WhatIf.priced_samples`` samples, with the 80 % interval of the step; NaN without a price.
         price: where the dollars come from.
+        pays_below: dollars an hour below which an upgrade of unknown price saves money; NaN for any other change.
         scaling: ``strong`` where the global batch stayed, ``weak`` where it grew with the devices, empty where the number of
             devices stayed.
         batch_note: why the batch changed: the old one does not divide among the new replicas. Empty where it stayed.
@@ -50,6 +55,7 @@ class Outcome:
     usd_low: float
     usd_high: float
     price: str
+    pays_below: float = math.nan
     scaling: str = ""
     batch_note: str = ""
 
@@ -62,7 +68,7 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
         texts = ("title", "price", "scaling", "batch_note")
-        numbers = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "usd_low", "usd_high")
+        numbers = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "usd_low", "usd_high", "pays_below")
         own = {**{k: getattr(self, k) for k in (*texts, *numbers)}, "assumptions": list(self.assumptions)}
         return {**self.prediction.to_json(), **own}
 
@@ -75,6 +81,8 @@ class WhatIf(Tabular):
         impossible: why a change, or all of them together, cannot be, by its title.
         priced_samples: the number of samples that ``usd`` pays for: an epoch where the data is known, else a million.
         scaling: the base on other numbers of devices, by kind of scaling.
+        by_transport: the same over ``RDMA`` and over ``TCP``, where a network says its speed alone; ``TCP`` is what this one
+            takes. Empty where its transport is said or nothing crosses it.
     """
 
     base: Outcome
@@ -84,6 +92,7 @@ class WhatIf(Tabular):
     unit: str
     impossible: Mapping[str, str] = field(default_factory=dict)
     scaling: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
+    by_transport: Mapping[str, WhatIf] = field(default_factory=dict)
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -122,6 +131,7 @@ class WhatIf(Tabular):
             "amount": self.priced_samples,
             "unit": self.unit,
             "scaling": curves(self.scaling),
+            "by_transport": {name: [_gain(outcome) for outcome in other.outcomes] for name, other in self.by_transport.items()},
         }
 
 
@@ -133,29 +143,97 @@ def whatif(
     *,
     scaling: BatchScaling = "strong",
     prices: Mapping[str, float] | None = None,
+    upgrade_price: str = "",
+    scale: bool = True,
     predictor: Predictor = ORDINARY,
+    precision_given: bool = True,
 ) -> WhatIf:
     """Predict the base, each change by itself, and all together.
 
     Args:
         scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
+        upgrade_price: of the one change of the network, as ``parse_upgrade_price`` takes it. Without it that price is unknown,
+            and so are the dollars of what is upgraded.
+        scale: whether to predict other numbers of devices too.
+        precision_given: whether somebody named the precision; else another device brings its usual one.
 
     Raises:
-        UserError: no change, or none that can be; or as ``predict`` of the base.
+        UserError: no change, or none that can be; a price of no upgrade, or of several; or as ``predict`` of the base.
     """
     if not changes:
         raise UserError("no change is given", "give a change, such as nodes+1 or network=100Gb/s")
-    epoch = epoch_samples(workload.name)
-    priced_samples = epoch or MILLION
-    base = predictor.step(workload, cluster, strategy)
+    upgrade = _upgrade(changes, upgrade_price)
+    asked = _Asked(workload, strategy, tuple(changes), scaling, prices, upgrade, predictor, precision_given)
+    answer = asked.of(cluster)
+    if any(clusters_by_transport(outcome.cluster, predictor) for outcome in answer.outcomes):
+        both = {name: answer if name == "TCP" else asked.of(cluster, name) for name in TRANSPORTS}
+        answer = replace(answer, by_transport=both)
+    return replace(answer, scaling=scales(workload, cluster, strategy, predictor)) if scale else answer
 
-    def outcome(title: str, chosen: Sequence[Change]) -> Outcome:
-        c, s, scaled = apply(chosen, cluster, strategy, scaling)
-        model = changed_predictor(chosen, predictor)
-        p = model.step(workload, c, s) if chosen else base
-        listing = price(c.device.name, prices)
-        hourly = listing.usd_per_hour(c.node_sizes) if listing else math.nan
+
+def _upgrade(changes: Sequence[Change], text: str) -> UpgradePrice | None:
+    """What the upgrade costs; None where that is not given. Raises UserError."""
+    if not text:
+        return None
+    upgrades = [str(change) for change in changes if change.name in OF_FABRIC]
+    if len(upgrades) != 1:
+        given = f"a price of one upgrade for {len(upgrades)}{': ' if upgrades else ''}{', '.join(upgrades)}"
+        raise UserError(given, "give it with one change of the network, such as network=400Gb/s")
+    return parse_upgrade_price(text)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What ``whatif`` was asked, but for the cluster."""
+
+    workload: Workload
+    strategy: Strategy
+    changes: tuple[Change, ...]
+    scaling: BatchScaling
+    prices: Mapping[str, float] | None
+    upgrade: UpgradePrice | None
+    predictor: Predictor
+    precision_given: bool
+
+    def of(self, cluster: Cluster, transport: str = "") -> WhatIf:
+        """The answer on ``cluster``; over ``transport`` where none is said. Raises UserError as ``whatif``."""
+        cluster = self._over(cluster, transport)
+        base = self.predictor.step(self.workload, cluster, self.strategy)
+        outcomes: dict[str, Outcome] = {}
+        errors: dict[str, UserError] = {}
+        alone = [(str(change), [change]) for change in self.changes]
+        together = [(TOGETHER, [*self.changes])] if len(self.changes) > 1 else []
+        for title, chosen in [*alone, *together]:
+            try:
+                outcomes[title] = self._outcome(title, chosen, cluster, base, transport)
+            except UserError as error:
+                errors[title] = error
+        if not outcomes:
+            raise next(iter(errors.values()))
+        epoch = epoch_samples(self.workload.name)
+        return WhatIf(
+            base=self._outcome("as it is", (), cluster, base, transport),
+            changes=tuple(outcomes[title] for title, _ in alone if title in outcomes),
+            together=outcomes.get(TOGETHER),
+            impossible={title: str(error) for title, error in errors.items()},
+            priced_samples=epoch or MILLION,
+            unit="epoch" if epoch else "1M samples",
+        )
+
+    def _over(self, cluster: Cluster, transport: str) -> Cluster:
+        """The cluster with that transport, where its own is not said."""
+        return clusters_by_transport(cluster, self.predictor).get(transport, cluster)
+
+    def _outcome(self, title: str, chosen: Sequence[Change], cluster: Cluster, base: Prediction, transport: str) -> Outcome:
+        """What the chosen changes make of ``cluster``, where a step is ``base``. Raises UserError where they cannot be."""
+        strategy, predictor = self.strategy, self.predictor
+        c, s, scaled = apply(chosen, cluster, strategy, self.scaling)
+        if not self.precision_given and c.device != cluster.device and all(change.name != "precision" for change in chosen):
+            s = s.changed(precision=usual_precision(self.workload, c.device).name)
+            title = title if s.precision == strategy.precision else f"{title}, {s.precision}"
+        c, model = self._over(c, transport), changed_predictor(chosen, predictor)
+        p = model.step(self.workload, c, s) if chosen else base
         ratio = p.samples_per_s / base.samples_per_s
         factor = speedup_factor(p, base, c, cluster)
         low, high = ratio / factor, ratio * factor
@@ -166,7 +244,18 @@ def whatif(
         ):  # only the network changed: a better link cannot make the step slower
             low = max(low, min(1.0, ratio)) if _no_worse(c.network, cluster.network) else low
             high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high
-        usd = hourly * priced_samples / p.samples_per_s / 3600
+        listing, upgraded = price(c.device.name, self.prices), is_upgrade(chosen, cluster, c)
+        listed = listing.usd_per_hour(c.node_sizes) if listing else math.nan
+        hourly, text = listed, str(listing) if listing else f"no price of {c.device.name} is known"
+        pays_below = math.nan
+        if upgraded and self.upgrade:
+            hourly, text = listed + self.upgrade.hourly(c.world_size), f"{text}; {self.upgrade}"
+        elif upgraded:
+            before = price(cluster.device.name, self.prices)
+            pays_below = before.usd_per_hour(cluster.node_sizes) * ratio - listed if before else math.nan
+            hourly, text = math.nan, f"{title}: the price of the upgrade is unknown"
+        samples = epoch_samples(self.workload.name) or MILLION
+        usd = hourly * samples / p.samples_per_s / 3600
         return Outcome(
             title=title,
             cluster=c,
@@ -179,34 +268,23 @@ def whatif(
             usd=usd,
             usd_low=usd * p.low_s / p.step_time_s,
             usd_high=usd * p.high_s / p.step_time_s,
-            price=str(listing) if listing else f"no price of {c.device.name} is known",
+            price=text,
+            pays_below=pays_below,
             scaling=scaled,
             batch_note=_batch_note(s, strategy, chosen, scaled),
         )
 
-    outcomes: dict[str, Outcome] = {}
-    errors: dict[str, UserError] = {}
-    alone = [(str(change), [change]) for change in changes]
-    for title, chosen in [*alone, *([(TOGETHER, [*changes])] if len(changes) > 1 else [])]:
-        try:
-            outcomes[title] = outcome(title, chosen)
-        except UserError as error:
-            errors[title] = error
-    if not outcomes:
-        raise next(iter(errors.values()))
-    return WhatIf(
-        base=outcome("as it is", ()),
-        changes=tuple(outcomes[title] for title, _ in alone if title in outcomes),
-        together=outcomes.get(TOGETHER),
-        impossible={title: str(error) for title, error in errors.items()},
-        priced_samples=priced_samples,
-        unit="epoch" if epoch else "1M samples",
-        scaling=scales(workload, cluster, strategy, predictor),
-    )
+
+def _gain(outcome: Outcome) -> dict[str, Any]:
+    """The main figures of an outcome."""
+    gain = {name: getattr(outcome, name) for name in ("title", "speedup", "speedup_low", "speedup_high", "usd")}
+    return {**gain, "step_time_s": outcome.prediction.step_time_s, "network": outcome.cluster.network.name}
 
 
 def _no_worse(link: Link, than: Link) -> bool:
-    return link.bandwidth.value >= than.bandwidth.value and link.latency.value <= than.latency.value
+    rates = [(of.bandwidth.value, of.bandwidth.value * (of.carried.value if of.carried else 1.0)) for of in (link, than)]
+    faster = all(own >= other for own, other in zip(*rates, strict=True))
+    return faster and link.latency.value <= than.latency.value
 
 
 def _batch_note(after: Strategy, before: Strategy, changes: Sequence[Change], scaled: str) -> str:

@@ -30,12 +30,15 @@ class ExchangeBeside:
         gather_starts: of each bucket's all-gather, after the update, (buckets,); empty without.
         after_s: from the stage's last pass to the end of its exchange, with what running both at once loses.
         delay_s: that the passes of a step wait for weights in all, with what running both at once loses.
+        after_loss_s, delay_loss_s: of both, what running both at once loses.
     """
 
     starts: Array
     gather_starts: Array
     after_s: float
     delay_s: float
+    after_loss_s: float = 0.0
+    delay_loss_s: float = 0.0
 
 
 def megatron_bucket_bytes(replicas: int) -> int:
@@ -56,17 +59,17 @@ def exchange_beside(
         starts.append(max(clock, at))
         clock = starts[-1] + seconds
     after = max(0.0, clock - pipeline.ends[number])
-    after += penalty * (float(exchange.buckets.sum()) - after)
+    loss = penalty * (float(exchange.buckets.sum()) - after)
     if not exchange.plan.gathers:
-        return ExchangeBeside(np.array(starts), np.zeros(0), after, 0.0)
+        return ExchangeBeside(np.array(starts), np.zeros(0), after + loss, 0.0, loss)
     gathers, wanted = exchange.gathers[0], needed[first]
     order = np.argsort(wanted, kind="stable")
     there = np.cumsum(gathers[order])
     gather_starts = np.empty_like(there)
     gather_starts[order] = there - gathers[order]
     delay = max(0.0, float((there - wanted[order]).max(initial=0.0)))
-    delay += penalty * (float(gathers.sum()) - delay)
-    return ExchangeBeside(np.array(starts), gather_starts, after, delay)
+    delay_loss = penalty * (float(gathers.sum()) - delay)
+    return ExchangeBeside(np.array(starts), gather_starts, after + loss, delay + delay_loss, loss, delay_loss)
 
 
 def _needed_and_ready(step: Step, stage: Stage, number: int, stages: int, pipeline: PipelineSchedule) -> tuple[Array, Array]:

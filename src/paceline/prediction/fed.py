@@ -7,11 +7,13 @@ from dataclasses import replace
 from paceline.prediction.lazy_tuple import lazy
 from paceline.prediction.result import Prediction
 from paceline.prediction.timeline import input_event
+from paceline.prediction.waits import in_turn
 
 
 def fed(prediction: Prediction, feed: float) -> Prediction:
     """A corrected step that also waits for its samples, ``feed`` seconds a step: observed steps say nothing of that loader."""
     wait = max(0.0, feed - prediction.step_time_s)
+    waited = [("wait for input", wait)]
     step_s = prediction.step_time_s + wait
     return replace(
         prediction,
@@ -22,5 +24,5 @@ def fed(prediction: Prediction, feed: float) -> Prediction:
         compute_s=prediction.compute_s + wait,
         exposed={**prediction.exposed, "input pipeline": wait},
         bottleneck="input pipeline" if wait > max(prediction.exposed.values()) else prediction.bottleneck,
-        timeline=lazy(lambda: (*prediction.timeline, input_event(feed))),
+        timeline=lazy(lambda: (*in_turn(prediction.step_time_s, waited), *prediction.timeline, input_event(feed))),
     )

@@ -21,17 +21,17 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction.compute import Seconds
 from paceline.prediction.costs import ExchangeSeconds, Resource
 from paceline.prediction.division import divide
-from paceline.prediction.exchange_beside import ExchangeBeside, exchange_beside, exchange_events, megatron_bucket_bytes
+from paceline.prediction.exchange_beside import ExchangeBeside, exchange_beside, megatron_bucket_bytes
 from paceline.prediction.expert_exchange import expert_replicas
 from paceline.prediction.exposed import exposed_without_exchange, share_wait
 from paceline.prediction.group_collectives import group_work
 from paceline.prediction.group_view import ACROSS, group_view
 from paceline.prediction.memory import numbers_of, sample_bytes
-from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline
+from paceline.prediction.pipeline import PipelineSchedule, schedule_pipeline, without_bubbles
+from paceline.prediction.stage_events import stage_events
 from paceline.prediction.stage_sends import sends, tie_seconds
 from paceline.prediction.stages import Stage, stages
 from paceline.prediction.step_model import Step, StepModel
-from paceline.prediction.timeline import input_event
 from paceline.prediction.weight_gradients import weight_bytes, weight_seconds
 from paceline.record import Event
 from paceline.strategy.buckets import BUCKET_BYTES
@@ -241,30 +241,21 @@ class ParallelStep:
         return max(end + max(0.0, own[2]) for end, own in zip(other._exchanged, slower, strict=True)) + self._update
 
     def events(self) -> tuple[Event, ...]:
-        """The critical stage as bars: its passes, the exchange of its gradients, the update."""
+        """The critical stage as bars: its passes, the exchange of its gradients, the update, and what it waits for."""
         number = self._critical
-        step, own = self.steps[number], self.pipeline.passes[number]
-        several = self.strategy.parallelism.virtual_stages > 1
-        bars = [
-            Event(
-                name=f"{'weights' if p.weights else 'backward' if p.backward else 'forward'} stage {number}"
-                f"{f' part {p.part}' if several else ''}, micro step {p.micro_batch + 1}",
-                lane="compute",
-                start_s=self._delay + p.start_s,
-                duration_s=p.end_s - p.start_s,
-            )
-            for p in own
-        ]
-        if self.beside:
-            bars += exchange_events(self.beside[number], step.costs.exchange, self._delay)
-            start = self._delay + max(self._exchanged)
-            bars.append(Event(name="optimizer", lane="compute", start_s=start, duration_s=self._update))
-            return (*bars, input_event(self.feed_s)) if self.feed_s else tuple(bars)
-        later = own[-1].end_s - step.passes_s
-        moved = [e for e in step.events() if e.lane in ("network", "codec")]
-        bars += [replace(e, start_s=max(0.0, e.start_s + later)) for e in moved]
-        start = max(self._exchanged)
-        return (*bars, Event(name="optimizer", lane="compute", start_s=start, duration_s=self._update))
+        passes, delay = self.pipeline.passes[number], self._delay
+        if self.bubble_free:
+            passes = without_bubbles(passes)
+        return stage_events(
+            self.steps[number],
+            passes,
+            self.strategy.parallelism.virtual_stages,
+            self.beside[number] if self.beside else None,
+            delay_s=delay,
+            tie_s=self.tie_s if self.stages[number].tied else 0.0,
+            update_s=delay + max(self._exchanged),
+            step_s=self.seconds,
+        )
 
 
 def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> ParallelStep:

@@ -12,7 +12,7 @@ the bubble is (p - 1)(f + b - w), and no stage holds more micro batches than the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -264,6 +264,15 @@ def schedule_pipeline(
         clocks[stage] = end = start + costs[cost]
         ends.append(end)
     return PipelineSchedule(plan, starts, ends[1:])
+
+
+def without_bubbles(passes: Sequence[Pass]) -> tuple[Pass, ...]:
+    """The passes of a stage one after the other, as if it waited for no other stage."""
+    clock, moved = 0.0, list[Pass]()
+    for p in passes:
+        moved.append(replace(p, start_s=clock, end_s=clock + p.end_s - p.start_s))
+        clock = moved[-1].end_s
+    return tuple(moved)
 
 
 def _most(order: Order, first: int, second: int) -> int:

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import Any, Literal, Self
 
 from paceline.prediction.memory import FRAGMENTED, Fit
+from paceline.prediction.waits import OVERLAP_LOSS
 from paceline.record import Metrics
 from paceline.units import format_bytes, format_memory, format_seconds, format_seconds_range
 
@@ -121,6 +122,12 @@ class Prediction(Metrics):
         return "" if self.fits else f"DOES NOT FIT: {self.missing_bytes / 2**30:,.4g} GiB are missing on each device."
 
     @property
+    def overlap_loss_s(self) -> float:
+        """Seconds of ``exposed_comm_s`` that compute and exchange lose because they run at once, by the timeline."""
+        lost = sum(event.duration_s for event in self.timeline if event.name == OVERLAP_LOSS)
+        return min(lost, self.exposed_comm_s)
+
+    @property
     def critical_path(self) -> str:
         """The chain of events that sets the step, in one sentence."""
         return _critical_path(self)
@@ -170,13 +177,15 @@ def _critical_path(p: Prediction) -> str:
     divided = any(p.strategy.get(name, 1) != 1 for name in ("tensor", "context", "expert", "expert_tensor"))
     if p.exposed.get("pipeline bubble", 0.0) > 0 or divided:
         return _path_on_a_mesh(p, update.start_s)
-    last = max((e for e in p.timeline if e.lane != "compute"), key=lambda e: e.end_s)
+    last = max((e for e in p.timeline if e.lane not in ("compute", "wait")), key=lambda e: e.end_s)
     after = update.start_s - backward
     within = p.exposed_comm_s - after
     waiting = f"; {format_seconds(within)} of this time they wait for the exchange" if within > 1e-3 * p.step_time_s else ""
+    lost = p.overlap_loss_s
+    both = f", and {format_seconds(lost)} are lost because compute and exchange ran at once" if lost else ""
     return (
-        f"forward and backward take {format_seconds(backward)}{waiting}. Then {format_seconds(after)} of the exchange are "
-        f"exposed (the last part is {last.name}). The optimizer starts at {format_seconds(update.start_s)}. "
+        f"forward and backward take {format_seconds(backward)}{waiting}. Then {format_seconds(after - lost)} of the exchange "
+        f"are exposed (the last part is {last.name}){both}. The optimizer starts at {format_seconds(update.start_s)}. "
         f"The bottleneck is {p.bottleneck}."
     )
 

@@ -43,6 +43,7 @@ from paceline.prediction.timeline import (
     sums,
     with_exchange,
 )
+from paceline.prediction.waits import OVERLAP_LOSS, wait, waits
 from paceline.record import Event
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.recompute import Recomputation
@@ -149,11 +150,14 @@ class Step:
         return step + near * (inside - 1) + far * (between - 1)
 
     def events(self) -> tuple[Event, ...]:
-        """The step as bars."""
+        """The step as bars, with what it waits for."""
         names = [layer.name for layer in self.workload.layers]
         again = recomputed(self.workload, self.strategy.parallelism.recomputation).names
         split = self.workload.tables is not None
-        return tuple(events(self.costs, self.pieces, self.schedule, names, again, split))
+        bars = tuple(events(self.costs, self.pieces, self.schedule, names, again, split))
+        loss = float(self.schedule.penalty)
+        lost = wait(OVERLAP_LOSS, float(self.schedule.update_start) - loss, loss)
+        return (*waits(bars, self.seconds, (lost,) if loss else ()), *bars)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from paceline.planning.layout_view import LayoutView
 from paceline.planning.whatif import WhatIf
 from paceline.record import Event, Metrics
 from paceline.reporting import asynchronous_text, layout_figures
-from paceline.reporting.answer_figures import ScalingPoint, front, gains, scaling, shares
+from paceline.reporting.answer_figures import ScalingPoint, front, gains, memory_bar, scaling, shares
 from paceline.reporting.planning_text import (
     batch_text,
     cost,
@@ -27,12 +27,14 @@ from paceline.reporting.planning_text import (
     verdict,
     whatif_table,
 )
-from paceline.reporting.report_page import filled
 from paceline.reporting.screen import text_of
+from paceline.reporting.template import filled
 from paceline.reporting.timeline import StepTimeline, draw, merged, one_rank
+from paceline.reporting.transport_text import gains_text, steps_text
 from paceline.reporting.values import clean, memory, number, percent, rate_bounds, ratio, seconds, strategy_text, time_range
 
 NAME = "report.html"
+HINT = "Point at a bar, tap it, or step through them with the arrow keys for their times."
 
 
 @dataclass
@@ -79,17 +81,23 @@ def write(page: Page, place: str) -> Path:
 
 def render(page: Page) -> str:
     """The page as HTML text; the same answer gives the same bytes."""
+    return filled("reporting/answer.html.j2", vars(drawn(page)))
+
+
+def drawn(page: Page) -> Page:
+    """The page with pictures that a template takes as they are: they are drawn here, their texts escaped."""
     from markupsafe import Markup
 
     for section in page.sections:
-        section.pictures = [Markup(svg) for svg in section.pictures]  # drawn here, their texts escaped
-    return filled("answer.html.j2", vars(page))
+        section.pictures = [Markup(svg) for svg in section.pictures]
+    return page
 
 
 def explained_page(explained: Explained, kind: str = "explanation") -> Page:
     """A prediction: its timeline, what each resource holds up, how it scales; and a measured run beside it."""
     p = explained.prediction
-    page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings=[*filter(None, [p.headline]), explained.sentence])
+    findings = [*filter(None, [p.headline]), explained.sentence, *filter(None, [steps_text(explained.by_transport)])]
+    page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings)
     page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
     slow, fast = rate_bounds(p)
     page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
@@ -99,11 +107,11 @@ def explained_page(explained: Explained, kind: str = "explanation") -> Page:
     heads = ["resource", "the step waits", "share", "if it vanished"]
     page.sections += [
         Section("Where the time goes", explained.path, heads=heads, rows=rows),
-        _timeline(
+        timeline_section(
             {"predicted": p, **({"measured": explained.measured} if explained.measured else {})}, explained.measured_timeline
         ),
-        *_layout(explained.layout),
-        *_scaling(explained.scaling, int(p.strategy["world_size"])),
+        *(_layout(explained.layout) or [memory_section(explained)]),
+        *scaling_sections(explained.scaling, int(p.strategy["world_size"])),
         Section("To paste", pre=text_of([explain_table(explained)])),
         Section("It rests on", items=[clean(a, 1000) for a in p.assumptions]),
     ]
@@ -137,7 +145,7 @@ def asynchronous_page(prediction: AsyncPrediction) -> Page:
         Section(
             "Staleness",
             asynchronous_text.staleness(prediction),
-            [shares(r.staleness, "staleness", label)],
+            [shares(r.staleness, label)],
             wide=True,
             heads=["updates by others", "share"],
             rows=rows,
@@ -155,8 +163,8 @@ def _first_steps(prediction: AsyncPrediction) -> Section:
     events = one_rank(prediction.result.timeline)
     end = max((e.end_s for e in events), default=0.0)
     timeline = StepTimeline(f"worker 0, the first {seconds(end)}", merged(events), end)
-    svg = draw([timeline], "timeline", "Timeline of one worker's first steps")
-    return Section("One worker, bar by bar", "Hover over a bar for its times.", [svg], wide=True, lanes=True)
+    svg = draw([timeline], "Timeline of one worker's first steps")
+    return Section("One worker, bar by bar", HINT, [svg], wide=True, lanes=True)
 
 
 def plan_page(plan: Plan) -> Page:
@@ -184,11 +192,11 @@ def plan_page(plan: Plan) -> Page:
     rows = [[choice.title, seconds(choice.time_s), cost(choice), choice.reason] for choice in plan.ranking]
     page.sections += [
         *_by_devices(plan),
-        *_front(plan),
+        *front_sections(plan),
         *_layout(plan.layout),
-        *_scaling(plan.scaling, best.cluster.world_size),
+        *scaling_sections(plan.scaling, best.cluster.world_size),
         Section("Ranking", heads=["strategy", "time", "cost", "against the best"], rows=rows),
-        _timeline({best.title: p}, ()),
+        timeline_section({best.title: p}, ()),
         Section(
             "Left out",
             f"{plan.considered:,} strategies were weighed. {plan.layouts}".strip(),
@@ -236,7 +244,7 @@ def whatif_page(whatif: WhatIf) -> Page:
     base = whatif.base.prediction
     page = Page("what if", clean(base.workload), strategy_text(base.strategy))
     page.findings = [f"{outcome.title}: {verdict(outcome, whatif.base)}" for outcome in whatif.outcomes[1:]]
-    page.findings += impossible_lines(whatif)
+    page.findings += [*impossible_lines(whatif), *filter(None, [gains_text(whatif)])]
     page.card("today", seconds(base.step_time_s), f"one step; {time_range(base.low_s, base.high_s, base.step_time_s)}")
     for outcome in whatif.outcomes[1:]:
         p = outcome.prediction
@@ -245,17 +253,31 @@ def whatif_page(whatif: WhatIf) -> Page:
             f"{number(outcome.speedup)}x",
             f"{number(outcome.speedup_low)} to {number(outcome.speedup_high)}; {seconds(p.step_time_s)}",
         )
-    bars = [(outcome.title, outcome.speedup, outcome.speedup_low, outcome.speedup_high) for outcome in whatif.outcomes[1:]]
     timelines = {outcome.title: outcome.prediction for outcome in whatif.outcomes}
     page.sections += [
-        Section("What each change gains", pictures=[gains(bars, "gains")], wide=True),
-        _timeline(timelines, ()),
-        *_scaling(whatif.scaling, whatif.base.cluster.world_size),
+        gains_section(whatif),
+        timeline_section(timelines, ()),
+        *scaling_sections(whatif.scaling, whatif.base.cluster.world_size),
         Section("To paste", pre=text_of([whatif_table(whatif)])),
         Section("Prices", items=list(dict.fromkeys(outcome.price for outcome in whatif.outcomes))),
         Section("It rests on", items=list(whatif.assumptions)),
     ]
     return page
+
+
+def gains_section(whatif: WhatIf) -> Section:
+    """The speed-up of each change as a bar."""
+    bars = [(outcome.title, outcome.speedup, outcome.speedup_low, outcome.speedup_high) for outcome in whatif.outcomes[1:]]
+    return Section("What each change gains", pictures=[gains(bars)], wide=True)
+
+
+def memory_section(explained: Explained) -> Section:
+    """What a device holds, against what it has."""
+    prediction, available = explained.prediction, explained.available
+    groups = layout_figures.grouped(prediction.memory)
+    share = prediction.memory_bytes / available
+    text = f"{memory(prediction.memory_bytes)} of {memory(available)}, {share:.0%}: the job {prediction.fit}."
+    return Section("Memory of a device", text, [memory_bar(groups, available)], wide=True)
 
 
 def _by_devices(plan: Plan) -> list[Section]:
@@ -265,7 +287,7 @@ def _by_devices(plan: Plan) -> list[Section]:
     return [Section("By number of devices", batch_text(plan), heads=heads, rows=rows)] if len(rows) > 1 else []
 
 
-def _front(plan: Plan) -> list[Section]:
+def front_sections(plan: Plan) -> list[Section]:
     """Time against money, where there are prices."""
     points: list[Choice] = [choice for choice in plan.front if choice.usd == choice.usd]
     if len(points) < 2:
@@ -273,7 +295,7 @@ def _front(plan: Plan) -> list[Section]:
     same = [
         n for n, choice in enumerate(points) if (choice.cluster, choice.strategy) == (plan.best.cluster, plan.best.strategy)
     ]
-    svg = front([(choice.time_s, choice.usd, choice.title) for choice in points], "front", same[0] if same else -1)
+    svg = front([(choice.time_s, choice.usd, choice.title) for choice in points], same[0] if same else -1)
     rows = [[choice.title, seconds(choice.time_s), cost(choice)] for choice in points]
     title = "Time against money"
     return [
@@ -288,7 +310,7 @@ def _front(plan: Plan) -> list[Section]:
     ]
 
 
-def _scaling(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Section]:
+def scaling_sections(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Section]:
     """Speed against devices."""
     if not lines:
         return []
@@ -312,7 +334,7 @@ def _scaling(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Sec
         Section(
             "How it scales",
             "Dotted: in proportion to the devices. Upright: the number asked about.",
-            pictures=[scaling(drawn, "scaling", asked_for)],
+            pictures=[scaling(drawn, asked_for)],
             wide=True,
             heads=heads,
             rows=rows,
@@ -320,7 +342,7 @@ def _scaling(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Sec
     ]
 
 
-def _timeline(runs: Mapping[str, Metrics], measured: Sequence[Event]) -> Section:
+def timeline_section(runs: Mapping[str, Metrics], measured: Sequence[Event]) -> Section:
     """One step of each, bar by bar."""
     timelines = []
     for title, run in runs.items():
@@ -330,5 +352,5 @@ def _timeline(runs: Mapping[str, Metrics], measured: Sequence[Event]) -> Section
     if not timelines:
         return Section("One step, bar by bar", "No timeline was kept.")
     label = "Timeline of one training step: " + "; ".join(g.title for g in timelines)
-    hint = "Hover over a bar for its times. paceline explain --trace writes them for Perfetto."
-    return Section("One step, bar by bar", hint, [draw(timelines, "timeline", label)], wide=True, lanes=True)
+    hint = f"{HINT} paceline explain --trace writes them for Perfetto."
+    return Section("One step, bar by bar", hint, [draw(timelines, label)], wide=True, lanes=True)

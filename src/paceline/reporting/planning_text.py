@@ -9,6 +9,8 @@ from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.whatif import Outcome, WhatIf
 from paceline.reporting.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
+from paceline.reporting.table import run_title
+from paceline.reporting.transport_text import gains_text, with_steps
 from paceline.reporting.values import clean, count, number, range_beside, rate, seconds, step_range, time_range
 from paceline.units import format_gib, format_memory
 
@@ -48,12 +50,12 @@ def _plan(plan: Plan) -> Iterator[Block]:
     if plan.critical_batch:
         yield Pair("batch", batch_text(plan))
     if plan.learning_rates:
-        yield Pair("recipe", plan.learning_rates)
+        yield Pair("recipe", rates(best) if best.recipe else plan.learning_rates)
     yield Pair(
         "memory",
         f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device; {plan.headroom}",
     )
-    yield Pair("", best.reason)
+    yield Pair("because", best.reason)
     yield GAP
     yield heading(f"Ranking, of {plan.considered:,} strategies that were weighed:")
     yield ranking_table(plan.ranking[:SHOWN])
@@ -68,6 +70,8 @@ def _plan(plan: Plan) -> Iterator[Block]:
 
 
 def _plan_why(plan: Plan) -> Iterator[Block]:
+    yield Pair("recipe", plan.learning_rates if plan.best.recipe else "")
+    yield GAP
     yield Paragraph(plan.layouts)
     if _cut(plan):
         yield heading("The whole ranking:")
@@ -182,9 +186,9 @@ def whatif_screen(whatif: WhatIf) -> Screen:
     prices = tuple(dict.fromkeys(outcome.price for outcome in whatif.outcomes))
     assumptions = whatif.assumptions
     return Screen(
-        title=f"{whatif.base.prediction.workload}: what each change gains",
+        title=f"{run_title(whatif.base.prediction)}: what each change gains",
         answer=tuple(_whatif(whatif)),
-        brief=f"{whatif.base.prediction.workload}: {last.title}: {verdict(last, whatif.base)}",
+        brief=f"{run_title(whatif.base.prediction)}: {last.title}: {verdict(last, whatif.base)}",
         why=(
             heading("Prices:"),
             *map(item, prices),
@@ -192,7 +196,7 @@ def whatif_screen(whatif: WhatIf) -> Screen:
             *map(item, assumptions),
         ),
         why_holds=f"prices, {count(len(assumptions), 'assumption')}",
-    )
+    ).led_by(gains_text(whatif))
 
 
 def _whatif(whatif: WhatIf) -> Iterator[Block]:
@@ -245,6 +249,9 @@ def verdict(outcome: Outcome, base: Outcome) -> str:
         paid = "the same money" if abs(change) < 0.0005 else f"{abs(change):.1%} {'more' if change > 0 else 'less'} money"
         span = f"range {money(outcome.usd_low)} to {money(outcome.usd_high)}"
         clauses.append(f"{paid} for the same samples ({money(base.usd)} to {money(outcome.usd)}, {span})")
+    if outcome.pays_below == outcome.pays_below:
+        least = f"it saves money if it adds less than {money(outcome.pays_below)} an hour"
+        clauses.append(f"its price is unknown (--upgrade-price): {least if outcome.pays_below > 0 else 'it saves no money'}")
     if outcome.scaling == "strong":
         clauses.append(
             f"strong scaling: {outcome.batch_note or f'the global batch stays {outcome.strategy.global_batch_size}'}"
@@ -276,18 +283,21 @@ def _lacking(outcome: Outcome) -> str:
 def explain_screen(explained: Explained) -> Screen:
     """What the step waits for, the critical path, what would be next, how it scales; behind it what it rests on."""
     p = explained.prediction
-    return Screen(
-        title=f"{p.workload}: {explained.sentence}",
+    screen = Screen(
+        title=run_title(p),
         answer=tuple(_explain(explained)),
-        brief=f"{p.workload}: {seconds(p.step_time_s)} a step ({step_range(p)}); {explained.sentence}",
+        brief=f"{run_title(p)}: {seconds(p.step_time_s)} a step ({step_range(p)}); {explained.sentence}",
         why=(heading("It rests on:"), *map(item, p.assumptions)),
         why_holds=count(len(p.assumptions), "assumption"),
         alarm=p.headline,
     )
+    return with_steps(screen, explained.by_transport)
 
 
 def _explain(explained: Explained) -> Iterator[Block]:
     p = explained.prediction
+    yield Paragraph(explained.sentence)
+    yield GAP
     yield Pair("one step", f"{seconds(p.step_time_s)} ({step_range(p)})")
     yield GAP
     yield explain_table(explained)

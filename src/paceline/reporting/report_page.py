@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.record import Event, Metrics, RunRecord
 from paceline.reporting.table import step_time_error
+from paceline.reporting.template import filled
 from paceline.reporting.values import (
     DETAIL,
     TOLERANCE,
@@ -40,21 +41,7 @@ def write_report(run_dir: RunDir | str | Path) -> Path:
 
 def render_report(contents: RunDirContents) -> str:
     """The report as HTML text; the same contents give the same bytes."""
-    return filled("report.html.j2", _context(contents))
-
-
-def filled(template: str, context: Mapping[str, Any]) -> str:
-    """A template of this folder with its values, escaped; a value that is missing is an error."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    env = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return env.get_template(template).render(**context)
+    return filled("reporting/report.html.j2", _context(contents))
 
 
 def _context(contents: RunDirContents) -> dict[str, Any]:
@@ -168,7 +155,7 @@ def timeline_picture(contents: RunDirContents) -> dict[str, Any]:
     if not steps:
         return _picture(missing="No timeline was kept.", notes=notes)
     label = "Timeline of one training step: " + "; ".join(step.title for step in steps)
-    return _picture(draw(steps, "timeline", label), notes=notes)
+    return _picture(draw(steps, label), notes=notes)
 
 
 def curve_picture(records: Mapping[str, RunRecord], key: str) -> dict[str, Any]:

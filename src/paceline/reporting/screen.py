@@ -126,6 +126,11 @@ class Screen:
         """An answer that another program reads."""
         return cls(title="", answer=(Verbatim(text),), brief=brief)
 
+    def led_by(self, text: str, brief: str = "") -> Screen:
+        """The same with a paragraph before the answer, and more of its line; empty texts change nothing."""
+        lead = (Paragraph(text, "warning"), GAP) if text else ()
+        return replace(self, answer=(*lead, *self.answer), brief=f"{self.brief}; {brief}" if brief else self.brief)
+
     def noting(self, *notes: str) -> Screen:
         """The same with more notes."""
         return replace(self, notes=(*self.notes, *notes))

@@ -182,19 +182,27 @@ def _why(p: Metrics) -> Iterator[Block]:
 
 
 def _breakdown(run: Metrics) -> Iterator[Block]:
-    """Where the step goes, as bars: those that add up to it, then the resources behind the exchange."""
+    """Where the step goes, as bars: those that add up to it, then the resources behind the exchange. None where all of it is
+    compute."""
     exposed: Mapping[str, float] = getattr(run, "exposed", {})  # of a prediction
     bubble = exposed.get("pipeline bubble", 0.0)
+    lost: float = getattr(run, "overlap_loss_s", 0.0)
     rows: tuple[tuple[str, float, str, Style], ...] = (
         ("compute", run.compute_s - bubble, "#", "work"),
         ("bubble", bubble, "=", "wait"),
-        ("exposed comm.", run.exposed_comm_s, "=", "wait"),
+        ("exposed comm.", run.exposed_comm_s - lost, "=", "wait"),
+        ("overlap loss", lost, "=", "wait"),
         ("network, busy", run.comm_s, "-", "faint"),
         ("codec, busy", run.codec_s, "-", "faint"),
     )
-    yield heading(f"The step: compute{', bubble' if bubble else ''} and exposed communication add up to it")
+    if run.compute_s - bubble == run.step_time_s:
+        return
+    parts = ["compute", *(["bubble"] if bubble else []), *(["exposed communication"] if lost else [])]
+    last = "overlap loss" if lost else "exposed communication"
+    yield heading(f"The step: {', '.join(parts)} and {last} add up to it")
     for name, value, mark, style in rows:
-        if value == 0 and name != "compute":
+        hidden = mark == "-" and value < 0.01 * run.step_time_s
+        if (value == 0 and name != "compute") or hidden:
             continue
         # a busy time can exceed the step where several devices or streams work at once
         share = value / run.step_time_s if run.step_time_s > 0 else math.nan

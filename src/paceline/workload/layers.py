@@ -19,6 +19,7 @@ Numbers = Literal["fp32", "autocast", "narrow"]
 """``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
 has 16 bits too: normalisations and softmax save 16 bits, and products no copies. The loss is fp32 in all of them."""
 
+_SEQUENCE = re.compile(r"sequence of ([0-9]+) tokens")
 _LOGITS = re.compile(r"(^|\.)(head\.logits|head\.decoder|lm_head|head)$")
 
 
@@ -254,6 +255,12 @@ class LayerTable:
     def flops_per_sample(self) -> float:
         """FLOPs of forward and backward of one sample."""
         return sum(layer.flops_forward + layer.flops_backward for layer in self.layers)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Tokens of a sample that is one sequence; 0 where a sample is something else."""
+        match = _SEQUENCE.fullmatch(self.sample)
+        return int(match[1]) if match else 0
 
     @cached_property
     def attends(self) -> bool:

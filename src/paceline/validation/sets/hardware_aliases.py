@@ -24,6 +24,8 @@ _BRACKETS = re.compile(r"\(.*?\)")
 _PORTS = re.compile(r"\s*(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
 _PORT_SPEEDS = (10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0, 800.0)
 """Gb/s of a port: who writes "100 GB/s Ethernet" means such a port. Any other number of GB/s is of bytes."""
+_RDMA_FROM = 200.0
+"""Gb/s of a port from which submissions use RDMA, though they do not say so."""
 NVLINK_DOMAIN = {"GB200": 72, "GB300": 72}
 """Devices that one domain of NVLink switches joins (NVIDIA, GB200 NVL72, GB300 NVL72)."""
 _DGX_NETWORK = (
@@ -67,6 +69,8 @@ def network(text: str) -> Link | None:
             kind = {100.0: "InfiniBand EDR", 200.0: "InfiniBand HDR", 400.0: "InfiniBand NDR"}.get(float(speed))
             is_bytes = unit.startswith("GB") and float(speed) not in _PORT_SPEEDS
             name = kind if kind and _INFINIBAND.search(words + part) else f"{float(speed):g}{'GB/s' if is_bytes else 'Gb/s'}"
+            if name[0].isdigit() and float(speed) >= _RDMA_FROM:
+                name += " RoCE"
             try:
                 link_of_part = find_network(f"{count}x {name}" if count else name)
             except UserError:

@@ -47,7 +47,7 @@ def case(row: Row) -> Case | Skip:
     if workload is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
     bandwidth = re.search(r"([0-9.]+)\s*Gbps", row.text("interconnect"))
-    between = hardware_aliases.network_named(f"{bandwidth[1]}Gb/s" if bandwidth else "1600Gb/s") if nodes > 1 else None
+    between = hardware_aliases.network_named(f"{bandwidth[1] if bandwidth else 1600}Gb/s RoCE") if nodes > 1 else None
     try:
         setting = case_builders.setting(
             hardware_aliases.cluster(device, devices // nodes, nodes, between),

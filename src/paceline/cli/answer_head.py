@@ -1,0 +1,172 @@
+"""The head of an answer: what was taken where nothing was said, and what would fit where it does not fit."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from textwrap import wrap
+from typing import Any
+
+from paceline import hardware
+from paceline.cli.parser import Answer, Parser
+from paceline.cli.prediction_inputs import Inputs, plain_predictor
+from paceline.hardware import Cluster, Link
+from paceline.planning.nearest_fit import DENSE, Fitting, nearest_fit
+from paceline.prediction import Prediction, Predictor
+from paceline.reporting.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim
+from paceline.strategy.usual_precision import usual_precision
+from paceline.units import format_count, format_memory, format_seconds
+from paceline.verbs import LARGEST_BATCH
+from paceline.workload.lora import parse_lora
+
+_OPTIONS = {"global_batch_size": "global_batch", "grad_accum_steps": "grad_accum"}
+"""Choices of a strategy whose options are called otherwise."""
+_NOT_CARRIED = ("report", "trace", "beside", "brief", "why")
+"""Options of a command that the offered one leaves out: files that it writes or reads."""
+_OF_EXCHANGE = (
+    "option",
+    "options",
+    "clip",
+    "min_elements",
+    "dense",
+    "dense_rule",
+    "compress_pull",
+    "ranks_per_node",
+    "servers",
+)
+"""Options and choices of a compression and of its exchange."""
+_TIE = "\xa0"
+Offer = tuple[Fitting, Sequence[str], Sequence[str]]
+"""What would fit, the options that change, and the whole command, as words."""
+
+
+def with_head(
+    o: argparse.Namespace, inputs: Inputs, model: Predictor, prediction: Prediction, data: dict[str, Any], screen: Screen
+) -> Answer:
+    """The answer, noting what was taken where nothing was said, and before it what would fit where it does not.
+
+    Raises:
+        UserError: as ``nearest_fit``.
+    """
+    fitting = () if prediction.fit == "fits" else _nearest(o, inputs, model)
+    offers = [(fit, *_command(o, inputs, fit)) for fit in fitting]
+    would_fit = [
+        {"options": shlex.join(options), "command": shlex.join(command), **fit.to_json()} for fit, options, command in offers
+    ]
+    screen = screen.noting(*taken(o, inputs))
+    if prediction.fit != "fits" and not offers:
+        nothing = f"{_needed(inputs, prediction)} No change that was tried makes it fit."
+        screen = replace(screen, answer=(Paragraph(nothing), GAP, *screen.answer))
+    elif offers:
+        brief = f"{screen.brief}; what would fit: {would_fit[0]['options']}"
+        screen = replace(screen, answer=(*_offered(inputs, prediction, offers), GAP, *screen.answer), brief=brief)
+    return {**data, "would_fit": would_fit}, screen
+
+
+def _nearest(o: argparse.Namespace, inputs: Inputs, model: Predictor) -> tuple[Fitting, ...]:
+    most = LARGEST_BATCH if o.global_batch is None else 1
+    return nearest_fit(*inputs, predictor=model, network=_between(o), most_batches=most)
+
+
+def _between(o: argparse.Namespace) -> Link | None:
+    """The network between more nodes than there are, where the options say it."""
+    if o.network or not (o.device and hardware.instance(o.device)):
+        return hardware.network(o.network) if o.network else None
+    return hardware.cluster(o.device, o.devices_per_node, 2).network
+
+
+def _offered(inputs: Inputs, prediction: Prediction, offers: Sequence[Offer]) -> Iterator[Block]:
+    """What would fit, and the command of the nearest."""
+    yield Paragraph(f"{_needed(inputs, prediction)} What would fit, the nearest first:")
+    rows = [(" ".join(_pairs(options)), *_figures(fit.prediction)) for fit, options, _ in offers]
+    yield Table(("", "memory", "step", "samples/s"), rows)
+    *lines, last = _wrapped(_pairs(offers[0][2]))
+    yield Verbatim("\n".join((*(f"{line} \\" for line in lines), last)))
+
+
+def _needed(inputs: Inputs, prediction: Prediction) -> str:
+    has, needs = (format_memory(size) for size in (inputs[1].device.memory.value, prediction.memory_bytes))
+    return f"As asked, a device needs {needs} and has {has}."
+
+
+def _figures(p: Prediction) -> tuple[str, ...]:
+    return format_memory(p.memory_bytes), format_seconds(p.step_time_s), f"{p.samples_per_s:.3g}"
+
+
+def _pairs(words: Sequence[str]) -> list[str]:
+    """Words for a shell, each value with its option."""
+    pairs: list[str] = []
+    for word in map(shlex.quote, words):
+        if pairs and pairs[-1].startswith("--") and not word.startswith("--"):
+            pairs[-1] += f" {word}"
+        else:
+            pairs.append(word)
+    return pairs
+
+
+def _wrapped(parts: Sequence[str]) -> list[str]:
+    """Lines that break between parts alone, with room for a backslash."""
+    tied = " ".join(part.replace(" ", _TIE) for part in parts)
+    lines = wrap(tied, USUAL_WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+    return [line.replace(_TIE, " ") for line in lines]
+
+
+def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[str], list[str]]:
+    """The options in which it differs from what was given, and the whole command with them."""
+    workload, cluster, strategy = inputs
+    old, new = strategy.settled(workload, cluster).to_json(), fit.strategy.to_json()
+    changed = {_OPTIONS.get(name, name): new[name] for name in new if new[name] != old[name] and name != "world_size"}
+    carried: dict[str, Any] = dict.fromkeys(_NOT_CARRIED)
+    if DENSE in fit.kinds:
+        changed = {name: value for name, value in changed.items() if name not in _OF_EXCHANGE}
+        carried |= {**dict.fromkeys(_OF_EXCHANGE), "servers": 1}
+        changed |= {name: new[name] for name in ("compression", "exchange")}
+    if o.global_batch is None:
+        changed["global_batch"] = new["global_batch_size"]
+    if o.precision is None and usual_precision(workload, fit.cluster.device).name != new["precision"]:
+        changed["precision"] = new["precision"]
+    machines: Mapping[str, Any] = {}
+    if fit.cluster != cluster:
+        before, machines = _cluster_options(o, cluster, cluster), _cluster_options(o, fit.cluster, cluster)
+        changed |= {name: value for name, value in machines.items() if value != before[name]}
+    parser: Parser = o.parser
+    whole = argparse.Namespace(**{**vars(o), **carried, **({"cluster": None} if machines else {}), **machines, **changed})
+    return parser.words(whole, changed), [*parser.prog.split(), *parser.words(whole)]
+
+
+def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -> dict[str, Any]:
+    """The options of a cluster, where those of the one that was ``asked`` about are given."""
+    network = machines.network.name if machines.num_nodes > 1 else None
+    device, local = machines.device.name, machines.levels[0].size
+    if machines.device == asked.device and o.cluster is None:  # perhaps an instance, or a probe
+        device, local = o.device, local if local != asked.levels[0].size else o.devices_per_node
+        network = network if network and not (o.device and hardware.instance(o.device)) else o.network
+    nodes = machines.num_nodes if machines.num_nodes > 1 else None
+    return {"device": device, "devices_per_node": local, "nodes": nodes, "network": network}
+
+
+def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
+    """Sentences on the precision and the batch that were taken where none was given."""
+    workload, cluster, _ = inputs
+    if o.lora:
+        trained, frozen = (format_count(count) for count in (workload.num_parameters, workload.frozen))
+        yield f"LoRA {parse_lora(o.lora).text}: {trained} numbers are trained, {frozen} are frozen."
+    if o.precision is None:
+        usual = usual_precision(workload, cluster.device)
+        yield f"Precision: {usual.name} ({usual.reason}; --precision)."
+    if o.global_batch is None:
+        yield _batch_taken(o, inputs)
+
+
+def _batch_taken(o: argparse.Namespace, inputs: Inputs) -> str:
+    """Which batch was taken, and why."""
+    workload, cluster, strategy = inputs
+    micro = strategy.parallelism.micro_batches
+    each = strategy.global_batch_size // (strategy.world_size * micro)
+    share = f"{each:,} for each device{' and micro step' if micro > 1 else ''}"
+    rule = "the largest power of two up to 1,024 that fits its memory"
+    if each == 1 and not plain_predictor(o).many(workload, [(cluster, strategy)]).fits[0]:
+        rule = "which does not fit its memory, and neither does any larger batch"
+    return f"No --global-batch was given: {strategy.global_batch_size:,} samples were taken, {share}, {rule}."

@@ -1,0 +1,32 @@
+"""``paceline serve``: the what-if page on this machine."""
+
+from __future__ import annotations
+
+import argparse
+
+from paceline.cli.parser import Answer, Parser
+from paceline.reporting.screen import Screen
+from paceline.serve.server import PORT, run
+
+EXAMPLE = """example:
+  paceline serve --port 0"""
+
+
+def add(parser: Parser) -> None:
+    """Add what ``paceline serve`` takes."""
+    parser.runs(_serve, EXAMPLE)
+    parser.set_defaults(streams=True)
+    host = "the address to listen on (default 127.0.0.1: this machine alone; beyond it a token in the address is needed)"
+    parser.add_argument("--host", metavar="H", default="127.0.0.1", help=host)
+    parser.add_argument("--port", metavar="N", type=int, default=PORT, help=f"default {PORT}; 0 takes a free one")
+
+
+def _serve(o: argparse.Namespace) -> Answer:
+    addresses: list[str] = []
+
+    def say(address: str) -> None:
+        addresses.append(address)
+        print(f"Paceline: {address}\nCtrl-C ends it.", flush=True)
+
+    run(o.host, o.port, say)
+    return {"address": addresses[0]}, Screen.plain("stopped")

@@ -1,0 +1,128 @@
+"""The answer of the page at every move of a slider: what a step takes, and what would change it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline import planning
+from paceline.errors import UserError
+from paceline.planning import Change, WhatIf
+from paceline.planning.framework_options import FRAMEWORKS, emit
+from paceline.planning.goal import money
+from paceline.reporting.answer_figures import gains
+from paceline.reporting.answer_page import (
+    Page,
+    Section,
+    memory_section,
+    scaling_sections,
+    timeline_section,
+)
+from paceline.reporting.planning_text import verdict
+from paceline.reporting.values import clean, memory, number, rate_bounds, seconds, time_range
+from paceline.serve.controls import command, python
+from paceline.serve.ladder import rungs
+from paceline.serve.question import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A text to copy, and how it is called."""
+
+    title: str
+    text: str
+    missing: str = ""
+
+
+def answer_page(asked: Question) -> tuple[Page, list[str]]:
+    """What a step takes and what would change it, and what that rests on. Raises UserError as ``predict``."""
+    explained = planning.explain(asked.workload, asked.cluster, asked.strategy)
+    changes = rungs(asked.cluster, asked.strategy)
+    gained = _ladder(asked, changes)
+    p = explained.prediction
+    page = Page("what if", title(asked), _choices(asked), [*filter(None, [p.headline]), _capital(explained.sentence)])
+    page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
+    slow, fast = rate_bounds(p)
+    page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
+    page.card("memory of a device", memory(p.memory_bytes), f"of {memory(explained.available)}; it {p.fit}")
+    page.card(*_cost(gained))
+    page.sections = [
+        timeline_section({"predicted": p}, ()),
+        memory_section(explained),
+        *([_gains(gained, changes)] if gained else []),
+        *scaling_sections(explained.scaling, asked.cluster.world_size),
+    ]
+    prices = [outcome.price for outcome in gained.outcomes] if gained else []
+    return page, [*dict.fromkeys(prices), *(clean(a, 1000) for a in p.assumptions)]
+
+
+def status(page: Page) -> str:
+    """The answer in one line, for those who hear the page, or who drag and see little of it."""
+    step, rate, memory_used, cost = (card["value"] for card in page.cards)
+    return f"{step} a step, {rate}, {memory_used} a device, {cost} for {page.cards[3]['name'].removeprefix('cost of ')}"
+
+
+def copies(asked: Question) -> list[Copy]:
+    """The question as a command, in Python, and the strategy as options of other software."""
+    texts = [Copy("Command", command(asked.chosen)), Copy("Python", python(asked.chosen))]
+    for framework in FRAMEWORKS:
+        try:
+            texts.append(Copy(framework, emit(framework, asked.strategy, asked.workload)))
+        except UserError as error:
+            texts.append(Copy(framework, "", str(error)))
+    return texts
+
+
+def title(asked: Question) -> str:
+    """The model and what it runs on."""
+    size = asked.cluster
+    network = f", {size.network.name}" if size.num_nodes > 1 else ""
+    return f"{clean(asked.workload.name, 60)} on {size.num_nodes} x {size.node_text} {size.device.name}{network}"
+
+
+def _choices(asked: Question) -> str:
+    """The choices behind the answer, also those that were not given."""
+    s, mesh = asked.strategy, asked.strategy.parallelism
+    compression = s.gradient_exchange.compression
+    lossy = [] if compression == "dense" else [compression]
+    batch = f"{s.global_batch_size:,} samples of {asked.workload.sample} a step" if asked.workload.sample else ""
+    return ", ".join(filter(None, [batch, s.precision, mesh.sharding, s.optimizer, *lossy]))
+
+
+def _ladder(asked: Question, changes: Mapping[str, Change]) -> WhatIf | None:
+    """What one step up brings in each direction; None where nothing can be stepped up."""
+    try:
+        return planning.whatif(asked.workload, asked.cluster, asked.strategy, list(changes.values()), scale=False)
+    except UserError:
+        return None
+
+
+def _cost(gained: WhatIf | None) -> tuple[str, str, str]:
+    if gained is None or math.isnan(gained.base.usd):
+        return "cost of 1M samples", "unknown", "no price of this device is known"
+    base = gained.base
+    each = base.usd_per_hour / base.cluster.world_size
+    return (
+        f"cost of {gained.unit}",
+        money(base.usd),
+        f"{money(base.usd_low)} to {money(base.usd_high)}; ${each:.2f} a device and hour",
+    )
+
+
+def _gains(gained: WhatIf, changes: Mapping[str, Change]) -> Section:
+    """Each change by itself, as a bar and in words."""
+    titles = {str(change): title for title, change in changes.items()}
+    own = [(titles[outcome.title], outcome) for outcome in gained.changes]
+    return Section(
+        "What if?",
+        "Each change alone, its speed over today's. Another batch may need another number of epochs.",
+        [gains([(title, x.speedup, x.speedup_low, x.speedup_high) for title, x in own])],
+        wide=True,
+        heads=["change", "as an option", "what it brings"],
+        rows=[[title, f"--change {x.title}", verdict(x, gained.base)] for title, x in own],
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

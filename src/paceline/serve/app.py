@@ -1,0 +1,171 @@
+"""The page over HTTP: a form that works without a script, and the parts that its script asks for as one drags."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from paceline.errors import UserError
+from paceline.reporting.answer_page import drawn
+from paceline.reporting.template import filled
+from paceline.serve import search
+from paceline.serve.answer import answer_page, copies, status
+from paceline.serve.configurations import MOST_BYTES, Configurations
+from paceline.serve.controls import Selection, controls, selection, start
+from paceline.serve.guard import LOOPBACK, Guard
+from paceline.serve.question import Question, question
+
+KEPT = 256
+"""Answers that are kept: a slider passes the same places again and again."""
+LONGEST_QUERY = 2000
+"""Characters of a query at most."""
+
+
+def application(hosts: Collection[str] = LOOPBACK, token: str = "") -> Guard:
+    """The page as an ASGI application; arguments as ``Guard`` takes them."""
+    site = _Site()
+    routes = [
+        Route("/", site.page),
+        Route("/answer", site.answer),
+        Route("/search", site.search),
+        Route("/config", site.configuration, methods=["POST"]),
+        Route("/page.css", _static(filled("serve/page.css.j2", {}), "text/css")),
+        Route("/page.js", _static(filled("reporting/page.js", {}), "text/javascript")),
+        Route("/serve.js", _static(filled("serve/serve.js", {}), "text/javascript")),
+    ]
+    return Guard(Starlette(routes=routes, exception_handlers={Exception: _broken}), hosts, token)
+
+
+class Answer(NamedTuple):
+    """A part of the page, and what it says in one line."""
+
+    status: str
+    html: str
+
+
+class _Site:
+    """What the page remembers while the server runs: configurations, and the last answers."""
+
+    def __init__(self) -> None:
+        self._configurations = Configurations()
+        self._answer = lru_cache(KEPT)(self._answered)
+        self._searches = search.Searches(self._searched)
+
+    async def page(self, request: Request) -> Response:
+        """The whole page: controls, and the answer."""
+        if not request.scope["query_string"]:
+            return RedirectResponse(f"?{urlencode(start())}", 307)
+        return await run_in_threadpool(self._page, request)
+
+    async def answer(self, request: Request) -> Response:
+        """The answer alone."""
+        return await run_in_threadpool(_part, lambda: self._answer(_key(_selection(request))).html)
+
+    async def search(self, request: Request) -> Response:
+        """Advice, and cost against time."""
+        return await run_in_threadpool(self._search, request)
+
+    async def configuration(self, request: Request) -> Response:
+        """Keeps a ``config.json``: from the script as the body, from the form as its field ``config``."""
+        body = bytearray()
+        form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > (3 * MOST_BYTES if form else MOST_BYTES):  # a form writes a quotation mark as %22
+                return _message(UserError("the configuration is too large", f"give at most {MOST_BYTES // 1024} KiB"), 413)
+        try:
+            given = bytes(body)
+            if form:
+                fields = dict(parse_qsl(given.decode(errors="replace"), max_num_fields=2))
+                given = fields.get("config", "").encode()
+            name = await run_in_threadpool(self._configurations.keep, given)
+        except (UserError, ValueError) as error:
+            return _message(error if isinstance(error, UserError) else UserError(str(error)), 400)
+        if form:
+            return RedirectResponse(f"./?{urlencode({**start(), 'workload': name})}", 303)
+        return JSONResponse({"workload": name})
+
+    def _page(self, request: Request) -> Response:
+        problem, shown, code = "", Answer("", ""), 200
+        chosen: Selection = dict(parse_qsl(request.url.query[:LONGEST_QUERY])[:20])
+        try:
+            chosen = _selection(request)
+            shown = self._answer(_key(chosen))
+        except UserError as error:
+            problem, code = str(error), 400
+        context = {
+            "controls": controls(),
+            "chosen": {option: value[:100] for option, value in chosen.items()},
+            "answer": shown.html,
+            "status": shown.status,
+            "problem": problem,
+            "query": request.url.query[:LONGEST_QUERY],
+        }
+        return HTMLResponse(filled("serve/page.html.j2", context), code)
+
+    def _search(self, request: Request) -> Response:
+        def found() -> str:
+            chosen = _selection(request)
+            return self._searches.answer(chosen, lambda: question(chosen, self._configurations))
+
+        try:
+            part = _part(found)
+        except search.Superseded:
+            return Response(status_code=204)
+        if request.headers.get("sec-fetch-dest", "document") != "document":
+            return part
+        context = {"content": bytes(part.body).decode(), "query": request.url.query}
+        return HTMLResponse(filled("serve/search.html.j2", context), part.status_code)
+
+    def _answered(self, key: tuple[tuple[str, str], ...]) -> Answer:
+        asked = question(dict(key), self._configurations)
+        page, assumptions = answer_page(asked)
+        context = {**vars(drawn(page)), "status": status(page), "copies": copies(asked), "assumptions": assumptions}
+        return Answer(status(page), filled("serve/answer.html.j2", context))
+
+    def _searched(self, asked: Question) -> str:
+        return filled("serve/part.html.j2", vars(drawn(search.search_page(asked))))
+
+
+def _key(chosen: Selection) -> tuple[tuple[str, str], ...]:
+    return tuple(chosen.items())
+
+
+def _selection(request: Request) -> Selection:
+    """What the address of a request says. Raises UserError."""
+    query = request.url.query
+    if len(query) > LONGEST_QUERY:
+        raise UserError(f"an address of {len(query):,} characters", f"give at most {LONGEST_QUERY:,}")
+    return selection(parse_qsl(query, keep_blank_values=True))
+
+
+def _part(answer: Callable[[], str]) -> Response:
+    """A part of the page, or the user's mistake as one."""
+    try:
+        return HTMLResponse(answer())
+    except UserError as error:
+        return _message(error, 400)
+
+
+def _message(error: UserError, code: int) -> Response:
+    return HTMLResponse(filled("serve/problem.html.j2", {"problem": str(error)}), code)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    """A mistake of Paceline's: the server shows its traceback on the terminal alone."""
+    return _message(UserError("Paceline made a mistake", "the terminal of the server says which"), 500)
+
+
+def _static(text: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return Response(text, media_type=kind)
+
+    return answer

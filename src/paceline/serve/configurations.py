@@ -1,0 +1,53 @@
+"""Configurations of models that were given to the page: read as data, limited, kept in memory by their contents."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from hashlib import sha256
+from threading import Lock
+
+from paceline.errors import UserError
+from paceline.serve.controls import UPLOADED
+from paceline.workload import Workload
+
+MOST_BYTES = 256 * 1024
+"""Of one configuration."""
+MOST_KEPT = 32
+"""Configurations that are kept; the one not used for longest is forgotten."""
+
+
+class Configurations:
+    """``config.json`` files by the hash of their contents, so that an address stays good while the server runs."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, dict[str, object]] = OrderedDict()
+        self._lock = Lock()
+
+    def keep(self, body: bytes) -> str:
+        """The name of a configuration from now on. Raises UserError: too large, no JSON, or no model that is known."""
+        if len(body) > MOST_BYTES:
+            raise UserError(f"a configuration of more than {MOST_BYTES // 1024} KiB", "give a model's config.json")
+        try:
+            config = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise UserError("the configuration is not JSON", "give a model's config.json") from error
+        if not isinstance(config, dict):
+            raise UserError("the configuration is not an object", "give a model's config.json")
+        Workload.from_config(config)
+        name = f"{UPLOADED}{sha256(body).hexdigest()[:16]}"
+        with self._lock:
+            self._kept[name] = config
+            self._kept.move_to_end(name)
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return name
+
+    def workload(self, name: str, seq_len: int | None) -> Workload:
+        """The model of a configuration. Raises UserError where it is not kept, or the length is not legal."""
+        with self._lock:
+            if name not in self._kept:
+                raise UserError("this server does not have that configuration", "give the config.json to the page again")
+            self._kept.move_to_end(name)
+            config = self._kept[name]
+        return Workload.from_config(config, seq_len)

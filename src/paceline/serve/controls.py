@@ -1,0 +1,136 @@
+"""The controls of the page: one table of their names, as options of the command line, in the address and in Python."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from paceline import hardware
+from paceline.errors import UserError, shorten, unknown
+from paceline.hardware import PRECISIONS
+from paceline.strategy import COMPRESSIONS, SHARDINGS
+from paceline.workload import names
+
+LONGEST = 100
+"""Characters of a value."""
+UPLOADED = "config:"
+"""Beginning of the name of a model whose configuration was given to the page."""
+_DOUBLINGS = tuple(str(1 << n) for n in range(18))
+_SPEEDS = tuple(f"{speed}Gb/s" for speed in (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200))
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One choice.
+
+    Attributes:
+        option: of the command line without its dashes, and in the address; ``workload`` is the command's argument.
+        keyword: argument of the verbs of Python; empty for what names the cluster.
+        choices: legal names of a ``select``; suggestions of a ``text``.
+        stops: values of its slider; none without one.
+        start: at the first visit.
+        unset: what an empty value means, in words.
+    """
+
+    option: str
+    keyword: str
+    label: str
+    kind: Literal["text", "number", "select"]
+    choices: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
+    start: str = ""
+    unset: str = ""
+
+
+@cache
+def controls() -> tuple[Control, ...]:
+    """Every control, in the order of the page. Legal names are those of the catalogues."""
+    devices = tuple(device.name for device in hardware.devices() if device.kind != "cpu")
+    links = tuple(link.name for link in hardware.links() if link.kind in ("ethernet", "infiniband"))
+    return (
+        Control("workload", "", "Model", "text", names(), start="llama-3-8b"),
+        Control("device", "", "Device", "select", devices, start=hardware.device("A100").name),
+        Control("devices-per-node", "", "Devices of each node", "number", stops=_DOUBLINGS[:4], start="8", unset="1"),
+        Control("nodes", "", "Nodes", "number", stops=_DOUBLINGS[:9], start="2", unset="1"),
+        Control("network", "", "Network between nodes", "text", (*_SPEEDS, *links), _SPEEDS, "100Gb/s", "none"),
+        Control(
+            *("global-batch", "global_batch_size", "Global batch, samples", "number"),
+            stops=_DOUBLINGS,
+            unset="the most that fits",
+        ),
+        Control("seq-len", "seq_len", "Tokens of a sample", "number", unset="the model's own"),
+        Control("precision", "precision", "Precision", "select", tuple(PRECISIONS), start="bf16", unset="the device's usual"),
+        Control("sharding", "sharding", "Sharding", "select", tuple(SHARDINGS), start="zero3", unset="ddp"),
+        Control("compression", "compression", "Compression", "select", tuple(COMPRESSIONS), unset="dense"),
+    )
+
+
+Selection = Mapping[str, str]
+"""What is chosen: values by option, in the order of the controls; what is left out has its default."""
+
+
+def start() -> Selection:
+    """The selection of the first visit."""
+    return {control.option: control.start for control in controls() if control.start}
+
+
+def selection(pairs: Iterable[tuple[str, str]]) -> Selection:
+    """What an address says. Raises UserError: an option that is none, a value twice or too long, no model or device."""
+    given: dict[str, str] = {}
+    legal = [control.option for control in controls()]
+    for option, value in pairs:
+        if option not in legal:
+            raise unknown("option", shorten(option, LONGEST), legal)
+        if option in given:
+            raise UserError(f"{option} is given twice", "give it once")
+        if len(value) > LONGEST:
+            raise UserError(f"{option} of {len(value):,} characters", f"give at most {LONGEST}")
+        given[option] = value.strip()
+    chosen = {option: given[option] for option in legal if given.get(option)}
+    for option in ("workload", "device"):
+        if option not in chosen:
+            raise UserError(f"no {option} is given", f"name one: {start()[option]}")
+    return chosen
+
+
+def number(chosen: Selection, option: str) -> int | None:
+    """A whole number from 1 up; None where it is not given. Raises UserError."""
+    text = chosen.get(option)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise UserError(f"{option} {text!r}", "give a whole number from 1 up")
+    return int(text)
+
+
+def command(chosen: Selection) -> str:
+    """The same question on the command line. A configuration given to the page is named as its file."""
+    words = ["paceline", "predict", _model(chosen)]
+    for option, value in chosen.items():
+        if option != "workload":
+            words += [f"--{option}", value]
+    return shlex.join(words)
+
+
+def python(chosen: Selection) -> str:
+    """The same question in Python."""
+    model = repr(_model(chosen))
+    if chosen["workload"].startswith(UPLOADED):
+        length = f", {chosen['seq-len']}" if "seq-len" in chosen else ""
+        model = f"paceline.Workload.from_config({model}{length})"
+    size = f"{chosen.get('nodes', '1')}x{chosen.get('devices-per-node', '1')}"
+    arguments = [model, repr(f"{size} {chosen['device']}")]
+    if "network" in chosen:
+        arguments.append(f"network={chosen['network']!r}")
+    for control in controls():
+        if control.keyword and control.option in chosen and not (control.option == "seq-len" and "(" in model):
+            value = chosen[control.option]
+            arguments.append(f"{control.keyword}={value if control.kind == 'number' else repr(value)}")
+    return f"import paceline\n\nprint(paceline.predict({', '.join(arguments)}))"
+
+
+def _model(chosen: Selection) -> str:
+    return "config.json" if chosen["workload"].startswith(UPLOADED) else chosen["workload"]

@@ -1,0 +1,90 @@
+"""Who may ask the page, and what it may do in a browser: Host header, token in the address, headers of every answer."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection
+from hmac import compare_digest
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::[0-9]{1,5})?")
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def host_of(header: str) -> str:
+    """The name in a Host header, without its port and in small letters; empty where it is none."""
+    named = _HOST.fullmatch(header)
+    return named[1].strip("[]").casefold() if named else ""
+
+
+class Guard:
+    """Lets through what names a host of this server, comes from its own page, and has the token first in its path.
+
+    Args:
+        hosts: names that the Host header may have; a page elsewhere that resolves its own name to this machine is refused.
+        token: first part of the path; empty: none.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str] = LOOPBACK, token: str = "") -> None:
+        self._app, self._hosts, self._token = app, hosts, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        refused = self._refusal(scope)
+        app = PlainTextResponse(*refused) if refused else self._app
+        await app(scope if refused else self._within(scope), receive, guarded)
+
+    def _refusal(self, scope: Scope) -> tuple[str, int] | None:
+        """Why a request is not answered, and its status."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if host_of(host) not in self._hosts:
+            return "This server does not have that name.\n", 421
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return "Only its own page may ask this server.\n", 403
+        if self._token and not compare_digest(self._first(scope), self._token.encode()):
+            return "The address lacks the token that the server printed.\n", 404
+        return None
+
+    def _first(self, scope: Scope) -> bytes:
+        return str(scope["path"]).split("/", 2)[1].encode() if scope["path"].startswith("/") else b""
+
+    def _within(self, scope: Scope) -> Scope:
+        """The request with its path behind the token."""
+        if not self._token:
+            return scope
+        rest = scope["path"].removeprefix(f"/{self._token}") or "/"
+        return {**scope, "path": rest, "raw_path": rest.encode()}

@@ -1,0 +1,51 @@
+"""The changes of the what-if ladder: one step up in each direction."""
+
+from __future__ import annotations
+
+from paceline import hardware
+from paceline.hardware import Cluster, Device
+from paceline.hardware.prices import price
+from paceline.planning import Change, parse_change
+from paceline.strategy import Strategy
+
+SPEEDS = (10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200)
+"""Networks as they are sold, Gb/s of a node and direction."""
+NODE = 8
+"""Devices of a node at most that are proposed."""
+FASTER = 1.5
+"""Least peak of the device that is proposed, over that of today's."""
+
+
+def rungs(cluster: Cluster, strategy: Strategy) -> dict[str, Change]:
+    """More devices, a faster network, a faster device, a larger batch, a narrower precision: those that there are, by title."""
+    several = cluster.num_nodes > 1
+    texts: dict[str, str] = {}
+    if several or cluster.network != cluster.intra_link:
+        texts[f"{2 * cluster.num_nodes} nodes"] = "nodesx2"
+    if not several and cluster.even and cluster.devices_per_node < NODE:
+        texts[f"{2 * cluster.devices_per_node} devices a node"] = "devices-per-nodex2"
+    now = cluster.network.bandwidth.value * 8e-9
+    if several and (faster := next((speed for speed in SPEEDS if speed >= 1.99 * now), 0)):
+        texts[f"network of {faster} Gb/s"] = f"network={faster}Gb/s"
+    if better := next_device(cluster.device, strategy.precision):
+        texts[better.name] = f"device={better.name}"
+    texts["twice the batch"] = "global-batchx2"
+    if strategy.precision == "fp32" and "bf16" in cluster.device.precisions:
+        texts["precision bf16"] = "precision=bf16"
+    return {title: parse_change(text) for title, text in texts.items()}
+
+
+def next_device(device: Device, precision: str) -> Device | None:
+    """The device of the same maker with the next higher peak and a listed price; None without one."""
+    if precision not in device.peak_flops:
+        return None
+    own = device.peak_flops[precision].value
+    others = [
+        other
+        for other in hardware.devices()
+        if other.link.partition(" ")[0] == device.link.partition(" ")[0]
+        and precision in other.peak_flops
+        and other.peak_flops[precision].value >= FASTER * own
+        and price(other.name, None)
+    ]
+    return min(others, key=lambda other: (other.peak_flops[precision].value, other.name), default=None)

@@ -1,0 +1,50 @@
+"""What a selection asks: a workload, a cluster and a strategy. No name on the page opens a file or runs code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline import hardware, verbs
+from paceline.errors import unknown
+from paceline.hardware import Cluster
+from paceline.prediction import ORDINARY
+from paceline.serve.configurations import Configurations
+from paceline.serve.controls import UPLOADED, Selection, controls, number
+from paceline.strategy import Strategy
+from paceline.workload import Workload, names
+from paceline.workload.catalogue import canonical
+
+
+@dataclass(frozen=True)
+class Question:
+    """A selection, and what it means."""
+
+    chosen: Selection
+    workload: Workload
+    cluster: Cluster
+    strategy: Strategy
+
+
+def question(chosen: Selection, configurations: Configurations) -> Question:
+    """What a selection asks. Raises UserError for whatever is unknown or does not go together."""
+    workload = model(chosen, configurations)
+    per_node, nodes = number(chosen, "devices-per-node"), number(chosen, "nodes") or 1
+    cluster = hardware.cluster(chosen["device"], per_node, nodes, chosen.get("network"))
+    choices: dict[str, Any] = {
+        control.keyword: number(chosen, control.option) if control.kind == "number" else chosen[control.option]
+        for control in controls()
+        if control.keyword and control.option in chosen and control.option != "seq-len"
+    }
+    return Question(chosen, workload, cluster, verbs.strategy_of(workload, cluster, choices, ORDINARY))
+
+
+def model(chosen: Selection, configurations: Configurations) -> Workload:
+    """The model: one of the package by name, or one whose configuration was given to the page. Raises UserError."""
+    name, length = chosen["workload"], number(chosen, "seq-len")
+    if name.startswith(UPLOADED):
+        return configurations.workload(name, length)
+    known = canonical(name)
+    if known not in names():
+        raise unknown("model", name, names(), "name one of the list, or drop its config.json on the page")
+    return Workload.named(known, length)

@@ -1,0 +1,84 @@
+"""Runs the page on an address of this machine until Ctrl-C."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import closing, suppress
+from secrets import token_urlsafe
+
+from paceline.errors import UserError
+from paceline.serve.guard import LOOPBACK, is_loopback
+
+PORT = 7223
+"""``PACE`` on the keys of a telephone."""
+ANY = ("0.0.0.0", "::")
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket on that address; port 0 is any free one. Raises UserError where it cannot be had."""
+    if not 0 <= port <= 65535:
+        raise UserError(f"port {port}", "give a number from 0 to 65535; 0 takes a free one")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (OSError, UnicodeError):
+        raise UserError(
+            f"no address is known of host {host!r}", "leave `host` out, or give an address of this machine"
+        ) from None
+    bound_to = socket.socket(family, kind)
+    try:
+        bound_to.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound_to.bind(address)
+        bound_to.listen(64)
+    except OSError as error:
+        bound_to.close()
+        if isinstance(error, PermissionError):
+            raise UserError(f"port {port} needs more rights", "choose one above 1023, or `port` 0 for a free one") from None
+        instead = "choose another `port`; 0 takes a free one"
+        raise UserError(f"cannot listen on {host}, port {port}: {error.strerror or error}", instead) from None
+    return bound_to
+
+
+def address(host: str, port: int, token: str = "") -> str:
+    """Where a browser finds the page."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/{f'{token}/' if token else ''}"
+
+
+def run(host: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve the page until a signal ends it. ``say``: gets the address once it can be opened.
+
+    Beyond this machine's own addresses only those who have the token in the address get an answer. Raises UserError.
+    """
+    try:
+        import uvicorn
+
+        from paceline.serve.app import application
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("uvicorn", "starlette"):
+            raise
+        raise UserError("the page needs starlette and uvicorn", "install them: pip install 'paceline[serve]'") from None
+    local = is_loopback(host)
+    token = "" if local else token_urlsafe(16)
+    shown = socket.gethostname() if host in ANY else host
+    names = LOOPBACK | ({host} if local else {host.casefold(), shown.casefold(), *_own_addresses()})
+    with closing(bound(host, port)) as listening:
+        config = uvicorn.Config(
+            application(names, token),
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+        )
+        say(address(shown, listening.getsockname()[1], token))
+        with suppress(KeyboardInterrupt):  # uvicorn ends in order, and then says again that it was interrupted
+            uvicorn.Server(config).run(sockets=[listening])
+
+
+def _own_addresses() -> set[str]:
+    """Addresses of this machine's own name."""
+    try:
+        return {str(entry[4][0]) for entry in socket.getaddrinfo(socket.gethostname(), None)}
+    except OSError:
+        return set()

@@ -1,0 +1,56 @@
+"""The precision that a run takes where nobody says one: what people use on that device for that network.
+
+Sources: Micikevicius et al. 2018, Mixed precision training, arXiv:1710.03740; Kalamkar et al. 2019, A study of bfloat16 for
+deep learning training, arXiv:1905.12322; PyTorch, CUDA semantics, TensorFloat-32 (``cudnn.allow_tf32`` is on, that of products
+is off); Google, Cloud TPU, bfloat16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.hardware.device import Device
+from paceline.workload.table import Workload
+
+RULE = (
+    "default: for networks with attention bf16, or fp16 where matrix units have no bf16; for others what PyTorch takes: tf32 "
+    "for convolutions and recurrent layers, else fp32; bf16 on TPUs and other accelerators"
+)
+_ON_MATRIX_UNITS = 2.5
+"""16-bit products on matrix units are more than so many times as fast as fp32 ones; packed ones on ordinary cores reach 2."""
+_RECURRENT = ("LSTM", "GRU", "RNN")
+
+
+@dataclass(frozen=True, slots=True)
+class UsualPrecision:
+    """A precision, and for whom it is usual, in words."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.reason})"
+
+
+def usual_precision(workload: Workload, device: Device) -> UsualPrecision:
+    """What ``workload`` is trained in on ``device`` where nothing is said: ``RULE``."""
+    has, on = device.precisions, f"on {device.name}"
+    half = next((name for name in ("bf16", "fp16") if name in has), "")
+    if "fp32" not in has or device.kind in ("tpu", "accelerator"):
+        return UsualPrecision(half or has[0], f"what networks are trained in {on}")
+    if workload.attends and half and (half == "bf16" or _on_matrix_units(device)):
+        return UsualPrecision(half, f"what transformers are trained in {on}")
+    if "tf32" in has and not device.architecture.startswith("CDNA") and _by_cudnn(workload):
+        return UsualPrecision("tf32", f"what PyTorch runs convolutions and recurrent layers in {on}")
+    return UsualPrecision("fp32", f"what PyTorch runs such networks in {on}")
+
+
+def _on_matrix_units(device: Device) -> bool:
+    """Whether fp16 runs on matrix units."""
+    return device.peak("fp16").value > _ON_MATRIX_UNITS * device.peak("fp32").value
+
+
+def _by_cudnn(workload: Workload) -> bool:
+    """Whether most FLOPs are of convolutions and recurrent layers, which run in tf32 unless that is switched off."""
+    flops = sum(o.flops for layer in workload.layers for o in layer.operations if o.kind == "conv" or layer.kind in _RECURRENT)
+    return 2 * flops > workload.flops_per_sample

@@ -1,0 +1,82 @@
+"""The precision that is taken where nobody says one: what people use on that device for that network."""
+
+from __future__ import annotations
+
+import pytest
+
+import paceline
+from paceline import hardware
+from paceline.planning import Space, TrainingTarget
+from paceline.planning.space import Tally, candidates
+from paceline.strategy.usual_precision import usual_precision
+from paceline.workload import Workload
+
+USUAL = (
+    ("llama-3-8b", "A100", "bf16"),
+    ("llama-3-8b", "H100", "bf16"),
+    ("llama-3-8b", "B200", "bf16"),
+    ("llama-3-8b", "RTX 3090", "bf16"),
+    ("llama-3-8b", "MI250X", "bf16"),
+    ("llama-3-8b", "MI300X", "bf16"),
+    ("llama-3-8b", "Gaudi 3", "bf16"),
+    ("llama-3-8b", "Trainium 2", "bf16"),
+    ("llama-3-8b", "TPU v5e", "bf16"),
+    ("bert-large", "V100", "fp16"),  # matrix units without bf16
+    ("bert-large", "T4", "fp16"),
+    ("bert-large", "RTX 2060", "fp16"),
+    ("bert-large", "P100 SXM2", "fp32"),  # packed products on ordinary cores
+    ("bert-large", "K80", "fp32"),
+    ("bert-large", "Xeon Platinum 8380", "fp32"),
+    ("resnet-50", "A100", "tf32"),  # cudnn.allow_tf32
+    ("resnet-50", "H100", "tf32"),
+    ("resnet-50", "V100", "fp32"),
+    ("resnet-50", "MI300X", "fp32"),  # MIOpen has no tf32 for convolutions
+    ("resnet-50", "TPU v4", "bf16"),
+    ("resnet-50", "IPU Bow", "fp16"),
+    ("gnmt", "A100", "tf32"),  # LSTM by cuDNN
+    ("dlrm", "A100", "fp32"),  # products alone: torch.backends.cuda.matmul.allow_tf32 is off
+)
+
+
+@pytest.mark.parametrize(("network", "device", "precision"), USUAL)
+def test_what_people_use(network: str, device: str, precision: str) -> None:
+    usual = usual_precision(Workload.named(network), hardware.device(device))
+    assert usual.name == precision and hardware.device(device).name in usual.reason
+
+
+def test_every_network_has_one_on_every_device() -> None:
+    for network in ("llama-3-8b", "resnet-50", "dlrm"):
+        for device in hardware.devices():
+            assert usual_precision(Workload.named(network), device).name in device.precisions
+
+
+@pytest.mark.parametrize(("network", "device", "precision"), [case for case in USUAL if case[0] in ("bert-large", "resnet-50")])
+def test_the_verbs_take_it(network: str, device: str, precision: str) -> None:
+    assert paceline.predict(network, device, global_batch_size=8).strategy["precision"] == precision
+
+
+def test_whatif_takes_that_of_another_device_where_none_was_given() -> None:
+    job = ("bert-large", "A100")
+    taken = paceline.whatif(*job, changes="device=V100", global_batch_size=8).changes[0]
+    assert (taken.title, taken.strategy.precision) == ("device=V100, fp16", "fp16")
+    with pytest.raises(paceline.UserError, match="V100 SXM2 16GB 'bf16'"):
+        paceline.whatif(*job, changes="device=V100", global_batch_size=8, precision="bf16")
+
+
+def test_a_plan_tries_nothing_wider() -> None:
+    clusters = (hardware.cluster("A100"), hardware.cluster("V100"))
+    tried = {
+        (name, machines.device.name[:4], strategy.precision)
+        for name in ("bert-large", "resnet-50")
+        for machines, strategy in candidates(Space(clusters=clusters), TrainingTarget(), Tally(), Workload.named(name))
+    }
+    assert tried == {
+        ("bert-large", "A100", "bf16"),
+        ("bert-large", "V100", "fp16"),
+        ("resnet-50", "A100", "tf32"),
+        ("resnet-50", "A100", "bf16"),
+        ("resnet-50", "V100", "fp32"),
+        ("resnet-50", "V100", "fp16"),
+    }
+    named = Space(clusters=clusters, precisions=("fp32",))
+    assert {s.precision for _, s in candidates(named, TrainingTarget(), Tally(), Workload.named("bert-large"))} == {"fp32"}

@@ -73,7 +73,7 @@ def test_a_limit_that_only_a_compression_beside_meets_names_it(toy: Workload, sp
     best = plan(toy, narrow, Goal("fastest"))
     named = plan(toy, replace(narrow, compressions=("terngrad",)), Goal("fastest")).best
     assert named.time_s < best.best.time_s / 2
-    with pytest.raises(UserError, match="or name a compression that would meet it: .*terngrad"):
+    with pytest.raises(UserError, match=r"or name a compression that would meet it: .*terngrad"):
         plan(toy, narrow, Goal("deadline", named.time_s * 1.01), prices=PRICES)
 
 

@@ -6,6 +6,9 @@ READY := .venv/.ready
 CMAKE = $(if $(wildcard $(BIN)/cmake),$(BIN)/cmake,cmake)
 NATIVE := CMakeLists.txt $(wildcard csrc/*)
 
+# Workers and the programs that they start share compiled modules; without, each would compile all of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all lint native sanitize aarch64 clean
 
 demo: $(READY)

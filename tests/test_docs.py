@@ -22,7 +22,15 @@ from paceline.cli.training_arguments import training_run
 from paceline.rundir import RunDir
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/tour.md", "docs/planning.md", "docs/names.md", "docs/own-model.md", "docs/add-a-chip.md")
+PAGES = (
+    "README.md",
+    "docs/tour.md",
+    "docs/planning.md",
+    "docs/emit.md",
+    "docs/names.md",
+    "docs/own-model.md",
+    "docs/add-a-chip.md",
+)
 
 
 def commands(page: str) -> list[str]:

@@ -59,6 +59,9 @@ COMMANDS = {
     "cluster remove": "NAME --brief --why --json --help",
     "train": f"{TRAIN} --brief --why --json --help",
     "validate": "NAME FILE.csv --info --hold-out --brief --why --json --help",
+    "records": "--help",
+    "records import": "FILE --workload --cluster --network --global-batch --precision --seq-len --set --warmup --column --unit"
+    " --out --brief --why --json --help",
     "hardware": "--help",
     "hardware list": "--brief --why --json --help",
     "hardware show": "NAME --brief --why --json --help",

@@ -17,7 +17,11 @@ def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert best["time_low_s"] <= best["time_s"] <= best["time_high_s"] and best["usd"] > 0
     assert data["considered"] > 50 and data["assumptions"] and data["front"] and data["why_not"]
     assert sum(x["count"] for x in data["excluded"]) > 0 and all(x["reason"] for x in data["excluded"])
+    short = run(capsys, f"{PLAN} --goal cheapest --price 2")[1]
+    assert "\n5. " in short and "\n6. " not in short and "3 more strategies" in " ".join(short.split())
+    assert "It rests on" not in short and "best of each number of devices" in short
     text = run(capsys, f"{PLAN} --goal cheapest --price 2 --why")[1]
+    assert "\n8. " in text and "Left out:" in text
     assert max(map(len, text.splitlines())) <= 80 and "given by the user" in text and "ompression" in text
 
 
@@ -56,7 +60,11 @@ def test_named_sizes_are_searched_and_emitted(capsys: pytest.CaptureFixture[str]
     code, out, _ = run(capsys, f"{plain} --emit deepspeed --out {place}")
     assert code == 0 and f"Options: {place}" in out.splitlines() and json.loads(place.read_text())["train_batch_size"] == 64
     both = answer(capsys, f"{plain} --emit deepspeed")
-    assert both["options"] == {"framework": "deepspeed", "text": place.read_text()}
+    started = "deepspeed --num_gpus 8 train.py --deepspeed --deepspeed_config FILE"
+    assert both["options"] == {"target": "deepspeed", "text": place.read_text(), "launch": started}
+    script = tmp_path / "run.sh"
+    code, out, _ = run(capsys, f"{plain} --emit torchrun {script}")
+    assert code == 0 and out.endswith(f"Run: bash {script}\n") and "fully_shard(model" in script.read_text()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,9 @@ def test_named_sizes_are_searched_and_emitted(capsys: pytest.CaptureFixture[str]
         ("--pipeline 4 --emit deepspeed", "deepspeed has no option for a pipeline of 4"),
         ("--out here", "--out without --emit"),
         ("--emit deepspeed --out /no/such/place", "cannot write /no/such/place"),
-        ("--emit jax", "unknown framework 'jax'"),
+        ("--emit jax", "unknown target 'jax'"),
+        ("--emit deepspeed a b", "--emit deepspeed is given 2 places: a, b"),
+        ("--emit deepspeed a --out b", "--emit deepspeed is given 2 places: a, b"),
         ("--tensor 0", "in tensors"),
     ],
 )

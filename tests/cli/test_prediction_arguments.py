@@ -38,7 +38,7 @@ def test_tuned_software_is_faster_everywhere(capsys: pytest.CaptureFixture[str])
 
 def test_a_plans_bucket_can_be_asked_of_predict(capsys: pytest.CaptureFixture[str]) -> None:
     where, way = "--device A100 --devices-per-node 4 --network 100Gb/s", "--precision fp16 --sharding zero3 --global-batch 512"
-    only = "--compression dense --exchange allreduce --samples 1e6"
+    only = "--compression dense --exchange allreduce --samples 1e6 --tensor 1"
     best = answer(capsys, f"plan gpt2 {where} --max-nodes 8 {way} {only}")["best"]
     s = best["strategy"]
     assert s["bucket_bytes"] == 100 << 20 and s["world_size"] == 32

@@ -34,6 +34,7 @@ ORDER = (
     "training",
     "planning",
     "verbs",
+    "integrations",
     "validation",
     "reporting",
     "serve",

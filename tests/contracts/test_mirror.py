@@ -12,6 +12,7 @@ FAMILIES = {
     "validation/sets": "validation/test_sets.py",
     "codecs/reference": "codecs/test_container.py",
     "codecs/triton": "codecs/test_triton.py",
+    "planning/emit": "planning/test_emit.py",
     "training/exchanges": "training/test_exchange_group.py",
 }
 """Folders of like files, and the file that tests all of them by the same cases."""

@@ -34,9 +34,11 @@ WARM_WORKERS = "import sys; sys.executable = sys.argv.pop(1); from paceline.cli 
 class Run:
     """A process whose error stream is read as it comes."""
 
-    def __init__(self, command: list[str], *, cwd: Path = TESTS, env: dict[str, str] = NO_TORCHRUN) -> None:
+    def __init__(
+        self, command: list[str], *, cwd: Path = TESTS, env: dict[str, str] = NO_TORCHRUN, python: str = sys.executable
+    ) -> None:
         pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([sys.executable, *command], cwd=cwd, env=env, start_new_session=True, **pipes)
+        self.process = subprocess.Popen([python, *command], cwd=cwd, env=env, start_new_session=True, **pipes)
         self.lines: list[str] = []
         self._ended = False
         self._grown = threading.Condition()
@@ -187,10 +189,21 @@ def ranks_of(words: list[str], folders: list[Path]) -> list[Run]:
     own = {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     runs = []
     for rank, folder in enumerate(folders):
-        runs.append(
-            Run(["-m", "paceline.training", *words], cwd=folder, env={**NO_TORCHRUN, **shared, **own, "RANK": str(rank)})
-        )
+        environment = {**NO_TORCHRUN, **shared, **own, "RANK": str(rank)}
+        runs.append(Run(["-m", "paceline.training", *words], cwd=folder, env=environment, python=executable()))
     return runs
+
+
+def program_in(folder: Path, client: int) -> int:
+    """The process in ``folder`` that the warm Python's ``client`` waits for."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            there = (process / "cwd").readlink() == folder
+        except OSError:
+            continue
+        if there and int(process.name) != client:
+            return int(process.name)
+    raise AssertionError(f"no program in {folder}")
 
 
 @pytest.fixture
@@ -220,7 +233,7 @@ def test_a_rank_that_answers_no_more_ends_the_others_in_time(two_folders):
     runs = ranks_of([*FEW, "--timeout", "3s", "--out", str(two_folders[0] / "out")], two_folders)
     try:
         runs[0].wait_for("epoch 1/")
-        runs[1].process.send_signal(signal.SIGSTOP)
+        os.kill(program_in(two_folders[1], runs[1].process.pid), signal.SIGSTOP)
         code, lines = runs[0].end()
         assert code == 1
         assert lines[-1].startswith(
@@ -238,7 +251,7 @@ def test_a_cut_cable_ends_every_rank_in_time(tmp_path):
 
     def train() -> None:
         try:
-            cluster.run([sys.executable, "-m", "paceline.training", *words], env=environment, timeout=60)
+            cluster.run([executable(), "-m", "paceline.training", *words], env=environment, timeout=60)
         except lab.HostFailed as error:
             failures.append(error)
 

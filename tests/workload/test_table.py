@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.errors import UserError
@@ -310,27 +312,46 @@ def test_resnet_50_layer_count_and_sizes() -> None:
     assert layers[-1].name == "loss"
 
 
-# Torch would count a recurrent layer of 200 steps one by one.
-COUNTED = [name for name in REGISTRY if name not in (*DEEPER, *LOOPED, "deepspeech2")]
+RECURRENT = ("deepspeech2", "gnmt", "rnnt")
+COUNTED = [name for name in REGISTRY if name not in (*DEEPER, *LOOPED, *RECURRENT)]
 
 
-@pytest.mark.parametrize("name", COUNTED)
-def test_flops_are_those_that_torch_counts(name: str) -> None:
-    entry = model(name)
+def compare_with_torch(name: str, table: Workload, batch: Tensor) -> None:
+    """Count the FLOPs of the module for a ``batch`` of two, forward and backward."""
     # Torch counts a recurrent layer by its steps, not as the one kernel that a GPU has for it.
-    with torch.device("meta"), nullcontext() if name in ("gnmt", "rnnt") else fused_kernels():
+    with torch.device("meta"), nullcontext() if name in RECURRENT else fused_kernels():
         module = build(name)
         counter = FlopCounterMode(display=False)
         with counter:
-            output = module(entry.input.example(2, "meta"))
-        assert 2 * Workload.named(name).flops_forward == counter.get_total_flops()
+            output = module(batch)
+        assert 2 * table.flops_forward == counter.get_total_flops()
         if name in ("alexnet", "retinanet", "resnext-101"):
             return  # torch counts the weight gradient of a grouped convolution as if it had one group
         counter = FlopCounterMode(display=False)
         with counter:
             sum((part.mean() for part in (output if isinstance(output, tuple) else (output,))), torch.zeros(())).backward()
-    table = Workload.named(name)
     assert 2 * (table.flops_per_sample - table.flops_forward) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_flops_are_those_that_torch_counts(name: str) -> None:
+    compare_with_torch(name, Workload.named(name), model(name).input.example(2, "meta"))
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_flops_of_few_steps_are_those_that_torch_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch traces recurrent layers step by step; each step adds the same work."""
+    monkeypatch.setattr(sys.modules["paceline.models.rnnt"], "PIECES", 3)
+    entry = model(name)
+    few = {"deepspeech2": (..., slice(8)), "gnmt": (..., slice(5)), "rnnt": (slice(None), slice(8))}[name]
+    table = Workload.trace(entry.function, entry.input.example(1, "meta")[few], loss=entry.loss)
+    compare_with_torch(name, table, entry.input.example(2, "meta")[few])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["gnmt", "rnnt"])
+def test_flops_of_every_step_are_those_that_torch_counts(name: str) -> None:
+    compare_with_torch(name, Workload.named(name), model(name).input.example(2, "meta"))
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -101,15 +101,15 @@ def _table(path: Path) -> list[Observation]:
     for column in rows[0].values:
         if column not in COLUMNS and not column.startswith("#"):
             raise unknown(f"column of {path.name}", column, COLUMNS, "write #NAME for a remark")
-    return [_observation(row) for row in rows]
+    return [observation(row) for row in rows]
 
 
 _RECOMPUTE = {"": "none", "0": "none", "1": "full"}
 """Other words for a choice of recomputation."""
 
 
-def _observation(row: Row) -> Observation:
-    """The observation of one row. A missing number is 1, a missing choice the default of ``Strategy``."""
+def observation(row: Row) -> Observation:
+    """The observation of one row. A missing number is 1, a missing choice the default of ``Strategy``. Raises UserError."""
 
     def whole(column: str) -> int:
         return row.whole(column) or 1

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "whatif": "what an upgrade gains, in time and in money",
     "explain": "what holds a training step back",
     "train": "train on local workers, predicted before and measured after",
+    "records": "measured steps from traces, logs and exports",
     "cluster": "your own clusters by name",
     "hardware": "what is known about devices and links",
     "workload": "what is known about networks",

@@ -27,7 +27,7 @@ from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import parse_prices
 from paceline.names import NO_ALIASES
 from paceline.planning.choice import Plan
-from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
+from paceline.planning.emit.targets import TARGETS, emit, launch, searched
 from paceline.planning.goal import parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space
@@ -89,39 +89,50 @@ def add(parser: Parser) -> None:
     add_price_argument(parser)
     why_not = "set a strategy beside the best: compression=terngrad,sharding=zero3"
     parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
-    emitted = f"print the best strategy as the options of {', '.join(FRAMEWORKS)}"
-    parser.add_argument("--emit", metavar="F", help=emitted)
-    parser.add_argument("--out", metavar="FILE", help="write the options of --emit there, and print the plan")
+    emitted = f"print what runs the best strategy, for {', '.join(TARGETS)}; with FILE write it there, and print the plan"
+    parser.add_argument("--emit", metavar=("TARGET", "FILE"), nargs="+", help=emitted)
+    parser.add_argument("--out", metavar="FILE", help="the same as FILE of --emit")
     add_report_argument(parser)
 
 
 def _plan(o: argparse.Namespace) -> Answer:
-    if o.out and not o.emit:
-        raise UserError("--out without --emit", f"give --emit {' or '.join(FRAMEWORKS)}")
-    if o.emit:
-        check_name("framework", o.emit, FRAMEWORKS)
-    best, target = _best(o)
+    emitted, place = _emitted(o)
+    best, target = _best(o, emitted)
     workload = workload_of(o, target.tokens)
     steps = steps_by_transport(predictor(o), workload, best.best.cluster, best.best.strategy)
     screen, data = with_steps(plan_screen(best), steps), {**best.to_json(), "by_transport": figures_by_transport(steps)}
-    if o.emit:
-        options = emit(o.emit, best.best.strategy, workload)
-        data["options"] = {"framework": o.emit, "text": options}
-        screen = _written(options, o.out, screen) if o.out else Screen.verbatim(options, screen.brief)
+    if emitted:
+        chosen = (best.best.strategy, workload, best.best.cluster)
+        text, command = emit(emitted, *chosen), launch(emitted, *chosen, place or "FILE")
+        data["options"] = {"target": emitted, "text": text, "launch": command}
+        screen = _written(text, place, command, screen) if place else Screen.verbatim(text, screen.brief)
     return data, with_report(screen, o.report, lambda: answer_page.plan_page(best))
 
 
-def _written(options: str, place: str, screen: Screen) -> Screen:
-    """The plan, and where the options are. Raises UserError where they cannot be written."""
+def _emitted(o: argparse.Namespace) -> tuple[str, str]:
+    """The target of ``--emit`` and the place of its file, both empty where nothing is emitted. Raises UserError."""
+    target, *places = o.emit or [""]
+    if o.out and not target:
+        raise UserError("--out without --emit", f"give --emit {' or '.join(TARGETS)}")
+    places += [o.out] if o.out else []
+    if len(places) > 1:
+        raise UserError(f"--emit {target} is given {len(places)} places: {', '.join(places)}", "give one file")
+    if target:
+        check_name("target", target, TARGETS)
+    return target, places[0] if places else ""
+
+
+def _written(options: str, place: str, command: str, screen: Screen) -> Screen:
+    """The plan, where the options are, and how they are started. Raises UserError where they cannot be written."""
     try:
         Path(place).write_text(options, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the options") from error
-    return screen.writing(f"Options: {place}")
+    return screen.writing(f"Options: {place}", f"Run: {command}")
 
 
-def _best(o: argparse.Namespace) -> tuple[Plan, TrainingTarget]:
-    """The plan that the options ask for, and its target. Raises UserError."""
+def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, TrainingTarget]:
+    """The plan that the options ask for, of what the target ``emitted`` has, and how much is trained. Raises UserError."""
     goal = parse_goal(o.goal)
     network, target = workload_and_target(o, goal)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
@@ -130,13 +141,11 @@ def _best(o: argparse.Namespace) -> tuple[Plan, TrainingTarget]:
         clusters=clusters,
         batches=tuple(sorted(set(o.global_batch or ()))),
         precisions=_precisions(o, clusters),
-        compressions=_only("compression", o.compression, COMPRESSIONS) if o.compression else (),
-        exchanges=_only("exchange", o.exchange, EXCHANGES),
         servers=_servers(o.servers or [1], wanted),
         virtual_stages=_sizes(o.virtual_stages),
         micro_batches=_sizes(o.grad_accum),
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
-        **{"shardings": tuple(SHARDINGS), **SEARCHED.get(o.emit, {}), **_named(o)},
+        **{"shardings": tuple(SHARDINGS), **searched(emitted), **_named(o)},
         gather_bits=o.gather_bits,
         gradient_bits=o.gradient_bits,
         optimizer=known_name("optimizer", o.optimizer, OPTIMIZERS) if o.optimizer else "",
@@ -190,6 +199,8 @@ def _named(o: argparse.Namespace) -> dict[str, Any]:
         "shardings": _only("sharding", o.sharding, SHARDINGS, SHARDING_ALIASES) if o.sharding else (),
         "divided_shardings": _only("sharding", o.sharding, SHARDINGS, SHARDING_ALIASES) if o.sharding else (),
         "schedules": _only("schedule", o.schedule, SCHEDULES) if o.schedule else (),
+        "compressions": _only("compression", o.compression, COMPRESSIONS) if o.compression else (),
+        "exchanges": _only("exchange", o.exchange, EXCHANGES) if o.exchange else (),
     }
     return {name: values for name, values in named.items() if values}
 

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import Literal
 
 NARROWEST, USUAL_WIDTH, WIDEST = 40, 80, 200
@@ -199,9 +199,10 @@ def _lines(blocks: Iterable[Block], width: int) -> Iterator[Line]:
 def _of_one_kind(blocks: Sequence[Block], width: int) -> Iterator[Line]:
     first = blocks[0]
     if isinstance(first, Pair):
-        yield from _pairs([b for b in blocks if isinstance(b, Pair)], width)
+        pairs = [(_printable(b.name), _printable(b.value), b.style) for b in blocks if isinstance(b, Pair)]
+        yield from _pairs([Pair(*pair) for pair in pairs if pair[1]], width)
     elif isinstance(first, Bar):
-        yield from _bars([b for b in blocks if isinstance(b, Bar)], width)
+        yield from _bars([_printable_bar(b) for b in blocks if isinstance(b, Bar)], width)
     for block in blocks:
         if isinstance(block, Paragraph) and block.text:
             indent = " " * block.indent
@@ -209,14 +210,15 @@ def _of_one_kind(blocks: Sequence[Block], width: int) -> Iterator[Line]:
         elif isinstance(block, Table):
             yield from _table(block, width)
         elif isinstance(block, Verbatim):
-            yield from (((line, ""),) for line in block.text.rstrip("\n").split("\n"))
+            yield from (((_shown(line), ""),) for line in block.text.rstrip("\n").split("\n"))
 
 
 def _pairs(pairs: Sequence[Pair], width: int) -> Iterator[Line]:
-    column = max(_cells(pair.name) for pair in pairs) + 2
-    for pair in (pair for pair in pairs if _printable(pair.value)):
-        for place, line in enumerate(wrap(pair.value, width - column)):
-            yield (_left("" if place else pair.name, column), "name"), (line, pair.style)
+    column = min(max((_cells(pair.name) for pair in pairs), default=0), width // 2) + 2
+    for pair in pairs:
+        names, values = wrap(pair.name, max(1, column - 2)), wrap(pair.value, width - column)
+        for name, value in zip_longest(names, values, fillvalue=""):
+            yield (_left(name, column), "name"), (value, pair.style)
 
 
 def _bars(bars: Sequence[Bar], width: int) -> Iterator[Line]:
@@ -230,7 +232,14 @@ def _bars(bars: Sequence[Bar], width: int) -> Iterator[Line]:
             drawn = ((" ", ""), (bar.mark * filled, bar.style), (bar.ground * (room - filled), "faint"))
         cells = "".join(f"  {_right(text, n)}" for text, n in zip(bar.numbers, numbers, strict=True))
         line: Line = (("  " + _left(bar.name, names), ""), *drawn, (cells, ""))
-        yield line if _cells(plain(line)) <= width else ((plain(line)[:width], ""),)
+        if _cells(plain(line)) <= width:
+            yield line
+        else:
+            yield from (((part, ""),) for part in wrap(plain(line), width, "  ", "    "))
+
+
+def _printable_bar(bar: Bar) -> Bar:
+    return replace(bar, name=_printable(bar.name), numbers=tuple(map(_printable, bar.numbers)))
 
 
 def _table(table: Table, width: int) -> Iterator[Line]:
@@ -321,5 +330,9 @@ def _right(text: str, width: int) -> str:
 
 def _printable(text: str) -> str:
     """One line without control characters: names come from users and files."""
-    flat = " ".join(text.split())
-    return flat if flat.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in flat)
+    return _shown(" ".join(text.split()))
+
+
+def _shown(text: str) -> str:
+    """The text with a mark for each control character."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

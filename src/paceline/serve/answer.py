@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from paceline import planning
 from paceline.errors import UserError
 from paceline.planning import Change, WhatIf
-from paceline.planning.framework_options import FRAMEWORKS, emit
+from paceline.planning.emit.targets import TARGETS, emit
 from paceline.planning.goal import money
 from paceline.reporting.answer_figures import gains
 from paceline.reporting.answer_page import (
@@ -66,11 +66,11 @@ def status(page: Page) -> str:
 def copies(asked: Question) -> list[Copy]:
     """The question as a command, in Python, and the strategy as options of other software."""
     texts = [Copy("Command", command(asked.chosen)), Copy("Python", python(asked.chosen))]
-    for framework in FRAMEWORKS:
+    for target in TARGETS:
         try:
-            texts.append(Copy(framework, emit(framework, asked.strategy, asked.workload)))
+            texts.append(Copy(target, emit(target, asked.strategy, asked.workload, asked.cluster)))
         except UserError as error:
-            texts.append(Copy(framework, "", str(error)))
+            texts.append(Copy(target, "", str(error)))
     return texts
 
 

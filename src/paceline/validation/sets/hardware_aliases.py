@@ -9,7 +9,7 @@ from functools import cache
 
 from paceline.errors import UserError
 from paceline.hardware.catalogue import device as find_device
-from paceline.hardware.catalogue import link
+from paceline.hardware.catalogue import is_device, link
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Link
 from paceline.hardware.networks import network as find_network
@@ -47,12 +47,7 @@ def device(text: str) -> Device | None:
     clear = _MARKS.sub("", _BRACKETS.sub("", text.replace("_", " "))).strip()
     plain = _PROVIDER.sub("", _COUNT.sub("", _PROVIDER.sub("", clear)))
     bare = _PROVIDER.sub("", _COOLING.sub("", _MAKER.sub("", _MAKER.sub("", plain.strip())))).strip()
-    for name in (text, plain, bare):
-        try:
-            return find_device(name)
-        except UserError:
-            continue
-    return None
+    return next((find_device(name) for name in (text, plain, bare) if is_device(name)), None)
 
 
 @cache

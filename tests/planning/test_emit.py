@@ -15,9 +15,17 @@ from hypothesis import strategies as st
 from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, plan
-from paceline.planning.framework_options import FRAMEWORKS, SEARCHED, emit
+from paceline.planning.emit import targets
+from paceline.planning.emit.targets import searched
 
 LLAMA = Workload.named("llama-2-7b")  # 32 blocks
+FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "nemo")
+
+
+def emit(target: str, chosen: Strategy, workload: Workload) -> str:
+    """On nodes of eight."""
+    cluster = Cluster.named(f"{chosen.world_size // 8}x8 H100", network="8x InfiniBand NDR")
+    return targets.emit(target, chosen, workload, cluster)
 
 
 def strategy(**choices: Any) -> Strategy:
@@ -256,7 +264,7 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("deepspeed", {"sharding": "zero3", "expert": 8}, "groups of experts"),
         ("torchtitan", {"expert": 8}, "groups of experts with ddp"),
         ("torchtitan", {"sharding": "zero3", "tensor": 4, "sequence": True, "expert": 2}, "multiples of 4 that divide"),
-        ("jax", {}, "unknown framework 'jax'"),
+        ("jax", {}, "unknown target 'jax'"),
     ],
 )
 def test_what_a_framework_lacks_is_refused_with_the_reason(framework: str, choices: dict[str, Any], why: str) -> None:
@@ -299,9 +307,8 @@ def test_a_search_for_a_framework_leaves_out_what_it_refuses(framework: str) -> 
         clusters=(cluster,),
         batches=(32,),
         precisions=("bf16",),
-        compressions=("dense",),
         optimizer="adamw",
-        **{**SEARCHED[framework], **named},
+        **{**searched(framework), **named},
     )
     workload = Workload.named("gpt2")
     for choice in plan(workload, tried, Goal("fastest")).ranking:

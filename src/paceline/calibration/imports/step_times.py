@@ -1,0 +1,62 @@
+"""What a file says of the steps of one run, and which of them count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.errors import UserError
+
+LONG = 1.2
+"""A step takes so many medians and more: at the beginning it is taken for warm-up."""
+LEAST = 2
+"""Steps that a median needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """Steps of one run, in order.
+
+    Attributes:
+        source: what the numbers are, in words.
+        step_s: seconds of each step, or of a mean step of each interval that was logged.
+        sync_s: seconds that a step waited for the exchange, on average; None where nothing says it.
+        job: what the file says of the job: columns of a table of jobs (``records.COLUMNS``) with their values.
+        processes: devices of the job; 0 where nothing says it.
+    """
+
+    source: str
+    step_s: Sequence[float]
+    sync_s: float | None = None
+    job: Mapping[str, str] = field(default_factory=dict)
+    processes: int = 0
+
+    def kept(self, warmup: int | None = None) -> Sequence[float]:
+        """The steps after the warm-up.
+
+        Args:
+            warmup: steps to leave out. None: the first where there are three, and those after it that take ``LONG`` medians.
+
+        Raises:
+            UserError: fewer than ``LEAST`` are left, or one is not above 0.
+        """
+        if warmup is None:
+            long = LONG * float(np.median(self.step_s)) if self.step_s else 0.0
+            warmup = min(len(self.step_s), 1) if len(self.step_s) > LEAST else 0
+            while warmup < len(self.step_s) - LEAST and self.step_s[warmup] > long:
+                warmup += 1
+        left = self.step_s[warmup:]
+        if len(left) < LEAST:
+            count = f"{len(self.step_s)} step{'s' * (len(self.step_s) != 1)}, {len(left)} after the warm-up"
+            raise UserError(f"{self.source}: {count}", f"give a run of at least {LEAST + 1} steps, or --warmup 0")
+        if min(left) <= 0:
+            raise UserError(f"{self.source}: a step of {min(left):g} s", "give a run whose steps take time")
+        return left
+
+
+def summary(steps: Sequence[float]) -> tuple[float, float, float]:
+    """Median, lower and upper quartile of steps, in seconds."""
+    low, median, high = np.quantile(steps, (0.25, 0.5, 0.75))
+    return float(median), float(low), float(high)

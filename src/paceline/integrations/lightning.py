@@ -1,0 +1,99 @@
+"""A callback for Lightning's ``Trainer``: ``Trainer(..., callbacks=[PacelineCallback(workload="resnet-50")])``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.integrations.step_comparison import StepComparison
+from paceline.strategy import GradientExchange
+from paceline.training.attach import attach
+from paceline.workload import Workload
+
+_PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
+"""Beginnings of the Trainer's names, and ours."""
+
+
+class PacelineCallback(Callback):
+    """Shows the predicted step beside the measured one, and compresses gradients.
+
+    The first rank prints the line after 20 steps and at the end. Steps beside a validation or a checkpoint do not count.
+
+    Args:
+        workload, cluster, network, choices, records: as for ``StepComparison``.
+        compression: as for ``paceline.attach``; None leaves gradients as they are. Residuals start at 0 when a run is resumed.
+        options: further arguments of ``paceline.attach``.
+
+    Raises:
+        UserError: at the start of training: compression without Lightning's strategy ``ddp``; or as ``paceline.attach``.
+    """
+
+    def __init__(
+        self,
+        workload: Workload | str | None = None,
+        cluster: Cluster | str | None = None,
+        network: str | None = None,
+        *,
+        compression: str | GradientExchange | None = None,
+        choices: Mapping[str, Any] | None = None,
+        records: str | Path | None = None,
+        **options: Any,
+    ) -> None:
+        self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
+        self._compression, self._options, self._step = compression, options, 0
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Put the hook in, and start to measure."""
+        if self._compression is not None:
+            wrapped = trainer.strategy.model
+            if not isinstance(wrapped, DistributedDataParallel):
+                raise UserError(
+                    f"compression with {type(trainer.strategy).__name__}, which does not wrap the model in DDP",
+                    "give Trainer(strategy='ddp') and several devices, or leave compression out",
+                )
+            scaler = getattr(trainer.precision_plugin, "scaler", None)
+            attach(wrapped, self._compression, **{"grad_scaler": scaler, **self._options})
+        self._step = trainer.global_step
+        inner = getattr(pl_module, "model", pl_module)
+        self.comparison.begin(inner if hasattr(inner, "config") else pl_module, _settings_of(trainer))
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """A batch has ended, and a step where the weights have changed."""
+        if trainer.global_step > self._step:
+            self._step = trainer.global_step
+            self.comparison.step()
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """No step is measured across a validation."""
+        self.comparison.interrupt()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """The next step starts here."""
+        self.comparison.interrupt()
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """No step is measured across a checkpoint."""
+        self.comparison.interrupt()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Show the comparison."""
+        self.comparison.end()
+
+
+def _settings_of(trainer: Any) -> dict[str, Any]:
+    """Choices of the strategy in a ``Trainer``."""
+    accumulated = int(trainer.accumulate_grad_batches)
+    batch = getattr(trainer.train_dataloader, "batch_size", None)
+    settings: dict[str, Any] = {"grad_accum_steps": accumulated}
+    if batch:
+        settings["global_batch_size"] = int(batch) * accumulated * int(trainer.world_size)
+    precision = next((ours for theirs, ours in _PRECISIONS.items() if str(trainer.precision).startswith(theirs)), "")
+    if precision:
+        settings["precision"] = precision
+    return settings

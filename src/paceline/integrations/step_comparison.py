@@ -1,0 +1,233 @@
+"""What the callbacks have in common: the steps of a run beside the predicted step, and the hook on a model that DDP wraps."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
+
+from paceline.calibration.imports.job_table import add_row, job_row
+from paceline.calibration.imports.step_times import StepTimes, summary
+from paceline.calibration.records import observations
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.catalogue import is_device
+from paceline.prediction import Prediction, Predictor, fit
+from paceline.strategy import GradientExchange, Strategy
+from paceline.training.attach import attach
+from paceline.units import format_seconds
+from paceline.workload import Workload
+
+SHOWN_AFTER = 20
+"""Steps after which the comparison is shown for the first time; at the end it is shown again."""
+
+
+class StepComparison:
+    """The measured steps of this process, and the prediction for its job.
+
+    Args:
+        workload: a ``Workload`` or a name; None: from the model's Hugging Face configuration.
+        cluster: such as ``2x8 A100``; None: this device, in as many nodes as the launcher says.
+        network: between nodes.
+        compression: what the gradients travel in; None: as they are. ``auto`` is predicted as without one.
+        choices: of the strategy by name (``Strategy.of``); they stand before what the framework's settings say.
+        records: a table of jobs (``.csv``): the prediction learns from it, and the measured step is added at the end.
+    """
+
+    def __init__(
+        self,
+        workload: Workload | str | None = None,
+        cluster: Cluster | str | None = None,
+        network: str | None = None,
+        compression: str | GradientExchange | None = None,
+        choices: Mapping[str, Any] | None = None,
+        records: str | Path | None = None,
+    ) -> None:
+        self._workload, self._cluster, self._network = workload, cluster, network
+        self._given = {**_exchange(compression), **(choices or {})}
+        self._records = None if records is None else Path(records)
+        if self._records is not None and self._records.suffix != ".csv":
+            raise UserError(f"records {self._records}", "a table of jobs is a .csv file")
+        self._settings: dict[str, Any] = {}
+        self._model: nn.Module | None = None
+        self._tokens: int | None = None
+        self._started: float | None = None
+        self._inputs: RemovableHandle | None = None
+        self.steps: list[float] = []
+
+    def begin(self, model: nn.Module, settings: Mapping[str, Any]) -> None:
+        """Start to measure ``model``; ``settings``: choices of the strategy that the framework's own settings say."""
+        self._model, self._settings, self.steps = model, dict(settings), []
+        self._inputs = model.register_forward_pre_hook(self._see, with_kwargs=True)
+        self.interrupt()
+
+    def _see(self, _: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Keep the tokens of a sequence of the first batch."""
+        tokens = named.get("input_ids", inputs[0] if inputs else None)
+        if isinstance(tokens, torch.Tensor) and tokens.ndim == 2 and not tokens.is_floating_point():
+            self._tokens = int(tokens.shape[1])
+        if self._inputs is not None:
+            self._inputs.remove()
+            self._inputs = None
+
+    def step(self) -> None:
+        """One step has ended. Shows the comparison after ``SHOWN_AFTER``."""
+        now = time.perf_counter()
+        if self._started is not None:
+            self.steps.append(now - self._started)
+            if len(self.steps) == SHOWN_AFTER:
+                self.show()
+        self._started = now
+
+    def interrupt(self) -> None:
+        """What happens now belongs to no step: an evaluation, a checkpoint. The step that it cuts is not measured."""
+        self._started = None
+
+    def end(self) -> None:
+        """The run has ended: show the comparison, and keep the measured step in the table."""
+        if self._inputs is not None:
+            self._inputs.remove()
+            self._inputs = None
+        if self.steps and len(self.steps) != SHOWN_AFTER:  # that comparison has been shown
+            self.show()
+        if self._records is not None and _is_first():
+            try:
+                row, _ = job_row(self._measured(), self._row())
+                add_row(self._records, row)
+            except UserError as error:
+                print(f"paceline: nothing was added to {self._records}: {error}", file=sys.stderr)
+
+    def measured_s(self) -> tuple[float, float, float]:
+        """Median and quartiles of the steps after the warm-up, in seconds. Raises UserError where there are too few."""
+        return summary(self._measured().kept())
+
+    def predicted(self) -> Prediction:
+        """The predicted step. Raises UserError where the job cannot be predicted, with what is missing."""
+        predictor = Predictor()
+        if self._records is not None and self._records.exists():
+            predictor = Predictor(correction=fit(observations([self._records]), predictor))
+        return predictor.step(self._network_of(), self._machines(), self._strategy())
+
+    def text(self) -> str:
+        """The comparison in one line."""
+        try:
+            median, low, high = self.measured_s()
+        except UserError as error:
+            return f"paceline: {error.message}"
+        half = f"half between {format_seconds(low)} and {format_seconds(high)}"
+        text = f"paceline: step measured {format_seconds(median)} ({half})"
+        try:
+            step = self.predicted()
+        except UserError as error:
+            return f"{text}; not predicted: {error}"
+        ends = f"{format_seconds(step.low_s)} to {format_seconds(step.high_s)}"
+        return f"{text}, predicted {format_seconds(step.step_time_s)} ({ends}), {median / step.step_time_s - 1:+.0%}"
+
+    def show(self) -> None:
+        """Print the line, on the first rank."""
+        if _is_first():
+            print(self.text(), file=sys.stderr, flush=True)
+
+    def _measured(self) -> StepTimes:
+        return StepTimes(source="this run", step_s=self.steps)
+
+    def _network_of(self) -> Workload:
+        if isinstance(self._workload, Workload):
+            return self._workload
+        if self._workload is not None:
+            return Workload.named(self._workload, self._tokens)
+        config = getattr(self._model, "config", None)
+        if config is None or not hasattr(config, "to_dict"):
+            raise UserError("the model has no configuration to read", "name it: PacelineCallback(workload='resnet-50')")
+        return Workload.from_config(config, self._tokens)
+
+    def _machines(self) -> Cluster:
+        if isinstance(self._cluster, Cluster):
+            return self._cluster
+        if self._cluster is not None:
+            return Cluster.named(self._cluster, self._network)
+        name = torch.cuda.get_device_name() if torch.cuda.is_available() else "this processor"
+        if not is_device(name):
+            raise UserError(f"{name} is not in the catalogue", "name the devices: PacelineCallback(cluster='2x8 A100')")
+        world = _world()
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+        return Cluster.named(f"{world // local}x{local} {name}", self._network)
+
+    def _strategy(self) -> Strategy:
+        chosen = {**self._settings, **self._given, "world_size": self._machines().world_size}
+        return Strategy.of(**chosen)
+
+    def _row(self) -> dict[str, str]:
+        """The columns of the job. Raises UserError where it cannot be a row."""
+        if not isinstance(self._workload, str):
+            raise UserError("a table of jobs names its networks", "give workload='llama-3-8b' (paceline workload list)")
+        machines, strategy = self._machines(), self._strategy().to_json()
+        names = ("precision", "sharding", "compression", "exchange", "optimizer", "recompute", "grad_accum_steps")
+        row = {name.removesuffix("_steps"): str(strategy[name]) for name in names}
+        return {
+            **row,
+            "workload": self._workload,
+            "seq_len": str(self._tokens or ""),
+            "device": machines.device.name,
+            "devices_per_node": machines.node_text,
+            "nodes": str(machines.num_nodes),
+            "network": self._network or "",
+            "global_batch": str(strategy["global_batch_size"]),
+        }
+
+
+def _world() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def _is_first() -> bool:
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def _exchange(compression: str | GradientExchange | None) -> dict[str, Any]:
+    """Choices of the strategy that a compression is; none for ``auto``, which is chosen while training."""
+    if compression is None or compression == "auto":
+        return {}
+    exchange = GradientExchange(compression) if isinstance(compression, str) else compression
+    return dict(exchange.to_json())
+
+
+def attach_when_wrapped(model: nn.Module, compression: str | GradientExchange, options: Mapping[str, Any]) -> None:
+    """Compress the gradients of ``model`` once DDP wraps it: at the first forward pass in training.
+
+    Raises:
+        UserError: there is one process; or from that forward pass: nothing wraps the model, or as ``paceline.attach``.
+    """
+    if _world() == 1:
+        raise UserError("one process exchanges no gradients", "leave compression out, or start several processes")
+    handles: list[RemovableHandle] = []
+
+    def leave() -> None:
+        while handles:
+            handles.pop().remove()
+
+    def wrapped(module: nn.Module, _: Any) -> None:
+        if isinstance(module, DistributedDataParallel) and module.module is model:
+            leave()
+            attach(module, compression, **options)
+
+    def bare(module: nn.Module, _: Any) -> None:
+        if module.training and handles:
+            leave()
+            raise UserError(
+                "compression needs DistributedDataParallel, and nothing of it wraps the model",
+                "leave compression out, or train without FSDP and DeepSpeed",
+            )
+
+    handles.append(register_module_forward_pre_hook(wrapped))
+    handles.append(model.register_forward_pre_hook(bare))

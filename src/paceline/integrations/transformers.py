@@ -1,0 +1,96 @@
+"""A callback for Hugging Face's ``Trainer``: ``Trainer(..., callbacks=[PacelineCallback(compression="terngrad")])``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from paceline.hardware import Cluster
+from paceline.integrations.step_comparison import StepComparison, attach_when_wrapped
+from paceline.strategy import GradientExchange
+from paceline.workload import Workload
+
+_OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd", "lars": "lars", "lamb": "lamb"}
+"""Beginnings of the Trainer's names, and ours."""
+
+
+class PacelineCallback(TrainerCallback):
+    """Shows the predicted step beside the measured one, and compresses gradients.
+
+    The first rank prints the line after 20 steps and at the end. Steps beside an evaluation or a checkpoint do not count.
+
+    Args:
+        workload, cluster, network, choices, records: as for ``StepComparison``.
+        compression: as for ``paceline.attach``; None leaves gradients as they are. Residuals start at 0 when a run is resumed.
+        options: further arguments of ``paceline.attach``.
+
+    Raises:
+        UserError: at the start of training: compression with one process; at the first step: without
+            DistributedDataParallel, or as ``paceline.attach``.
+    """
+
+    def __init__(
+        self,
+        workload: Workload | str | None = None,
+        cluster: Cluster | str | None = None,
+        network: str | None = None,
+        *,
+        compression: str | GradientExchange | None = None,
+        choices: Mapping[str, Any] | None = None,
+        records: str | Path | None = None,
+        **options: Any,
+    ) -> None:
+        self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
+        self._compression, self._options = compression, options
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Start to measure, and prepare the hook."""
+        model = given["model"]
+        if self._compression is not None:
+            scaler = getattr(given.get("optimizer"), "scaler", None)
+            attach_when_wrapped(model, self._compression, {"grad_scaler": scaler, **self._options})
+        self.comparison.begin(model, settings_of(args))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """A step has ended."""
+        self.comparison.step()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """No step is measured across an evaluation."""
+        self.comparison.interrupt()
+
+    def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """No step is measured across a checkpoint."""
+        self.comparison.interrupt()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Show the comparison."""
+        self.comparison.end()
+
+
+def settings_of(args: Any) -> dict[str, Any]:
+    """Choices of the strategy in ``TrainingArguments``."""
+    accumulated = int(args.gradient_accumulation_steps)
+    settings: dict[str, Any] = {
+        "global_batch_size": int(args.per_device_train_batch_size) * accumulated * int(args.world_size),
+        "grad_accum_steps": accumulated,
+        "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "tf32" if args.tf32 else "fp32",
+    }
+    name = str(getattr(args.optim, "value", args.optim))
+    optimizer = next((ours for theirs, ours in _OPTIMIZERS.items() if name.startswith(theirs)), "")
+    if optimizer:
+        settings["optimizer"] = optimizer
+    if getattr(args, "activation_checkpointing", None) or getattr(args, "gradient_checkpointing", None):  # its name before 6
+        settings["recompute"] = "full"
+    stage = 0
+    if deepspeed := getattr(args, "hf_deepspeed_config", None):
+        stage = int(deepspeed.config.get("zero_optimization", {}).get("stage", 0))
+    elif args.fsdp:
+        kept = (args.fsdp_config or {}).get("reshard_after_forward", True)
+        stage = 3 if kept in (True, "true", "full_shard", "FULL_SHARD") else 2
+    if stage:
+        settings["sharding"] = f"zero{stage}"
+    return settings

@@ -1,0 +1,133 @@
+"""Hugging Face Accelerate: its configuration file. Fields: ``accelerate/commands/config/config_args.py`` (``ClusterConfig``);
+those of ``fsdp_config``, ``deepspeed_config`` and ``parallelism_config``: ``accelerate/commands/launch.py``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from paceline.planning.emit.job import PORT, Job, Target
+from paceline.planning.emit.script import attach_line, batch_text, check, hooked
+from paceline.planning.emit.torchrun import SCRIPT, SEARCHED
+from paceline.strategy import BUCKET_BYTES
+
+Table = dict[str, object]
+
+
+def _write(job: Job) -> str:
+    _check(job)
+    many = job.cluster.num_nodes > 1
+    config: Table = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": _kind(job),
+        "mixed_precision": job.strategy.precision if job.strategy.precision in ("bf16", "fp16") else "no",
+        "num_machines": job.cluster.num_nodes,
+        "num_processes": job.cluster.world_size,
+        "machine_rank": 0,
+        "main_process_port": PORT,
+        "rdzv_backend": "c10d" if many else "static",
+        "main_training_function": "main",
+        "use_cpu": False,
+        **_sharded(job),
+    }
+    remarks = "".join(f"#   {line}\n" for line in (f"In {SCRIPT}, which stands for your script:", *_lines(job)))
+    return f"# Written by paceline plan --emit accelerate.\n{remarks}{_yaml(config)}"
+
+
+def _check(job: Job) -> None:
+    """Raises UserError for what a script that Accelerate starts cannot do."""
+    check(job)
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    sharded = mesh.sharding in ("zero2", "zero3")
+    if mesh.recompute != "none" and not sharded:
+        raise job.refused(f"recomputation with {mesh.sharding}", "its option belongs to FSDP; zero2 and zero3 have it")
+    if mesh.recompute_layers:
+        raise job.refused(f"recomputation of {mesh.recompute_layers} blocks", "it recomputes all")
+    if mesh.sharding == "zero1" and strategy.precision == "tf32":
+        raise job.refused("zero1 with tf32", "zero1 is DeepSpeed's there, which is written for fp32, bf16 and fp16")
+
+
+def _kind(job: Job) -> str:
+    if job.cluster.world_size == 1:
+        return "NO"
+    return {"ddp": "MULTI_GPU", "zero1": "DEEPSPEED"}.get(job.strategy.parallelism.sharding, "FSDP")
+
+
+def _sharded(job: Job) -> Table:
+    """The tables of what shares out."""
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    kind = _kind(job)
+    if kind == "DEEPSPEED":
+        return {"deepspeed_config": {"zero_stage": 1, "gradient_accumulation_steps": mesh.micro_batches}}
+    if kind != "FSDP":
+        return {}
+    blocks = job.workload.attends and strategy.bucket_bytes == BUCKET_BYTES
+    policy: Table = {"fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
+    if not blocks:
+        policy = {"fsdp_auto_wrap_policy": "SIZE_BASED_WRAP", "fsdp_min_num_params": strategy.bucket_bytes // 4}
+    table: Table = {
+        "fsdp_config": {
+            "fsdp_version": 2,
+            "fsdp_reshard_after_forward": mesh.sharding == "zero3",
+            **policy,
+            "fsdp_activation_checkpointing": mesh.recompute == "full",
+        }
+    }
+    if mesh.shard_devices:
+        table["parallelism_config"] = {
+            "parallelism_config_dp_replicate_size": mesh.data // mesh.shard_devices,
+            "parallelism_config_dp_shard_size": mesh.shard_devices,
+        }
+    return table
+
+
+def _lines(job: Job) -> Iterator[str]:
+    """What the file has no field for: lines of the user's script."""
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    if hooked(job):
+        yield "import paceline"
+    if strategy.precision == "tf32":
+        yield 'torch.set_float32_matmul_precision("high")'
+    yield f"accelerator = Accelerator({_arguments(job)})"
+    yield "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
+    if hooked(job):
+        line = attach_line(strategy.gradient_exchange)
+        yield f"{line[:-1]}, grad_scaler=accelerator.scaler)" if strategy.precision == "fp16" else line
+    if strategy.optimizer:
+        yield f"# optimizer: {strategy.optimizer}"
+    if mesh.sharding in ("zero2", "zero3") and mesh.micro_batches > 1:
+        yield "# gradients are exchanged after each micro batch: GradientAccumulationPlugin(sync_each_batch=True)"
+    yield f"# {batch_text(job)}: global batch {strategy.global_batch_size:,}"
+
+
+def _arguments(job: Job) -> str:
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    given = [f"gradient_accumulation_steps={mesh.micro_batches}"] if mesh.micro_batches > 1 else []
+    if _kind(job) == "MULTI_GPU" and strategy.bucket_bytes != BUCKET_BYTES:
+        given.append(f"kwargs_handlers=[DistributedDataParallelKwargs(bucket_cap_mb={strategy.bucket_bytes / 2**20:g})]")
+    return ", ".join(given)
+
+
+def _yaml(config: Mapping[str, Any]) -> str:
+    """Two levels of YAML; each value as JSON, which YAML reads."""
+    lines = []
+    for name, value in config.items():
+        lines.append(f"{name}:" if isinstance(value, Mapping) else f"{name}: {json.dumps(value)}")
+        if isinstance(value, Mapping):
+            lines += [f"  {inner}: {json.dumps(of)}" for inner, of in value.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _launch(job: Job, place: str) -> str:
+    rank = '--machine_rank "$RANK" --main_process_ip "$HEAD" ' if job.cluster.num_nodes > 1 else ""
+    return f"accelerate launch --config_file {place} {rank}{SCRIPT}"
+
+
+ACCELERATE = Target(
+    write=_write,
+    launch=_launch,
+    precisions=("fp32", "tf32", "bf16", "fp16"),
+    searched={**SEARCHED, "recomputes": ("none", "full")},
+    runs_script=True,
+)

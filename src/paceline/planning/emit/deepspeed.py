@@ -1,0 +1,61 @@
+"""DeepSpeed: its JSON file, which wraps any network; the length of a sequence is not in it.
+
+Names: https://www.deepspeed.ai/docs/config-json/ and AutoTP training, https://www.deepspeed.ai/tutorials/autotp-training/.
+"""
+
+from __future__ import annotations
+
+import json
+
+from paceline.planning.emit.job import DENSE, ONE_ORDER, UNDIVIDED, Job, Target
+from paceline.strategy.sharding import DISTRIBUTED
+
+STAGES = {"ddp": 0, "zero1": 1, DISTRIBUTED: 1, "zero2": 2, "zero3": 3}
+"""Stages of ZeRO."""
+
+
+def _write(job: Job) -> str:
+    """A JSON file."""
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    if mesh.expert_devices > 1:
+        raise job.refused("groups of experts", "the model's code makes them (deepspeed.moe)")
+    if mesh.pipeline > 1:
+        raise job.refused(f"a pipeline of {mesh.pipeline}", "its stages are made in the model's code (PipelineModule)")
+    if mesh.context > 1:
+        raise job.refused(f"context parallelism of {mesh.context}", "it is made in the model's code (Ulysses)")
+    if mesh.sequence:
+        raise job.refused("sequence parallelism beside tensor", "AutoTP divides products alone")
+    if mesh.tensor > 1 and mesh.sharding == "zero3":
+        raise job.refused("zero3 with tensor parallelism", "AutoTP goes with ZeRO stages 0 to 2")
+    if mesh.recompute != "none":
+        raise job.refused(f"recomputation ({mesh.recompute})", "the model's code turns it on")
+    if mesh.shard_devices:
+        raise job.refused(f"shards in groups of {mesh.shard_devices}", "its stages share out among all devices")
+    types = {"": "AdamW", "adam": "Adam", "adamw": "AdamW", "lamb": "Lamb", "sgd": "SGD", "momentum": "SGD"}
+    if strategy.optimizer not in types:
+        raise job.refused(f"optimizer {strategy.optimizer}", f"it has {', '.join(sorted(set(types.values())))}")
+    config: dict[str, object] = {
+        "train_batch_size": strategy.global_batch_size,
+        "train_micro_batch_size_per_gpu": strategy.micro_batch_size,
+        "gradient_accumulation_steps": mesh.micro_batches,
+        "zero_optimization": {"stage": STAGES[mesh.sharding], "overlap_comm": True},
+        "optimizer": {"type": types[strategy.optimizer]},
+    }
+    if strategy.precision != "fp32":
+        config[strategy.precision] = {"enabled": True}
+    if mesh.tensor > 1:
+        config["tensor_parallel"] = {"autotp_size": mesh.tensor}
+    return json.dumps(config, indent=2) + "\n"
+
+
+def _launch(job: Job, place: str) -> str:
+    nodes = f"--hostfile HOSTS --num_nodes {job.cluster.num_nodes} " if job.cluster.num_nodes > 1 else ""
+    return f"deepspeed {nodes}--num_gpus {job.cluster.devices_per_node} train.py --deepspeed --deepspeed_config {place}"
+
+
+DEEPSPEED = Target(
+    write=_write,
+    launch=_launch,
+    precisions=("fp32", "bf16", "fp16"),
+    searched={**DENSE, **ONE_ORDER, "recomputes": ("none",), **UNDIVIDED},
+)

@@ -1,0 +1,61 @@
+"""Megatron-Core: arguments of its command line. Names: ``megatron/training/arguments.py`` of NVIDIA/Megatron-LM."""
+
+from __future__ import annotations
+
+from paceline.planning.emit.job import Job, Options, Target, torchrun
+from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
+
+_FP8 = {"fp8": "delayed", "fp8-current": "tensorwise", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
+"""Megatron-Core's recipes of fp8."""
+
+
+def _write(job: Job) -> str:
+    """Command-line arguments, one a line."""
+    check(job)
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    options: Options = [
+        ("tensor-model-parallel-size", mesh.tensor),
+        ("pipeline-model-parallel-size", mesh.pipeline),
+        ("context-parallel-size", mesh.context),
+        ("micro-batch-size", strategy.micro_batch_size),
+        ("global-batch-size", strategy.global_batch_size),
+        ("seq-length", job.tokens),
+    ]
+    if mesh.expert_devices > 1:
+        options += [("expert-model-parallel-size", mesh.expert), ("expert-tensor-parallel-size", mesh.expert_tensor)]
+    if mesh.sequence:
+        options.append(("sequence-parallel", None))
+    if mesh.context > 1:
+        options.append(("cp-comm-type", CP_COMM[mesh.context_exchange]))
+    if uneven(job):
+        options.append(("pipeline-model-parallel-layout", f"'{layout(job)}'"))
+    elif mesh.virtual_stages > 1:
+        options.append(("num-virtual-stages-per-pipeline-rank", mesh.virtual_stages))
+    if mesh.sharding != "ddp":
+        options.append(("use-distributed-optimizer", None))
+    if mesh.shard_devices:
+        options.append(("num-distributed-optimizer-instances", mesh.data * mesh.context // mesh.shard_devices))
+    if mesh.sharding in FSDP:
+        options += [
+            ("use-megatron-fsdp", None),
+            ("data-parallel-sharding-strategy", FSDP[mesh.sharding]),
+            ("no-gradient-accumulation-fusion", None),
+            ("ckpt-format", "fsdp_dtensor"),
+        ]
+    if mesh.data * mesh.context > 1:
+        options.append(("overlap-grad-reduce", None))
+        if mesh.sharding != "ddp":
+            options.append(("overlap-param-gather", None))
+    options += [(name.replace("_", "-"), value) for name, value in recomputed(strategy, " ")]
+    options += [("bf16" if strategy.precision in _FP8 else strategy.precision, None)] if strategy.precision != "fp32" else []
+    if strategy.precision in _FP8:
+        options += [("fp8-format", "hybrid"), ("fp8-recipe", _FP8[strategy.precision])]
+    options.append(("optimizer", "adam" if strategy.optimizer in ("", "adam", "adamw") else "sgd"))
+    return "".join(f"--{name}{'' if value is None else f' {value}'}\n" for name, value in options)
+
+
+def _launch(job: Job, place: str) -> str:
+    return f"xargs -a {place} {torchrun(job, 'pretrain_gpt.py')}"
+
+
+MEGATRON = Target(write=_write, launch=_launch, precisions=PRECISIONS, searched=SEARCHED, trains_transformers=True)

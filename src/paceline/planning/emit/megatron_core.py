@@ -1,0 +1,59 @@
+"""What Megatron-Core and NeMo (Megatron-Bridge), which builds on it, have in common.
+
+Megatron-FSDP: https://docs.nvidia.com/megatron-core/developer-guide/nightly/user-guide/features/custom_fsdp.html; layouts such
+as ``Et*3|t*4|t*3L``: ``megatron/core/transformer/pipeline_parallel_layer_layout.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.planning.emit.job import DENSE, ONE_ORDER, Job, Options
+from paceline.strategy.recompute import BY_OPERATION, MODULES
+from paceline.strategy.strategy import Strategy
+
+FSDP = {"zero2": "optim_grads", "zero3": "optim_grads_params"}
+"""Megatron-FSDP's strategies of sharding."""
+CP_COMM = {"ring": "p2p", "all_to_all": "a2a"}
+"""Its names of context exchanges."""
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8")
+SEARCHED: Mapping[str, Any] = {**DENSE, **ONE_ORDER}
+
+
+def uneven(job: Job) -> bool:
+    """Whether parts of the pipeline have different numbers of blocks."""
+    return job.strategy.parallelism.pipeline > 1 and len({len(part) for part in job.parts}) > 1
+
+
+def layout(job: Job) -> str:
+    """Megatron's layout of the parts: the embedding, so many decoder layers each, the loss."""
+    parts = [f"t*{len(part)}" for part in job.parts]
+    return "E" + "|".join(parts) + "L"
+
+
+def check(job: Job) -> None:
+    """Raises UserError for what Megatron-Core does not have."""
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    if mesh.schedule != "1f1b":
+        raise job.refused(f"schedule {mesh.schedule}", "its pipelines run 1F1B, or 1F1B with virtual stages")
+    if mesh.sharding in FSDP and mesh.pipeline > 1:
+        raise job.refused(f"{mesh.sharding} with a pipeline", "Megatron-FSDP goes with tensor and context alone")
+    if mesh.shard_devices and mesh.sharding in FSDP:
+        raise job.refused(f"{mesh.sharding} in groups", "Megatron-FSDP is written here without an outer dimension")
+    if BY_OPERATION in mesh.recomputation.modules:
+        raise job.refused("recomputation by operation", f"it names modules: {', '.join(MODULES[:-1])}")
+    if strategy.optimizer in ("lars", "lamb"):
+        raise job.refused(f"optimizer {strategy.optimizer}", "it has adam and sgd")
+
+
+def recomputed(strategy: Strategy, between: str) -> Options:
+    """Megatron-Core's options of recomputation; none without it."""
+    again = strategy.parallelism.recomputation
+    if again.kind == "none":
+        return []
+    options: Options = [("recompute_granularity", again.kind)]
+    if again.kind == "full":
+        method = ("block", again.layers) if again.layers else ("uniform", 1)
+        return [*options, ("recompute_method", method[0]), ("recompute_num_layers", method[1])]
+    return [*options, ("recompute_modules", between.join(again.modules))]

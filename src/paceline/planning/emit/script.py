@@ -1,0 +1,160 @@
+"""A strategy in the user's own training script: the lines of Python that wrap the model, and what no such lines can do.
+
+``torch.distributed.fsdp.fully_shard``: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html;
+``ZeroRedundancyOptimizer``: https://docs.pytorch.org/docs/stable/distributed.optim.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paceline.planning.emit.job import Job
+from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientExchange
+from paceline.strategy.compression import COMPRESSIONS
+from paceline.strategy.optimizer import usual_optimizer
+from paceline.strategy.sharding import DISTRIBUTED
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
+_DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+_OPTIMIZERS = {
+    "sgd": "torch.optim.SGD(model.parameters(), lr=...)",
+    "momentum": "torch.optim.SGD(model.parameters(), lr=..., momentum=0.9)",
+    "adam": "torch.optim.Adam(model.parameters(), lr=...)",
+    "adamw": "torch.optim.AdamW(model.parameters(), lr=...)",
+    "lars": "paceline.LARS(model.parameters(), lr=...)",
+    "lamb": "paceline.LAMB(model.parameters(), lr=...)",
+}
+
+
+def check(job: Job) -> None:
+    """Raises UserError for what a script that wraps a whole model cannot do."""
+    mesh, exchange = job.strategy.parallelism, job.strategy.gradient_exchange
+    frameworks = "megatron and torchtitan do; plan --emit writes them too"
+    for count, what in (
+        (mesh.pipeline, f"a pipeline of {mesh.pipeline}"),
+        (mesh.tensor, f"tensor parallelism of {mesh.tensor}"),
+        (mesh.context, f"context parallelism of {mesh.context}"),
+        (mesh.expert_devices, f"groups of experts of {mesh.expert_devices}"),
+    ):
+        if count > 1:
+            raise job.refused(what, f"it starts a script, and does not divide the network; {frameworks}")
+    if mesh.sharding == DISTRIBUTED:
+        raise job.refused(mesh.sharding, "it is Megatron-Core's; PyTorch has zero1")
+    if mesh.sharding == "zero1" and mesh.shard_devices:
+        raise job.refused(f"zero1 in groups of {mesh.shard_devices}", "ZeroRedundancyOptimizer is written for all devices")
+    if mesh.recomputation.kind == "selective":
+        raise job.refused(
+            f"recomputation {mesh.recompute}", "the model's code chooses parts of a block; whole blocks are written"
+        )
+    if mesh.sharding in ("zero2", "zero3") and job.strategy.precision == "fp16":
+        raise job.refused(f"fp16 with {mesh.sharding}", "FSDP2 comes without a scaler of the loss; bf16 needs none")
+    if job.strategy.first_bucket_bytes not in (FIRST_BUCKET_BYTES, job.strategy.bucket_bytes):
+        raise job.refused(f"a first bucket of {job.strategy.first_bucket_bytes} bytes", "DDP has its own size for it")
+    if exchange.servers > 1:
+        raise job.refused(f"{exchange.servers} parameter servers", "paceline.attach runs one")
+    if not job.cluster.even:
+        raise job.refused(f"nodes of {job.cluster.node_text} devices", "it starts equally many processes on each node")
+    if job.cluster.device.kind != "gpu":
+        raise job.refused(f"device {job.cluster.device.name}", "it starts a process for each GPU")
+
+
+def hooked(job: Job) -> bool:
+    """Whether gradients travel otherwise than by DDP's own all-reduce."""
+    exchange = job.strategy.gradient_exchange
+    return exchange.compression != "dense" or exchange.exchange != "allreduce"
+
+
+def attach_line(exchange: GradientExchange) -> str:
+    """The call of ``paceline.attach`` that runs this exchange, with what differs from its defaults."""
+    described = COMPRESSIONS[exchange.compression]
+    arguments = [f'"{exchange.compression}"']
+    if exchange.exchange != described.exchanges[0]:
+        arguments.append(f'exchange="{exchange.exchange}"')
+    if exchange.compression == "terngrad" and exchange.clip != CLIP:
+        arguments.append(f"clip={exchange.clip}")
+    rule, usual = exchange.dense_rule, described.rule
+    if rule is not None and usual is not None and rule != usual:
+        arguments += [f"min_elements={rule.min_elements}", f"dense={list(rule.names)}"]
+    if not exchange.compress_pull:
+        arguments.append("compress_pull=False")
+    if exchange.exchange == "hierarchical" and exchange.ranks_per_node > 1:
+        arguments.append(f"ranks_per_node={exchange.ranks_per_node}")
+    arguments += [f"{name}={value!r}" for name, value in dict(exchange.options).items()]
+    return f"hook = paceline.attach(model, {', '.join(arguments)})"
+
+
+def batch_text(job: Job) -> str:
+    """The batch of one device."""
+    micro = job.strategy.parallelism.micro_batches
+    times = f", {micro:,} micro batches a step" if micro > 1 else ""
+    samples = job.strategy.micro_batch_size
+    return f"{samples:,} sample{'s' * (samples > 1)} a device{' and micro batch' * (micro > 1)}{times}"
+
+
+def lines(job: Job) -> Iterator[str]:
+    """Lines for the script, Python and remarks on it. ``check`` first."""
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    if hooked(job) or "paceline" in _optimizer(job):
+        yield "import paceline"
+    if strategy.precision == "tf32":
+        yield 'torch.set_float32_matmul_precision("high")'
+    if mesh.recompute != "none":
+        where = f"in {mesh.recompute_layers} blocks" if mesh.recompute_layers else "in every block"
+        yield f"hidden = torch.utils.checkpoint.checkpoint(block, hidden, use_reentrant=False)  # {where}"
+    if mesh.sharding in ("zero2", "zero3"):
+        yield from _fully_sharded(job)
+    else:
+        yield from _replicated(job)
+    yield f"# {batch_text(job)}: global batch {strategy.global_batch_size:,}"
+
+
+def _replicated(job: Job) -> Iterator[str]:
+    """DDP, its hook, and an optimizer that may share out its state."""
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    yield f"model = torch.nn.parallel.DistributedDataParallel(model{_buckets(job)})"
+    if strategy.precision == "fp16":
+        yield "scaler = torch.amp.GradScaler()"
+    if hooked(job):
+        scaled = strategy.precision == "fp16"
+        line = attach_line(strategy.gradient_exchange)
+        yield f"{line[:-1]}, grad_scaler=scaler)" if scaled else line
+    optimizer = _optimizer(job)
+    if mesh.sharding == "zero1":
+        kind = optimizer.partition("(")[0]
+        rest = ", momentum=0.9" if "momentum" in optimizer else ""
+        optimizer = f"torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), {kind}, lr=...{rest})"
+    yield f"optimizer = {optimizer}"
+    if strategy.precision in _DTYPES:
+        yield f'with torch.autocast("cuda", dtype={_DTYPES[strategy.precision]}): loss = ...'
+    if mesh.micro_batches > 1:
+        yield "with model.no_sync(): ...  # all micro batches of a step but the last"
+
+
+def _optimizer(job: Job) -> str:
+    """The optimizer, with a rate that the user knows."""
+    return _OPTIMIZERS[job.strategy.optimizer or usual_optimizer(job.workload)]
+
+
+def _buckets(job: Job) -> str:
+    """DDP's argument for buckets of another size than its own."""
+    first, rest = job.strategy.first_bucket_bytes, job.strategy.bucket_bytes
+    return "" if (first, rest) == (FIRST_BUCKET_BYTES, BUCKET_BYTES) else f", bucket_cap_mb={rest / 2**20:g}"
+
+
+def _fully_sharded(job: Job) -> Iterator[str]:
+    """FSDP2: one unit a block, and the rest."""
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    arguments = [f"reshard_after_forward={mesh.sharding == 'zero3'}"]
+    if mesh.shard_devices:
+        sizes = (mesh.data // mesh.shard_devices, mesh.shard_devices)
+        yield f'mesh = torch.distributed.init_device_mesh("cuda", {sizes}, mesh_dim_names=("replicate", "shard"))'
+        arguments.insert(0, "mesh=mesh")
+    if strategy.precision in _DTYPES:
+        yield f"policy = torch.distributed.fsdp.MixedPrecisionPolicy(param_dtype={_DTYPES[strategy.precision]})"
+        arguments.append("mp_policy=policy")
+    given = ", ".join(arguments)
+    size = f"  # units of at least {strategy.bucket_bytes / 2**20:g} MiB" if strategy.bucket_bytes != BUCKET_BYTES else ""
+    yield f"for block in blocks: torch.distributed.fsdp.fully_shard(block, {given}){size}"
+    yield f"torch.distributed.fsdp.fully_shard(model, {given})"
+    yield f"optimizer = {_optimizer(job)}"

@@ -1,0 +1,53 @@
+"""torchrun: a shell script that starts the user's script, and what stands in that script.
+
+Options: https://docs.pytorch.org/docs/stable/elastic/run.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.planning.emit.job import ONE_ORDER, UNDIVIDED, Job, Target, torchrun
+from paceline.planning.emit.script import PRECISIONS, SHARDINGS, check, lines
+
+SEARCHED: Mapping[str, Any] = {
+    **ONE_ORDER,
+    **UNDIVIDED,
+    "node_groups": True,
+    "recomputes": ("none", "full"),
+    "shardings": SHARDINGS,
+    "divided_shardings": SHARDINGS,
+}
+"""What is searched where the user's script wraps the model."""
+SCRIPT = "train.py"
+"""Stands for the user's script."""
+
+
+def remarks(job: Job) -> str:
+    """The lines of the user's script as remarks of a shell script or of YAML."""
+    return "".join(f"#   {line}\n" for line in (f"In {SCRIPT}, which stands for your script:", *lines(job)))
+
+
+def checked(job: Job) -> Job:
+    """The job. Raises UserError for what a script that is started cannot do."""
+    check(job)
+    return job
+
+
+def _write(job: Job) -> str:
+    job = checked(job)
+    head = "#!/usr/bin/env bash\n# Written by paceline plan --emit torchrun.\n"
+    if job.cluster.num_nodes > 1:
+        head += f"# Run it on each of the {job.cluster.num_nodes} nodes.\n"
+    body = "set -euo pipefail\n"
+    if job.cluster.num_nodes > 1:
+        body += ': "${HEAD:?set HEAD to the host name of the first node}"\n'
+    return f'{head}{remarks(job)}{body}exec {torchrun(job, SCRIPT)} "$@"\n'
+
+
+def _launch(job: Job, place: str) -> str:
+    return f"HEAD=FIRST_NODE bash {place}" if job.cluster.num_nodes > 1 else f"bash {place}"
+
+
+TORCHRUN = Target(write=_write, launch=_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)

@@ -1,0 +1,123 @@
+"""torchtitan: a part of its TOML file.
+
+Names: ``torchtitan/config/job_config.py``, ``Parallelism``, ``Training``, ``ActivationCheckpoint``; pipelines of named modules:
+``module_fqns_per_model_part``. It refuses DDP beside other dimensions (``models/llama3/infra/parallelize.py``). Groups of
+experts: ``torchtitan/distributed/parallel_dims.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from paceline.planning.emit.job import DENSE, Job, Target, torchrun
+from paceline.strategy.recompute import BY_OPERATION
+from paceline.strategy.sharding import DISTRIBUTED
+
+
+def _write(job: Job) -> str:
+    """A part of a TOML file."""
+    strategy, mesh = job.strategy, job.strategy.parallelism
+    if mesh.sharding in ("zero1", DISTRIBUTED):
+        raise job.refused(mesh.sharding, "it has DDP and FSDP (zero2, zero3)")
+    if mesh.sharding == "ddp" and mesh.model_devices > 1 and mesh.data > 1:
+        raise job.refused("ddp beside tensor, context or pipeline", "its DDP goes alone; share out with zero2 or zero3")
+    if mesh.tensor > 1 and not mesh.sequence:
+        raise job.refused("tensor without sequence parallelism", "its tensor parallelism comes with it")
+    if mesh.context_exchange != "ring":
+        raise job.refused(f"context exchange {mesh.context_exchange}", "keys and values pass around a ring")
+    if strategy.optimizer not in ("", "adam", "adamw"):
+        raise job.refused(f"optimizer {strategy.optimizer}", "it has Adam and AdamW")
+    again = mesh.recomputation
+    if again.layers or again.modules not in ((), (BY_OPERATION,)):
+        raise job.refused(f"recomputation {mesh.recompute} of some layers or modules", "it has full and selective:op")
+    if mesh.sharers % mesh.context:
+        raise job.refused(f"shards in groups of {mesh.sharers}", f"its groups hold whole contexts of {mesh.context}")
+    shared = mesh.sharding != "ddp"
+    sharers = mesh.sharers // mesh.context
+    if mesh.expert_devices > 1:
+        _check_experts(job, sharers)
+    tables: dict[str, dict[str, object]] = {
+        "parallelism": {
+            "data_parallel_replicate_degree": mesh.data // sharers if shared else mesh.data,
+            "data_parallel_shard_degree": sharers if shared else 1,
+            "tensor_parallel_degree": mesh.tensor,
+            "context_parallel_degree": mesh.context,
+            "pipeline_parallel_degree": mesh.pipeline,
+        },
+        "training": {
+            "local_batch_size": strategy.micro_batch_size * (mesh.micro_batches if mesh.pipeline > 1 else 1),
+            "global_batch_size": strategy.global_batch_size,
+            "seq_len": job.tokens,
+        },
+        "activation_checkpoint": {"mode": again.kind, **({"selective_ac_option": "op"} if again.modules else {})},
+        "optimizer": {"name": "Adam" if strategy.optimizer == "adam" else "AdamW"},
+    }
+    if shared:
+        tables["parallelism"]["fsdp_reshard_after_forward"] = "always" if mesh.sharding == "zero3" else "never"
+        tables["training"]["mixed_precision_param"] = "float32" if strategy.precision == "fp32" else "bfloat16"
+    if mesh.expert_devices > 1:
+        tables["parallelism"]["expert_parallel_degree"] = mesh.expert
+        tables["parallelism"]["expert_tensor_parallel_degree"] = mesh.expert_tensor
+    if mesh.context > 1:
+        tables["parallelism"]["context_parallel_rotate_method"] = "alltoall"
+    if mesh.pipeline > 1:
+        looped = {"1f1b": "Interleaved1F1B" if mesh.virtual_stages > 1 else "1F1B", "gpipe": "GPipe"}
+        if mesh.schedule not in looped:
+            raise job.refused(f"schedule {mesh.schedule}", f"of this kind it has {', '.join(looped)}")
+        tables["parallelism"]["pipeline_parallel_schedule"] = looped[mesh.schedule]
+        tables["parallelism"]["pipeline_parallel_microbatch_size"] = strategy.micro_batch_size
+        tables["parallelism"]["module_fqns_per_model_part"] = list(_modules(job))
+    if strategy.precision == "fp8-current":
+        tables["model"] = {"converters": ["float8"]}
+    return "\n".join(_toml(tables))
+
+
+def _check_experts(job: Job, sharers: int) -> None:
+    """Raises UserError for groups of experts that are not whole contexts, and where experts are not divided by their width
+    whole tensor groups, of devices that share out one copy (torchtitan, ``parallel_dims.py``)."""
+    mesh = job.strategy.parallelism
+    if mesh.sharding == "ddp":
+        raise job.refused("groups of experts with ddp", "they are of devices that share out; give zero2 or zero3")
+    if mesh.expert_tensor not in (1, mesh.tensor):
+        raise job.refused(f"experts divided among {mesh.expert_tensor}", f"it has 1, or tensor's {mesh.tensor}")
+    least = mesh.context * (mesh.tensor if mesh.expert_tensor == 1 else 1)
+    if mesh.expert % least or sharers * least % mesh.expert:
+        raise job.refused(f"groups of experts of {mesh.expert}", f"it has multiples of {least} that divide {sharers * least}")
+
+
+def _modules(job: Job) -> Iterator[list[str]]:
+    """Modules of each part, by torchtitan's names."""
+    parts = job.parts
+    for number, part in enumerate(parts):
+        before = ["tok_embeddings"] if number == 0 else []
+        after = ["norm", "output"] if number == len(parts) - 1 else []
+        yield [*before, *(f"layers.{block}" for block in part), *after]
+
+
+def _toml(tables: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
+    for name, values in tables.items():
+        yield f"[{name}]"
+        for key, value in values.items():
+            yield f"{key} = {json.dumps(value)}"
+        yield ""
+
+
+def _launch(job: Job, place: str) -> str:
+    return torchrun(job, f"-m torchtitan.train --job.config_file {place}")
+
+
+TORCHTITAN = Target(
+    write=_write,
+    launch=_launch,
+    precisions=("fp32", "bf16", "fp8-current"),  # its float8 has one scale a tensor, of the tensor itself
+    searched={
+        **DENSE,
+        "schedules": ("1f1b",),
+        "offloads": False,
+        "recomputes": ("none", "selective:op", "full"),
+        "shardings": ("ddp", "zero2", "zero3"),
+        "divided_shardings": ("zero2", "zero3"),
+    },
+    trains_transformers=True,
+)

@@ -1,0 +1,61 @@
+"""``paceline records import``: from a log to a better answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from command import answer, run
+
+LOG = "".join(
+    f" iteration {n} | elapsed time per iteration (ms): {ms} | global batch size: 256 |\n"
+    for n, ms in enumerate((900, 210, 200, 190))
+)
+JOB = "--workload resnet-50 --precision fp16"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    place = tmp_path / "train.log"
+    place.write_text(LOG)
+    return place
+
+
+def test_what_was_measured_corrects_the_next_answer(capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path) -> None:
+    table = tmp_path / "jobs.csv"
+    data = answer(capsys, f"records import {log} {JOB} --cluster 8xV100 --out {table}")
+    assert (data["step_s"], data["steps"], data["rows"], data["table"]) == (0.2, 3, 1, str(table))
+    asked = "predict resnet-50 --device V100 --devices-per-node 8 --global-batch 256 --precision fp16"
+    before, after = answer(capsys, asked), answer(capsys, f"{asked} --records {table}")
+    assert abs(after["step_time_s"] - 0.2) < 0.02 < abs(before["step_time_s"] - 0.2)
+    code, out, _ = run(capsys, f"records import {log} {JOB} --cluster 4xV100 --set grad_accum=2 --warmup 0 --out {table}")
+    assert code == 0 and "step 205 ms (Megatron-LM log; half of 4 steps between 197.5 and 382.5 ms)" in out
+    assert f"{table} has 2 rows" in out and "resnet-50 on 4 V100" in out
+
+
+def test_without_a_place_the_row_is_printed(capsys: pytest.CaptureFixture[str], log: Path) -> None:
+    code, out, err = run(capsys, f"records import {log} {JOB} --cluster '2x8 V100' --network 10Gb/s")
+    header, row = out.splitlines()
+    assert (code, err) == (0, "") and header.startswith("workload,device,global_batch,step_s")
+    assert row.startswith("resnet-50,V100 SXM2 16GB,256,0.2,8,2,10Gb/s,fp16,Megatron-LM log,3,")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", "Megatron-LM log does not say workload and device and precision; give --workload, --cluster, --precision"),
+        (f"{JOB} --cluster 8xV100 --warmup 3", "4 steps, 1 after the warm-up"),
+        (f"{JOB} --cluster 8xV100 --warmup -1", "--warmup -1; give a whole number"),
+        (f"{JOB} --cluster 8xV100 --set precision=bf16", "--set precision and --precision say one thing"),
+        (f"{JOB} --cluster 8xV100 --set sharding", "--set sharding; give NAME=VALUE"),
+        (f"{JOB} --cluster 8xV100 --set sharding=zero9", "unknown sharding 'zero9'"),
+        (f"{JOB} --cluster 8xV100 --column step=a --column step=b", "--column step is given twice"),
+        (f"{JOB} --cluster 8xV100 --unit ms", "train.log has no columns"),
+        (f"{JOB} --cluster 8xV100 --out jobs.txt", "a table of jobs is a .csv file"),
+        (f"{JOB} --cluster '2x8 V100'", "network"),
+    ],
+)
+def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], log: Path, more: str, said: str) -> None:
+    code, out, err = run(capsys, f"records import {log} {more}")
+    assert (code, out) == (2, "") and said in err and err.count("\n") == 1

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from command import answer
+from paceline.errors import UserError
 from paceline.hardware import Cluster, cluster
 from paceline.planning import Goal, Plan, Space, TrainingTarget, plan
 from paceline.workload import Workload
-from prediction_toys import convolutional
+from prediction_toys import PRICES, convolutional
 
 LARGE = cluster("B200", 8, 16, "100Gb/s")
 FEW = {"batches": (4096,), "precisions": ("bf16",), "shardings": ("ddp",), "recomputes": (False,), "accumulations": (1,)}
@@ -26,7 +27,7 @@ def test_a_compression_that_was_measured_on_other_families_stands_beside() -> No
     answered = of_gpt2()
     shown = (*answered.ranking, *answered.by_devices, *answered.front)
     assert {choice.strategy.gradient_exchange.compression for choice in shown} == {"dense"}
-    assert "terngrad would gain " in answered.compression
+    assert answered.compression.startswith("Beside the ranking, would gain over dense: terngrad ")
     assert "not shown for transformer decoders such as gpt2-xl (its accuracy was measured on cifar10-terngrad, lenet5)" in (
         answered.compression
     )
@@ -60,11 +61,20 @@ def test_one_that_was_measured_ranks_first_only_beyond_the_range(toy: Workload, 
     assert other.best.strategy.gradient_exchange.compression == "dense" and "not shown for networks of no" in other.compression
     for bandwidth in (1e8, 3e8, 1e9):
         inside = plan(network, slow(space, bandwidth), Goal("fastest"))
-        if "inside the range" in inside.compression:
+        if "the range of the gain includes none" in inside.compression:
             assert inside.best.strategy.gradient_exchange.compression == "dense"
             break
     else:
         pytest.fail("no gain lies inside the range")
+
+
+def test_a_limit_that_only_a_compression_beside_meets_names_it(toy: Workload, space: Space) -> None:
+    narrow = slow(space, 1e6)
+    best = plan(toy, narrow, Goal("fastest"))
+    named = plan(toy, replace(narrow, compressions=("terngrad",)), Goal("fastest")).best
+    assert named.time_s < best.best.time_s / 2
+    with pytest.raises(UserError, match=r"or name a compression that would meet it: .*terngrad"):
+        plan(toy, narrow, Goal("deadline", named.time_s * 1.01), prices=PRICES)
 
 
 def test_a_gain_that_is_none_is_told_so(toy: Workload, space: Space) -> None:

@@ -16,6 +16,8 @@ from paceline.prediction.convergence import accuracies
 from paceline.workload import Workload
 from paceline.workload.family import family
 
+_INSIDE = "the range of the gain includes none"
+
 
 @dataclass(frozen=True, slots=True)
 class Beside:
@@ -33,7 +35,7 @@ class Beside:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.compression} would gain {self.gain:.1%} ({self.low:+.0%} to {self.high:+.0%}), {self.why}"
+        return f"{self.compression} {self.gain:.1%} ({self.low:+.0%} to {self.high:+.0%})"
 
 
 def competing(table: RankedTable, chosen: Sequence[str], left_out: Tally) -> tuple[Bools, list[Beside]]:
@@ -64,9 +66,9 @@ def competing(table: RankedTable, chosen: Sequence[str], left_out: Tally) -> tup
             index = int(own[score[own].argmin()])
             gain = float(score[first] / score[index])
             factor = _factor(table, index, first) if gain > 1 else 1.0
-            if why or 1 < gain <= factor:
+            if why or gain <= factor:
                 competes[own] = False
-                beside = Beside(name, gain - 1, gain / factor - 1, gain * factor - 1, why or "which lies inside the range")
+                beside = Beside(name, gain - 1, gain / factor - 1, gain * factor - 1, why or _INSIDE)
                 best[name] = max((beside, *filter(None, [best.get(name)])), key=lambda b: b.gain)
     for name in best:
         left_out.add(_left_out(best[name]), int((~competes & (names == name)).sum()))
@@ -95,9 +97,20 @@ def compression_worth(table: RankedTable, competes: Bools, beside: Sequence[Besi
     """What compression is worth, in sentences: the best with it against the best without, then what stands beside."""
     if not beside:
         return _best_with_it(table)
-    there = f"{'; '.join(map(str, beside))}. Beside the ranking; naming one (compression) lets it compete."
+    groups = {why: ", ".join(str(b) for b in beside if b.why == why) for why in dict.fromkeys(b.why for b in beside)}
+    gains = "; ".join(f"{names}: {why}" for why, names in groups.items())
+    there = f"Beside the ranking, would gain over dense: {gains}. Naming one (compression) lets it compete."
     lossy = any(s.gradient_exchange.compression != "dense" for _, s in table.only(competes).candidates)
     return f"{_best_with_it(table.only(competes))} {there}" if lossy else there
+
+
+def meets_beside(table: RankedTable, competes: Bools) -> str:
+    """The compressions that would meet the goal if the user named them, in words; empty without any."""
+    goal = table.goal
+    limited = goal.limited(table.time_s, table.usd)
+    meeting = np.flatnonzero(~competes & table.known & (limited <= goal.limit))
+    names = dict.fromkeys(table.candidates[i][1].gradient_exchange.compression for i in meeting[limited[meeting].argsort()])
+    return f", or name a compression that would meet it: {', '.join(names)}" if names else ""
 
 
 def _best_with_it(table: RankedTable) -> str:

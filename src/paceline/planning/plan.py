@@ -14,7 +14,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, listings, price
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.comparison import illegal, lacking
-from paceline.planning.compression_worth import competing, compression_worth
+from paceline.planning.compression_worth import competing, compression_worth, meets_beside
 from paceline.planning.divided import Searches, divides, narrowed, search_divided
 from paceline.planning.goal import Goal, money
 from paceline.planning.layout_view import layout_view
@@ -119,7 +119,7 @@ def plan(
     whole_table = table_of(workload, target, goal, listed, [legal[i] for i in fitting], steps.step_s[fitting], predictor)
     competes, beside = competing(whole_table, [*space.compressions, *target.penalties], left_out)
     table = whole_table.only(competes)
-    order = ranked(goal, table, left_out, SHOWN)
+    order = ranked(goal, table, left_out, SHOWN, meets_beside(whole_table, competes))
     best = replace(table.choice(order.best), preference=preferred(table, order), tied=len(order.ties) > 1)
     why, asked = _why_not(why_not, whole_table, best, goal, space, target)
     ranking = (best, *(shown_choice(table, i, best, order) for i in distinct(order.order, table.candidates)[1:SHOWN]))

@@ -122,8 +122,11 @@ def _usd_per_second(price: Price | None, cluster: Cluster) -> float:
     return price.usd_per_hour(cluster.node_sizes) / 3600 if price else math.nan
 
 
-def ranked(goal: Goal, table: RankedTable, left_out: Tally, most: int = 1) -> Ranking:
+def ranked(goal: Goal, table: RankedTable, left_out: Tally, most: int = 1, instead: str = "") -> Ranking:
     """Of what meets the goal with a known number of samples: ``most`` ties, and the others.
+
+    Args:
+        instead: what else the user may do where nothing meets the limit.
 
     Raises:
         UserError: nothing meets the limit; the nearest, and by how much it misses.
@@ -139,7 +142,7 @@ def ranked(goal: Goal, table: RankedTable, left_out: Tally, most: int = 1) -> Ra
         raise UserError(
             f"no strategy meets {goal}: the nearest takes {goal.amount(over)}, {_over(over / goal.limit)}, with "
             f"{describe(*table.candidates[near])}",
-            f"give {goal.kind}={_wide(goal, over)} or more{', or more nodes' if goal.kind == 'deadline' else ''}",
+            f"give {goal.kind}={_wide(goal, over)} or more{', or more nodes' if goal.kind == 'deadline' else ''}{instead}",
         )
     return _ranking(table, allowed, most)
 

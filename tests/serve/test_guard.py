@@ -10,7 +10,8 @@ pytest.importorskip("httpx2", reason="starlette's TestClient needs httpx2")
 from starlette.testclient import TestClient
 
 from paceline.serve.app import application
-from paceline.serve.guard import host_of, is_loopback
+from paceline.serve.guard import host_of
+from paceline.serve.loopback import is_loopback
 
 SMALL = "?workload=lenet5&device=A100&global-batch=64"
 

@@ -16,13 +16,13 @@ from statistics import median
 from typing import Any, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paceline.array_types import Array
 from paceline.calibration.imports.json_stream import members
 from paceline.calibration.imports.step_times import StepTimes
 from paceline.errors import UserError
 
-Intervals = NDArray[np.float64]
+Intervals = Array
 """Rows of start and end, in microseconds."""
 SOURCE = "PyTorch profiler"
 _STEP = re.compile(r"ProfilerStep#(\d+)$")

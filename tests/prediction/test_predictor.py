@@ -223,10 +223,10 @@ def test_equal_predictors_are_one_key() -> None:
         (
             "2x8 A100",
             {"compression": "terngrad"},
-            "'bert-large' on 2 x 8 A100 SXM 80GB: batch 64, fp32, adam, terngrad, sharded",
+            "'bert-large' on 2 x 8 A100 SXM 80GB: batch 64, bf16, adam, terngrad, sharded",
         ),
         ("A100", {"precision": "bf16"}, "'bert-large' on A100 SXM 80GB: batch 64, bf16, adam"),
-        ("8 A100", {"sharding": "zero3"}, "'bert-large' on 8 A100 SXM 80GB: batch 64, fp32, adam, zero3"),
+        ("8 A100", {"sharding": "zero3"}, "'bert-large' on 8 A100 SXM 80GB: batch 64, bf16, adam, zero3"),
     ],
 )
 def test_a_prediction_shows_itself_in_one_line(cluster: str, choices: dict[str, str], line: str) -> None:

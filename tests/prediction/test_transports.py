@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from paceline import Cluster, Predictor, Strategy, Workload
 from paceline.prediction.transports import figures_by_transport, steps_by_transport
+from paceline.strategy.usual_precision import usual_precision
 
 LLAMA, RESNET = Workload.named("llama-3-8b"), Workload.named("resnet-50")
 SHARED = Strategy.of(world_size=16, global_batch_size=16, precision="bf16", sharding="zero3")
@@ -45,7 +46,7 @@ def test_both_answers_are_those_of_the_network_by_its_full_name(speed: str) -> N
 )
 def test_one_answer_where_there_is_one_transport(network: str, machines: str) -> None:
     place = on(network, machines)
-    precision = place.device.usual_precision
+    precision = usual_precision(RESNET, place.device).name
     assert steps_by_transport(Predictor(), RESNET, place, COPIES.changed(precision=precision)) == {}
 
 

@@ -16,7 +16,13 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SRC.parent), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-HEAVY_PACKAGES = ("models", "training", "codecs/triton")  # the last is loaded only where there is a CUDA device
+HEAVY_PACKAGES = (
+    "models",
+    "training",
+    "codecs/triton",
+    "serve/app",
+    "serve/guard",
+)  # triton: only with a CUDA device; serve: starlette
 LIGHT = sorted(
     {
         ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")

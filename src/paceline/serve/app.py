@@ -20,7 +20,8 @@ from paceline.serve import search
 from paceline.serve.answer import answer_page, copies, status
 from paceline.serve.configurations import MOST_BYTES, Configurations
 from paceline.serve.controls import Selection, controls, selection, start
-from paceline.serve.guard import LOOPBACK, Guard
+from paceline.serve.guard import Guard
+from paceline.serve.hosts import LOOPBACK
 from paceline.serve.question import Question, question
 
 KEPT = 256

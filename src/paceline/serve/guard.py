@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Collection
 from hmac import compare_digest
 from urllib.parse import urlsplit
@@ -11,6 +9,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from paceline.serve.hosts import LOOPBACK, host_of
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
@@ -21,22 +21,6 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::[0-9]{1,5})?")
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def host_of(header: str) -> str:
-    """The name in a Host header, without its port and in small letters; empty where it is none."""
-    named = _HOST.fullmatch(header)
-    return named[1].strip("[]").casefold() if named else ""
 
 
 class Guard:

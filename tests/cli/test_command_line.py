@@ -55,6 +55,7 @@ COMMANDS = {
     "workload": "--help",
     "workload list": "--brief --why --json --help",
     "workload show": "NAME|module:function --brief --why --json --help",
+    "serve": "--host --port --brief --why --json --help",
     "report": "DIR --brief --why --json --help",
     "bench": "--help",
     "bench codec": "--size --codec --backend --threads --brief --why --json --help",

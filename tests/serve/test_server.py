@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -29,10 +31,18 @@ def test_a_port_that_is_taken_is_the_users_to_change() -> None:
             bound(host, port)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_it_serves_until_ctrl_c(host: str) -> None:
+COMMANDS = re.findall(r"^\$ (paceline serve .*)$", (Path(__file__).parents[2] / "docs/serve.md").read_text(), re.MULTILINE)
+
+
+def test_the_guide_shows_both_ways() -> None:
+    assert ["--host" in command for command in COMMANDS] == [False, True]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_it_serves_until_ctrl_c(command: str) -> None:
+    """The commands of docs/serve.md."""
     pytest.importorskip("uvicorn", reason="the page needs paceline[serve]")
-    words = [sys.executable, "-m", "paceline", "serve", "--port", "0", "--host", host]
+    words = [sys.executable, "-m", *shlex.split(command)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout
@@ -42,7 +52,7 @@ def test_it_serves_until_ctrl_c(host: str) -> None:
             here = f"http://127.0.0.1{place[1]}"
             with urlopen(f"{here}{place[2]}page.css", timeout=20) as reply:
                 assert reply.status == 200
-            if host == "127.0.0.1":
+            if "--host" not in command:
                 assert place[2] == "/"
             else:
                 assert len(place[2]) > 20

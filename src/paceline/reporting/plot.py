@@ -53,6 +53,11 @@ class Scale:
         return [n * step for n in range(count, count + most + 1) if n * step <= self.high * (1 + 1e-9)]
 
 
+def tick(value: float) -> str:
+    """A round value at an axis: ``0.5``, ``2,000``."""
+    return f"{value:,.6g}"
+
+
 class Plot:
     """Shapes and texts of one picture. ``x`` is a share of the width from 0 to 1, ``y`` pixels from the top."""
 

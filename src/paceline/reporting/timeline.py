@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from paceline.chrome_trace import LANES
 from paceline.record import Event
-from paceline.reporting.plot import LINE, Plot, Scale
-from paceline.reporting.values import clean, number, seconds
+from paceline.reporting.plot import LINE, Plot, Scale, tick
+from paceline.reporting.values import clean, seconds
 
 GAPS = 400
 """A gap of less than this part of the picture cannot be seen."""
@@ -89,8 +90,8 @@ def draw(timelines: Sequence[StepTimeline], label: str) -> str:
     tops = []
     for group in timelines:
         tops.append(y)
-        y += LINE + 8 + ROW * len(_lanes(group)) + 12
-    marks = [(x.share(mark * unit_s), number(mark)) for mark in Scale(0, x.high / unit_s).ticks(6)]
+        y += LINE * len(_titles(group)) + 8 + ROW * len(_lanes(group)) + 12
+    marks = [(x.share(mark * unit_s), tick(mark)) for mark in Scale(0, x.high / unit_s).ticks(6)]
     height = plot.x_axis(y - 6, 4, marks, f"time from the start of the step, {unit}")
     for group, top in zip(timelines, tops, strict=True):
         _draw_step(plot, group, top, x)
@@ -102,10 +103,17 @@ def _lanes(timeline: StepTimeline) -> list[str]:
     return [*(lane for lane in LANES if lane in used), *sorted(used - set(LANES))]
 
 
+def _titles(timeline: StepTimeline) -> list[str]:
+    """The title in lines that fit a phone."""
+    return wrap(timeline.title, 36) or [""]
+
+
 def _draw_step(plot: Plot, timeline: StepTimeline, top: float, x: Scale) -> None:
     """Draw one group below ``top``: its title, a row for each lane, the line that ends the step."""
-    plot.text(0, top + 14, timeline.title, "title")
-    lanes, first = _lanes(timeline), top + LINE + 8
+    titles = _titles(timeline)
+    for n, title in enumerate(titles):
+        plot.text(0, top + 14 + n * LINE, title, "title")
+    lanes, first = _lanes(timeline), top + LINE * len(titles) + 8
     for row, lane in enumerate(lanes):
         y = first + ROW * row
         plot.text(0, y + BAR - 5, clean(lane, 12), "axis", "end", -8)

@@ -20,6 +20,7 @@ from paceline.reporting.answer_page import (
     timeline_section,
 )
 from paceline.reporting.planning_text import verdict
+from paceline.reporting.transport_text import steps_text
 from paceline.reporting.values import clean, memory, number, rate_bounds, seconds, time_range
 from paceline.serve.controls import command, python
 from paceline.serve.ladder import rungs
@@ -41,7 +42,8 @@ def answer_page(asked: Question) -> tuple[Page, list[str]]:
     changes = rungs(asked.cluster, asked.strategy)
     gained = _ladder(asked, changes)
     p = explained.prediction
-    page = Page("what if", title(asked), _choices(asked), [*filter(None, [p.headline]), _capital(explained.sentence)])
+    findings = [p.headline, _capital(explained.sentence), steps_text(explained.by_transport)]
+    page = Page("what if", title(asked), _choices(asked), [*filter(None, findings)])
     page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
     slow, fast = rate_bounds(p)
     page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
@@ -86,7 +88,8 @@ def _choices(asked: Question) -> str:
     s, mesh = asked.strategy, asked.strategy.parallelism
     compression = s.gradient_exchange.compression
     lossy = [] if compression == "dense" else [compression]
-    batch = f"{s.global_batch_size:,} samples of {asked.workload.sample} a step" if asked.workload.sample else ""
+    of = f" ({asked.workload.sample})" if asked.workload.sample else ""
+    batch = f"global batch of {s.global_batch_size:,} samples{of}"
     return ", ".join(filter(None, [batch, s.precision, mesh.sharding, s.optimizer, *lossy]))
 
 

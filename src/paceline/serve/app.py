@@ -21,7 +21,7 @@ from paceline.serve.answer import answer_page, copies, status
 from paceline.serve.configurations import MOST_BYTES, Configurations
 from paceline.serve.controls import Selection, controls, selection, start
 from paceline.serve.guard import Guard
-from paceline.serve.loopback import LOOPBACK
+from paceline.serve.hosts import LOOPBACK
 from paceline.serve.question import Question, question
 
 KEPT = 256

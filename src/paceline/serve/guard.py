@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from hmac import compare_digest
 from urllib.parse import urlsplit
@@ -11,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paceline.serve.loopback import LOOPBACK
+from paceline.serve.hosts import LOOPBACK, host_of
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
@@ -22,13 +21,6 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::[0-9]{1,5})?")
-
-
-def host_of(header: str) -> str:
-    """The name in a Host header, without its port and in small letters; empty where it is none."""
-    named = _HOST.fullmatch(header)
-    return named[1].strip("[]").casefold() if named else ""
 
 
 class Guard:

@@ -44,9 +44,12 @@ def _front(asked: Question) -> list[Section]:
     clusters = tuple(cluster.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)
     space = Space(clusters=clusters, precisions=(asked.strategy.precision,), **PLAIN)
     try:
-        sections = front_sections(plan(asked.workload, space, Goal("fastest")))
+        planned = plan(asked.workload, space, Goal("fastest"))
     except UserError:  # nothing up to the chosen cluster fits: the advice says what does
         return []
+    alone = f"{planned.best.title} is the fastest, and nothing smaller is cheaper."
+    why = alone if planned.best.usd == planned.best.usd else "No price of this device is known."
+    sections = front_sections(planned) or [Section("", why)]
     return [replace(section, title="Cost against time") for section in sections]
 
 

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from secrets import token_urlsafe
 
 from paceline.errors import UserError
-from paceline.serve.loopback import LOOPBACK, is_loopback
+from paceline.serve.hosts import LOOPBACK, is_loopback
 
 PORT = 7223
 """``PACE`` on the keys of a telephone."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.errors import UserError
+from paceline.errors import UserError, shown
 from paceline.workload.attention import SlidingWindow
 
 Config = Mapping[str, Any]
 TRACE = "trace the module: write a function that returns it, and name it module:function"
+MOST_LAYERS, LARGEST = 2000, 1 << 40
+"""The most blocks, and the largest width or vocabulary, that a configuration may have: a file is given by anybody, and each
+block takes time and memory."""
 _FULL = "full_attention"
 
 
@@ -26,8 +29,9 @@ def number(config: Config, *names: str, default: int | None = None) -> int:
     for name in names:
         value = config.get(name)
         if value is not None:
-            if type(value) is not int or value < 1:
-                raise UserError(f"{name} {value!r} in the configuration", "it is a whole number from 1 up")
+            most = MOST_LAYERS if name.endswith(("layer", "layers")) else LARGEST
+            if type(value) is not int or not 1 <= value <= most:
+                raise UserError(f"{name} {shown(value)} in the configuration", f"it is a whole number from 1 to {most:,}")
             return value
     if default is not None:
         return default

@@ -1,0 +1,223 @@
+"""The page and the reports in Chromium: on a desk and on a phone, light and dark, by keyboard, and for screen readers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="needs playwright")
+pytest.importorskip("uvicorn", reason="the page needs paceline[serve]")
+
+import uvicorn
+from playwright import sync_api
+
+import paceline
+import samples
+from paceline.reporting import answer_page, render_report
+from paceline.rundir import RunDirContents
+from paceline.serve.app import application
+from paceline.serve.server import bound
+
+CHROMIUM = Path("/usr/bin/chromium")
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Debian's package chromium")
+FLAGS = [
+    *("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"),
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+]
+SMALL = "?workload=gpt2&device=A100+SXM+80GB&devices-per-node=4&nodes=2&network=100Gb/s&precision=bf16&sharding=zero2"
+DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+STRAY = """() => [...document.querySelectorAll('body *')].filter(e => {
+  const box = e.getBoundingClientRect();
+  return box.width && box.right > innerWidth + 1 && !e.closest('.scroll, pre, figure.wide, svg, option, datalist');
+}).map(e => e.outerHTML.slice(0, 120))"""
+"""What leaves the screen and does not lie in a box that scrolls by itself."""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A server of the page in a thread."""
+    with bound("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(application(), log_level="error", lifespan="off"))
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        server.should_exit = True
+        thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def problems() -> list[str]:
+    """What the browser complained about."""
+    return []
+
+
+def is_elsewhere(url: str) -> bool:
+    """Whether a request leaves this machine."""
+    return url.startswith(("http", "ws")) and not url.startswith("http://127.0.0.1:")
+
+
+def visit(browser: Any, place: str, problems: list[str], size: Any = None, scheme: str = "light", **options: Any) -> Any:
+    context = browser.new_context(viewport=size or DESK, color_scheme=scheme, **options)
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: problems.append(request.url) if is_elsewhere(request.url) else None)
+    page.goto(place)
+    return page
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=("desk", "phone"))
+def test_it_fits_the_screen_and_has_no_serious_barrier(
+    browser: Any, address: str, problems: list[str], size: Any, scheme: str
+) -> None:
+    page = visit(browser, address + SMALL, problems, size, scheme)
+    page.wait_for_selector("#advice .advice")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and page.evaluate(STRAY) == []
+    assert page.locator("svg.plot").count() >= 4
+    sizes = page.evaluate("[...document.querySelectorAll('svg.plot text')].map(text => getComputedStyle(text).fontSize)")
+    assert set(sizes) == {"12px"}
+    assert barriers(page) == [] and problems == []
+    page.context.close()
+
+
+def barriers(page: Any) -> list[str]:
+    """Serious findings of axe-core."""
+    package = find_spec("axe_playwright_python")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("needs axe-playwright-python")
+    page.evaluate((Path(package.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8"))
+    violations = page.evaluate("async () => (await axe.run()).violations")
+    return [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in violations if v["impact"] in ("serious", "critical")]
+
+
+def test_a_slider_by_keyboard_moves_the_address_and_the_answer(browser: Any, address: str, problems: list[str]) -> None:
+    page = visit(browser, address + SMALL, problems)
+    before = page.locator(".card .step").first.text_content()
+    page.keyboard.press("Tab")
+    for _ in range(30):
+        if page.evaluate("document.activeElement.dataset.for") == "nodes":
+            break
+        page.keyboard.press("Tab")
+    else:
+        raise AssertionError("the slider cannot be reached with the keyboard")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    with page.expect_response(lambda reply: "/answer?" in reply.url):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("before => document.querySelector('.card .step').textContent !== before", arg=before)
+    assert "nodes=4" in page.url and page.locator("#nodes").input_value() == "4"
+    shown = page.locator(".card .step").first.text_content()
+    assert shown in page.locator("#status").text_content()
+    page.reload()
+    assert page.locator(".card .step").first.text_content() == shown and problems == []
+    page.context.close()
+
+
+def test_a_bar_says_its_times_by_touch_and_by_keys(browser: Any, address: str, problems: list[str]) -> None:
+    page = visit(browser, address + SMALL, problems, PHONE, has_touch=True)
+    figure = page.locator("figure").first
+    widest = """figure => {
+      const bars = [...figure.querySelectorAll('svg.plot g rect')];
+      const box = bars.reduce((a, b) => b.getBoundingClientRect().width > a.getBoundingClientRect().width ? b : a);
+      box.scrollIntoView({block: 'center'});
+      const {x, y, width, height} = box.getBoundingClientRect();
+      return [x + width / 2, y + height / 2];
+    }"""
+    page.touchscreen.tap(*figure.evaluate(widest))
+    tip = figure.locator(".tip")
+    first = tip.text_content()
+    assert ", from " in first
+    figure.focus()
+    page.keyboard.press("ArrowRight")
+    assert tip.text_content() != first and problems == []
+    page.context.close()
+
+
+def test_without_a_script_the_form_answers(browser: Any, address: str, problems: list[str]) -> None:
+    page = visit(browser, address + SMALL, problems, java_script_enabled=False)
+    page.locator("#nodes").fill("3")
+    page.get_by_role("button", name="Show").click()
+    assert "nodes=3" in page.url and "3 x 4 A100" in page.locator("h2.first").text_content()
+    page.get_by_role("link", name="What to do").click()
+    assert page.locator(".advice").text_content() and problems == []
+    page.context.close()
+
+
+def test_a_configuration_that_is_chosen_is_asked_about(browser: Any, address: str, problems: list[str], tmp_path: Path) -> None:
+    config = {
+        **{"model_type": "llama", "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2},
+        **{"num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 1000, "max_position_embeddings": 128},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    page = visit(browser, address + SMALL, problems)
+    page.get_by_text("A model of your own").click()
+    with page.expect_response(lambda reply: "/answer?workload=config" in reply.url) as reply:
+        page.locator("#file").set_input_files(tmp_path / "config.json")
+    assert reply.value.status == 200 and "workload=config%3A" in page.url
+    page.wait_for_function("() => document.querySelector('h2.first').textContent.startsWith('llama on')")
+    assert problems == []
+    page.context.close()
+
+
+def test_a_drag_ends_with_the_last_place(browser: Any, address: str, problems: list[str]) -> None:
+    page = visit(browser, address + SMALL, problems)
+    page.evaluate("""() => {
+      const slider = document.querySelector('[data-for="nodes"]');
+      for (const value of [2, 3, 4, 5, 4, 3, 2, 3]) {
+        slider.value = value; slider.dispatchEvent(new Event('input', {bubbles: true}));
+      }
+    }""")
+    page.wait_for_function("() => document.querySelector('h2.first').textContent.includes('8 x 4 A100')")
+    time.sleep(0.1)
+    assert "nodes=8" in page.url and "8 x 4 A100" in page.locator("h2.first").text_content() and problems == []
+    page.context.close()
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A report and two pages of answers, as files."""
+    folder = tmp_path_factory.mktemp("reports")
+    labels = ("dense", "terngrad")
+    records = {label: samples.record(label) for label in labels}
+    run = RunDirContents(
+        predictions={label: samples.metrics(label) for label in labels},
+        records=records,
+        predicted={label: samples.metrics(label).timeline for label in labels},
+        measured={label: record.timeline for label, record in records.items()},
+        clusters={label: {"nodes": 4} for label in labels},
+    )
+    plan = paceline.plan("resnet-50", "2x2 A100", network="100Gb/s", compressions=("dense",), batches=(256,))
+    gained = paceline.whatif("gpt2", "2x8 A100", changes=["nodesx2", "network=400Gb/s"], network="100Gb/s", precision="bf16")
+    pages = {
+        "report": render_report(run),
+        "plan": answer_page.render(answer_page.plan_page(plan)),
+        "whatif": answer_page.render(answer_page.whatif_page(gained)),
+    }
+    for name, text in pages.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in pages}
+
+
+@pytest.mark.parametrize("name", ["report", "plan", "whatif"])
+def test_a_report_fits_a_phone(browser: Any, reports: dict[str, Path], problems: list[str], name: str) -> None:
+    page = visit(browser, reports[name].as_uri(), problems, PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and page.evaluate(STRAY) == []
+    broken = page.evaluate("[...document.querySelectorAll('.n')].map(n => n.getClientRects().length).filter(n => n > 1)")
+    assert broken == [] and barriers(page) == [] and problems == []
+    page.context.close()

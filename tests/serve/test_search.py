@@ -1,0 +1,76 @@
+"""The slower answer: advice and the front; one search at a time, and the newest question wins."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from paceline.serve.configurations import Configurations
+from paceline.serve.question import Question, question
+from paceline.serve.search import Searches, Superseded, search_page
+
+CHOSEN = {"workload": "gpt2", "device": "A100", "devices-per-node": "2", "precision": "bf16"}
+
+
+def asked() -> Question:
+    return question(CHOSEN, Configurations())
+
+
+def test_it_says_what_to_do_and_what_it_costs() -> None:
+    page = search_page(asked())
+    assert page.findings[0].endswith(".") and page.findings[0]
+    assert [section.title for section in page.sections] == ["Is more worth it?", "Cost against time"]
+
+
+@pytest.mark.parametrize(
+    ("where", "drawn", "said"),
+    [
+        ({"device": "A100", "devices-per-node": "8", "nodes": "4", "network": "100Gb/s"}, 1, "No other strategy is both"),
+        ({"device": "A100", "devices-per-node": "2"}, 0, "is the fastest, and nothing smaller is cheaper"),
+        ({"device": "GTX 1080", "devices-per-node": "2", "precision": "fp32"}, 0, "No price of this device is known"),
+    ],
+)
+def test_cost_against_time_is_drawn_where_there_is_a_choice(where: dict[str, str], drawn: int, said: str) -> None:
+    section = search_page(question({**CHOSEN, **where}, Configurations())).sections[-1]
+    assert (section.title, len(section.pictures)) == ("Cost against time", drawn) and said in section.text
+
+
+def test_an_answer_is_found_once() -> None:
+    count = 0
+
+    def search(own: Question) -> str:
+        nonlocal count
+        count += 1
+        return own.workload.name
+
+    searches = Searches(search, kept=1)
+    assert [searches.answer(CHOSEN, asked) for _ in range(3)] == ["gpt2"] * 3 and count == 1
+    searches.answer({"workload": "lenet5"}, asked)
+    searches.answer(CHOSEN, asked)
+    assert count == 3
+
+
+def test_a_question_that_waits_behind_a_newer_one_is_not_searched() -> None:
+    begun, go = Event(), Event()
+
+    def search(own: Question) -> str:
+        begun.set()
+        assert go.wait(20)
+        return "answer"
+
+    searches = Searches(search)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(searches.answer, {"n": "1"}, asked)
+        assert begun.wait(20)
+        second = pool.submit(searches.answer, {"n": "2"}, asked)
+        while searches._newest != (("n", "2"),):
+            pass
+        third = pool.submit(searches.answer, {"n": "3"}, asked)
+        while searches._newest != (("n", "3"),):
+            pass
+        go.set()
+        assert first.result(20) == third.result(20) == "answer"
+        with pytest.raises(Superseded):
+            second.result(20)

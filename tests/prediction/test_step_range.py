@@ -81,6 +81,16 @@ def test_a_slow_host_may_lengthen_steps_of_short_kernels(monkeypatch: pytest.Mon
     assert high(1.0, Cluster.named("8 TPU v4")) == pytest.approx(1.25)  # it runs compiled programs
 
 
+def test_a_large_network_on_several_nodes_has_a_range_to_act_on() -> None:
+    """Its kernels are long: what made small networks on slow hosts four times as slow is nothing to it."""
+    cluster = Cluster.named("2x8 A100", network="400Gb/s RoCE")
+    large, small = Workload.named("llama-3-8b"), Workload.named("ncf")
+    choices = {"world_size": 16, "precision": "bf16"}
+    p = Predictor().step(large, cluster, Strategy.of(global_batch_size=16, sharding="zero3", **choices))
+    q = Predictor().step(small, cluster, Strategy.of(global_batch_size=16384, **choices))
+    assert p.high_s / p.step_time_s < 2.5 < q.high_s / q.step_time_s
+
+
 def test_divided_networks_are_a_kind_of_their_own() -> None:
     kinds = [missed_by(TUNED, ONE, strategy(ONE, **choices), known=False) for choices in ({}, {"tensor": 2})]
     assert [missed.kind for missed in kinds if missed] == ["tuned software, one node", "tuned software, divided networks"]

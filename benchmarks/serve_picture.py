@@ -2,7 +2,7 @@
 
     python benchmarks/serve_picture.py [--out FOLDER]
 
-It starts the page in a process of its own and opens it with Playwright and Debian's ``chromium``, as ``tests/serve/test_browser.py`` does.
+It starts the page in a process of its own and opens it with Playwright in Debian's ``chromium``.
 """
 
 from __future__ import annotations

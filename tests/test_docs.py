@@ -24,6 +24,8 @@ from paceline.rundir import RunDir
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
+    "docs/compression.md",
+    "docs/lab.md",
     "docs/tour.md",
     "docs/planning.md",
     "docs/emit.md",
@@ -37,6 +39,13 @@ def commands(page: str) -> list[str]:
     """Lines after ``$`` in the console blocks of a page, in order."""
     blocks = re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def shown(page: str) -> dict[str, str]:
+    """What a page shows under a command, for the commands under which it shows something."""
+    blocks = re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    parts = [part.partition("\n") for block in blocks for part in re.split(r"^\$ ", block, flags=re.MULTILINE)]
+    return {command: output for command, _, output in parts if output.strip()}
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +93,13 @@ def run_apart(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_a_page_runs_in_order(page: str, checkout: Path) -> None:
-    lines = commands(page)
-    assert lines
+    lines, outputs = commands(page), shown(page)
+    assert lines and outputs.keys() <= set(lines)
     for command in lines:
         done = run(command, checkout)
         assert done.stdout
-        if page == "README.md" and command.startswith("paceline train"):
+        assert outputs.get(command, done.stdout) == done.stdout
+        if page == "docs/compression.md" and command.startswith("paceline train"):
             epochs = ["epoch 3/3"] if "--resume" in command else ["epoch 1/2", "epoch 2/2"]
             are_plain_lines(done.stderr, epochs)
 
@@ -103,7 +113,10 @@ def are_plain_lines(stderr: str, epochs: list[str]) -> None:
 
 def test_the_guide_to_large_batches_runs_and_names_options_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs/large-batch.md").read_text()
-    code, command = re.search(r"```python\n(.*?)```", text, re.DOTALL), re.search(r"`paceline (train --lr .*?)`", text)
+    code, command = (
+        re.search(r"```python\n(import torch\n.*?)```", text, re.DOTALL),
+        re.search(r"`paceline (train --lr .*?)`", text),
+    )
     assert code and command
     monkeypatch.chdir(tmp_path)
     with redirect_stdout(io.StringIO()) as said:
@@ -137,10 +150,26 @@ def test_the_validation_pages_say_what_their_scripts_print(paper: str) -> None:
     assert block[1].startswith("Orderings") and "Median error" in block[1] and done.stdout.endswith(block[1])
 
 
-def test_the_readme_shows_the_demo_in_both_conditions() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert "4 emulated hosts with 200Mb/s links" in text and "4 processes on this machine, no links between them" in text
-    for table in re.findall(r"```text\n(4 .*?)```", text, re.DOTALL):
+def test_the_readme_begins_with_an_answer_on_one_screen() -> None:
+    answers = shown("README.md")
+    assert next(iter(answers)).startswith("paceline ask ") and all(answer.count("\n") <= 24 for answer in answers.values())
+    assert (ROOT / "README.md").read_text().count("\n") <= 150
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/serve.md"])
+def test_the_pictures_of_a_page_are_small(page: str) -> None:
+    text = (ROOT / page).read_text()
+    pictures = [(ROOT / page).parent / name for name in re.findall(r"\]\(([^)]*\.png)\)", text)]
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size < 200_000
+
+
+def test_the_demo_is_shown_in_both_conditions() -> None:
+    pages = {"README.md": "4 emulated hosts with 200Mb/s links", "docs/compression.md": "4 processes on this machine, no links"}
+    for page, condition in pages.items():
+        (table,) = re.findall(r"```text\n(4 .*?)```", (ROOT / page).read_text(), re.DOTALL)
+        assert table.startswith(condition)
         step = re.search(r"step time +(.*? ms) +(.*? ms) +(.*? ms) +(.*? ms)\n", table)
         error = re.search(r"step time error +(\S+) % +(\S+) %", table)
         assert step and error
@@ -202,10 +231,10 @@ def test_the_readme_names_the_makefile_targets() -> None:
     assert named == ["demo", "test"] and set(named) <= set(targets)
 
 
-def test_the_readme_says_the_predictions_that_it_prints(checkout: Path) -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_guide_says_the_predictions_that_it_prints(checkout: Path) -> None:
+    text = (ROOT / "docs/planning.md").read_text()
     assert "about 1.1 s a step, the second about 0.7 s" in text and "brings it to about 0.28 s" in text
-    dense, terngrad = commands("README.md")[:2]
+    dense, terngrad = (command for command in commands("docs/planning.md") if command.startswith("paceline predict vgg-16"))
     for command, claimed in ((dense, 1.1), (terngrad, 0.7), (f"{terngrad} --exchange hierarchical", 0.28)):
         step = json.loads(run(f"{command} --json", checkout).stdout)["step_time_s"]
         assert step == pytest.approx(claimed, rel=0.15)
@@ -225,9 +254,9 @@ def test_the_demo_leaves_its_files_and_prints_eighty_columns(run_dir: RunDir, ch
 
 
 def test_a_job_over_two_machines(tmp_path: Path) -> None:
-    """The README's torchrun line, both machines being this one, and the files that it writes."""
+    """The guide's torchrun line, both machines being this one, and the files that it writes."""
     out = tmp_path / "out"
-    line = re.search(r"torchrun --nnodes 2 .*?\n.*?\n", (ROOT / "README.md").read_text())
+    line = re.search(r"torchrun --nnodes 2 .*?\n.*?\n", (ROOT / "docs/compression.md").read_text())
     assert line
     with socket.socket() as free:
         free.bind(("localhost", 0))

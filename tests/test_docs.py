@@ -165,6 +165,15 @@ def test_the_pictures_of_a_page_are_small(page: str) -> None:
         assert picture.stat().st_size < 200_000
 
 
+def test_the_summary_of_the_validation_repeats_its_tables() -> None:
+    text = (ROOT / "docs/validation.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
+    start = rows.index(["published steps", "set", "seen", "mean error, %", "inside the 80 % range, %"])
+    results = {(row[0], row[1]): row for row in rows if len(row) == 10}
+    for _, name, seen, error, inside in rows[start + 1 : start + 10]:
+        assert (results[name, seen][4], results[name, seen][7]) == (error, inside)
+
+
 def test_the_demo_is_shown_in_both_conditions() -> None:
     pages = {"README.md": "4 emulated hosts with 200Mb/s links", "docs/compression.md": "4 processes on this machine, no links"}
     for page, condition in pages.items():

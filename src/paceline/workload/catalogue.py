@@ -16,6 +16,7 @@ from paceline.workload.layers import LayerTable
 from paceline.workload.recommendation import RECOMMENDERS, named_recommender
 from paceline.workload.shapes import SHAPES
 from paceline.workload.trace import trace
+from paceline.workload.vision_transformer import VITS, named_vit
 
 _ZOO = files("paceline.workload") / "zoo"
 ALIASES: Mapping[str, str] = MappingProxyType(
@@ -37,6 +38,11 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "flux1-schnell": "flux1",
         "dlrm-v2": "dlrm-dcnv2",
         "rnn-transducer": "rnnt",
+        **dict.fromkeys(("vit-s", "vit-s/16", "vit-small", "vit-small-patch16-224", "deit-small-patch16-224"), "vit-s-16"),
+        **dict.fromkeys(("vit-b", "vit-b/16", "vit-base", "vit-base-patch16-224"), "vit-b-16"),
+        **dict.fromkeys(("vit-b/32", "vit-base-patch32-224"), "vit-b-32"),
+        **dict.fromkeys(("vit-l", "vit-l/16", "vit-large", "vit-large-patch16-224"), "vit-l-16"),
+        **dict.fromkeys(("vit-h", "vit-h/14", "vit-huge", "vit-huge-patch14-224"), "vit-h-14"),
     }
 )
 """Other names of networks with the same dimensions (Grattafiori et al. 2024, The Llama 3 Herd of Models, arXiv:2407.21783,
@@ -57,7 +63,7 @@ def traced() -> tuple[str, ...]:
 @cache
 def names() -> tuple[str, ...]:
     """Sorted names of all networks of the package."""
-    return tuple(sorted({*traced(), *SHAPES, *RECOMMENDERS}))
+    return tuple(sorted({*traced(), *SHAPES, *RECOMMENDERS, *VITS}))
 
 
 def canonical(name: str) -> str:
@@ -106,6 +112,8 @@ def layer_table(
     """
     name = canonical(name)
     own = seq_len is None and fused_attention
+    if name in VITS and seq_len is None:
+        return named_vit(name, fused_attention)
     if not own and name not in SHAPES and (":" in name or name in names()):
         fix = "give --input tokens:512" if ":" in name else f"one of {', '.join(SHAPES)} has"
         raise UserError(f"{name} has no sequence length to choose", fix)

@@ -34,7 +34,7 @@ def test_what_an_image_has_no_place_for_is_refused() -> None:
     [("vit-s-16", 22.05), ("vit-b-16", 86.57), ("vit-b-32", 88.22), ("vit-l-16", 304.33), ("vit-h-14", 632.05)],
 )
 def test_named_ones_have_the_parameters_of_timm(name: str, millions: float) -> None:
-    """pytorch-image-models, results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv (param_count), H: torchvision's vit_h_14."""
+    """pytorch-image-models, results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv; H: torchvision, vit_h_14."""
     assert Workload.named(name).num_parameters / 1e6 == pytest.approx(millions, rel=1e-4)
 
 

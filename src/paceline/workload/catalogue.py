@@ -48,7 +48,6 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 """Other names of networks with the same dimensions (Grattafiori et al. 2024, The Llama 3 Herd of Models, arXiv:2407.21783,
 table 3; DeepSeek-AI 2025, DeepSeek-R1, arXiv:2501.12948, section 2: trained from DeepSeek-V3-Base)."""
 MOST_LISTED = 8
-_TOKENS = re.compile(r"tokens:[0-9]+")
 _WORD = re.compile(r"[\s_-]+")
 _WEIGHTS = re.compile(r"instruct|chat|hf|it|base|cased|uncased|preview|v[0-9.]+|[0-9]{4}", re.IGNORECASE)
 """Words at the end of a name that say which weights a network has, and nothing about its dimensions."""
@@ -119,8 +118,7 @@ def layer_table(
         raise UserError(f"{name} has no sequence length to choose", fix)
     if ":" in name:
         example = example_input(inputs) if inputs else None
-        sample = f"sequence of {inputs.removeprefix('tokens:')} tokens" if _TOKENS.fullmatch(inputs) else ""
-        return trace(load_factory(name, args), example, name=name, source=name, sample=sample)
+        return trace(load_factory(name, args), example, name=name, source=name)
     if name not in names():
         raise _unknown(name)
     if name in RECOMMENDERS:

@@ -156,6 +156,13 @@ def test_the_readme_begins_with_an_answer_on_one_screen() -> None:
     assert (ROOT / "README.md").read_text().count("\n") <= 150
 
 
+def test_the_readme_names_options_of_ask() -> None:
+    options = re.findall(r"`(--[^`]+)`", (ROOT / "README.md").read_text().partition("| you have |")[2].partition("\n\n")[0])
+    assert options
+    for option in options:
+        build_parser().parse_args(["ask", "llama-3-8b", *shlex.split(option)])
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/serve.md"])
 def test_the_pictures_of_a_page_are_small(page: str) -> None:
     text = (ROOT / page).read_text()

@@ -6,10 +6,12 @@ import io
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import socket
 import subprocess
+import tomllib
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -161,6 +163,19 @@ def test_the_readme_names_options_of_ask() -> None:
     assert options
     for option in options:
         build_parser().parse_args(["ask", "llama-3-8b", *shlex.split(option)])
+
+
+def test_on_a_package_index_every_link_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "docs/absolute_links.py"))
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    monkeypatch.setitem(script["main"].__globals__, "ROOT", tmp_path)
+    script["main"]("https://host/owner/name", "v1")
+    targets = re.findall(r"\]\(([^)]+)\)", (tmp_path / "README.md").read_text())
+    assert targets[0] == "https://host/owner/name/raw/v1/docs/pictures/serve.png"
+    assert all(target.startswith("https://") for target in targets) and len(targets) > 20
+    addresses = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["urls"]
+    assert addresses["Changelog"] == "https://host/owner/name/blob/v1/CHANGELOG.md"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/serve.md"])

@@ -55,7 +55,7 @@ def kempner(network: str, cluster: str, layout: str, micro: int, steps: int, dat
 
 def timm(network: str, batch: int, images_per_s: float) -> Run:
     """A run of pytorch-image-models on one RTX 3090, mixed precision, channels last, PyTorch 1.12."""
-    command = f"{network} --device 'RTX 3090' --global-batch {batch} --precision fp16 --optimizer momentum"
+    command = f"{network} --cluster 'RTX 3090' --global-batch {batch} --precision fp16 --optimizer momentum"
     return Run(f"{network}, RTX 3090", batch / images_per_s, command, TIMM)
 
 
@@ -109,9 +109,9 @@ RUNS = (
         "mlcommons/training_results_v5.1, AMD, MI300X_EPYC_9575F_pytorch: 2.115 samples/s; its recomputation is not known here",
     ),
     Run(
-        "gpt2, 8 A100 40GB",
+        "my_gpt.py:GPT as large as gpt2, 8 A100 40GB",
         0.576,
-        "gpt2 --cluster '8 A100 40GB' --global-batch 480 --grad-accum 5 --compile",
+        "examples/my_gpt.py:GPT --cluster '8 A100 40GB' --global-batch 480 --grad-accum 5 --compile",
         "karpathy/nanoGPT, README and config/train_gpt2.py: 600,000 steps of 491,520 tokens in about 4 days",
     ),
     Run(

@@ -31,7 +31,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Predicts the next token."""
+    """Predicts the next token; its result is the loss."""
 
     example_input = torch.zeros(2, LENGTH, dtype=torch.long)
 
@@ -44,5 +44,5 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         positions = torch.arange(tokens.shape[1], device=tokens.device)
-        logits: Tensor = self.head(self.norm(self.blocks(self.tokens(tokens) + self.positions(positions))))
-        return logits
+        logits = self.head(self.norm(self.blocks(self.tokens(tokens) + self.positions(positions))))
+        return functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import warm_python
+from doc_outputs import commands, shown
 from paceline import hardware
 from paceline.cli import build_parser, main
 from paceline.cli.training_arguments import training_run
@@ -34,20 +35,8 @@ PAGES = (
     "docs/names.md",
     "docs/own-model.md",
     "docs/add-a-chip.md",
+    "docs/questions.md",
 )
-
-
-def commands(page: str) -> list[str]:
-    """Lines after ``$`` in the console blocks of a page, in order."""
-    blocks = re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-
-
-def shown(page: str) -> dict[str, str]:
-    """What a page shows under a command, for the commands under which it shows something."""
-    blocks = re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    parts = [part.partition("\n") for block in blocks for part in re.split(r"^\$ ", block, flags=re.MULTILINE)]
-    return {command: output for command, _, output in parts if output.strip()}
 
 
 @pytest.fixture(scope="module")

@@ -79,6 +79,8 @@ def test_verbs_agree_with_their_nouns(asked: Asked) -> None:
     changes = ("nodes=4", "devices-per-node=2", "network=200Gb/s", "device=B200")
     texts = set()
     for here, there, change in product(map(Cluster.named, CLUSTERS), map(Cluster.named, CLUSTERS), changes):
+        if change.startswith(("nodes", "devices-per-node")) and there.world_size == 1:
+            continue  # more of it is several
         choice = replace(asked.choice, cluster=here)
         at = replace(asked, choice=choice, named=here)
         title = "network Ethernet 200 Gb/s" if change.startswith("network") else cluster_text(there)

@@ -12,7 +12,7 @@ from paceline.errors import UserError
 from paceline.planning.layout_space import LayoutSpace
 from paceline.planning.layouts import search_layouts
 from paceline.planning.ranking import PLAIN, detours
-from paceline.planning.space import Tally
+from paceline.planning.tally import Tally
 from paceline.prediction import Predictor
 from paceline.strategy import Parallelism
 from paceline.workload import TransformerShape

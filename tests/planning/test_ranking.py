@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, TrainingTarget, parse_goal, plan
+from paceline.planning.candidates import candidates
 from paceline.planning.ranking import PLAIN, TIE, RankedTable, detours, distinct, front, ranked, tie_text
-from paceline.planning.space import Tally, candidates
+from paceline.planning.tally import Tally
 from paceline.prediction import Predictor, predict
 from paceline.strategy import Strategy
 from paceline.workload import Workload

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.hardware import Cluster
+from paceline.hardware.placement import nodes_text
 from paceline.planning.choice import Choice
 from paceline.prediction import Prediction
 from paceline.prediction.transports import figures_by_transport
@@ -110,12 +111,11 @@ class Asked(Tabular):
 
 def cluster_text(cluster: Cluster) -> str:
     """``2 x 8 A100 SXM 80GB``."""
-    many = cluster.num_nodes > 1 and cluster.even
-    return f"{f'{cluster.num_nodes} x {cluster.devices_per_node}' if many else cluster.node_text} {cluster.device.name}"
+    return f"{nodes_text(cluster.node_text, cluster.num_nodes)} {cluster.device.name}"
 
 
 def cluster_name(cluster: Cluster) -> str:
     """The same with its network, as ``Cluster.named`` takes it: ``2x8 A100 SXM 80GB, EFA 400 Gb/s``."""
     alone = cluster.num_nodes == 1
-    size = cluster.node_text if alone or not cluster.even else f"{cluster.num_nodes}x{cluster.devices_per_node}"
+    size = nodes_text(cluster.node_text, cluster.num_nodes).replace(" x ", "x")
     return f"{size} {cluster.device.name}{'' if alone else f', {cluster.network.name}'}"

@@ -36,8 +36,13 @@ def transport_line(steps: Mapping[str, Metrics]) -> str:
 
 def with_steps(screen: Screen, steps: Mapping[str, Metrics]) -> Screen:
     """An answer that begins with the step over each transport, where the network does not say its own."""
+    return screen.led_by(steps_text(steps), brief_steps(steps))
+
+
+def brief_steps(steps: Mapping[str, Metrics]) -> str:
+    """The step over each transport in a line; empty where the network says its own."""
     other = "; ".join(f"over {name} {seconds(step.step_time_s)}" for name, step in steps.items())
-    return screen.led_by(steps_text(steps), f"a step {other}" if steps else "")
+    return f"a step {other}" if steps else ""
 
 
 def gains_text(whatif: WhatIf) -> str:

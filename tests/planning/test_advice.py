@@ -58,6 +58,7 @@ def test_cheaper_and_faster_beyond_its_range_is_named_first(asked: Asked) -> Non
     better = replace(asked.upgrades[0], change="device=B200", speedup=3.0, speedup_low=1.5, usd=asked.choice.usd / 2)
     text = advice(replace(asked, upgrades=(better,)))
     assert "3.0 times as fast for 50% less money" in text
+    assert "less money" not in advice(replace(asked, upgrades=(replace(better, usd=asked.choice.usd * 0.999),)))
     within = replace(better, speedup_low=0.9)
     assert "less money" not in advice(replace(asked, upgrades=(within,)))
 

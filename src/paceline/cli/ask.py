@@ -18,7 +18,7 @@ from paceline.cli.prediction_inputs import predictor
 from paceline.cli.training_target import add_training_target_arguments, workload_and_target
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.prices import parse_prices
+from paceline.hardware.prices import of_devices, parse_prices
 from paceline.hardware.saved_clusters import saved_cluster
 from paceline.planning.advice import LIKELY
 from paceline.planning.ask import ask
@@ -61,9 +61,9 @@ def _ask(o: argparse.Namespace) -> Answer:
     network, target = workload_and_target(o, FASTEST)
     cluster = Cluster.named(o.on) if o.on is not None else None
     own = saved_cluster(o.on) if o.on is not None else None
-    prices = parse_prices(o.price or ())
-    if own and own.usd_per_device_hour is not None:
-        prices = {"": own.usd_per_device_hour, **prices}
+    prices = of_devices(parse_prices(o.price or ()), {cluster.device.name} if cluster else ()) or {}
+    if cluster and own and own.usd_per_device_hour is not None:
+        prices = {cluster.device.name: own.usd_per_device_hour, **prices}
     asked = ask(
         network,
         cluster,
@@ -83,7 +83,10 @@ def deeper(o: argparse.Namespace, asked: Asked) -> str:
     """The command that weighs everything on the same cluster, for the same training, with the limit that can be kept."""
     cluster = o.on if o.on is not None and asked.fits else cluster_name(asked.choice.cluster)
     parser: Parser = o.parser
-    words = parser.words(argparse.Namespace(**{name: getattr(o, name) for name in _SHARED}))
+    shared = {name: getattr(o, name) for name in _SHARED}
+    if asked.named is not None and o.price:
+        shared["price"] = [text if "=" in text else f"{asked.named.device.name}={text}" for text in o.price]
+    words = parser.words(argparse.Namespace(**shared))
     goal = []
     if asked.by_s is not None and (asked.in_time or 0) >= LIKELY and not math.isnan(asked.choice.usd):
         goal = ["--goal", f"deadline={asked.by_s / 3600:.4g}h"]

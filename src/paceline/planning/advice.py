@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from paceline.calibration.uncertainty import LINKS
 from paceline.planning.asked import Asked, Upgrade, cluster_text
 from paceline.planning.goal import money
+from paceline.planning.ranking import TIE
 from paceline.strategy import Strategy
 from paceline.units import format_seconds
 
@@ -107,10 +108,11 @@ def _keeps(asked: Asked, upgrade: Upgrade) -> bool:
 
 
 def _better(asked: Asked) -> str | None:
-    """An upgrade that is faster beyond its range and costs less, also than the answer's own devices at the same provider; None
-    without one."""
+    """An upgrade that is faster beyond its range and costs less by more than a tie, also than the answer's own devices at the
+    same provider; None without one."""
     now = asked.choice.usd
-    cheaper = [x for x in asked.upgrades if x.speedup_low > 1 and x.usd < now and not x.usd >= x.usd_there]
+    least = 1 - TIE
+    cheaper = [x for x in asked.upgrades if x.speedup_low > 1 and x.usd < least * now and not x.usd >= least * x.usd_there]
     if not cheaper:
         return None
     best = min(cheaper, key=lambda upgrade: upgrade.usd)

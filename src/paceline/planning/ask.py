@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.hardware.prices import of_devices
 from paceline.planning.advice import advice
 from paceline.planning.asked import Asked, cluster_text
 from paceline.planning.choice import Plan
@@ -49,6 +50,7 @@ def ask(
     Raises:
         UserError: nothing fits the cluster, with the nearest that does; or as ``plan``.
     """
+    prices = of_devices(prices, {cluster.device.name} if cluster else ())
     question = Question(workload, target or TrainingTarget(), prices, predictor)
     rental: Rental | None = None
     if cluster is None:

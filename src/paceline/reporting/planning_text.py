@@ -18,7 +18,7 @@ from paceline.units import format_gib, format_memory
 SENTENCES = 300
 SHOWN = 3
 """Rows of the ranking in the answer; all of them are behind ``--why``."""
-SIZES = 9
+SIZES = 8
 """Numbers of devices in the answer; all of them are behind ``--why``."""
 BEYOND = " (beyond: samples that a small batch saves; *: past critical)"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import fit_prediction
 import validation_table
 from fit_rows import Point, kernels, steps
-from held_out import Miss, coverage, coverages, quantile, tails, unseen
+from held_out import Miss, Tails, all_tails, coverage, coverages, quantile, slow_host, tails, unseen
 from rows import read
 
 from measured_rows import write
@@ -26,9 +27,37 @@ def misses(link: str, scale: float, groups: int = 4, name: str = "") -> list[Mis
     return [Miss((name or str(group), f"{link} {group}"), link, off, 0.5, 0.5) for group in range(groups) for off in offs]
 
 
+def slowed(rows: list[Miss], launch_s: float, name: str = "") -> list[Miss]:
+    """The same where the host launches 100 to 10,000 kernels a second, and takes so much more for each."""
+    launches = np.geomspace(1e2, 1e4, len(rows))
+    group = [(name, row.group[1]) if name else row.group for row in rows]
+    return [
+        Miss(of, row.link, row.off + math.log1p(launch_s * rate), row.low, row.high, rate)
+        for of, row, rate in zip(group, rows, launches, strict=True)
+    ]
+
+
 def test_a_tenth_of_the_rows_lies_beyond_each_tail() -> None:
-    assert tails(misses("ethernet", 2.0)) == pytest.approx((1.6 - 0.5, 1.6 - 0.5), abs=0.21)
-    assert tails(misses("ethernet", 0.1)) == pytest.approx((0.08 - 0.5, 0.08 - 0.5), abs=0.02)  # they shrink too
+    for scale, shift, near in ((2.0, 1.6 - 0.5, 0.21), (0.1, 0.08 - 0.5, 0.02)):  # they shrink too
+        of = tails(misses("ethernet", scale))
+        assert (of.low, of.high) == pytest.approx((shift, shift), abs=near)
+
+
+def test_the_slow_host_is_found_in_the_upper_tail() -> None:
+    rows = slowed(misses("ethernet", 0.1, groups=20), 200e-6)
+    assert slow_host(rows) == pytest.approx(200e-6, abs=30e-6)
+    assert slow_host(misses("ethernet", 2.0)) == 0.0  # nobody launches
+    assert tails(rows, 200e-6).high == pytest.approx(tails(misses("ethernet", 0.1, groups=20)).high, abs=0.02)
+    assert coverage(rows, tails(rows, 200e-6))["above"] == pytest.approx(0.1, abs=0.03)
+
+
+def test_a_kind_of_few_groups_has_the_tails_of_its_software() -> None:
+    kinds = {"made up software, few": misses("", 0.1, groups=2), "made up software, many": misses("", 2.0, groups=8)}
+    kinds |= {"made up software, corrected by records": misses("", 0.1, groups=2), "other software, few": misses("", 9.0)}
+    of = all_tails(kinds)
+    assert of["made up software, few"] == tails([*kinds["made up software, few"], *kinds["made up software, many"]])
+    assert of["made up software, many"] == tails(kinds["made up software, many"])
+    assert "made up software, corrected by records" not in of  # another kind of knowledge: nothing is pooled
 
 
 def test_a_group_of_many_rows_counts_as_much_as_one_of_few() -> None:
@@ -39,17 +68,20 @@ def test_a_group_of_many_rows_counts_as_much_as_one_of_few() -> None:
 
 
 def test_an_unseen_link_widens_by_what_its_rows_needed() -> None:
+    def more(*rows: Miss) -> float:
+        return unseen({"kind": rows}, {"kind": tails(rows)})
+
     kind = misses("ethernet", 1.0) + misses("infiniband", 3.0)
-    assert unseen({"kind": kind}) == pytest.approx((1.6 + 0) / 2, abs=0.2)  # one needs 1.6 more, the other 1.6 less
-    assert unseen({"kind": misses("ethernet", 1.0)}) == 0.0
-    assert unseen({"kind": misses("ethernet", 1.0, groups=1) + misses("infiniband", 3.0, groups=1)}) == 0.0
+    assert more(*kind) == pytest.approx((1.6 + 0) / 2, abs=0.2)  # one needs 1.6 more, the other 1.6 less
+    assert more(*misses("ethernet", 1.0)) == 0.0
+    assert more(*misses("ethernet", 1.0, groups=1), *misses("infiniband", 3.0, groups=1)) == 0.0
 
 
 def test_coverage_counts_rows_on_either_side() -> None:
-    shares = coverage(misses("ethernet", 2.0), (0.5, 1.0))  # -2 to 2 in steps of 0.2; ends at -1 and 1.5
+    shares = coverage(misses("ethernet", 2.0), Tails(0.5, 1.0))  # -2 to 2 in steps of 0.2; ends at -1 and 1.5
     assert list(shares) == ["inside", "below", "above"]
     assert list(shares.values()) == pytest.approx([13 / 21, 5 / 21, 3 / 21], abs=1e-4)
-    assert coverage(misses("ethernet", 0.4), (-9.0, -9.0))["inside"] > 0  # the step stays inside
+    assert coverage(misses("ethernet", 0.4), Tails(-9.0, -9.0))["inside"] > 0  # the step stays inside
 
 
 def test_tails_of_the_other_sets_do_not_know_the_set() -> None:

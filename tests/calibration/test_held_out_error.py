@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +24,14 @@ def test_each_set_counts_once(sets: dict[str, float], points: int) -> None:
 def test_the_best_set_is_named_first() -> None:
     text = str(HeldOut("tuned software", {"far": 0.5, "near": 0.1}, 12, "2026-01-01", "abc"))
     assert "(tuned software; 12 rows) such predictions missed by 30%: the mean of near 10%, far 50%" in text
+
+
+def test_what_the_range_rests_on_is_said() -> None:
+    plain = HeldOut("some kind", {"near": 0.1}, 12, "2026-01-01", "abc")
+    assert str(plain).endswith("near 10% (2026-01-01, abc).")
+    assert str(replace(plain, launch_s=170e-6)).endswith("The slow end has a host that takes 170 µs more a kernel.")
+    few = "Too few sets are of this kind: the range has the tails of all tuned software."
+    assert str(replace(plain, tails_of="all tuned software")).endswith(few)
 
 
 @pytest.mark.parametrize(("nodes", "words"), [(1, "one node"), (2, "several nodes"), (512, "several nodes")])

@@ -9,7 +9,7 @@ import pytest
 from command import answer
 from paceline.errors import UserError
 from paceline.hardware import Cluster, cluster
-from paceline.planning import Goal, Plan, Space, TrainingTarget, plan
+from paceline.planning import Goal, Plan, Space, TrainingTarget, compression_worth, plan
 from paceline.workload import Workload
 from prediction_toys import PRICES, convolutional
 
@@ -52,20 +52,19 @@ def slow(space: Space, bandwidth: float) -> Space:
     return replace(space, compressions=(), clusters=tuple(map(on, space.clusters[1:3])))
 
 
-def test_one_that_was_measured_ranks_first_only_beyond_the_range(toy: Workload, space: Space) -> None:
+def test_one_that_was_measured_ranks_first_only_beyond_the_range(
+    toy: Workload, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network = convolutional(toy)
     beyond = plan(network, slow(space, 1e6), Goal("fastest"))
     assert beyond.best.strategy.gradient_exchange.compression not in ("dense", "topk")
     assert beyond.compression.startswith("Compression pays: ")
     other = plan(toy, slow(space, 1e6), Goal("fastest"))
     assert other.best.strategy.gradient_exchange.compression == "dense" and "not shown for networks of no" in other.compression
-    for bandwidth in (1e8, 3e8, 1e9):
-        inside = plan(network, slow(space, bandwidth), Goal("fastest"))
-        if "the range of the gain includes none" in inside.compression:
-            assert inside.best.strategy.gradient_exchange.compression == "dense"
-            break
-    else:
-        pytest.fail("no gain lies inside the range")
+    monkeypatch.setattr(compression_worth, "speedup_factor", lambda *_: 10.0)
+    inside = plan(network, slow(space, 1e8), Goal("fastest"))
+    assert inside.best.strategy.gradient_exchange.compression == "dense"
+    assert "the range of the gain includes none" in inside.compression
 
 
 def test_a_limit_that_only_a_compression_beside_meets_names_it(toy: Workload, space: Space) -> None:

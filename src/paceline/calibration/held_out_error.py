@@ -9,6 +9,8 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
+from paceline.units import format_seconds
+
 FILE = "held_out.toml"
 
 
@@ -23,6 +25,9 @@ class HeldOut:
         low, high: how much further from the step both ends lie, on the scale of logarithms, so that a tenth of the runs is
             below and above the interval, every chip of a set counting as much (split conformal prediction of quantiles: Romano
             et al. 2019, arXiv:1905.03222, equations 6 to 8). With a factor in place of a sum the widest ranges were 1,000-fold.
+        launch_s: seconds that a slow host takes for each kernel that it launches, beyond the prediction. The upper end has
+            them: where hosts are not known, steps of short kernels miss by far more than steps of long ones.
+        tails_of: what ``low`` and ``high`` are of, where too few runs are of the kind: all of its software.
         links: kinds of the links that limited those runs.
     """
 
@@ -34,6 +39,8 @@ class HeldOut:
     low: float = 0.0
     high: float = 0.0
     links: tuple[str, ...] = ()
+    launch_s: float = 0.0
+    tails_of: str = ""
 
     @property
     def mape(self) -> float:
@@ -44,8 +51,15 @@ class HeldOut:
         each = ", ".join(f"{name} {error:.0%}" for name, error in sorted(self.sets.items(), key=lambda item: item[1]))
         return (
             f"On held-out published runs of this kind ({self.kind}; {self.points:,} rows) such predictions missed by "
-            f"{self.mape:.0%}: the mean of {each} ({self.date}, {self.commit})."
+            f"{self.mape:.0%}: the mean of {each} ({self.date}, {self.commit}).{self._of_range}"
         )
+
+    @property
+    def _of_range(self) -> str:
+        """What else the range rests on."""
+        slow = f" The slow end has a host that takes {format_seconds(self.launch_s)} more a kernel." if self.launch_s else ""
+        few = f" Too few sets are of this kind: the range has the tails of {self.tails_of}." if self.tails_of else ""
+        return slow + few
 
 
 def kind(software: str, nodes: int, corrected: bool, divided: bool = False) -> str:
@@ -76,10 +90,8 @@ def _kinds() -> dict[str, HeldOut]:
     data = _read()
     if not data:
         return {}
-    when = data["date"], data["commit"]
     return {
-        x["kind"]: HeldOut(x["kind"], x["sets"], x["points"], *when, x["low"], x["high"], tuple(x["links"]))
-        for x in data["error"]
+        x["kind"]: HeldOut(**{**x, "links": tuple(x["links"])}, date=data["date"], commit=data["commit"]) for x in data["error"]
     }
 
 

@@ -19,6 +19,7 @@ from paceline.hardware.device import Device
 from paceline.prediction.exchange_plan import kept
 from paceline.prediction.tensor_parallel import is_expert
 from paceline.strategy.sharding import block
+from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 _EACH_EXPERT_ON = ("Volta", "Turing", "Ampere GA100", "Ampere GA10x", "Ada", "Hopper")
@@ -44,6 +45,12 @@ def host_launches(workload: Workload, e: Efficiency) -> Array:
     tuned = e.level == "tuned"
     again = min(1.0, LOOP_S / e.host_s) if e.host_s else 1.0
     return kept(workload, ("host launches", tuned, again), lambda: _counted(workload, tuned, again))
+
+
+def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency) -> float:
+    """Kernels that a host launches for one device in a step; of a pipeline, those of an even stage."""
+    p = strategy.parallelism
+    return float(host_launches(workload, e).sum()) * p.micro_batches / p.pipeline
 
 
 def _counted(workload: Workload, tuned: bool, again: float) -> Array:

@@ -292,7 +292,7 @@ class Predictor:
         if self._fitted:
             least, most = fitted_factors(self.typical, workload, cluster, typical)
             ends = fast.seconds * least, slow.seconds * most
-            low_s, high_s = conformal_range(self.typical, cluster, strategy, typical.seconds, ends, known=False)
+            low_s, high_s = conformal_range(self.typical, workload, cluster, strategy, typical.seconds, ends, known=False)
         else:
             spread_of_runs = 1.0 if self.calibration is None else 1 + self.calibration.spread
             low_s, high_s = fast.seconds / spread_of_runs, slow.seconds * spread_of_runs
@@ -375,7 +375,7 @@ class Predictor:
             # As wide as without observations, also where the network was not observed on the device; never wider.
             low_s, high_s = (step_s * end / prediction.step_time_s for end in (prediction.low_s, prediction.high_s))
             if self.correction.knows(workload, asked):
-                own = conformal_range(self.typical, asked, strategy, step_s, ends, known=True)
+                own = conformal_range(self.typical, workload, asked, strategy, step_s, ends, known=True)
                 low_s, high_s = max(low_s, own[0]), min(high_s, own[1])
             corrected = replace(corrected, low_s=low_s, high_s=high_s)
         feeds = self.loader and "input pipeline" not in self.free

@@ -8,6 +8,7 @@ from paceline.calibration.constants import Efficiency
 from paceline.calibration.held_out_error import HeldOut, held_out, unseen_shift
 from paceline.calibration.uncertainty import Z80, interval, shifted, spread
 from paceline.hardware.cluster import Cluster
+from paceline.prediction.host import host_seconds, launches_of_step
 from paceline.prediction.parallel_step import ParallelStep
 from paceline.prediction.step_model import Step
 from paceline.strategy.strategy import Strategy
@@ -37,10 +38,17 @@ def missed_by(e: Efficiency, cluster: Cluster, strategy: Strategy, known: bool) 
     return held_out(e.level, cluster.num_nodes, known, not strategy.parallelism.whole)
 
 
-def conformal_range(e: Efficiency, cluster: Cluster, strategy: Strategy, step_s: float, ends: Ends, known: bool) -> Ends:
-    """The interval with the tails that such predictions had on held-out runs; wider for links that limited none of them."""
+def conformal_range(
+    e: Efficiency, workload: Workload, cluster: Cluster, strategy: Strategy, step_s: float, ends: Ends, known: bool
+) -> Ends:
+    """The interval with the tails that such predictions had on held-out runs; wider for links that limited none of them.
+
+    The upper end also has a slow host (``HeldOut.launch_s``): it is nothing to long kernels and most of a step of short ones.
+    """
     missed = missed_by(e, cluster, strategy, known)
-    if missed is None:
+    if missed is None or step_s <= 0:
         return ends
     more = 0.0 if cluster.world_size == 1 or cluster.outer_link.kind in missed.links else unseen_shift()
-    return shifted(step_s, ends, (missed.low + more, missed.high + more))
+    launches = launches_of_step(workload, strategy, e) if missed.launch_s and host_seconds(cluster.device, e) else 0.0
+    slow_host = math.log1p(missed.launch_s * launches / step_s)
+    return shifted(step_s, ends, (missed.low + more, missed.high + more + slow_host))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -42,6 +43,12 @@ def _group(nodeid: str) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest groups first, so that at the end no worker has to wait for another's long one."""
     items.sort(key=lambda item: (_group(item.nodeid) != "in a row", not item.nodeid.startswith("tests/training/")))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays until the end; every later search for garbage leaves it out."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

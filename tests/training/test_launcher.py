@@ -115,7 +115,7 @@ class Ended:
                 run.wait_for("predicted" if number == signal.SIGTERM else "epoch 1/")
             self.pid = runs[signal.SIGINT].process.pid
             second = [*FEW[:-1], "1", "--workers", "1", "--out", str(self.out[signal.SIGINT])]
-            self.second = Run(["-c", WARM_WORKERS, executable(), "train", *second]).end()
+            self.second = Run(["-m", "paceline", "train", *second], python=executable()).end()
             workers |= {number: workers_of(run.process.pid) for number, run in runs.items()}
             for number, run in runs.items():
                 run.process.send_signal(number)

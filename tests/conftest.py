@@ -16,8 +16,8 @@ import warm_python
 from paceline.rundir import RunDir
 
 # No test asserts an absolute time, hypothesis neither: a busy machine makes examples slowly.
-settings.register_profile("paceline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("paceline")
+settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("paceline", settings.get_profile("full"), max_examples=30)
 
 # A shell that starts a job in the background has it ignore them; what is started from here is to be told to end.
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -43,6 +43,11 @@ def _group(nodeid: str) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest groups first, so that at the end no worker has to wait for another's long one."""
     items.sort(key=lambda item: (_group(item.nodeid) != "in a row", not item.nodeid.startswith("tests/training/")))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With the cases that are marked ``full`` go more examples; a test may take a multiple of ``settings.default``."""
+    settings.load_profile("paceline" if config.option.markexpr == "not full" else "full")
 
 
 def pytest_collection_finish() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle_inceptionn as oracle
@@ -102,7 +102,6 @@ def test_every_exponent_is_compressed_as_the_algorithms_say(k, backend):
     assert decoded(backend, codec(k), body, bits.size).view(np.uint32).tolist() == values
 
 
-@settings(deadline=None)
 @given(st.lists(NEAR | WORDS, max_size=90), KS, st.sampled_from(BACKENDS))
 def test_any_floats_at_any_bound(bits, k, backend):
     body = encoded(backend, codec(k), floats(bits))

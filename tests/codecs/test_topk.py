@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import block_oracle as bo
@@ -47,7 +47,6 @@ def test_the_bytes_by_hand(backend):
     assert body(payload).hex() == "0900000000000000" + "803f" + "80bf" + "03" + "58"
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from(bo.BACKENDS),
     st.sampled_from(bo.KINDS),
@@ -202,7 +201,6 @@ def test_the_payload_bounds_the_elements_it_claims():
             decode(claim)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**40), st.integers(100, 10**6), st.sampled_from([16, 32]))
 def test_the_layout_is_the_shortest(count, parts, value_bits):
     kept = -(-count * parts // 10**6)

@@ -29,10 +29,12 @@ _IN_A_ROW = (
     "lab/",
     "cli/test_lab",
     "hardware/",
-    "test_bench",
-    "test_docs",
     *(f"training/test_{name}" for name in ("lab", "consistency", "liveness")),
 )
+
+
+# Next to those the longest, so that at the end no worker has to wait for another's.
+_LONG = ("test_docs", "test_bench", "training/", "workload/", "planning/", "codecs/")
 
 
 def _group(nodeid: str) -> str:
@@ -40,9 +42,26 @@ def _group(nodeid: str) -> str:
     return "in a row" if path.startswith(_IN_A_ROW) else path
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Workers begin in different folders, so that a module which one of them has compiled is only read by the others."""
+    worker: dict[str, Any] = getattr(session.config, "workerinput", {})
+    tests = Path(__file__).parent
+    if worker and [Path(arg).resolve() for arg in session.config.args] == [tests]:
+        parts = sorted({*tests.glob("test_*.py"), *(path for path in tests.iterdir() if any(path.glob("**/test_*.py")))})
+        first = len(parts) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        session.config.args[:] = map(str, parts[first:] + parts[:first])
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest groups first, so that at the end no worker has to wait for another's long one."""
-    items.sort(key=lambda item: (_group(item.nodeid) != "in a row", not item.nodeid.startswith("tests/training/")))
+    """By name, but the longest groups first."""
+
+    def place(item: pytest.Item) -> tuple[int, str]:
+        path = item.nodeid.partition("::")[0].removeprefix("tests/")
+        first = ["in a row", *_LONG]
+        return next((number for number, name in enumerate(first) if _group(path).startswith(name)), len(first)), path
+
+    items.sort(key=place)
 
 
 def pytest_configure(config: pytest.Config) -> None:

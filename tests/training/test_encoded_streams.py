@@ -94,7 +94,7 @@ def test_sums_of_many_workers_do_not_overflow(workers, way):
     assert all(np.array_equal(mean, gradients[0]) for mean in means)
 
 
-@settings(max_examples=6)
+@settings(max_examples=settings.default.max_examples // 10)
 @given(st.integers(2, 5), st.integers(2, 200), st.integers(0, 2**32))
 def test_the_mean_over_workers_and_steps_is_the_mean_clipped_gradient(workers, count, seed):
     repeats = 150

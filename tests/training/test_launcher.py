@@ -22,8 +22,8 @@ from paceline.errors import Interrupted
 from paceline.training import checkpoint, launcher
 from paceline.training.launcher import interruptible
 
-FEW = ["--model", "user_module:small", "--data", "user_module:few", "--global-batch", "8", "--epochs", "1000000"]
-ENDLESS = ["--model", "user_module:plain", "--data", "user_module:endless", "--global-batch", "8"]
+FEW = ["--model", "user_module:small_and_idle", "--data", "user_module:few", "--global-batch", "8", "--epochs", "1000000"]
+ENDLESS = ["--model", "user_module:plain_and_idle", "--data", "user_module:endless", "--global-batch", "8"]
 NO_TORCHRUN = {k: v for k, v in ENVIRONMENT.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
 
 

@@ -232,11 +232,12 @@ def test_the_number_of_threads_changes_nothing(name, threads):
     x = normal(0.05, 400_001) * np.float32(1 - np.arange(400_001) // 50_000 % 2)  # chunks of very different lengths
     c = get(name, bound=2.0**-9)
     expected = encoded("reference", c, x)
+    values = decoded("reference", c, expected, x.size).tobytes()
     set_threads(threads)
     try:
         for backend in BACKENDS[1:]:
             for _ in range(5):
                 assert encoded(backend, c, x) == expected
-                assert decoded(backend, c, expected, x.size).tobytes() == decoded("reference", c, expected, x.size).tobytes()
+                assert decoded(backend, c, expected, x.size).tobytes() == values
     finally:
         set_threads(None)

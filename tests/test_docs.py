@@ -6,16 +6,19 @@ import io
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import socket
 import subprocess
+import tomllib
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 import warm_python
+from doc_outputs import commands, shown
 from paceline import hardware
 from paceline.cli import build_parser, main
 from paceline.cli.training_arguments import training_run
@@ -24,19 +27,16 @@ from paceline.rundir import RunDir
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
+    "docs/compression.md",
+    "docs/lab.md",
     "docs/tour.md",
     "docs/planning.md",
     "docs/emit.md",
     "docs/names.md",
     "docs/own-model.md",
     "docs/add-a-chip.md",
+    "docs/questions.md",
 )
-
-
-def commands(page: str) -> list[str]:
-    """Lines after ``$`` in the console blocks of a page, in order."""
-    blocks = re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +84,13 @@ def run_apart(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_a_page_runs_in_order(page: str, checkout: Path) -> None:
-    lines = commands(page)
-    assert lines
+    lines, outputs = commands(page), shown(page)
+    assert lines and outputs.keys() <= set(lines)
     for command in lines:
         done = run(command, checkout)
         assert done.stdout
-        if page == "README.md" and command.startswith("paceline train"):
+        assert outputs.get(command, done.stdout) == done.stdout
+        if page == "docs/compression.md" and command.startswith("paceline train"):
             epochs = ["epoch 3/3"] if "--resume" in command else ["epoch 1/2", "epoch 2/2"]
             are_plain_lines(done.stderr, epochs)
 
@@ -103,7 +104,10 @@ def are_plain_lines(stderr: str, epochs: list[str]) -> None:
 
 def test_the_guide_to_large_batches_runs_and_names_options_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs/large-batch.md").read_text()
-    code, command = re.search(r"```python\n(.*?)```", text, re.DOTALL), re.search(r"`paceline (train --lr .*?)`", text)
+    code, command = (
+        re.search(r"```python\n(import torch\n.*?)```", text, re.DOTALL),
+        re.search(r"`paceline (train --lr .*?)`", text),
+    )
     assert code and command
     monkeypatch.chdir(tmp_path)
     with redirect_stdout(io.StringIO()) as said:
@@ -137,10 +141,55 @@ def test_the_validation_pages_say_what_their_scripts_print(paper: str) -> None:
     assert block[1].startswith("Orderings") and "Median error" in block[1] and done.stdout.endswith(block[1])
 
 
-def test_the_readme_shows_the_demo_in_both_conditions() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert "4 emulated hosts with 200Mb/s links" in text and "4 processes on this machine, no links between them" in text
-    for table in re.findall(r"```text\n(4 .*?)```", text, re.DOTALL):
+def test_the_readme_begins_with_an_answer_on_one_screen() -> None:
+    answers = shown("README.md")
+    assert next(iter(answers)).startswith("paceline ask ") and all(answer.count("\n") <= 24 for answer in answers.values())
+    assert (ROOT / "README.md").read_text().count("\n") <= 150
+
+
+def test_the_readme_names_options_of_ask() -> None:
+    options = re.findall(r"`(--[^`]+)`", (ROOT / "README.md").read_text().partition("| you have |")[2].partition("\n\n")[0])
+    assert options
+    for option in options:
+        build_parser().parse_args(["ask", "llama-3-8b", *shlex.split(option)])
+
+
+def test_on_a_package_index_every_link_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "docs/absolute_links.py"))
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    monkeypatch.setitem(script["main"].__globals__, "ROOT", tmp_path)
+    script["main"]("https://host/owner/name", "v1")
+    targets = re.findall(r"\]\(([^)]+)\)", (tmp_path / "README.md").read_text())
+    assert targets[0] == "https://host/owner/name/raw/v1/docs/pictures/serve.png"
+    assert all(target.startswith("https://") for target in targets) and len(targets) > 20
+    addresses = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["urls"]
+    assert addresses["Changelog"] == "https://host/owner/name/blob/v1/CHANGELOG.md"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/serve.md"])
+def test_the_pictures_of_a_page_are_small(page: str) -> None:
+    text = (ROOT / page).read_text()
+    pictures = [(ROOT / page).parent / name for name in re.findall(r"\]\(([^)]*\.png)\)", text)]
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size < 200_000
+
+
+def test_the_summary_of_the_validation_repeats_its_tables() -> None:
+    text = (ROOT / "docs/validation.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
+    start = rows.index(["published steps", "set", "seen", "mean error, %", "inside the 80 % range, %"])
+    results = {(row[0], row[1]): row for row in rows if len(row) == 10}
+    for _, name, seen, error, inside in rows[start + 1 : start + 10]:
+        assert (results[name, seen][4], results[name, seen][7]) == (error, inside)
+
+
+def test_the_demo_is_shown_in_both_conditions() -> None:
+    pages = {"README.md": "4 emulated hosts with 200Mb/s links", "docs/compression.md": "4 processes on this machine, no links"}
+    for page, condition in pages.items():
+        (table,) = re.findall(r"```text\n(4 .*?)```", (ROOT / page).read_text(), re.DOTALL)
+        assert table.startswith(condition)
         step = re.search(r"step time +(.*? ms) +(.*? ms) +(.*? ms) +(.*? ms)\n", table)
         error = re.search(r"step time error +(\S+) % +(\S+) %", table)
         assert step and error
@@ -202,10 +251,10 @@ def test_the_readme_names_the_makefile_targets() -> None:
     assert named == ["demo", "test"] and set(named) <= set(targets)
 
 
-def test_the_readme_says_the_predictions_that_it_prints(checkout: Path) -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_guide_says_the_predictions_that_it_prints(checkout: Path) -> None:
+    text = (ROOT / "docs/planning.md").read_text()
     assert "about 1.1 s a step, the second about 0.7 s" in text and "brings it to about 0.28 s" in text
-    dense, terngrad = commands("README.md")[:2]
+    dense, terngrad = (command for command in commands("docs/planning.md") if command.startswith("paceline predict vgg-16"))
     for command, claimed in ((dense, 1.1), (terngrad, 0.7), (f"{terngrad} --exchange hierarchical", 0.28)):
         step = json.loads(run(f"{command} --json", checkout).stdout)["step_time_s"]
         assert step == pytest.approx(claimed, rel=0.15)
@@ -225,9 +274,9 @@ def test_the_demo_leaves_its_files_and_prints_eighty_columns(run_dir: RunDir, ch
 
 
 def test_a_job_over_two_machines(tmp_path: Path) -> None:
-    """The README's torchrun line, both machines being this one, and the files that it writes."""
+    """The guide's torchrun line, both machines being this one, and the files that it writes."""
     out = tmp_path / "out"
-    line = re.search(r"torchrun --nnodes 2 .*?\n.*?\n", (ROOT / "README.md").read_text())
+    line = re.search(r"torchrun --nnodes 2 .*?\n.*?\n", (ROOT / "docs/compression.md").read_text())
     assert line
     with socket.socket() as free:
         free.bind(("localhost", 0))

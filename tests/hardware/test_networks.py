@@ -100,6 +100,7 @@ def test_any_ethernet_may_be_called_by_its_speed() -> None:
         ("200G IB", "InfiniBand HDR"),
         ("IB 800 Gb/s", "InfiniBand 800 Gb/s"),
         ("8x 400Gb/s InfiniBand", "8x InfiniBand NDR"),
+        ("8x400Gb/s InfiniBand", "8x InfiniBand NDR"),
     ],
 )
 def test_a_speed_with_its_transport(text: str, name: str) -> None:

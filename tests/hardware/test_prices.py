@@ -11,7 +11,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.hardware import devices
-from paceline.hardware.prices import VARIABLE, Price, listings, parse_prices, price
+from paceline.hardware.prices import VARIABLE, Price, listings, of_devices, parse_prices, price
 
 SHARED = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[3] / "shared")) / "data/measured/cloud_prices.csv"
 ALL = [one for device in devices() for one in listings(device.name)]
@@ -64,8 +64,8 @@ def test_the_users_price_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert whole == {"p5.48xlarge": 50.0} and own and own.usd_per_device_hour == 6.25 and own.machines == ((8, 50.0),)
     given = parse_prices(["1.5", "h100=$2.50"])
     assert given == {"": 1.5, "H100 SXM": 2.5}
-    for name, dollars in (("H100", 2.5), ("RTX 3090", 1.5)):
-        one = price(name, given)
+    for name, dollars in (("H100", 2.5), ("RTX 3090", 1.5)):  # no name: of the device that is asked about
+        one = price(name, of_devices(given, ["RTX 3090"]))
         assert one and one.usd_per_device_hour == dollars and "given by the user" in str(one)
     assert price("RTX 3090") is None
     mine = tmp_path / "mine.toml"
@@ -108,3 +108,11 @@ def test_the_listings_are_those_that_were_collected() -> None:
         values = [dollars for name, dollars in seen if name.startswith(instance)]
         if values and "Lambda gpu" not in one.provider:  # that one is of a later catalogue
             assert any(one.usd_per_device_hour == pytest.approx(v, rel=0.01) for v in values), one
+
+
+def test_a_price_without_a_name_is_of_the_only_device() -> None:
+    assert of_devices({"": 2.0, "B200": 5.0}, {"H100 SXM"}) == {"H100 SXM": 2.0, "B200": 5.0}
+    assert of_devices({"B200": 5.0}, ()) == {"B200": 5.0} and of_devices(None, {"B200"}) is None
+    for several, which in ((("B200", "H100 SXM"), "one of B200, H100 SXM: B200=2.50"), ((), "a device: H100=2.50")):
+        with pytest.raises(UserError, match=f"a price of 2.0 without a device; write it for {which}"):
+            of_devices({"": 2.0}, several)

@@ -111,3 +111,11 @@ def test_a_network_that_fits_nowhere_is_refused_with_the_next_step() -> None:
 def test_the_verb_takes_names(two_nodes: Asked) -> None:
     asked = paceline.ask("bert-large", "2x8 A100", TARGET, network="100Gb/s", by="1h", budget=100.0)
     assert asked.to_json() == two_nodes.to_json()
+
+
+def test_a_price_is_of_the_device_that_is_named() -> None:
+    """An upgrade to another device keeps its listing."""
+    cheap, listed = (ask(Workload.named("resnet-50"), Cluster.named("4 A100"), prices=prices) for prices in ({"": 0.1}, None))
+    assert cheap.choice.usd < listed.choice.usd
+    others = [[u.usd for u in answer.upgrades if u.title.endswith("instead")] for answer in (cheap, listed)]
+    assert others[0] and others[0] == others[1]

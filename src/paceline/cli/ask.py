@@ -16,7 +16,7 @@ from paceline.cli.prediction_inputs import predictor
 from paceline.cli.training_target import add_training_target_arguments, workload_and_target
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.prices import parse_prices
+from paceline.hardware.prices import of_devices, parse_prices
 from paceline.hardware.saved_clusters import saved_cluster
 from paceline.planning.ask import FASTEST, ask
 from paceline.planning.deadline import seconds_until
@@ -49,9 +49,9 @@ def _ask(o: argparse.Namespace) -> Answer:
     network, target = workload_and_target(o, FASTEST)
     cluster = Cluster.named(o.on) if o.on is not None else None
     own = saved_cluster(o.on) if o.on is not None else None
-    prices = parse_prices(o.price or ())
-    if own and own.usd_per_device_hour is not None:
-        prices = {"": own.usd_per_device_hour, **prices}
+    prices = of_devices(parse_prices(o.price or ()), {cluster.device.name} if cluster else ()) or {}
+    if cluster and own and own.usd_per_device_hour is not None:
+        prices = {cluster.device.name: own.usd_per_device_hour, **prices}
     model = predictor(o)
     asked = ask(
         network,

@@ -153,6 +153,7 @@ def add_records_argument(parser: argparse.ArgumentParser) -> None:
 def add_price_argument(parser: argparse.ArgumentParser) -> None:
     """What devices cost."""
     price = (
-        "dollars per device and hour: 2.50, H100=2.50, p5.48xlarge=55 for all of it; may be repeated (default: the listings)"
+        "dollars per device and hour: 2.50 of the device that is named, H100=2.50, p5.48xlarge=55 for all of it; "
+        "may be repeated (default: the listings)"
     )
     parser.add_argument("--price", metavar="P", action="append", help=price)

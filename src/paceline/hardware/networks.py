@@ -17,7 +17,7 @@ from paceline.hardware.device_rows import fact
 from paceline.names import fold, look_up
 from paceline.units import format_bandwidth, parse_bandwidth
 
-_SEVERAL = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s+(\S.*)$", re.IGNORECASE)
+_SEVERAL = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s*(\S.*)$", re.IGNORECASE)
 _SPEED = re.compile(
     r"^\s*(?:(?P<before>[a-z][a-z0-9\s-]*?)[\s-]*)?(?P<number>(?<![0-9.])[0-9][0-9,]*(?:\.[0-9]+)?)\s*"
     r"(?P<unit>[KMGT](?:b/s|bps|bit/s)|G(?:b?E)?)(?:[\s-]+(?P<after>[a-z][\w\s-]*?))?\s*$",
@@ -47,8 +47,8 @@ def network(text: str, like: Link | None = None) -> Link:
     """The link between nodes that ``text`` names.
 
     Args:
-        text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``), a bandwidth per
-            node in one direction (``10Gb/s``, ``100G``, ``100GbE``), or a bandwidth with its transport (``3200Gb/s EFA``,
+        text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``, ``8x400Gb/s RoCE``), a bandwidth
+            per node in one direction (``10Gb/s``, ``100G``, ``100GbE``), or a bandwidth with its transport (``3200Gb/s EFA``,
             ``RoCE 100Gb/s``, ``TCP 400Gb/s``). A bandwidth alone is an Ethernet whose transport is not said: it costs what TCP
             does, and ``by_transport`` gives what else it may be.
         like: the network that this one replaces: a bandwidth alone takes its transport.

@@ -86,27 +86,43 @@ def every_listing() -> tuple[Price, ...]:
 def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | None:
     """What a device costs: the user's own price, else the first listing, else None.
 
-    ``own_prices``: dollars by device, or by instance for all of it; the empty name stands for every device.
+    ``own_prices``: dollars by device, or by instance for all of it (``of_devices`` says which device no name means).
     """
     chosen = _catalogue_name(name)
     if own_prices is not None and not isinstance(own_prices, Mapping):
         raise UserError(f"prices {shown(own_prices)}", "give a mapping of devices to dollars an hour")
     for owner, dollars in (own_prices or {}).items():
         if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < math.inf:
-            raise UserError(f"a price of {shown(dollars)} for {owner or 'every device'}", "give dollars an hour from 0 up")
+            raise UserError(f"a price of {shown(dollars)} for {owner or 'the device'}", "give dollars an hour from 0 up")
     given: dict[str, Any] = {"device": chosen, "provider": "given by the user", "date": "", "source": ""}
     for key, dollars in (own_prices or {}).items():
         if (rented := instance(key)) is not None and rented.device == chosen:
             each = dollars / rented.devices
             return Price(usd_per_device_hour=each, machines=((rented.devices, dollars),), **given)
-    for key in (chosen, ""):
-        if own_prices and key in own_prices:
-            return Price(usd_per_device_hour=own_prices[key], **given)
+    if own_prices and chosen in own_prices:
+        return Price(usd_per_device_hour=own_prices[chosen], **given)
     return next(iter(listings(chosen)), None)
 
 
+def of_devices(own_prices: Mapping[str, float] | None, devices: Iterable[str]) -> Mapping[str, float] | None:
+    """``own_prices`` with the price that names no device as that of the question's one device; others keep their listings.
+
+    Raises:
+        UserError: such a price where several devices, or none, are named.
+    """
+    if not isinstance(own_prices, Mapping) or "" not in own_prices:
+        return own_prices
+    named = sorted(set(devices))
+    if len(named) != 1:
+        several = f"one of {', '.join(named)}" if named else "a device"
+        raise UserError(
+            f"a price of {own_prices['']} without a device", f"write it for {several}: {(named or ['H100'])[0]}=2.50"
+        )
+    return {named[0]: own_prices[""], **{name: dollars for name, dollars in own_prices.items() if name}}
+
+
 def parse_prices(texts: Iterable[str]) -> dict[str, float]:
-    """``["2.50"]`` for every device, ``["H100=2.50"]`` for one: dollars an hour by the catalogue's names.
+    """``["2.50"]`` for the device that is asked about, ``["H100=2.50"]`` for one: dollars an hour by the catalogue's names.
 
     ``["p5.48xlarge=55.04"]`` is the price of an instance, which is rented whole.
 

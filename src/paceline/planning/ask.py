@@ -10,7 +10,7 @@ from typing import Any
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.prices import every_listing
+from paceline.hardware.prices import every_listing, of_devices
 from paceline.planning.advice import advice
 from paceline.planning.asked import Asked, Upgrade, cluster_text
 from paceline.planning.changes import apply, parse_change
@@ -69,6 +69,7 @@ def ask(
         UserError: nothing fits the cluster, with the nearest that does; or as ``plan``.
     """
     target = target or TrainingTarget()
+    prices = of_devices(prices, {cluster.device.name} if cluster else ())
     question = _Question(workload, target, prices, predictor)
     if cluster is None:
         best = question.rented(by_s, budget_usd)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.prices import Price, listings, price
+from paceline.hardware.prices import Price, listings, of_devices, price
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.comparison import illegal, lacking
 from paceline.planning.compression_worth import competing, compression_worth, meets_beside
@@ -72,7 +72,7 @@ def plan(
     searched on every cluster (``layouts``).
 
     Args:
-        prices: dollars a device and hour by device, or for all under the empty name; else the listings.
+        prices: dollars a device and hour by device, under the empty name of the only one; else the listings.
         why_not: choices of a strategy that is to be set beside the best.
         progress: called with a line now and then while layouts are searched.
         offers: whether the error where nothing fits names what would (``nearest_fit``), which takes up to seconds.
@@ -86,6 +86,7 @@ def plan(
         target = replace(target, published=published_batch(workload))
     if not space.optimizer:
         space = replace(space, optimizer=target.optimizer(space.batches) or usual_optimizer(workload))
+    prices = of_devices(prices, {c.device.name for c in space.clusters})
     listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
     if goal.needs_price and (unknown := [name for name, listing in listed.items() if listing is None]):
         raise UserError(

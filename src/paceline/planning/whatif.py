@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster, Link
-from paceline.hardware.prices import price
+from paceline.hardware.prices import of_devices, price
 from paceline.hardware.upgrade_price import UpgradePrice, parse_upgrade_price
 from paceline.planning.changes import OF_FABRIC, BatchScaling, Change, apply, changed_predictor, is_upgrade
 from paceline.planning.scaling import curves
@@ -152,7 +152,7 @@ def whatif(
 
     Args:
         scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
-        prices: dollars a device and hour by device, or for all under the empty name; else the listings.
+        prices: dollars a device and hour by device, under the empty name of the only one; else the listings.
         upgrade_price: of the one change of the network, as ``parse_upgrade_price`` takes it. Without it that price is unknown,
             and so are the dollars of what is upgraded.
         scale: whether to predict other numbers of devices too.
@@ -163,7 +163,7 @@ def whatif(
     """
     if not changes:
         raise UserError("no change is given", "give a change, such as nodes+1 or network=100Gb/s")
-    upgrade = _upgrade(changes, upgrade_price)
+    upgrade, prices = _upgrade(changes, upgrade_price), of_devices(prices, {cluster.device.name})
     asked = _Asked(workload, strategy, tuple(changes), scaling, prices, upgrade, predictor, precision_given)
     answer = asked.of(cluster)
     if any(clusters_by_transport(outcome.cluster, predictor) for outcome in answer.outcomes):

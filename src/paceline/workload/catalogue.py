@@ -16,6 +16,7 @@ from paceline.workload.layers import LayerTable
 from paceline.workload.recommendation import RECOMMENDERS, named_recommender
 from paceline.workload.shapes import SHAPES
 from paceline.workload.trace import trace
+from paceline.workload.vision_transformer import VITS, named_vit
 
 _ZOO = files("paceline.workload") / "zoo"
 ALIASES: Mapping[str, str] = MappingProxyType(
@@ -37,12 +38,16 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "flux1-schnell": "flux1",
         "dlrm-v2": "dlrm-dcnv2",
         "rnn-transducer": "rnnt",
+        **dict.fromkeys(("vit-s", "vit-s/16", "vit-small", "vit-small-patch16-224", "deit-small-patch16-224"), "vit-s-16"),
+        **dict.fromkeys(("vit-b", "vit-b/16", "vit-base", "vit-base-patch16-224"), "vit-b-16"),
+        **dict.fromkeys(("vit-b/32", "vit-base-patch32-224"), "vit-b-32"),
+        **dict.fromkeys(("vit-l", "vit-l/16", "vit-large", "vit-large-patch16-224"), "vit-l-16"),
+        **dict.fromkeys(("vit-h", "vit-h/14", "vit-huge", "vit-huge-patch14-224"), "vit-h-14"),
     }
 )
 """Other names of networks with the same dimensions (Grattafiori et al. 2024, The Llama 3 Herd of Models, arXiv:2407.21783,
 table 3; DeepSeek-AI 2025, DeepSeek-R1, arXiv:2501.12948, section 2: trained from DeepSeek-V3-Base)."""
 MOST_LISTED = 8
-_TOKENS = re.compile(r"tokens:[0-9]+")
 _WORD = re.compile(r"[\s_-]+")
 _WEIGHTS = re.compile(r"instruct|chat|hf|it|base|cased|uncased|preview|v[0-9.]+|[0-9]{4}", re.IGNORECASE)
 """Words at the end of a name that say which weights a network has, and nothing about its dimensions."""
@@ -57,7 +62,7 @@ def traced() -> tuple[str, ...]:
 @cache
 def names() -> tuple[str, ...]:
     """Sorted names of all networks of the package."""
-    return tuple(sorted({*traced(), *SHAPES, *RECOMMENDERS}))
+    return tuple(sorted({*traced(), *SHAPES, *RECOMMENDERS, *VITS}))
 
 
 def canonical(name: str) -> str:
@@ -106,13 +111,14 @@ def layer_table(
     """
     name = canonical(name)
     own = seq_len is None and fused_attention
+    if name in VITS and seq_len is None:
+        return named_vit(name, fused_attention)
     if not own and name not in SHAPES and (":" in name or name in names()):
         fix = "give --input tokens:512" if ":" in name else f"one of {', '.join(SHAPES)} has"
         raise UserError(f"{name} has no sequence length to choose", fix)
     if ":" in name:
         example = example_input(inputs) if inputs else None
-        sample = f"sequence of {inputs.removeprefix('tokens:')} tokens" if _TOKENS.fullmatch(inputs) else ""
-        return trace(load_factory(name, args), example, name=name, source=name, sample=sample)
+        return trace(load_factory(name, args), example, name=name, source=name)
     if name not in names():
         raise _unknown(name)
     if name in RECOMMENDERS:

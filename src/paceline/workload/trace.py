@@ -68,7 +68,7 @@ def trace(
         layers=tuple(_layer(path, small.kinds[path], small.work[path], large.work[path], half.get(path)) for path in paths),
         parameters=_parameters(module, small, paths),
         input_bytes=float(sum(t.numel() * t.dtype.itemsize for t in tensors)),
-        sample=sample or ", ".join("tensor " + "x".join(map(str, t.shape[1:])) for t in tensors),
+        sample=sample or _one_of(tensors),
         source=source,
         coverage=_coverage(small, large),
         frozen=sum(p.numel() for p in module.parameters() if not p.requires_grad),
@@ -118,6 +118,14 @@ def _check_shaped(module: nn.Module, name: str) -> None:
                 f"{name}: {at} ({type(layer).__name__}) has no shape until a first forward pass",
                 "run the module on an example batch before it is returned",
             )
+
+
+def _one_of(tensors: list[torch.Tensor]) -> str:
+    """What one sample is: whole numbers in one row are tokens, and so are several such rows of one length."""
+    shapes = {tuple(t.shape[1:]) for t in tensors}
+    if len(shapes) == 1 and len(next(iter(shapes))) == 1 and not any(t.is_floating_point() for t in tensors):
+        return f"sequence of {next(iter(shapes))[0]} tokens"
+    return ", ".join("tensor " + "x".join(map(str, t.shape[1:])) for t in tensors)
 
 
 def _batch(inputs: Any, size: int) -> Any:

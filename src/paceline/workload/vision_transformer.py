@@ -107,3 +107,28 @@ def _configured(config: Config, extra: int) -> tuple[VisionShape, int]:
 VISION: Mapping[str, Callable[[Config], tuple[VisionShape, int]]] = MappingProxyType(
     {"deit": lambda config: _configured(config, 2), "vit": lambda config: _configured(config, 1)}
 )
+
+
+def _vit(layers: int, hidden: int, heads: int, patch: int) -> VisionShape:
+    inner = TransformerShape(
+        layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, vocabulary=1, qkv_bias=True, causal=False, dropout=False
+    )
+    return VisionShape(blocks=inner, image=224, patch=patch, channels=3, extra=1, labels=1000)
+
+
+VITS: Mapping[str, VisionShape] = MappingProxyType(
+    {
+        "vit-s-16": _vit(12, 384, 6, 16),
+        "vit-b-16": _vit(12, 768, 12, 16),
+        "vit-b-32": _vit(12, 768, 12, 32),
+        "vit-l-16": _vit(24, 1024, 16, 16),
+        "vit-h-14": _vit(32, 1280, 16, 14),
+    }
+)
+"""Named transformers over images of 224 pixels: Dosovitskiy et al. 2020, table 1; S: Touvron et al. 2020 (DeiT), table 1."""
+
+
+def named_vit(name: str, fused_attention: bool = True) -> LayerTable:
+    """The table of one of ``VITS``, for ImageNet's 1,000 classes."""
+    source = "Dosovitskiy et al. 2020 (ViT), arXiv:2010.11929, table 1; S: DeiT, arXiv:2012.12877, table 1"
+    return vision_transformer(VITS[name], name=name, source=source, fused_attention=fused_attention)

@@ -1,0 +1,49 @@
+"""The ten questions of the documentation: what is published is what the benchmark says, and the table what the answers say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from doc_outputs import commands, shown
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from unseen_runs import RUNS, Run, predicted
+
+PAGE = "docs/questions.md"
+TEXT = (Path(__file__).parents[1] / PAGE).read_text()
+PUBLISHED = {tuple(sorted(shlex.split(run.command))): run for run in RUNS}
+
+
+def compared() -> list[tuple[Run, str]]:
+    """The published runs of the page, each with its answer on one line."""
+    answers = {tuple(sorted({*shlex.split(c)} - {"paceline", "predict", "--brief"})): text for c, text in shown(PAGE).items()}
+    keys = {tuple(sorted(set(key))): run for key, run in PUBLISHED.items()}
+    return [(keys[key], text) for key, text in answers.items() if key in keys]
+
+
+def test_there_are_ten_and_each_is_asked() -> None:
+    assert re.findall(r"^## (\d+)\. .*\?$", TEXT, re.MULTILINE) == [str(n) for n in range(1, 11)]
+    asked = [command for command in commands(PAGE) if command.startswith("paceline ask ")]
+    assert len(asked) == 10 and all(shown(PAGE)[command] for command in asked)
+
+
+def test_the_table_has_what_is_published_and_what_is_answered() -> None:
+    rows = [line.strip("| ").split(" | ") for line in TEXT.splitlines() if re.match(r"\| \[\d", line)]
+    runs = compared()
+    assert len(rows) == len(runs) == 9  # the tenth is a time to train
+    for (_, published, answer), (run, text) in zip(rows, runs, strict=True):
+        number, unit = published.split()
+        assert float(number) * {"s": 1.0, "ms": 1e-3}[unit] == pytest.approx(run.step_s, rel=0.005)
+        assert f": {answer.replace(' (', ' a step (')}, " in text
+
+
+def test_a_short_form_of_the_benchmark() -> None:
+    row = predicted(RUNS[0])
+    assert row["error"] == pytest.approx(float(str(row["predicted_s"])) / RUNS[0].step_s - 1, abs=1e-3)
+    assert row["inside"] == (float(str(row["low_s"])) <= RUNS[0].step_s <= float(str(row["high_s"])))

@@ -22,7 +22,7 @@ from paceline.training.consistency import ReplicasDiverged
 from paceline.training.data import Dataset
 from paceline.training.loop import Trainer, make_optimizer
 
-WORKERS = (2, 3, 4)
+WORKERS = (pytest.param(2, marks=pytest.mark.full), 3, 4)
 PER_NODE = {2: 2, 3: 1, 4: 2}
 """Ranks of a node, for hierarchical: one node, nodes of one rank, and two nodes of two."""
 WAYS = [(c.name, way) for c in COMPRESSIONS.values() for way in c.exchanges]

@@ -9,13 +9,17 @@ NATIVE := CMakeLists.txt $(wildcard csrc/*)
 # Workers and the programs that they start share compiled modules; without, each would compile all of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint native sanitize aarch64 clean
+.PHONY: demo test tests test-all lint native sanitize aarch64 clean
 
 demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
 
+# mypy has one core where nothing is cached; the tests begin beside it.
+test: $(READY)
+	@$(MAKE) --no-print-directory --jobs 2 lint tests
+
 # One thread each: libraries that took both cores in two processes would wait for one another.
-test: $(READY) lint
+tests: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3
 
 # With the cases that are too long for every day.

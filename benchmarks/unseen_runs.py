@@ -1,4 +1,4 @@
-"""Predictions of published runs that no constant was fitted to, and that nobody looked at while the model was built.
+"""Predictions of published runs that no constant and no range was fitted to.
 
     python benchmarks/unseen_runs.py --out RESULTS/unseen_runs.csv
 

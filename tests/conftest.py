@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -15,8 +16,8 @@ import warm_python
 from paceline.rundir import RunDir
 
 # No test asserts an absolute time, hypothesis neither: a busy machine makes examples slowly.
-settings.register_profile("paceline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("paceline")
+settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("paceline", settings.get_profile("full"), max_examples=30)
 
 # A shell that starts a job in the background has it ignore them; what is started from here is to be told to end.
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -28,10 +29,12 @@ _IN_A_ROW = (
     "lab/",
     "cli/test_lab",
     "hardware/",
-    "test_bench",
-    "test_docs",
     *(f"training/test_{name}" for name in ("lab", "consistency", "liveness")),
 )
+
+
+# Next to those the longest, so that at the end no worker has to wait for another's.
+_LONG = ("test_docs", "test_bench", "training/", "workload/", "planning/", "codecs/")
 
 
 def _group(nodeid: str) -> str:
@@ -39,9 +42,37 @@ def _group(nodeid: str) -> str:
     return "in a row" if path.startswith(_IN_A_ROW) else path
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Workers begin in different folders, so that a module which one of them has compiled is only read by the others."""
+    worker: dict[str, Any] = getattr(session.config, "workerinput", {})
+    tests = Path(__file__).parent
+    if worker and [Path(arg).resolve() for arg in session.config.args] == [tests]:
+        parts = sorted({*tests.glob("test_*.py"), *(path for path in tests.iterdir() if any(path.glob("**/test_*.py")))})
+        first = len(parts) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        session.config.args[:] = map(str, parts[first:] + parts[:first])
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest groups first, so that at the end no worker has to wait for another's long one."""
-    items.sort(key=lambda item: (_group(item.nodeid) != "in a row", not item.nodeid.startswith("tests/training/")))
+    """By name, but the longest groups first."""
+
+    def place(item: pytest.Item) -> tuple[int, str]:
+        path = item.nodeid.partition("::")[0].removeprefix("tests/")
+        first = ["in a row", *_LONG]
+        return next((number for number, name in enumerate(first) if _group(path).startswith(name)), len(first)), path
+
+    items.sort(key=place)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With the cases that are marked ``full`` go more examples; a test may take a multiple of ``settings.default``."""
+    settings.load_profile("paceline" if config.option.markexpr == "not full" else "full")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays until the end; every later search for garbage leaves it out."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -400,8 +400,8 @@ def test_serve_latency_benchmark_short(tmp_path: Path) -> None:
 
 def test_layout_search_benchmark_short(tmp_path: Path) -> None:
     out = tmp_path / "l.csv"
-    sizes = ("--devices", "64", "--batches", "64", "128", "--most-virtual", "4")
-    text = run("layout_search.py", "--workload", "llama-2-70b", *sizes, "--out", str(out))
+    sizes = ("--devices", "16", "--batches", "64", "128", "--most-virtual", "2")
+    text = run("layout_search.py", "--workload", "llama-2-13b", *sizes, "--out", str(out))
     (row,) = rows(out)
     counts = {name: int(row[name]) for name in ("considered", "legal", "too_large", "bounded", "predicted")}
     assert counts["too_large"] + counts["bounded"] + counts["predicted"] == counts["legal"] < counts["considered"]

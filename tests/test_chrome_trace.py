@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import samples
@@ -25,7 +25,6 @@ events = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(st.text(max_size=12), st.lists(events, max_size=8), max_size=4))
 def test_round_trip_is_exact_to_a_nanosecond(timelines: dict[str, list[Event]]) -> None:
     back = read_chrome_trace(json.loads(json.dumps(chrome_trace(timelines))))

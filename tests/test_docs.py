@@ -263,7 +263,7 @@ def test_the_guide_says_the_predictions_that_it_prints(checkout: Path) -> None:
 def test_the_demo_leaves_its_files_and_prints_eighty_columns(run_dir: RunDir, checkout: Path) -> None:
     """In the directory of an earlier run, which it replaces."""
     out = run_dir.path
-    done = run(f"python examples/01_digits_side_by_side.py --out {out} --workers 2 --link 10Gb/s --epochs 2", checkout)
+    done = run(f"python examples/01_digits_side_by_side.py --out {out} --workers 2 --link 10Gb/s --epochs 1", checkout)
     table = done.stdout.split("\nopen ")[0]
     assert max(map(len, table.splitlines())) <= 80
     for word in ("dense", "terngrad", "predicted", "measured", "step time", "samples/s", "wire bytes", "compression ratio"):

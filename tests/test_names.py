@@ -93,7 +93,10 @@ def test_negations(one: str, other: str) -> None:
     assert did_you_mean(one, [other, "something"]) == ["something"]
 
 
-@pytest.mark.parametrize(("one", "other"), [("nodes", "node"), ("none", "one"), ("--no-compile", "--no-compiler"), ("", "a")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("nodes", "node"), ("none", "one"), ("--no-compile", "--no-compiler"), ("", "a"), ("async", "ring")],
+)
 def test_no_negations(one: str, other: str) -> None:
     assert not negates(one, other)
 

@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from statistics import mean, median
 
 import pytest
 
@@ -13,7 +14,7 @@ from doc_outputs import commands, shown
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-from unseen_runs import RUNS, Run, predicted
+from unseen_runs import RUNS, Run, predicted, read
 
 PAGE = "docs/questions.md"
 TEXT = (Path(__file__).parents[1] / PAGE).read_text()
@@ -47,3 +48,17 @@ def test_a_short_form_of_the_benchmark() -> None:
     row = predicted(RUNS[0])
     assert row["error"] == pytest.approx(float(str(row["predicted_s"])) / RUNS[0].step_s - 1, abs=1e-3)
     assert row["inside"] == (float(str(row["low_s"])) <= RUNS[0].step_s <= float(str(row["high_s"])))
+
+
+def test_the_validation_has_the_rows_of_the_benchmark() -> None:
+    root = Path(__file__).parents[1]
+    text = (root / "docs/validation.md").read_text()
+    rows = list(read(root / "benchmarks/results/unseen_runs.csv"))
+    errors = [abs(float(row["error"])) for row in rows]
+    inside = sum(row["inside"] == "True" for row in rows)
+    assert [row["run"] for row in rows] == [run.name for run in RUNS]
+    assert f"The mean error of the {len(rows)} is {100 * mean(errors):.1f} %, the median {100 * median(errors):.1f} %" in text
+    assert f"; {inside} lie inside the 80 % range" in text
+    for row in rows:
+        figures = f"{float(row['published_s']):.3g} | {float(row['predicted_s']):.3g} | {100 * float(row['error']):+.0f} %"
+        assert f"| {row['run'].replace('examples/', '')} | {figures} | {'yes' if row['inside'] == 'True' else 'no'} |" in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch import nn
 
@@ -58,6 +60,22 @@ def not_a_network() -> str:
 def small() -> nn.Module:
     """Just large enough that a compression packs one tensor."""
     return nn.Sequential(nn.Linear(8, 160), nn.ReLU(), nn.Linear(160, 3))
+
+
+class Idle(nn.Module):
+    """Waits for a while in every step: a run that a test only ends leaves the processor to the others."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.01)
+        return x
+
+
+def small_and_idle() -> nn.Module:
+    return nn.Sequential(Idle(), small())
+
+
+def plain_and_idle() -> nn.Module:
+    return nn.Sequential(Idle(), plain())
 
 
 def few() -> tuple[torch.Tensor, ...]:

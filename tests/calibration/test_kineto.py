@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.calibration.imports.kineto import _Rank, read_traces
@@ -85,7 +85,6 @@ def test_waits_are_when_nccl_runs_alone(tmp_path: Path) -> None:
     assert dict(steps.job) == {"device": "NVIDIA A100-SXM4-80GB", "devices_per_node": "8", "nodes": "1"}
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.booleans(), st.integers(-3, 30), st.integers(0, 8)), max_size=12))
 def test_waits_agree_with_counting_each_microsecond(kernels: list[tuple[bool, int, int]]) -> None:
     rank = _Rank(Path("trace.json"))

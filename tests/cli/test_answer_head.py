@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from command import answer, run
 from paceline.cli import main
+from paceline.cli.answer_head import SHOWN
 
 
 def test_the_first_lines_say_which_precision_was_taken(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,8 +25,9 @@ def test_the_first_lines_say_which_precision_was_taken(capsys: pytest.CaptureFix
         assert "--precision" not in run(capsys, f"{verb} {job} --precision bf16")[1]
 
 
-def test_the_first_lines_say_what_would_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, "predict llama-3-8b --device A100 --devices-per-node 8")[1]
+def test_what_would_fit_is_the_answer_and_the_rest_is_behind_why(capsys: pytest.CaptureFixture[str]) -> None:
+    job = "predict llama-3-8b --device A100 --devices-per-node 8"
+    out = run(capsys, job)[1]
     assert [line.split("  ")[0] for line in out.splitlines()[8:15]] == [
         "As asked, a device needs 221 GiB and has 80.0 GiB. What would fit, the nearest",
         "first:",
@@ -33,9 +37,30 @@ def test_the_first_lines_say_what_would_fit(capsys: pytest.CaptureFixture[str]) 
         "--sequence",
         "paceline predict llama-3-8b --device A100 --devices-per-node 8 \\",
     ]
-    brief = run(capsys, "predict llama-3-8b --device A100 --devices-per-node 8 --brief")[1]
+    assert len(out.splitlines()) <= 24 and "As if it fitted: " in out and "step time" not in out
+    why = run(capsys, f"{job} --why")[1]
+    assert all(text in why for text in ("step time", "throughput", "It rests on:", "As if it fitted: "))
+    brief = run(capsys, f"{job} --brief")[1]
     assert "; what would fit: --global-batch 8 --sharding zero3; DOES NOT FIT" in brief
     assert answer(capsys, "predict lenet5 --device A100 --global-batch 8")["would_fit"] == []
+
+
+def test_three_offers_are_shown_and_the_others_are_behind_why(capsys: pytest.CaptureFixture[str]) -> None:
+    job = "predict bert-large --cluster '4 V100' --global-batch 512"
+    offers = [x["options"] for x in answer(capsys, job)["would_fit"]]
+    assert len(offers) > SHOWN
+    short, whole = (" ".join(run(capsys, f"{job}{why}")[1].split()) for why in ("", " --why"))
+    assert all(offer in short for offer in offers[:SHOWN]) and not any(offer in short for offer in offers[SHOWN:])
+    assert "What would fit too:" in whole and all(offer in whole for offer in offers)
+
+
+@pytest.mark.parametrize("verb", ["predict", "explain", "whatif --change precision=fp32"])
+def test_a_report_shows_what_would_fit(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, page = "gpt2-xl --cluster '4 V100' --global-batch 32 --precision fp16", tmp_path / "page.html"
+    command = answer(capsys, f"{verb} {job}")["would_fit"][0]["command"]
+    assert run(capsys, f"{verb} {job} --report {page}")[0] == 0
+    text = html.unescape(page.read_text(encoding="utf-8"))
+    assert "<h2>What would fit</h2>" in text and command in text
 
 
 def test_explain_and_whatif_offer_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +71,7 @@ def test_explain_and_whatif_offer_the_same(capsys: pytest.CaptureFixture[str]) -
     assert command.startswith("paceline whatif gpt2-xl ") and change in command
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     network=st.sampled_from(["gpt2-xl", "llama-3.2-1b", "bert-large"]),
     machines=st.sampled_from(

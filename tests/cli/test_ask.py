@@ -8,6 +8,20 @@ import pytest
 
 from command import answer, run
 
+NET = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self, hidden=4):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, hidden), torch.nn.Linear(hidden, 2))
+        self.example_input = torch.zeros(2, 3, 4, 4)
+    def forward(self, x):
+        return self.body(x)
+"""
+CONFIG = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
+"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000,
+"max_position_embeddings": 512, "tie_word_embeddings": false}"""
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +45,33 @@ def test_a_saved_cluster_brings_its_price(capsys: pytest.CaptureFixture[str]) ->
     assert other["choice"]["usd"] == pytest.approx(2 * choice["usd"])
 
 
+QUESTIONS = (
+    "resnet50 --on '2x8 A100, 100Gb/s' --data 1.2M --epochs 2 --by 2d",
+    "gpt2 --on 'RTX 3060' --lora r=16 --samples 50k --seq-len 512 --price 0.5 --budget $50",
+    "{file}:Net --data 1.2M --epochs 1 --args hidden=8 --software tuned",
+    "{folder}/config.json --on 'NVIDIA T4' --tokens 1M --by 1s",
+)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_command_that_goes_deeper_runs(question: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It weighs the same training on the same cluster, and finds nothing slower."""
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "config.json").write_text(CONFIG)
+    asked = answer(capsys, f"ask {question.format(file=tmp_path / 'net.py', folder=tmp_path)}")
+    assert asked["deeper"].startswith("paceline plan ")
+    plan = answer(capsys, asked["deeper"].removeprefix("paceline "))
+    best, chosen = plan["ranking"][0], asked["choice"]
+    assert best["samples"] == chosen["samples"] and best["cluster"]["device"] == chosen["cluster"]["device"]
+    assert best["time_s"] <= chosen["time_s"] * 1.06 or best["usd"] <= chosen["usd"]
+
+
+def test_a_million_samples_are_taken_and_said_where_nothing_says_how_much(capsys: pytest.CaptureFixture[str]) -> None:
+    note = "Nothing says how much is trained: a million samples are taken"
+    assert note in run(capsys, "ask resnet-18 --on T4")[1]
+    assert note not in run(capsys, "ask resnet-18 --on T4 --samples 1M")[1]
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -40,6 +81,7 @@ def test_a_saved_cluster_brings_its_price(capsys: pytest.CaptureFixture[str]) ->
         ("--on '8 A100' --data 1.2M", "no epochs are given"),
         ("--on '8 A100' --epochs 3 --samples 5", "both say how much"),
         ("--on '8 B100x'", "unknown device"),
+        ("--on 'RTX 4070 laptop'", "slower than the board of its name"),
     ],
 )
 def test_mistakes_are_one_line(options: str, what: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ COMMANDS = {
     "hardware probe": "--workers --brief --why --json --help",
     "workload": "--help",
     "workload list": "--brief --why --json --help",
-    "workload show": "NAME|module:function --brief --why --json --help",
+    "workload show": "WORKLOAD --seq-len --args --input --lora --brief --why --json --help",
     "serve": "--host --port --json --help",
     "report": "DIR --brief --json --help",
     "bench": "--help",

@@ -25,6 +25,12 @@ def test_they_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     assert even[0] == even[1]
 
 
+@pytest.mark.parametrize("verb", ["predict", "explain", "whatif --change global-batch=480"])
+def test_a_title_names_each_node(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, f"{verb} resnet-50 --device T4 --network 50Gb/s --global-batch 240 --devices-per-node 1+3")[1]
+    assert out.startswith("resnet-50 on 1+3 T4, batch 240")
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not native.available(), reason="needs the extens
 
 CHUNK = 1 << 16
 """Elements that one thread takes at a time (csrc/pool.h)."""
-RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 BLOCKED = st.builds(
     lambda n, b: codecs.get(n, block=b), st.sampled_from(["int8", "int4", "sign"]), st.sampled_from([64, 1024, CHUNK])
 )
@@ -118,7 +118,7 @@ def test_any_body_is_decoded_as_by_the_reference_or_refused(isa, codec, n, seed,
         assert same_bits(wanted, out)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(
     st.sampled_from(["int8", "int4", "sign", "topk"]),
     st.binary(max_size=200),

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -59,7 +59,6 @@ def test_the_bytes_by_hand(backend):
     assert body(payload).hex() == "00000040" + "0a"
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(NAMES),
     st.sampled_from(bo.KINDS),
@@ -74,7 +73,6 @@ def test_the_reference_writes_what_the_description_says(name, kind, count, block
     assert body(payload) == expected_body(name, x, block, DRAWS | {"seed": seed, "start": start})
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["int8", "int4"]), hnp.arrays(np.float32, st.integers(1, 200), elements=finite), st.integers(0, 2**64))
 def test_no_error_reaches_a_step(name, x, seed):
     decoded = decode(encode(get(name, block=64), x, counter.key(seed, 0)))
@@ -142,7 +140,6 @@ def test_the_mean_of_many_decodings_is_the_gradient(name, kind, backend):
     assert abs(drift) <= 6 * np.sqrt(np.sum(sigma**2)) + 1e-6 * peak.sum() + 2.0**-149 * x.size
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float32, st.integers(1, 200), elements=finite))
 def test_sign_is_the_mean_magnitude_with_each_sign(x):
     decoded = decode(encode(get("sign", block=64), x))

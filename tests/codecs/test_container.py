@@ -209,14 +209,14 @@ def test_the_checksum_is_the_two_described_sums(body):
     assert container.checksum(head[:24], np.frombuffer(body, np.uint8)) == struct.unpack("<II", head[24:32])
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_nothing_but_payload_error(data):
     with pytest.raises(PayloadError):
         decode(array(data))
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(st.integers(0, 9), st.integers(0, 2**64 - 1), st.binary(min_size=8, max_size=8), st.binary(max_size=80), st.booleans())
 def test_a_plausible_header_with_random_content_raises_nothing_but_payload_error(code, count, parameters, body, fitting):
     if fitting:

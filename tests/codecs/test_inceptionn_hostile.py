@@ -34,20 +34,20 @@ def agreed(codec, body: bytes, count: int) -> bytes | None:
     return results["reference"]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(CODECS, st.integers(0, 70), st.binary(max_size=200))
 def test_reference_and_native_agree_on_random_bytes(codec, count, data):
     agreed(codec, data, count)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(CODECS, st.integers(1, 70), st.integers(-150, 130), st.binary(max_size=200))
 def test_reference_and_native_agree_on_random_bursts_behind_a_directory_that_fits(codec, count, exponent, data):
     head = struct.pack("<I", len(data))
     agreed(codec, head + (b"" if codec.name == "inceptionn" else struct.pack("<h", exponent)) + data, count)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(CODECS, st.sampled_from([5, 64, 1030, 16_400, 33_000]), st.integers(0, 2**32 - 1), st.data())
 def test_reference_and_native_agree_on_damaged_bodies(codec, count, seed, data):
     rng = np.random.default_rng(seed)
@@ -72,7 +72,6 @@ def test_reference_and_native_agree_on_damaged_bodies(codec, count, seed, data):
     agreed(codec, bytes(body), count)
 
 
-@settings(max_examples=100, deadline=None)
 @given(CODECS, st.binary(max_size=120), st.integers(0, 2**64 - 1))
 @example(get("inceptionn"), b"", 2**63)
 def test_native_refuses_whole_payloads_with_any_count(codec, data, count):

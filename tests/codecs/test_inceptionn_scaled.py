@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle_inceptionn as oracle
@@ -99,7 +99,6 @@ def test_golden(item, backend):
     assert decoded(backend, c, payload[32:], x.size).view(np.uint32).tolist() == expected.tolist()
 
 
-@settings(deadline=None)
 @given(st.lists(FINITE, max_size=60) | TOGETHER, KS, st.sampled_from(BACKENDS))
 def test_the_bound_holds_for_floats_of_any_size(values, k, backend):
     check(np.array(values, np.float32), k, backend)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -14,7 +14,6 @@ from paceline.codecs.moments import BLOCK, LANES, moments, sums
 from paceline.codecs.reference import ternary
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100, 100, width=32)))
 def test_moments_are_the_standard_deviation_and_the_largest_magnitude(x):
     m = moments_of(x)

@@ -41,7 +41,7 @@ STARTS = st.one_of(
 )
 KEYS = st.builds(counter.Key, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 MODES = (SET, ADD, SUBTRACT)
-RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def gradient(n: int, seed: int, scale: float = 1.0) -> np.ndarray:

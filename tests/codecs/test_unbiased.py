@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -32,7 +32,6 @@ def gradient(shape: str, count: int, scale: float, seed: int) -> np.ndarray:
     return (made * scale).astype(np.float32)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(SHAPES),
     st.integers(1, 600),
@@ -64,7 +63,6 @@ def test_the_mean_of_many_decodings_is_the_clipped_gradient(shape, count, scale,
     assert abs(signed) <= 6 * float(np.sqrt(np.sum(sigma**2))) + 6 * s / REPEATS + 1e-6 * s * count
 
 
-@settings(deadline=None)
 @given(
     hnp.arrays(np.float32, st.integers(1, 200), elements=st.floats(-(2.0**60), 2.0**60, width=32)),
     st.sampled_from([None, 0.5, 2.5]),

@@ -20,7 +20,6 @@ ELSEWHERE = {
     "cli/hardware": "reporting/test_catalogue_text.py",
     "cli/training_arguments": "cli/test_worker.py",
     "cli/validate": "validation/test_validate.py",
-    "cli/workload": "reporting/test_catalogue_text.py",
     "lab/kernel": "lab/test_lab.py",
     "lab/namespaces": "lab/test_lab.py",
     "lab/status": "cli/test_lab.py",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster, Level, device, link, network
-from paceline.hardware.placement import equal, parse_sizes, sizes_text
+from paceline.hardware.placement import equal, nodes_text, parse_sizes, sizes_text
 
 A100, NVLINK, INFINIBAND = device("A100"), link("NVLink 3"), network("InfiniBand HDR")
 SIZES = st.lists(st.integers(1, 8), min_size=2, max_size=6)
@@ -115,3 +115,7 @@ def test_two_blocking_levels_are_refused() -> None:
     inside = Level("node", 8, NVLINK, 2.0), Level("pod", 4, INFINIBAND)
     with pytest.raises(UserError, match="inside a node"):
         _ = Cluster(device=A100, levels=inside).leaf_nodes
+
+
+def test_nodes_in_words() -> None:
+    assert [nodes_text(8, 1), nodes_text(8, 2), nodes_text((1, 7), 2), nodes_text("1+7", 2)] == ["8", "2 x 8", "1+7", "1+7"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paceline
+import warm_python
 from paceline import hardware
 from paceline.hardware import probe
 from paceline.hardware.cluster import Cluster
@@ -54,7 +54,7 @@ def test_a_cluster_survives_json(name: str, devices: int, nodes: int, network: s
 @pytest.fixture(scope="module")
 def probed() -> dict[str, Any]:
     """What ``paceline hardware probe --workers 2 --json`` prints, once for this file."""
-    command = [sys.executable, "-m", "paceline", "hardware", "probe", "--workers", "2", "--json"]
+    command = [warm_python.executable(), "-m", "paceline", "hardware", "probe", "--workers", "2", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1 and "Traceback" not in done.stderr

@@ -90,9 +90,51 @@ if job.global_rank == 0:
 """
 
 
-def test_compression_runs_in_two_processes(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT.format(here=str(Path(__file__).parent)))
+RESUMED = """
+import sys
+from pathlib import Path
+import torch
+sys.path.insert(0, {here!r})
+from test_lightning import Net, trainer
+from paceline.integrations.lightning import KEY, PacelineCallback
+
+def run(steps, save="", resume=None):
+    torch.manual_seed(0)
+    same = torch.utils.data.TensorDataset(torch.randn(1, 64).repeat(64, 1))  # whatever order a resumed epoch has
+    data = torch.utils.data.DataLoader(same, batch_size=4)
+    net = Net()
+    callback = PacelineCallback("lenet5", "2 A100", compression="topk", min_elements=1)
+    job = trainer(callback, steps, strategy="ddp", devices=2, max_epochs=9)
+    job.fit(net, data, ckpt_path=resume)
+    if save:
+        job.save_checkpoint(save)
+    return [p.detach().clone() for p in net.parameters()]
+
+place = str(Path({folder!r}) / "half.ckpt")
+whole, _ = run(16), run(8, place)
+again = run(16, resume=place)
+same = all(map(torch.equal, whole, again))
+torch.distributed.barrier()
+if torch.distributed.get_rank() == 0:
+    state = torch.load(place)
+    assert len(state.pop(KEY)) == 2
+    torch.save(state, place)
+torch.distributed.barrier()
+differs = not all(map(torch.equal, whole, run(16, resume=place)))
+print("RESULT", same, differs, flush=True)
+"""
+
+
+def test_a_resumed_run_continues_with_its_residuals(tmp_path: Path) -> None:
+    done = launched(tmp_path, RESUMED)
+    assert done.stdout.count("RESULT True True") == 2
+    assert "has no state of a compression: residuals start at 0" in done.stderr
+
+
+def launched(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """A script in two processes."""
+    script = folder / "train.py"
+    script.write_text(text.format(here=str(Path(__file__).parent), folder=str(folder)))
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script],
         capture_output=True,
@@ -101,6 +143,11 @@ def test_compression_runs_in_two_processes(tmp_path: Path) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_compression_runs_in_two_processes(tmp_path: Path) -> None:
+    done = launched(tmp_path, SCRIPT)
     said = json.loads(done.stdout.strip().splitlines()[-1])
     assert said["kind"] == "DistributedDataParallel" and said["same"] and said["hook"].startswith("TernGrad")
     assert "paceline: step measured " in done.stderr

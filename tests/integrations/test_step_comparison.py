@@ -151,7 +151,7 @@ def test_the_measured_step_is_kept_and_corrects_the_next_prediction(
 
 def test_one_process_compresses_nothing() -> None:
     with pytest.raises(UserError, match="one process exchanges no gradients"):
-        attach_when_wrapped(nn.Linear(2, 2), "terngrad", {})
+        attach_when_wrapped(nn.Linear(2, 2), "terngrad", {}, lambda _: None)
 
 
 def in_two_processes(rank: int, workers: int) -> tuple[str, bool, bool]:

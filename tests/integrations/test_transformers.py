@@ -106,9 +106,45 @@ if torch.distributed.get_rank() == 0:
 """
 
 
-def test_compression_runs_in_two_processes(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT.format(here=str(Path(__file__).parent), folder=str(tmp_path)))
+RESUMED = """
+import sys
+from pathlib import Path
+import torch
+sys.path.insert(0, {here!r})
+from test_transformers import trainer
+from paceline.integrations.transformers import PacelineCallback
+
+def run(name, steps, resume=None):
+    callback = PacelineCallback(cluster="2 A100", compression="topk", min_elements=1)
+    settings = dict(ddp_backend="gloo", save_strategy="steps", save_steps=4, lr_scheduler_type="constant")
+    job = trainer(Path({folder!r}) / name, callback, steps, **settings)
+    job.train(resume_from_checkpoint=resume)
+    return [p.detach().clone() for p in job.model.parameters()]
+
+whole = run("whole", 8)
+first = run("cut", 4)
+again = run("cut", 8, resume=True)
+same = all(map(torch.equal, whole, again))
+for file in Path({folder!r}, "cut", "checkpoint-4").glob("paceline_rank*.pt"):
+    if torch.distributed.get_rank() == 0:
+        file.unlink()
+torch.distributed.barrier()
+without = run("cut", 8, resume=str(Path({folder!r}, "cut", "checkpoint-4")))
+differs = not all(map(torch.equal, whole, without))
+print("RESULT", same, differs, flush=True)
+"""
+
+
+def test_a_resumed_run_continues_with_its_residuals(tmp_path: Path) -> None:
+    done = launched(tmp_path, RESUMED)
+    assert done.stdout.count("RESULT True True") == 2
+    assert "has no state of a compression: residuals start at 0" in done.stderr
+
+
+def launched(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """A script in two processes."""
+    script = folder / "train.py"
+    script.write_text(text.format(here=str(Path(__file__).parent), folder=str(folder)))
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script],
         capture_output=True,
@@ -117,6 +153,11 @@ def test_compression_runs_in_two_processes(tmp_path: Path) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_compression_runs_in_two_processes(tmp_path: Path) -> None:
+    done = launched(tmp_path, SCRIPT)
     said = json.loads(done.stdout.strip().splitlines()[-1])
     assert said["kind"] == "DistributedDataParallel" and said["same"] and said["hook"].startswith("TernGrad")
     assert "paceline: step measured " in done.stderr

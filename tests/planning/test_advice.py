@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from paceline.hardware import Cluster
 from paceline.planning import Asked, ask
 from paceline.planning.advice import advice, in_words
+from paceline.planning.asked import cluster_text
 from paceline.planning.training_target import TrainingTarget
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -55,6 +58,7 @@ def test_cheaper_and_faster_beyond_its_range_is_named_first(asked: Asked) -> Non
     better = replace(asked.upgrades[0], change="device=B200", speedup=3.0, speedup_low=1.5, usd=asked.choice.usd / 2)
     text = advice(replace(asked, upgrades=(better,)))
     assert "3.0 times as fast for 50% less money" in text
+    assert "less money" not in advice(replace(asked, upgrades=(replace(better, usd=asked.choice.usd * 0.999),)))
     within = replace(better, speedup_low=0.9)
     assert "less money" not in advice(replace(asked, upgrades=(within,)))
 
@@ -67,10 +71,57 @@ def test_waits_for_the_network_are_named(asked: Asked) -> None:
     assert "waits 50% of the time for the network" in advice(replace(asked, choice=waiting))
 
 
+CLUSTERS = ("1 A100", "8 H200", "2x8 A100, 100Gb/s", "4 RTX 4090", "2x4 T4, 25Gb/s RoCE")
+SINGULAR = re.compile(r"^(1 |a |the |it )")
+
+
+def test_verbs_agree_with_their_nouns(asked: Asked) -> None:
+    """Every cluster as the answer and as the upgrade, every kind of change, limits kept, near and missed."""
+    changes = ("nodes=4", "devices-per-node=2", "network=200Gb/s", "device=B200")
+    texts = set()
+    for here, there, change in product(map(Cluster.named, CLUSTERS), map(Cluster.named, CLUSTERS), changes):
+        if change.startswith(("nodes", "devices-per-node")) and there.world_size == 1:
+            continue  # more of it is several
+        choice = replace(asked.choice, cluster=here)
+        at = replace(asked, choice=choice, named=here)
+        title = "network Ethernet 200 Gb/s" if change.startswith("network") else cluster_text(there)
+        for seller, time_s, usd in product(("", "Nebius"), (0.5, 2.0), (0.5, 2.0)):
+            other = replace(asked.choice, cluster=there, time_s=time_s * choice.time_s)
+            up = replace(asked.upgrades[0], change=change, title=title, choice=other, seller=seller)
+            up = replace(up, usd=usd * choice.usd, speedup_low=1.1)
+            for limits in ({}, {"in_time": 0.1}, {"in_time": 0.7}, {"in_time": 0.1, "in_budget": 0.2}, {"in_budget": 0.1}):
+                by = choice.time_s * 0.8 if "in_time" in limits else None
+                budget = choice.usd * 0.8 if "in_budget" in limits else None
+                for ups in ((up,), ()):
+                    texts.add(advice(replace(at, upgrades=ups, by_s=by, budget_usd=budget, **limits)))
+    assert len(texts) > 80
+    for text in texts:
+        assert text.endswith(".") and "  " not in text and (text[0].isupper() or text[0].isdigit()), text
+        for noun, verb in re.findall(r"(?:^|: |; )((?:\d[\w +]*|a network [^,]*?)) (is|are|keep|keeps)\b", text):
+            assert (verb in ("is", "keeps")) == bool(SINGULAR.match(noun)), text
+
+
+def test_prices_of_two_providers_are_not_two_devices(asked: Asked) -> None:
+    better = replace(asked.upgrades[0], change="device=B200", speedup_low=1.5, usd=asked.choice.usd / 2, seller="Nebius")
+    text = advice(replace(asked, upgrades=(replace(better, usd_there=asked.choice.usd / 1.6),)))
+    assert "for 20% less money at Nebius" in text
+    assert "less money" not in advice(replace(asked, upgrades=(replace(better, usd_there=asked.choice.usd / 3),)))
+
+
+def test_what_lies_in_the_hosts_memory_is_said() -> None:
+    kept = Strategy.of(world_size=8, global_batch_size=64, sharding="zero3", offload="optimizer")
+    assert "optimizer in the host's memory (offload)" in in_words(kept, 8)
+
+
+def test_the_cheapest_that_takes_very_long_asks_for_a_date(asked: Asked) -> None:
+    slow = replace(asked, named=None, choice=replace(asked.choice, time_s=100 * 86400.0))
+    assert "say by when you need it (--by 30d)" in advice(slow)
+
+
 def test_strategies_in_pytorchs_words() -> None:
     sharded = Strategy.of(world_size=8, global_batch_size=64, sharding="zero3", recompute="full", grad_accum_steps=2)
     words = in_words(sharded, sharded.parallelism.data)
     assert (
         words == "FSDP with full sharding (ZeRO-3), activation checkpointing, 2 micro steps, 4 samples a device and micro step"
     )
-    assert in_words(Strategy.of(world_size=1, global_batch_size=1), 1) == "one device, 1 sample a device"
+    assert in_words(Strategy.of(world_size=1, global_batch_size=1), 1) == "one device, 1 sample a step"

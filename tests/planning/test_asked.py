@@ -9,7 +9,7 @@ import pytest
 
 from paceline.hardware import Cluster
 from paceline.planning import Asked, ask
-from paceline.planning.asked import cluster_text
+from paceline.planning.asked import cluster_name, cluster_text
 from paceline.planning.training_target import TrainingTarget
 from paceline.workload import Workload
 
@@ -40,3 +40,16 @@ def test_it_fits_where_it_was_asked_for(asked: Asked) -> None:
 @pytest.mark.parametrize(("name", "text"), [("8 A100", "8 A100 SXM 80GB"), ("1+7 A100", "1+7 A100 SXM 80GB")])
 def test_a_cluster_in_words(name: str, text: str) -> None:
     assert cluster_text(Cluster.named(name, None if "+" not in name else "100Gb/s")) == text
+
+
+@pytest.mark.parametrize(
+    "name", ["8 A100", "A100", "2x8 A100, 100Gb/s", "4x p5.48xlarge", "2x4 A100, 8x InfiniBand HDR", "1+7 A100, 25Gb/s RoCE"]
+)
+def test_the_name_of_a_cluster_names_it(name: str) -> None:
+    cluster = Cluster.named(name)
+    again = Cluster.named(cluster_name(cluster))
+    assert (again.node_sizes, again.device) == (cluster.node_sizes, cluster.device)
+    assert again.num_nodes == 1 or (again.network.name, again.network.bandwidth.value) == (
+        cluster.network.name,
+        cluster.network.bandwidth.value,
+    )

@@ -9,7 +9,8 @@ import pytest
 from paceline import Cluster, Workload
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, TrainingTarget, plan
-from paceline.planning.space import Tally, candidates
+from paceline.planning.candidates import candidates
+from paceline.planning.tally import Tally
 from paceline.prediction import Predictor
 from paceline.prediction.convergence import Point, fit
 from paceline.workload import Experts, TransformerShape

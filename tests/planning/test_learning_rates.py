@@ -11,8 +11,8 @@ import samples
 from command import answer, run
 from paceline.hardware import cluster
 from paceline.planning import Goal, Space, TrainingTarget, plan
+from paceline.planning.cluster_sizes import worlds
 from paceline.planning.learning_rates import TUNED, Recipes, of_records
-from paceline.planning.space import worlds
 from paceline.prediction.convergence import mlperf
 from paceline.record import RunRecord
 from paceline.reporting.answer_page import plan_page

@@ -11,9 +11,11 @@ import pytest
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import Goal, Space, TrainingTarget, parse_goal, plan
+from paceline.planning.candidates import candidates
+from paceline.planning.cluster_sizes import worlds
 from paceline.planning.ranking import PLAIN, TIE
-from paceline.planning.space import Tally, candidates, worlds
 from paceline.planning.strategy_text import matches, parse_wanted
+from paceline.planning.tally import Tally
 from paceline.prediction import Observation, Predictor, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.convergence import Point, fit, mlperf

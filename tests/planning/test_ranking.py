@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, TrainingTarget, parse_goal, plan
+from paceline.planning.candidates import candidates
 from paceline.planning.ranking import PLAIN, TIE, RankedTable, detours, distinct, front, ranked, tie_text
-from paceline.planning.space import Tally, candidates
+from paceline.planning.tally import Tally
 from paceline.prediction import Predictor, predict
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -129,7 +130,7 @@ def on_nodes(toy: Workload, time_s: list[float], usd: list[float], goal: Goal) -
 
 
 @given(points=POINTS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_of_any_points_the_front_has_those_that_nothing_beats(toy: Workload, points: list[tuple[float, float]]) -> None:
     time_s, usd = ([pair[i] for pair in points] for i in (0, 1))
     chosen = front(table(toy, time_s, usd, Goal("fastest")), range(len(points)))

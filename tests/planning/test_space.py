@@ -1,59 +1,17 @@
-"""Every legal strategy is tried and every other counted with its reason; batches come from the target."""
+"""What a plan tries: legal values alone, and batches that come from the target."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise, product
-from math import prod
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paceline.errors import UserError
-from paceline.hardware import cluster
 from paceline.planning import Goal, Space, TrainingTarget, plan
-from paceline.planning.space import Excluded, Tally, candidates, worlds
-from paceline.prediction.convergence import Point, accuracies, fit
+from paceline.prediction.convergence import Point, fit
 from paceline.strategy import COMPRESSIONS
 from paceline.workload import Workload
-
-
-def test_every_combination_is_predicted_or_has_its_reason(toy: Workload, space: Space) -> None:
-    space = replace(
-        space, batches=(250, 256), shardings=("ddp", "zero3"), precisions=("fp32", "bf16"), recomputes=(False, True)
-    )
-    left_out = Tally()
-    pairs = candidates(space, TrainingTarget(), left_out)
-    cut = {  # ways that a bucket's size changes: those that exist and exchange bucket by bucket
-        (c, x, s)
-        for c, x, s in product(space.compressions, space.exchanges, space.shardings)
-        if x == "allreduce" and x in COMPRESSIONS[c].exchanges and (s == "ddp" or c == "dense")
-    }
-    several = sum(c.world_size > 1 for c in space.clusters)
-    ways = len(space.compressions) * len(space.exchanges) * len(space.shardings) * len(space.clusters)
-    alike = prod(map(len, (space.batches, space.precisions, space.accumulations, space.recomputes)))
-    distinct = (ways + several * len(cut) * (len(space.buckets) - 1)) * alike
-    assert len(pairs) + sum(x.count for x in left_out.excluded()) == distinct
-    assert len({(id(c), *s.to_json().items()).__repr__() for c, s in pairs}) == len(pairs)
-    reasons = {x.reason for x in left_out.excluded()}
-    assert {"toy has no bf16", "the exchange cannot carry the compression"} <= reasons
-    assert any("does not divide" in reason for reason in reasons)
-
-
-@pytest.mark.parametrize("most", [0.0, 0.5, 3.0, 100.0])
-def test_a_compression_that_lost_accuracy_competes_only_when_it_is_named(most: float, toy: Workload, space: Space) -> None:
-    free = replace(space, compressions=(), max_loss=most)
-    left_out = Tally()
-    pairs = candidates(free, TrainingTarget(), left_out)
-    lossless = {c for c in COMPRESSIONS if c == "dense" or (accuracies(c) and min(a.points for a in accuracies(c)) >= -most)}
-    assert {s.gradient_exchange.compression for _, s in pairs} == lossless
-    out = {x.reason.partition(":")[0]: x for x in left_out.excluded() if x.reason.partition(":")[0] in COMPRESSIONS}
-    assert set(out) == set(COMPRESSIONS) - lossless and all(x.count > 0 for x in out.values())
-    assert all("lets it compete" in x.reason and "points on" in x.reason for x in out.values())
-    named = candidates(replace(free, compressions=("topk",)), TrainingTarget(), Tally())
-    assert {s.gradient_exchange.compression for _, s in named} == {"topk"}
 
 
 def test_what_was_never_measured_is_unknown(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,29 +32,6 @@ def test_batches_come_from_the_target_and_never_go_beyond_it(toy: Workload, spac
     assert any("above 1024 was never seen to reach 99 %" in x.reason for x in answer.excluded)
 
 
-def test_worlds() -> None:
-    assert worlds(8, 3) == ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (8, 3))
-    assert worlds(1, 1) == ((1, 1),)
-    nodes = [n for _, n in worlds(8, 100)]
-    assert nodes[-1] == 100 and 64 in nodes and len(nodes) < 25
-
-
-@given(st.integers(1, 16), st.integers(1, 300))
-def test_worlds_grow_to_the_last_node_and_fill_nodes(devices_per_node: int, max_nodes: int) -> None:
-    sizes = worlds(devices_per_node, max_nodes)
-    devices = [local * nodes for local, nodes in sizes]
-    assert devices == sorted(set(devices)) and devices[0] == 1 and devices[-1] == devices_per_node * max_nodes
-    assert all(nodes == 1 or local == devices_per_node for local, nodes in sizes)
-    assert all(after <= 2 * before for before, after in pairwise(devices))
-
-
-def test_a_tally_adds_up_and_keeps_the_first_example() -> None:
-    tally = Tally()
-    for reason, count, example in (("few", 1, "a"), ("many", 3, ""), ("many", 4, "b"), ("none", 0, "c"), ("few", 1, "d")):
-        tally.add(reason, count, example)
-    assert tally.excluded() == [Excluded(7, "many", ""), Excluded(2, "few", "a")]
-
-
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
@@ -111,32 +46,3 @@ def test_a_tally_adds_up_and_keeps_the_first_example() -> None:
 def test_a_choice_that_is_no_tuple_of_legal_values_is_refused(choices: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         Space(clusters=(), **choices)
-
-
-def test_candidates_are_legal_on_their_cluster(space: Space) -> None:
-    several = replace(space, servers=(1, 4), exchanges=("allreduce", "parameter_server"), compressions=("dense",))
-    pairs = candidates(several, TrainingTarget(), tally := Tally())
-    assert all(strategy.world_size == machines.world_size for machines, strategy in pairs)
-    assert {s.gradient_exchange.servers for c, s in pairs if c.world_size == 4} == {1, 4}
-    assert {s.gradient_exchange.exchange for c, s in pairs if c.world_size == 1} == {"allreduce"}
-    assert "4 servers need as many workers: a server is one of them" in {x.reason for x in tally.excluded()}
-
-
-def test_candidates_hold_the_network_whole(space: Space) -> None:
-    assert space.whole and not space.divides
-    assert replace(space, tensors=(1, 2)).whole and replace(space, tensors=(1, 2)).divides
-    for sizes in ({"tensors": (2,)}, {"contexts": (2, 4)}, {"tensors": (1, 2), "pipelines": (2,)}):
-        assert not replace(space, **sizes).whole and candidates(replace(space, **sizes), TrainingTarget(), Tally()) == []
-    same = candidates(replace(space, tensors=(1, 2), pipelines=(1,)), TrainingTarget(), Tally())
-    assert same == candidates(space, TrainingTarget(), Tally()) and all(s.parallelism.model_devices == 1 for _, s in same)
-
-
-def test_groups_of_experts_are_tried_where_they_divide_a_stage(space: Space) -> None:
-    clusters = tuple(cluster("A100", 4, nodes, "100Gb/s") for nodes in (1, 2, 3))
-    shared = replace(space, clusters=clusters, precisions=("bf16",), batches=(48,), experts=(1, 4, 8))
-    left_out = Tally()
-    legal = candidates(shared, TrainingTarget(), left_out)
-    groups = {(c.world_size, s.parallelism.pipeline, s.parallelism.expert) for c, s in legal}
-    assert {(4, 1, 4), (8, 1, 8), (12, 1, 4)} <= groups and not {(4, 1, 8), (12, 1, 8)} & groups
-    assert "the devices of a stage are no whole groups of experts" in {x.reason for x in left_out.excluded()}
-    assert all(s.parallelism.expert == 1 or s.gradient_exchange.compression == "dense" for _, s in legal)

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.hardware import cluster as named_cluster
@@ -42,7 +42,6 @@ def candidates(draw):
     )
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(candidates(), min_size=1, max_size=12),
     st.sampled_from(["resnet-50", "bert-base", "lenet5"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
@@ -50,7 +50,6 @@ def test_the_loader_is_a_resource() -> None:
     assert first.step_time_s == Predictor(constants=IDEAL).step(NET, place, strategy(1)).step_time_s
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.floats(1e7, 1e11),
     st.sampled_from(["ddp", "zero1", "zero3"]),

@@ -93,7 +93,7 @@ choices = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(choices)
 def test_what_is_waited_for_sums_to_the_step(chosen: dict[str, object]) -> None:
     p = predicted(**chosen)

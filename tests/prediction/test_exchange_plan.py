@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.prediction.exchange_plan import exchange_plan, kept, plan_key
@@ -23,7 +23,6 @@ def strategy(workers: int = 4, **choices: object) -> Strategy:
     return Strategy.of(world_size=workers, global_batch_size=workers * 6, **{"bucket_bytes": 8_000_000, **choices})
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(PAIRS), st.integers(1, 9), st.sampled_from([1, 5_000_000, 1 << 30]))
 def test_wire_bytes_are_the_strategys(pair: tuple[str, str], workers: int, bucket: int) -> None:
     chosen = strategy(workers, compression=pair[0], exchange=pair[1], bucket_bytes=bucket)
@@ -39,7 +38,6 @@ def test_wire_bytes_of_every_sharding_and_number_of_micro_steps(sharding: str, t
     assert exchange_plan(NET, chosen, 1).wire_bytes == chosen.wire_bytes_per_device(NET.parameters, NET.ready_order)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(PAIRS), st.integers(2, 9))
 def test_pieces_follow_their_buckets_and_every_element_is_in_one(pair: tuple[str, str], workers: int) -> None:
     plan = exchange_plan(NET, strategy(workers, compression=pair[0], exchange=pair[1]), 1)

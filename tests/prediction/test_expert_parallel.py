@@ -20,7 +20,7 @@ from paceline.prediction.tensor_parallel import Collective, share
 from prediction_toys import FAST_HOST
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from([1, 2, 4]), st.sampled_from([1.0, 1.5]))
 def test_a_share_has_its_experts_and_loses_no_work(experts: int, width: int, imbalance: float) -> None:
     if experts == 1:
@@ -68,7 +68,7 @@ def test_a_group_whose_exchange_is_free_computes_as_larger_products_do() -> None
         assert mine.kernels.sum() == pytest.approx(its.kernels.sum())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.sampled_from([1, 2, 4, 8, 16]),
     st.sampled_from([1, 2, 4]),
@@ -167,7 +167,7 @@ def test_several_experts_of_a_device_sort_what_arrives() -> None:
     assert moved(expert=8, expert_exchange="once_per_node") == moved(expert=16)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.sampled_from([2, 4, 8]), st.floats(1.0, 3.0), st.floats(1.0, 2.0), st.sampled_from(["ddp", "zero1", "zero3"]))
 def test_a_fuller_device_never_makes_a_step_shorter(expert: int, imbalance: float, more: float, sharding: str) -> None:
     sizes = (min(size, expert) for size in (imbalance, imbalance * more))

@@ -76,6 +76,7 @@ SHAPES += [PipelineShape(2, 1, "1f1b", (0, 1)), PipelineShape(3, 1, "zero_bubble
 SHARED = (*map(Shares, SHARDINGS), *(Shares(name, True) for name in SHARDINGS if name != "ddp"))
 
 
+@pytest.mark.parametrize("most", [8, pytest.param(24, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("workload", "cluster", "predictor", "precision", "common"),
     [
@@ -91,7 +92,7 @@ SHARED = (*map(Shares, SHARDINGS), *(Shares(name, True) for name in SHARDINGS if
     ],
 )
 def test_no_bound_is_above_the_step_or_its_memory(
-    workload: Workload, cluster: Cluster, predictor: Predictor, precision: str, common: Common
+    workload: Workload, cluster: Cluster, predictor: Predictor, precision: str, common: Common, most: int
 ) -> None:
     draw = random.Random(len(precision))
     batches = (48, 96, 384)
@@ -108,7 +109,7 @@ def test_no_bound_is_above_the_step_or_its_memory(
             continue
         seconds = bounds.seconds(shape, of_shape.micro_batches, rows)
         there = np.argwhere(of_shape.legal[rows])
-        for at, number, batch in draw.sample(there.tolist(), min(24, len(there))):
+        for at, number, batch in draw.sample(there.tolist(), min(24, len(there)))[:most]:
             own = bounds.slices[rows[at]]
             if own.tensor * own.context * shape.stages == 1:
                 continue
@@ -122,7 +123,7 @@ def test_no_bound_is_above_the_step_or_its_memory(
             near_to = 0.3 if shape.schedule == "zero_bubble" else 0.8
             assert of_shape.memory_bytes[rows[at], number, batch] >= near_to * needed, chosen
             near.append(seconds[at, number, batch] / step.seconds)
-    assert len(near) > 60 and np.median(near) > 0.6
+    assert len(near) > 2.5 * most and np.median(near) > 0.6
 
 
 def test_the_bound_of_even_stages_without_exchange_is_the_step() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from expert_toys import A100, TWO_NODES
@@ -34,7 +34,6 @@ def test_an_all_to_all_between_nodes_shares_their_network() -> None:
 
 
 @given(st.floats(0, 1e10), st.floats(1.0, 2.0), st.booleans(), st.floats(1, 16))
-@settings(max_examples=40, deadline=None)
 def test_more_bytes_never_take_less(size: float, more: float, once: bool, copies: float) -> None:
     e = efficiency("tuned")
     least, most = alltoall_seconds(np.array([size, size * more]), TWO_NODES, e, copies=copies, once_per_node=once)[0]

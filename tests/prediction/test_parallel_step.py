@@ -34,7 +34,7 @@ meshes = st.sampled_from(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     meshes,
     st.sampled_from([8, 16]),

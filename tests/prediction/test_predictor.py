@@ -141,13 +141,15 @@ def test_a_free_resource_is_not_waited_for_and_makes_no_step_longer(name: str, r
         assert any(a.kind == "free resource" and resource in a for a in free.assumptions)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.floats(0.5, 3.0), st.floats(0.3, 6.0), st.sampled_from(RESOURCES), st.sampled_from(["ddp", "zero3"]))
-def test_no_correction_makes_a_step_longer_without_a_resource(work: float, wait: float, resource: str, sharding: str) -> None:
+@settings(max_examples=settings.default.max_examples // 4)
+@given(st.floats(0.5, 3.0), st.floats(0.3, 6.0))
+def test_no_correction_makes_a_step_longer_without_a_resource(work: float, wait: float) -> None:
     predictor = corrected(work, wait)
-    whole = predictor.step(NET, PLACE, strategy(sharding=sharding))
-    free = predictor.without(resource).step(NET, PLACE, strategy(sharding=sharding))  # type: ignore[arg-type]
-    assert free.step_time_s <= whole.step_time_s * (1 + 1e-9)
+    for sharding in ("ddp", "zero3"):
+        whole = predictor.step(NET, PLACE, strategy(sharding=sharding))
+        for resource in RESOURCES:
+            free = predictor.without(resource).step(NET, PLACE, strategy(sharding=sharding))
+            assert free.step_time_s <= whole.step_time_s * (1 + 1e-9), resource
 
 
 @pytest.mark.parametrize("loader", [1.0, 100.0, 300.0, 380.0, 420.0, 460.0, 1e6])

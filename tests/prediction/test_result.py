@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Prediction, Predictor, predict
@@ -37,6 +38,21 @@ def test_explain_fits_80_columns_and_adds_up(net):
     assert sum(shares) == pytest.approx(100, abs=0.5)
     for part in ("Critical path:", "Range:", "Memory on one device:", "Assumptions:"):
         assert part in text
+
+
+def test_explain_takes_as_many_columns_as_the_caller_has():
+    p = predict(make_workload(), make_cluster(1, 1, memory=2**20), strategy(1))
+    for width in (40, 120):
+        lines = p.explain(width).splitlines()
+        assert max(map(len, lines)) <= width
+    assert len(p.explain(120).splitlines()) < len(p.explain().splitlines()) < len(p.explain(40).splitlines())
+    with pytest.raises(UserError, match="39 columns"):
+        p.explain(39)
+
+
+def test_uneven_nodes_are_named_by_their_sizes() -> None:
+    p = predict(make_workload(), named_cluster("A100", (1, 3), 2, "10Gb/s"), strategy(4))
+    assert " on 1+3 A100" in repr(p)
 
 
 def test_an_assumption_is_its_text_with_a_subject() -> None:

@@ -102,7 +102,6 @@ def test_an_exchange_waits_for_its_gradients(layers, how):
     assert p.timeline[-1].start_s >= max(e.end_s for e in p.timeline[:-1]) - TIGHT
 
 
-@settings(max_examples=50)
 @given(STEPS, st.floats(1, 100))
 def test_a_faster_network_never_slows_the_step(drawn, factor):
     per_node, nodes, how, network, *rest = drawn
@@ -145,7 +144,7 @@ def end_of(d, overlap) -> float:
     ).step
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(durations(), st.data())
 def test_no_cost_that_shrinks_lengthens_the_step(before, data):
     name = data.draw(st.sampled_from([k for k in before if k not in ("micro_steps", "penalty") and before[k] != []]))

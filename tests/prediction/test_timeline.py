@@ -92,7 +92,6 @@ def test_closed_forms_where_weights_are_shared_out(exchange: float, gather: floa
     assert schedule_step(shared(exchange, gather), overlap, True).step == pytest.approx(step)
 
 
-@settings(max_examples=100)
 @given(st.lists(st.tuples(*[SECONDS] * 5), min_size=1, max_size=5), st.booleans())
 def test_the_network_carries_one_collective_of_a_micro_step_at_a_time(
     units: list[tuple[float, float, float, float, float]], overlap: bool
@@ -109,7 +108,7 @@ def test_the_network_carries_one_collective_of_a_micro_step_at_a_time(
     assert all(end <= start + 1e-9 for (_, end), (start, _) in pairwise(bars))
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=5),
     st.lists(SECONDS, min_size=5, max_size=5),
@@ -155,7 +154,6 @@ def test_units_are_bounded_where_the_lowest_layers_of_buckets_are() -> None:
     assert columns(plan, 4, True).tolist() == [0, 1, 2, 3, 4]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.sampled_from(["ddp", "zero1", "zero2", "zero3"]), st.integers(1, 3), st.floats(1e6, 1e12), st.booleans())
 def test_what_is_waited_for_sums_to_the_step_and_events_fill_it(
     sharding: str, times: int, network: float, recompute: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -40,7 +40,6 @@ BLOCKS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(BLOCKS, max_size=5), WIDTHS)
 def test_no_line_is_wider_than_asked(blocks: list[Block], width: int) -> None:
     text = text_of(blocks, width)

@@ -131,7 +131,7 @@ QUERIES = st.dictionaries(st.sampled_from([c.option for c in controls()]) | st.t
 FUZZED = client()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(QUERIES)
 def test_no_query_breaks_the_page(query: dict[str, str]) -> None:
     for asked in (query, {**SMALL, **query}):
@@ -139,7 +139,7 @@ def test_no_query_breaks_the_page(query: dict[str, str]) -> None:
         assert reply.status_code in (200, 307, 400), asked
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.binary(max_size=60))
 def test_no_bytes_break_the_page(raw: bytes) -> None:
     query = "".join(f"%{byte:02x}" for byte in raw)

@@ -70,7 +70,6 @@ def send(
         group.CHUNK_ELEMENTS = before
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.integers(1, 9),
     st.integers(1, 500),
@@ -95,7 +94,7 @@ def test_sums_of_many_workers_do_not_overflow(workers, way):
     assert all(np.array_equal(mean, gradients[0]) for mean in means)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=settings.default.max_examples // 10)
 @given(st.integers(2, 5), st.integers(2, 200), st.integers(0, 2**32))
 def test_the_mean_over_workers_and_steps_is_the_mean_clipped_gradient(workers, count, seed):
     repeats = 150
@@ -111,7 +110,6 @@ def test_the_mean_over_workers_and_steps_is_the_mean_clipped_gradient(workers, c
     assert (np.abs(total / repeats - sum(clipped) / workers) <= bound).all()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 6), SIZES, st.integers(0, 2**32), st.sampled_from(WAYS), st.sampled_from([64, 1000]))
 def test_dense_is_the_sum_in_some_order_the_same_on_all(workers, count, seed, way, chunk):
     gradients = normal(workers, count, seed)
@@ -122,7 +120,6 @@ def test_dense_is_the_sum_in_some_order_the_same_on_all(workers, count, seed, wa
     assert (np.abs(means[0] - exact) <= room + 1e-38).all()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 6), st.integers(1, 300), st.integers(0, 2**32))
 def test_bf16_is_within_its_rounding(workers, count, seed):
     gradients = normal(workers, count, seed)
@@ -133,7 +130,7 @@ def test_bf16_is_within_its_rounding(workers, count, seed):
     assert (np.abs(means[0] - exact) <= allowed + 1e-12).all()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.sampled_from(EVERY), st.sampled_from(WAYS), st.integers(1, 5), SIZES, st.sampled_from([64, 200, 1 << 20]))
 @example("inceptionn", "parameter_server", 3, 100, 1 << 20)  # only rank 0 has a shard, and nobody else expects a push
 @example("inceptionn", "sharded", 4, 70, 1 << 20)  # two ranks own nothing
@@ -154,7 +151,7 @@ def test_tensors_of_one_value_stay_finite_and_zeros_stay_zeros(name, value):
             assert np.isfinite(mean).all() and (np.abs(mean) <= 2 * abs(value) + 1e-38).all()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     st.sampled_from(CORRECTED),
     st.sampled_from(WAYS),

@@ -18,11 +18,12 @@ from distributed import launch_once
 from paceline.strategy import CLIP, COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
 from paceline.training import exchange_group as group
 from paceline.training.attach import attach, wrap
+from paceline.training.collectives import ALL_GATHER, REDUCE_SCATTER
 from paceline.training.consistency import ReplicasDiverged
 from paceline.training.data import Dataset
 from paceline.training.loop import Trainer, make_optimizer
 
-WORKERS = (2, 3, 4)
+WORKERS = (pytest.param(2, marks=pytest.mark.full), 3, 4)
 PER_NODE = {2: 2, 3: 1, 4: 2}
 """Ranks of a node, for hierarchical: one node, nodes of one rank, and two nodes of two."""
 WAYS = [(c.name, way) for c in COMPRESSIONS.values() for way in c.exchanges]
@@ -72,8 +73,9 @@ class Counted:
 
     def __init__(self) -> None:
         self.bytes = 0
-        for name in ("all_reduce", "batch_isend_irecv", "reduce_scatter_single", "all_gather_single"):
-            setattr(dist, name, self.counting(getattr(self, name), getattr(dist, name)))
+        counted = {"all_reduce": self.all_reduce, "batch_isend_irecv": self.batch_isend_irecv}
+        for name, count in {**counted, REDUCE_SCATTER: self.reduce_scatter, ALL_GATHER: self.all_gather}.items():
+            setattr(dist, name, self.counting(count, getattr(dist, name)))
 
     def counting(self, count: Any, call: Any) -> Any:
         def counted(*args: Any, **kwargs: Any) -> Any:
@@ -88,10 +90,10 @@ class Counted:
     def batch_isend_irecv(self, n: int, rank: int, operations: list[Any]) -> int:
         return sum(op.tensor.nbytes for op in operations if op.op is dist.isend)
 
-    def reduce_scatter_single(self, n: int, rank: int, out: torch.Tensor, given: torch.Tensor) -> int:
+    def reduce_scatter(self, n: int, rank: int, out: torch.Tensor, given: torch.Tensor) -> int:
         return given.nbytes - out.nbytes
 
-    def all_gather_single(self, n: int, rank: int, out: torch.Tensor, given: torch.Tensor) -> int:
+    def all_gather(self, n: int, rank: int, out: torch.Tensor, given: torch.Tensor) -> int:
         return out.nbytes - given.nbytes
 
     def take(self) -> int:

@@ -22,8 +22,8 @@ from paceline.errors import Interrupted
 from paceline.training import checkpoint, launcher
 from paceline.training.launcher import interruptible
 
-FEW = ["--model", "user_module:small", "--data", "user_module:few", "--global-batch", "8", "--epochs", "1000000"]
-ENDLESS = ["--model", "user_module:plain", "--data", "user_module:endless", "--global-batch", "8"]
+FEW = ["--model", "user_module:small_and_idle", "--data", "user_module:few", "--global-batch", "8", "--epochs", "1000000"]
+ENDLESS = ["--model", "user_module:plain_and_idle", "--data", "user_module:endless", "--global-batch", "8"]
 NO_TORCHRUN = {k: v for k, v in ENVIRONMENT.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
 
 
@@ -115,7 +115,7 @@ class Ended:
                 run.wait_for("predicted" if number == signal.SIGTERM else "epoch 1/")
             self.pid = runs[signal.SIGINT].process.pid
             second = [*FEW[:-1], "1", "--workers", "1", "--out", str(self.out[signal.SIGINT])]
-            self.second = Run(["-c", WARM_WORKERS, executable(), "train", *second]).end()
+            self.second = Run(["-m", "paceline", "train", *second], python=executable()).end()
             workers |= {number: workers_of(run.process.pid) for number, run in runs.items()}
             for number, run in runs.items():
                 run.process.send_signal(number)

@@ -134,7 +134,9 @@ def train_all(rank: int, workers: int, folder: str) -> dict[str, Any]:
     """Each of ``RUNS`` once, by the code that every worker runs."""
     calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 10, CALIBRATED)  # how long things take is not asked here
     probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
-    machine, table = probe.probe_cluster(torch.device("cpu")), worker.describe(run_of({}, ""), load(DATA))
+    described = [worker.describe(run_of({}, ""), load(DATA)) if rank == 0 else None]
+    dist.broadcast_object_list(described)
+    machine, table = probe.probe_cluster(torch.device("cpu")), described[0]
     worker.probe_cluster, worker.describe = lambda device: machine, lambda *_: table  # the same in all of them
     sent: list[int] = []
     attach, hooks = calibrate.attach, list[Any]()

@@ -47,6 +47,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Tensor, str]] = {
 
 GPU_ALONE = ("cifar10-terngrad", "googlenet", "perceptron")
 """Those that have an operation at fp32 on a GPU which has 16 bits on a CPU: a power, a normalisation of 16 bits."""
+SLOW = ("yolov3", "vgg-a", "resnet-50")
+"""Larger than others with the same operations."""
 WIDE_ON_CPU = ("avg_pool3d", *(name for name in WIDE if "loss" in name or "cross_entropy" in name or name == "prod"))
 
 
@@ -73,7 +75,7 @@ def kept_on_cpu(module: nn.Module, inputs: Tensor, loss: str) -> int:
     return sum(storage.nbytes() for storage in storages.values())
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.full] if x in SLOW else ()) for x in NETWORKS])
 def test_a_trace_keeps_what_torch_keeps_under_autocast(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within 3 %, ten networks by the lists of a GPU and three by those of a CPU.
 

@@ -39,7 +39,7 @@ def products(table: Workload, backward: bool) -> float:
     return sum(o.flops for layer in table.layers for o in layer.operations if o.kind == "matmul" and o.backward == backward)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(experts, st.integers(1, 200), st.booleans())
 def test_flops_are_those_of_the_experts_that_a_token_meets(e: Experts, s: int, gated: bool) -> None:
     shape = replace(SHAPE, experts=e, gated=gated)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
@@ -104,7 +104,6 @@ def test_parameters_are_those_that_llm_foundry_prints() -> None:
 
 
 @given(st.sampled_from(sorted(SHAPES)), st.integers(1, 512), st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_a_length_changes_the_sample_and_not_the_weights(name: str, length: int, fused: bool) -> None:
     table = Workload.named(name, length, fused_attention=fused)
     assert table.name == name and str(length) in table.sample

@@ -127,9 +127,16 @@ GOOGLENET_STAGES = {"3a": 128, "3b": 304, "4a": 73, "4b": 88, "4c": 100, "4d": 1
 DEEPER = ("resnet-34", "resnet-101", "resnet-152", "resnext-101", "bert-large")
 # Of many steps that torch traces one by one; a test of few steps is below. And of many blocks.
 LOOPED = ("tacotron2", "flux1")
+# A second or more each; of every family there is another.
+SLOW = ("stable-diffusion", "inception-v3", "yolov3", "waveglow", "txl-base", "txl-large", "txl-large-softmax", "ssd-resnet50")
 
 
-@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in (*DEEPER, *LOOPED)])
+def cases(*left_out: str) -> list[Any]:
+    """The networks of the registry but for these, the slow ones among the cases that are too long for every day."""
+    return [pytest.param(name, marks=[pytest.mark.full] if name in SLOW else ()) for name in REGISTRY if name not in left_out]
+
+
+@pytest.mark.parametrize("name", cases(*DEEPER, *LOOPED))
 def test_table_is_that_of_the_module(name: str) -> None:
     assert Workload.named(name) == fresh(name), "run python -m paceline.models.tables"
 
@@ -313,7 +320,6 @@ def test_resnet_50_layer_count_and_sizes() -> None:
 
 
 RECURRENT = ("deepspeech2", "gnmt", "rnnt")
-COUNTED = [name for name in REGISTRY if name not in (*DEEPER, *LOOPED, *RECURRENT)]
 
 
 def compare_with_torch(name: str, table: Workload, batch: Tensor) -> None:
@@ -333,7 +339,7 @@ def compare_with_torch(name: str, table: Workload, batch: Tensor) -> None:
     assert 2 * (table.flops_per_sample - table.flops_forward) == counter.get_total_flops()
 
 
-@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("name", cases(*DEEPER, *LOOPED, *RECURRENT))
 def test_flops_are_those_that_torch_counts(name: str) -> None:
     compare_with_torch(name, Workload.named(name), model(name).input.example(2, "meta"))
 

@@ -10,12 +10,12 @@ from textwrap import wrap
 from typing import Any
 
 from paceline import hardware
-from paceline.cli.parser import Answer, Parser
+from paceline.cli.parser import Parser
 from paceline.cli.prediction_inputs import Inputs, plain_predictor
 from paceline.hardware import Cluster, Link
 from paceline.planning.nearest_fit import DENSE, Fitting, nearest_fit
 from paceline.prediction import Prediction, Predictor
-from paceline.reporting.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim
+from paceline.reporting.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim, heading
 from paceline.strategy.usual_precision import usual_precision
 from paceline.units import format_count, format_memory, format_seconds
 from paceline.verbs import LARGEST_BATCH
@@ -37,32 +37,54 @@ _OF_EXCHANGE = (
     "servers",
 )
 """Options and choices of a compression and of its exchange."""
+SHOWN = 3
+"""Offers in the answer; further ones are behind ``--why``."""
 _TIE = "\xa0"
 Offer = tuple[Fitting, Sequence[str], Sequence[str]]
 """What would fit, the options that change, and the whole command, as words."""
 
 
 def with_head(
-    o: argparse.Namespace, inputs: Inputs, model: Predictor, prediction: Prediction, data: dict[str, Any], screen: Screen
-) -> Answer:
+    o: argparse.Namespace,
+    inputs: Inputs,
+    model: Predictor,
+    prediction: Prediction,
+    data: dict[str, Any],
+    screen: Screen,
+    *,
+    behind: bool = False,
+) -> tuple[dict[str, Any], Screen]:
     """The answer, noting what was taken where nothing was said, and before it what would fit where it does not.
+
+    Args:
+        behind: where it does not fit, the answer is behind ``--why``: what would fit takes its place.
 
     Raises:
         UserError: as ``nearest_fit``.
     """
-    fitting = () if prediction.fit == "fits" else _nearest(o, inputs, model)
-    offers = [(fit, *_command(o, inputs, fit)) for fit in fitting]
+    screen = screen.noting(*taken(o, inputs))
+    if prediction.fit == "fits":
+        return {**data, "would_fit": []}, screen
+    offers = [(fit, *_command(o, inputs, fit)) for fit in _nearest(o, inputs, model)]
     would_fit = [
         {"options": shlex.join(options), "command": shlex.join(command), **fit.to_json()} for fit, options, command in offers
     ]
-    screen = screen.noting(*taken(o, inputs))
-    if prediction.fit != "fits" and not offers:
-        nothing = f"{_needed(inputs, prediction)} No change that was tried makes it fit."
-        screen = replace(screen, answer=(Paragraph(nothing), GAP, *screen.answer))
-    elif offers:
-        brief = f"{screen.brief}; what would fit: {would_fit[0]['options']}"
-        screen = replace(screen, answer=(*_offered(inputs, prediction, offers), GAP, *screen.answer), brief=brief)
-    return {**data, "would_fit": would_fit}, screen
+    brief = f"{screen.brief}; what would fit: {would_fit[0]['options']}" if offers else screen.brief
+    head = tuple(_offered(inputs, prediction, offers))
+    screen = replace(screen, answer=(*head, GAP, *screen.answer), brief=brief)
+    return {**data, "would_fit": would_fit}, _without(screen, head, prediction, offers) if behind else screen
+
+
+def _without(screen: Screen, head: Sequence[Block], p: Prediction, offers: Sequence[Offer]) -> Screen:
+    """The head as the answer; what follows it is behind ``--why``."""
+    as_if = f"As if it fitted: {format_seconds(p.step_time_s)} a step, {p.samples_per_s:.3g} samples/s."
+    others = (heading("What would fit too:"), _offer_table(offers[SHOWN:])) if len(offers) > SHOWN else ()
+    return replace(
+        screen,
+        answer=(*head, GAP, Paragraph(as_if)),
+        why=(*others, GAP, *screen.answer[len(head) :], GAP, *screen.why),
+        why_holds=f"the step as if it fitted, {screen.why_holds}",
+    )
 
 
 def _nearest(o: argparse.Namespace, inputs: Inputs, model: Predictor) -> tuple[Fitting, ...]:
@@ -79,11 +101,18 @@ def _between(o: argparse.Namespace) -> Link | None:
 
 def _offered(inputs: Inputs, prediction: Prediction, offers: Sequence[Offer]) -> Iterator[Block]:
     """What would fit, and the command of the nearest."""
+    if not offers:
+        yield Paragraph(f"{_needed(inputs, prediction)} No change that was tried makes it fit.")
+        return
     yield Paragraph(f"{_needed(inputs, prediction)} What would fit, the nearest first:")
-    rows = [(" ".join(_pairs(options)), *_figures(fit.prediction)) for fit, options, _ in offers]
-    yield Table(("", "memory", "step", "samples/s"), rows)
+    yield _offer_table(offers[:SHOWN])
     *lines, last = _wrapped(_pairs(offers[0][2]))
     yield Verbatim("\n".join((*(f"{line} \\" for line in lines), last)))
+
+
+def _offer_table(offers: Sequence[Offer]) -> Table:
+    rows = [(" ".join(_pairs(options)), *_figures(fit.prediction)) for fit, options, _ in offers]
+    return Table(("", "memory", "step", "samples/s"), rows)
 
 
 def _needed(inputs: Inputs, prediction: Prediction) -> str:

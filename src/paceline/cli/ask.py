@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+import shlex
 from datetime import datetime
 
 from paceline.cli.parser import Answer, Parser
@@ -18,16 +20,26 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import of_devices, parse_prices
 from paceline.hardware.saved_clusters import saved_cluster
-from paceline.planning.ask import FASTEST, ask
+from paceline.planning.advice import LIKELY
+from paceline.planning.ask import ask
+from paceline.planning.asked import Asked, cluster_name
 from paceline.planning.deadline import seconds_until
-from paceline.prediction.transports import figures_by_transport, steps_by_transport
+from paceline.planning.question import FASTEST
 from paceline.reporting.asked_text import asked_screen
-from paceline.reporting.transport_text import with_steps
 from paceline.units import parse_count
 
 EXAMPLE = """example:
   paceline ask llama-3-8b --on "2x8 A100, 100Gb/s" --samples 10k
   paceline ask resnet-50 --data 1.2M --epochs 90 --by 3d"""
+
+
+AMOUNTS = ("target", "epochs", "samples", "tokens")
+_NO_AMOUNT = "Nothing says how much is trained: a million samples are taken (--samples, --tokens, or --epochs with --data)."
+_SHARED = (
+    *("workload", "seq_len", "args", "input", "lora", *AMOUNTS, "data"),
+    *("price", "software", "compile", "attention", "software_year", "records"),
+)
+"""Options that ``plan`` takes too."""
 
 
 def add(parser: Parser) -> None:
@@ -52,7 +64,6 @@ def _ask(o: argparse.Namespace) -> Answer:
     prices = of_devices(parse_prices(o.price or ()), {cluster.device.name} if cluster else ()) or {}
     if cluster and own and own.usd_per_device_hour is not None:
         prices = {cluster.device.name: own.usd_per_device_hour, **prices}
-    model = predictor(o)
     asked = ask(
         network,
         cluster,
@@ -60,11 +71,29 @@ def _ask(o: argparse.Namespace) -> Answer:
         by_s=seconds_until(o.by, datetime.now().astimezone()) if o.by else None,
         budget_usd=_dollars(o.budget) if o.budget else None,
         prices=prices,
-        predictor=model,
+        predictor=predictor(o),
+        progress=o.say,
     )
-    steps = steps_by_transport(model, network, asked.choice.cluster, asked.choice.strategy)
-    data = {**asked.to_json(), "by_transport": figures_by_transport(steps)}
-    return data, with_steps(asked_screen(asked, o.on or ""), steps)
+    notes = [_NO_AMOUNT] if target.curve is None and not any(getattr(o, name) for name in AMOUNTS) else []
+    command = deeper(o, asked)
+    return {**asked.to_json(), "deeper": command}, asked_screen(asked, command).noting(*notes)
+
+
+def deeper(o: argparse.Namespace, asked: Asked) -> str:
+    """The command that weighs everything on the same cluster, for the same training, with the limit that can be kept."""
+    cluster = o.on if o.on is not None and asked.fits else cluster_name(asked.choice.cluster)
+    parser: Parser = o.parser
+    shared = {name: getattr(o, name) for name in _SHARED}
+    if asked.named is not None and o.price:
+        shared["price"] = [text if "=" in text else f"{asked.named.device.name}={text}" for text in o.price]
+    words = parser.words(argparse.Namespace(**shared))
+    goal = []
+    if asked.by_s is not None and (asked.in_time or 0) >= LIKELY and not math.isnan(asked.choice.usd):
+        goal = ["--goal", f"deadline={asked.by_s / 3600:.4g}h"]
+    elif asked.budget_usd is not None and (asked.in_budget or 0) >= LIKELY:
+        goal = ["--goal", f"budget={asked.budget_usd:.6g}"]
+    name, *options = words
+    return shlex.join(["paceline", "plan", name, "--cluster", cluster, *options, *goal])
 
 
 def _dollars(text: str) -> float:

@@ -43,4 +43,4 @@ def _explain(o: argparse.Namespace) -> Answer:
         except OSError as error:
             raise UserError(f"cannot write {o.trace}: {error.strerror or error}", "choose another file with --trace") from error
     data, screen = with_head(o, inputs, model, explanation.prediction, explanation.to_json(), explain_screen(explanation))
-    return data, with_report(screen, o.report, lambda: answer_page.explained_page(explanation))
+    return data, with_report(screen, o.report, lambda: answer_page.explained_page(explanation, would_fit=data["would_fit"]))

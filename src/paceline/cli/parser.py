@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
                 words += action.option_strings[:1] if value == action.const else ()
             elif value is not None and (only or value != action.default):
                 for each in value if isinstance(value, list) else [value]:
-                    words += [action.option_strings[0], "+".join(map(str, each)) if isinstance(each, tuple) else str(each)]
+                    words += [action.option_strings[0], "+".join(map(str, each)) if isinstance(each, tuple) else _word(each)]
         return words
 
     def runs(
@@ -86,6 +86,11 @@ class Parser(argparse.ArgumentParser):
         """Make this a group of actions. Returns what adds one: by its name and one line of help."""
         self.epilog = example
         return adder(self, "action", "ACTION")
+
+
+def _word(value: object) -> str:
+    """A value as somebody types it: ``10000``, not ``10000.0``."""
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def adder(parser: Parser, dest: str, metavar: str) -> Callable[[str, str], Parser]:

@@ -37,7 +37,6 @@ from paceline.prediction.transports import figures_by_transport, steps_by_transp
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_screen
 from paceline.reporting.screen import Screen
-from paceline.reporting.transport_text import with_steps
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
@@ -100,7 +99,7 @@ def _plan(o: argparse.Namespace) -> Answer:
     best, target = _best(o, emitted)
     workload = workload_of(o, target.tokens)
     steps = steps_by_transport(predictor(o), workload, best.best.cluster, best.best.strategy)
-    screen, data = with_steps(plan_screen(best), steps), {**best.to_json(), "by_transport": figures_by_transport(steps)}
+    screen, data = plan_screen(best, steps), {**best.to_json(), "by_transport": figures_by_transport(steps)}
     if emitted:
         chosen = (best.best.strategy, workload, best.best.cluster)
         text, command = emit(emitted, *chosen), launch(emitted, *chosen, place or "FILE")

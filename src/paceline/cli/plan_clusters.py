@@ -11,7 +11,8 @@ from paceline import hardware
 from paceline.errors import UserError, check_count
 from paceline.hardware import Cluster
 from paceline.hardware.placement import NodeSizes, parse_sizes, sizes_text
-from paceline.planning.space import UNEVEN, smaller, worlds
+from paceline.planning.cluster_sizes import smaller, worlds
+from paceline.planning.space import UNEVEN
 
 MOST_IN_NODE = 8
 """Devices that are taken to be in one node where nobody says how many a node has: more are on several nodes."""

@@ -36,9 +36,13 @@ def _predict(o: argparse.Namespace) -> Answer:
     inputs, model = prediction_inputs(o), predictor(o, o.loader)
     prediction, steps = model.step(*inputs), steps_by_transport(model, *inputs)
     json = {**prediction.to_json(), "by_transport": figures_by_transport(steps)}
-    data, screen = with_head(o, inputs, model, prediction, json, with_steps(prediction_screen(prediction), steps))
-    page = with_report(screen, o.report, lambda: answer_page.explained_page(explain(*inputs, predictor=model), "prediction"))
-    return data, page
+    shown = with_steps(prediction_screen(prediction), steps)
+    data, screen = with_head(o, inputs, model, prediction, json, shown, behind=True)
+
+    def page() -> answer_page.Page:
+        return answer_page.explained_page(explain(*inputs, predictor=model), "prediction", data["would_fit"])
+
+    return data, with_report(screen, o.report, page)
 
 
 def _predict_asynchronous(o: argparse.Namespace) -> Answer:

@@ -53,4 +53,4 @@ def _whatif(o: argparse.Namespace) -> Answer:
         precision_given=o.precision is not None,
     )
     data, screen = with_head(o, inputs, model, gains.base.prediction, gains.to_json(), whatif_screen(gains))
-    return data, with_report(screen, o.report, lambda: answer_page.whatif_page(gains))
+    return data, with_report(screen, o.report, lambda: answer_page.whatif_page(gains, data["would_fit"]))

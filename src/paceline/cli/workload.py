@@ -6,6 +6,8 @@ import argparse
 from dataclasses import asdict
 
 from paceline.cli.parser import Answer, Parser
+from paceline.cli.prediction_arguments import add_workload_arguments
+from paceline.cli.prediction_inputs import workload_of
 from paceline.reporting.catalogue_text import workload_screen, workloads_screen
 from paceline.workload import Workload, names
 
@@ -17,8 +19,8 @@ def add(parser: Parser) -> None:
     action = parser.group("example:\n  paceline workload show alexnet")
     action("list", "every named network").runs(_list, "example:\n  paceline workload list")
     show = action("show", "a layer table")
-    show.runs(_show, "example:\n  paceline workload show alexnet")
-    show.add_argument("name", metavar="NAME|module:function")
+    show.runs(_show, "example:\n  paceline workload show llama-3-8b --seq-len 4k --lora r=16")
+    add_workload_arguments(show)
 
 
 def _list(o: argparse.Namespace) -> Answer:
@@ -31,5 +33,5 @@ def _list(o: argparse.Namespace) -> Answer:
 
 
 def _show(o: argparse.Namespace) -> Answer:
-    table = Workload.named(o.name)
+    table = workload_of(o)
     return asdict(table), workload_screen(table)

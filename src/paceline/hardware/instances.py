@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,6 +16,8 @@ from paceline.hardware.networks import transport
 from paceline.hardware.placement import NodeSizes, equal, sizes_text
 from paceline.hardware.spelling import fold_hardware, without_seller
 from paceline.hardware.tpu_slices import DATE, SOURCE, tpu_slice
+
+_LAPTOP = re.compile(r"laptop|mobile|max-?q|notebook", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +112,9 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
     entry, devices = instance(name), None if devices is None else equal(devices)
     if entry is None and not is_device(name):
         rented = [text for known in instances() for text in (known.name, *known.aliases)]
-        raise unknown("device", name, [*device_names(), *rented], "paceline hardware list shows all")
+        laptop = "; a laptop's GPU is slower than the board of its name: measure it (paceline hardware probe)"
+        hint = laptop if _LAPTOP.search(name) else ""
+        raise unknown("device", name, [*device_names(), *rented], f"paceline hardware list shows all{hint}")
     if entry is None or (devices not in (None, entry.devices) and is_device(name)):
         return Node(name, 1 if devices is None else devices, network)
     if devices not in (None, entry.devices):

@@ -57,6 +57,12 @@ def sizes_text(sizes: NodeSizes) -> str:
     return str(sizes) if isinstance(sizes, int) else "+".join(map(str, sizes))
 
 
+def nodes_text(sizes: NodeSizes | str, nodes: int) -> str:
+    """``8``, ``2 x 8`` for two nodes of eight, ``1+7`` for nodes that differ. ``sizes``: devices of a node, or of each."""
+    each = sizes if isinstance(sizes, str) else sizes_text(sizes)
+    return f"{nodes} x {each}" if nodes > 1 and "+" not in each else each
+
+
 def parse_sizes(text: str) -> NodeSizes:
     """``8`` for nodes of eight devices, ``1+7`` for a node of one and a node of seven, ``4+4`` for two nodes of four.
 

@@ -14,6 +14,8 @@ from paceline.errors import UserError, shown
 from paceline.hardware.catalogue import device
 from paceline.hardware.instances import instance
 
+GIVEN = "given by the user"
+"""The provider of a price of the user's own."""
 VARIABLE = "PACELINE_PRICES"
 """Environment variable with the path of a price file. Its prices come before those of the package."""
 
@@ -57,6 +59,11 @@ class Price:
         return f"let as machines of {', '.join(map(str, sizes))}: a node of fewer devices costs a whole one"
 
     @property
+    def seller(self) -> str:
+        """The provider's own name, without that of an instance; empty for a price of the user's own."""
+        return "" if self.provider == GIVEN else self.provider.partition(" ")[0].rstrip(",")
+
+    @property
     def listed(self) -> str:
         """By whom and when."""
         return f"{self.provider}, {self.date}" if self.date else self.provider
@@ -94,7 +101,7 @@ def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | N
     for owner, dollars in (own_prices or {}).items():
         if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < math.inf:
             raise UserError(f"a price of {shown(dollars)} for {owner or 'the device'}", "give dollars an hour from 0 up")
-    given: dict[str, Any] = {"device": chosen, "provider": "given by the user", "date": "", "source": ""}
+    given: dict[str, Any] = {"device": chosen, "provider": GIVEN, "date": "", "source": ""}
     for key, dollars in (own_prices or {}).items():
         if (rented := instance(key)) is not None and rented.device == chosen:
             each = dollars / rented.devices

@@ -11,11 +11,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.integrations.hook_state import AnyHook, gathered, load_states
 from paceline.integrations.step_comparison import StepComparison
 from paceline.strategy import GradientExchange
 from paceline.training.attach import attach
 from paceline.workload import Workload
 
+KEY = "paceline_hook"
+"""Of the states in a checkpoint."""
 _PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
 """Beginnings of the Trainer's names, and ours."""
 
@@ -27,7 +30,8 @@ class PacelineCallback(Callback):
 
     Args:
         workload, cluster, network, choices, records: as for ``StepComparison``.
-        compression: as for ``paceline.attach``; None leaves gradients as they are. Residuals start at 0 when a run is resumed.
+        compression: as for ``paceline.attach``; None leaves gradients as they are. The residuals of all ranks are in the
+            Trainer's checkpoints, but for those of weights alone, and a resumed run continues with them.
         options: further arguments of ``paceline.attach``.
 
     Raises:
@@ -47,6 +51,8 @@ class PacelineCallback(Callback):
     ) -> None:
         self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
         self._compression, self._options, self._step = compression, options, 0
+        self._hook: AnyHook | None = None
+        self._resumed: list[Any] | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Put the hook in, and start to measure."""
@@ -58,7 +64,10 @@ class PacelineCallback(Callback):
                     "give Trainer(strategy='ddp') and several devices, or leave compression out",
                 )
             scaler = getattr(trainer.precision_plugin, "scaler", None)
-            attach(wrapped, self._compression, **{"grad_scaler": scaler, **self._options})
+            self._hook = attach(wrapped, self._compression, **{"grad_scaler": scaler, **self._options})
+            if self._resumed is not None:
+                load_states(self._hook, self._resumed, "the checkpoint")
+                self._resumed = None
         self._step = trainer.global_step
         inner = getattr(pl_module, "model", pl_module)
         self.comparison.begin(inner if hasattr(inner, "config") else pl_module, _settings_of(trainer))
@@ -78,8 +87,14 @@ class PacelineCallback(Callback):
         self.comparison.interrupt()
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """No step is measured across a checkpoint."""
+        """Put the hook's states into the checkpoint; no step is measured across it."""
+        if self._hook is not None:
+            checkpoint[KEY] = gathered(self._hook)
         self.comparison.interrupt()
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Keep the hook's states until it is in."""
+        self._resumed = checkpoint.get(KEY, [])
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Show the comparison."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from paceline.calibration.records import observations
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.catalogue import is_device
+from paceline.integrations.hook_state import AnyHook
 from paceline.prediction import Prediction, Predictor, fit
 from paceline.strategy import GradientExchange, Strategy
 from paceline.training.attach import attach
@@ -202,8 +203,13 @@ def _exchange(compression: str | GradientExchange | None) -> dict[str, Any]:
     return dict(exchange.to_json())
 
 
-def attach_when_wrapped(model: nn.Module, compression: str | GradientExchange, options: Mapping[str, Any]) -> None:
+def attach_when_wrapped(
+    model: nn.Module, compression: str | GradientExchange, options: Mapping[str, Any], attached: Callable[[AnyHook], None]
+) -> None:
     """Compress the gradients of ``model`` once DDP wraps it: at the first forward pass in training.
+
+    Args:
+        attached: called with the hook.
 
     Raises:
         UserError: there is one process; or from that forward pass: nothing wraps the model, or as ``paceline.attach``.
@@ -219,7 +225,7 @@ def attach_when_wrapped(model: nn.Module, compression: str | GradientExchange, o
     def wrapped(module: nn.Module, _: Any) -> None:
         if isinstance(module, DistributedDataParallel) and module.module is model:
             leave()
-            attach(module, compression, **options)
+            attached(attach(module, compression, **options))
 
     def bare(module: nn.Module, _: Any) -> None:
         if module.training and handles:

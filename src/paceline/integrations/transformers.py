@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from paceline.hardware import Cluster
+from paceline.integrations.hook_state import AnyHook, read_state, write_state
 from paceline.integrations.step_comparison import StepComparison, attach_when_wrapped
 from paceline.strategy import GradientExchange
 from paceline.workload import Workload
@@ -24,12 +26,13 @@ class PacelineCallback(TrainerCallback):
 
     Args:
         workload, cluster, network, choices, records: as for ``StepComparison``.
-        compression: as for ``paceline.attach``; None leaves gradients as they are. Residuals start at 0 when a run is resumed.
+        compression: as for ``paceline.attach``; None leaves gradients as they are. Each rank writes its residuals into the
+            Trainer's checkpoints, and a run that is resumed from one in its ``output_dir`` reads them.
         options: further arguments of ``paceline.attach``.
 
     Raises:
         UserError: at the start of training: compression with one process; at the first step: without
-            DistributedDataParallel, or as ``paceline.attach``.
+            DistributedDataParallel, as ``paceline.attach``, or a checkpoint of another compression.
     """
 
     def __init__(
@@ -45,13 +48,21 @@ class PacelineCallback(TrainerCallback):
     ) -> None:
         self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
         self._compression, self._options = compression, options
+        self._hook: AnyHook | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Start to measure, and prepare the hook."""
         model = given["model"]
         if self._compression is not None:
             scaler = getattr(given.get("optimizer"), "scaler", None)
-            attach_when_wrapped(model, self._compression, {"grad_scaler": scaler, **self._options})
+            folder = _checkpoint(args, state) if state.global_step else None
+
+            def attached(hook: AnyHook) -> None:
+                self._hook = hook
+                if folder is not None:
+                    read_state(hook, folder)
+
+            attach_when_wrapped(model, self._compression, {"grad_scaler": scaler, **self._options}, attached)
         self.comparison.begin(model, settings_of(args))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -63,12 +74,19 @@ class PacelineCallback(TrainerCallback):
         self.comparison.interrupt()
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """No step is measured across a checkpoint."""
+        """Write the hook's state into the checkpoint; no step is measured across it."""
+        if self._hook is not None:
+            write_state(self._hook, _checkpoint(args, state))
         self.comparison.interrupt()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Show the comparison."""
         self.comparison.end()
+
+
+def _checkpoint(args: Any, state: Any) -> Path:
+    """The folder of the checkpoint of this step, as the Trainer names it."""
+    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
 
 
 def settings_of(args: Any) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from paceline.planning.explain import Explained, explain
 from paceline.planning.goal import Goal, parse_goal
 from paceline.planning.nearest_fit import Fitting, nearest_fit
 from paceline.planning.plan import plan
-from paceline.planning.space import Excluded, Space
+from paceline.planning.space import Space
+from paceline.planning.tally import Excluded
 from paceline.planning.training_target import TrainingTarget
 from paceline.planning.whatif import WhatIf, whatif
 

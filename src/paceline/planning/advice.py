@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paceline.calibration.uncertainty import LINKS
 from paceline.planning.asked import Asked, Upgrade, cluster_text
 from paceline.planning.goal import money
+from paceline.planning.ranking import TIE
 from paceline.strategy import Strategy
 from paceline.units import format_seconds
 
@@ -12,6 +15,8 @@ SAFE = 0.9
 """A limit that is kept with this probability is kept."""
 LIKELY = 0.5
 """One that is kept with less is missed."""
+LONG_S = 30 * 86400.0
+"""A training that takes longer needs a date."""
 WAITS = 0.3
 """Share of the step from which on the wait for links is what to mend."""
 _SHARDINGS = {
@@ -25,51 +30,75 @@ _SHARDINGS = {
 def in_words(strategy: Strategy, replicas: int) -> str:
     """The strategy as PyTorch's users call it: ``FSDP with full sharding (ZeRO-3), recomputing, 4 samples a device``."""
     mesh = strategy.parallelism
-    alone = strategy.world_size == 1
-    sharding = "one device" if alone else _SHARDINGS.get(mesh.sharding, mesh.sharding)
-    sizes = (("tensor", mesh.tensor), ("pipeline", mesh.pipeline), ("context", mesh.context), ("expert", mesh.expert))
-    divided = [f"{name} parallel {size}" for name, size in sizes if size > 1]
-    recomputing = [] if mesh.recompute == "none" else ["activation checkpointing"]
     steps = [f"{mesh.micro_batches} micro steps"] if mesh.micro_batches > 1 else []
     each = strategy.global_batch_size // (max(1, replicas) * mesh.micro_batches)
-    of = "a device" if mesh.model_devices == 1 else "a replica"
-    samples = f"{each:,} sample{'' if each == 1 else 's'} {of}{' and micro step' if steps else ''}"
-    return ", ".join([sharding, *divided, *recomputing, *steps, samples])
+    of = "a step" if strategy.world_size == 1 else "a device" if mesh.model_devices == 1 else "a replica"
+    samples = f"{each:,} sample{'' if each == 1 else 's'} {of if not steps or strategy.world_size > 1 else 'a micro step'}"
+    return ", ".join([_method(strategy), *steps, f"{samples} and micro step" if steps and strategy.world_size > 1 else samples])
+
+
+def _method(strategy: Strategy) -> str:
+    """What the strategy is, without its sizes of batches."""
+    mesh = strategy.parallelism
+    sharding = "one device" if strategy.world_size == 1 else _SHARDINGS.get(mesh.sharding, mesh.sharding)
+    sizes = (("tensor", mesh.tensor), ("pipeline", mesh.pipeline), ("context", mesh.context), ("expert", mesh.expert))
+    divided = [f"{name} parallel {size}" for name, size in sizes if size > 1]
+    again = [] if mesh.recompute == "none" else ["activation checkpointing"]
+    kept = [] if mesh.offload == "none" else [f"{mesh.offload} in the host's memory (offload)"]
+    return ", ".join([sharding, *divided, *again, *kept])
 
 
 def advice(asked: Asked) -> str:
     """What to do, in one sentence: what fits first, then the limits, then what is worth it."""
+    choice = asked.choice
+    run = f"Run it {'on' if choice.strategy.world_size == 1 else 'with'} {_method(choice.strategy)}"
     if not asked.fits and asked.named is not None:
-        return (
-            f"{asked.workload} does not fit on {cluster_text(asked.named)}: take at least {cluster_text(asked.choice.cluster)}."
-        )
+        return f"{asked.workload} does not fit on {cluster_text(asked.named)}: take at least {cluster_text(choice.cluster)}."
     missed = [(name, chance) for name, chance in (("date", asked.in_time), ("budget", asked.in_budget)) if chance is not None]
     if any(chance < LIKELY for _, chance in missed):
-        return _missed(asked, " and ".join(name for name, chance in missed if chance < LIKELY))
-    how = in_words(asked.choice.strategy, asked.choice.strategy.parallelism.data)
-    run = f"Run it with {how}"
+        return _missed(asked, [name for name, chance in missed if chance < LIKELY])
     if any(chance < SAFE for _, chance in missed):
         name, least = min(missed, key=lambda limit: limit[1])
-        return f"{run}; the {name} is likely but not safe ({least:.0%}), so leave room or take the next row."
+        return f"{run}; the {name} is likely but not safe ({least:.0%}), so leave room{_safer(asked)}."
+    if asked.named is None and not missed and choice.time_s > LONG_S:
+        long = format_seconds(choice.time_s)
+        return f"This is the cheapest, and takes {long}: say by when you need it (--by 30d), and a faster one is chosen."
     if (better := _better(asked)) is not None:
-        return f"{_capital(better)}; else run it with {how}."
-    waits = sum(asked.choice.prediction.exposed.get(link, 0.0) for link in LINKS) / asked.choice.prediction.step_time_s
+        return f"{_capital(better)}; else {run[:1].lower()}{run[1:]}."
+    waits = sum(choice.prediction.exposed.get(link, 0.0) for link in LINKS) / choice.prediction.step_time_s
     if waits > WAITS:
-        links = "the links between devices" if asked.choice.cluster.num_nodes == 1 else "the network"
+        links = "the links between devices" if choice.cluster.num_nodes == 1 else "the network"
         return f"{run}; it waits {waits:.0%} of the time for {links}: try compression, paceline plan weighs it."
     return f"{run}; {_scaling(asked)}."
 
 
-def _missed(asked: Asked, what: str) -> str:
+def _missed(asked: Asked, limits: Sequence[str]) -> str:
     """What keeps the limits that the choice misses, the least dollars first."""
+    what = " and the ".join(limits)
     able = [upgrade for upgrade in asked.upgrades if _keeps(asked, upgrade)]
     if able:
         best = min(able, key=lambda upgrade: (upgrade.usd != upgrade.usd, upgrade.usd))
-        return f"This misses the {what}: {_named(best)} keeps it, {_price(best)}."
-    if asked.by_s is not None and asked.choice.time_s > asked.by_s:
-        times = asked.choice.time_s / asked.by_s
-        return f"This misses the {what}: it needs a cluster {times:.1f} times as fast, or less training."
-    return f"This misses the {what}, and nothing below keeps it: train less, or raise the {what}."
+        return f"This misses the {what}: {_named(best)} {'keep' if _many(best) else 'keeps'} it, {_price(best)}."
+    others = ", and so does every row above" if asked.upgrades else ""
+    needs = []
+    if "date" in limits and asked.by_s:
+        needs.append(f"a cluster {_rounded(asked.choice.time_s / asked.by_s)} times as fast keeps the date")
+    if "budget" in limits:
+        needs.append(f"{money(asked.choice.usd)} is the budget that this takes")
+    return f"This misses the {what}{others}: {' and '.join(needs)}; or train less."
+
+
+def _safer(asked: Asked) -> str:
+    """The upgrade that keeps all limits with safety and costs least, in words; empty without one."""
+    able = [
+        upgrade
+        for upgrade in asked.upgrades
+        if _keeps(asked, upgrade) and (asked.by_s is None or upgrade.choice.time_high_s <= asked.by_s)
+    ]
+    if not able or asked.budget_usd is not None:
+        return ""
+    best = min(able, key=lambda upgrade: (upgrade.usd != upgrade.usd, upgrade.usd))
+    return f" or take {_named(best)}, {_price(best)}"
 
 
 def _keeps(asked: Asked, upgrade: Upgrade) -> bool:
@@ -79,13 +108,19 @@ def _keeps(asked: Asked, upgrade: Upgrade) -> bool:
 
 
 def _better(asked: Asked) -> str | None:
-    """An upgrade that is faster beyond its range and costs less; None without one."""
-    cheaper = [upgrade for upgrade in asked.upgrades if upgrade.speedup_low > 1 and upgrade.usd < asked.choice.usd]
+    """An upgrade that is faster beyond its range and costs less by more than a tie, also than the answer's own devices at the
+    same provider; None without one."""
+    now = asked.choice.usd
+    least = 1 - TIE
+    cheaper = [x for x in asked.upgrades if x.speedup_low > 1 and x.usd < least * now and not x.usd >= least * x.usd_there]
     if not cheaper:
         return None
     best = min(cheaper, key=lambda upgrade: upgrade.usd)
-    saved = 1 - best.usd / asked.choice.usd
-    return f"{_named(best)} is {best.speedup:.1f} times as fast for {saved:.0%} less money"
+    there = best.usd_there == best.usd_there
+    saved = 1 - best.usd / (min(now, best.usd_there) if there else now)
+    whose = f" at {best.seller}" if best.seller else ""
+    faster = f"{_named(best)} {'are' if _many(best) else 'is'} {best.speedup:.1f} times as fast"
+    return f"{faster} for {saved:.0%} less money{whose}"
 
 
 def _scaling(asked: Asked) -> str:
@@ -97,16 +132,28 @@ def _scaling(asked: Asked) -> str:
     less = "more devices pay less and less" if share >= 0.6 else "more devices do not pay"
     worth = "more devices pay" if share >= 0.85 else less
     low, high = grown.speedup_low, grown.speedup_high
-    return f"{worth}: {cluster_text(grown.choice.cluster)} is {grown.speedup:.2g} times as fast ({low:.2g} to {high:.2g})"
+    return f"{worth}: {cluster_text(grown.choice.cluster)} are {grown.speedup:.2g} times as fast ({low:.2g} to {high:.2g})"
 
 
 def _named(upgrade: Upgrade) -> str:
+    if upgrade.change.startswith("network"):
+        return f"a {upgrade.title}"
     return cluster_text(upgrade.choice.cluster) if upgrade.change.startswith("device=") else upgrade.title
+
+
+def _many(upgrade: Upgrade) -> bool:
+    """Whether its name is plural."""
+    return not upgrade.change.startswith("network") and upgrade.choice.cluster.world_size > 1
+
+
+def _rounded(times: float) -> str:
+    """Two digits."""
+    return f"{times:.1f}" if times < 10 else f"{float(f'{times:.2g}'):,.0f}"
 
 
 def _price(upgrade: Upgrade) -> str:
     cost = f"for {money(upgrade.usd)}" if upgrade.usd == upgrade.usd else "at a price that is not listed"
-    return f"in {format_seconds(upgrade.choice.time_s)} {cost}"
+    return f"in {format_seconds(upgrade.choice.time_s)} {cost}{f' at {upgrade.seller}' if upgrade.seller else ''}"
 
 
 def _capital(text: str) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.hardware import Cluster
+from paceline.hardware.placement import nodes_text
 from paceline.planning.choice import Choice
+from paceline.prediction import Prediction
+from paceline.prediction.transports import figures_by_transport
 from paceline.tabular import Row, Tabular
 
 
@@ -18,6 +23,8 @@ class Upgrade:
         change: as ``whatif`` takes it, ``nodes=4``.
         speedup: samples a second over those of the answer, with the ends of its 80 % interval.
         usd: of the whole training, NaN where no price is known: a faster network has none.
+        seller: who lets it, where that is another provider than the answer's; empty where it is the same, or nobody is known.
+        usd_there: what the answer's own cluster costs there, NaN where it is not listed there.
     """
 
     change: str
@@ -27,10 +34,12 @@ class Upgrade:
     speedup_low: float
     speedup_high: float
     usd: float
+    seller: str = ""
+    usd_there: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
-        names = ("change", "title", "speedup", "speedup_low", "speedup_high", "usd")
+        names = ("change", "title", "speedup", "speedup_low", "speedup_high", "usd", "seller", "usd_there")
         return {**{name: getattr(self, name) for name in names}, "choice": self.choice.to_json()}
 
 
@@ -45,7 +54,9 @@ class Asked(Tabular):
         tokens: of a sample; 0 where it has none.
         by_s, budget_usd: the user's limits; None without.
         in_time, in_budget: probability that the training keeps them; None without one, or without a price.
+        price: of the choice's device, with its source. ``provider``: of what was chosen among those that can be rented.
         upgrades: more of it, or other of it: nodes, network, devices.
+        by_transport: the step over ``RDMA`` and over ``TCP``, where the network says its speed alone: TCP is taken.
         advice: one sentence.
     """
 
@@ -59,7 +70,9 @@ class Asked(Tabular):
     in_time: float | None = None
     in_budget: float | None = None
     price: str = ""
+    provider: str = ""
     upgrades: tuple[Upgrade, ...] = ()
+    by_transport: Mapping[str, Prediction] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     advice: str = ""
 
@@ -85,10 +98,12 @@ class Asked(Tabular):
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
-        names = ("workload", "amount", "fits", "divided", "by_s", "budget_usd", "in_time", "in_budget", "price", "advice")
+        names = ("workload", "amount", "fits", "divided", "by_s", "budget_usd", "in_time", "in_budget", "price", "provider")
         return {
             **{name: getattr(self, name) for name in names},
+            "advice": self.advice,
             "choice": self.choice.to_json(),
+            "by_transport": figures_by_transport(self.by_transport),
             "upgrades": [upgrade.to_json() for upgrade in self.upgrades],
             "assumptions": list(self.assumptions),
         }
@@ -96,5 +111,11 @@ class Asked(Tabular):
 
 def cluster_text(cluster: Cluster) -> str:
     """``2 x 8 A100 SXM 80GB``."""
-    many = cluster.num_nodes > 1 and cluster.even
-    return f"{f'{cluster.num_nodes} x {cluster.devices_per_node}' if many else cluster.node_text} {cluster.device.name}"
+    return f"{nodes_text(cluster.node_text, cluster.num_nodes)} {cluster.device.name}"
+
+
+def cluster_name(cluster: Cluster) -> str:
+    """The same with its network, as ``Cluster.named`` takes it: ``2x8 A100 SXM 80GB, EFA 400 Gb/s``."""
+    alone = cluster.num_nodes == 1
+    size = nodes_text(cluster.node_text, cluster.num_nodes).replace(" x ", "x")
+    return f"{size} {cluster.device.name}{'' if alone else f', {cluster.network.name}'}"

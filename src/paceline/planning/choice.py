@@ -10,8 +10,8 @@ from paceline.hardware import Cluster
 from paceline.planning.goal import Goal
 from paceline.planning.layout_view import LayoutView
 from paceline.planning.scaling import curves
-from paceline.planning.space import Excluded
 from paceline.planning.strategy_text import describe
+from paceline.planning.tally import Excluded
 from paceline.prediction import Prediction
 from paceline.prediction.memory import FRAGMENTED
 from paceline.strategy import Strategy

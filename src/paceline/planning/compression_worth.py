@@ -10,8 +10,8 @@ import numpy as np
 from paceline.array_types import Bools
 from paceline.calibration.uncertainty import LINKS
 from paceline.planning.ranking import PLAIN, RankedTable
-from paceline.planning.space import Tally
 from paceline.planning.speedup_range import speedup_factor
+from paceline.planning.tally import Tally
 from paceline.prediction.convergence import accuracies
 from paceline.workload import Workload
 from paceline.workload.family import family

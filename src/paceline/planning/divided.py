@@ -9,11 +9,13 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.hardware import Cluster
+from paceline.planning.candidates import precision_left_out
 from paceline.planning.choice import Choice
 from paceline.planning.layout_space import MOST_VIRTUAL, LayoutSpace, powers
 from paceline.planning.layouts import LayoutSearch, Progress, search_layouts, silent
-from paceline.planning.space import Space, Tally, precision_left_out
+from paceline.planning.space import Space
 from paceline.planning.strategy_text import Wanted
+from paceline.planning.tally import Tally
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import Predictor
 from paceline.prediction.batch import Candidate, Steps, merged_steps

@@ -18,7 +18,7 @@ from paceline.array_types import Array, Ints
 from paceline.hardware import Cluster
 from paceline.planning.layout_space import LayoutSpace, logits_blocks
 from paceline.planning.ranking import PLAIN, TIE, detours
-from paceline.planning.space import Tally
+from paceline.planning.tally import Tally
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Candidate, Steps, merged_steps
 from paceline.prediction.layout_bounds import LayoutBounds

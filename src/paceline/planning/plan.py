@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, listings, of_devices, price
+from paceline.planning.candidates import candidates
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.comparison import illegal, lacking
 from paceline.planning.compression_worth import competing, compression_worth, meets_beside
@@ -32,8 +33,9 @@ from paceline.planning.ranking import (
     tie_text,
 )
 from paceline.planning.scaling import scaling
-from paceline.planning.space import Space, Tally, candidates
+from paceline.planning.space import Space
 from paceline.planning.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
+from paceline.planning.tally import Tally
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.batch import Candidate, Steps

@@ -19,9 +19,9 @@ from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
 from paceline.planning.comparison import difference
 from paceline.planning.goal import Goal
-from paceline.planning.space import Tally
 from paceline.planning.speedup_range import speedup_factor
 from paceline.planning.strategy_text import describe
+from paceline.planning.tally import Tally
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import Prediction, Predictor
 from paceline.prediction.batch import Candidate

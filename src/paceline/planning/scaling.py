@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning.space import worlds
+from paceline.planning.cluster_sizes import worlds
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload

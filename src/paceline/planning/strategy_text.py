@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from paceline.errors import UserError, known_name, unknown
 from paceline.hardware import PRECISIONS, Cluster, device
+from paceline.hardware.placement import nodes_text
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.names import NO_ALIASES
 from paceline.prediction.batch import Candidate
@@ -141,8 +142,7 @@ def matches(candidate: Candidate, wanted: Wanted) -> bool:
 
 def describe(cluster: Cluster, s: Strategy) -> str:
     """``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and every choice that is not the default."""
-    many = cluster.num_nodes > 1 and cluster.even
-    devices = f"{cluster.num_nodes} x {cluster.devices_per_node}" if many else cluster.node_text
+    devices = nodes_text(cluster.node_text, cluster.num_nodes)
     parts = [f"{devices} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
     if s.world_size > 1:
         x = s.gradient_exchange

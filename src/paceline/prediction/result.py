@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from textwrap import wrap
 from typing import Any, Literal, Self
 
+from paceline.errors import UserError, shown
+from paceline.hardware.placement import nodes_text
 from paceline.prediction.memory import FRAGMENTED, Fit
 from paceline.prediction.waits import OVERLAP_LOSS
 from paceline.record import Metrics
 from paceline.units import format_bytes, format_memory, format_seconds, format_seconds_range
 
-WIDTH = 80
+NARROWEST = 40
+"""Columns that an explanation takes at least."""
 AssumptionKind = Literal[
     "accuracy",
     "calibrated",
@@ -96,8 +99,8 @@ class Prediction(Metrics):
         usual = {"exchange": "allreduce", "sharding": "ddp", "recompute": "none", "compression": "dense"}
         names = ("precision", "optimizer", "compression", "exchange", "sharding")
         choices = [str(s[name]) for name in names if s.get(name) and s[name] != usual.get(name)]
-        size = " x ".join(str(on[name]) for name in ("num_nodes", "devices_per_node") if on.get(name, 1) != 1)
-        where = f" on {size} {on['device']}".replace("  ", " ") if "device" in on else ""
+        size = nodes_text(str(on.get("devices_per_node", 1)), int(on.get("num_nodes", 1)))
+        where = f" on {size} {on['device']}" if "device" in on else ""
         batch = f"batch {s['global_batch_size']}" if "global_batch_size" in s else ""
         span = format_seconds_range(self.low_s, self.high_s, self.step_time_s)
         step = f"{format_seconds(self.step_time_s)} a step ({span})"
@@ -132,36 +135,46 @@ class Prediction(Metrics):
         """The chain of events that sets the step, in one sentence."""
         return _critical_path(self)
 
-    def explain(self) -> str:
-        """Where the time goes, the critical path, the reasons for the range, and the assumptions; 80 columns."""
-        return "\n".join(_lines(self))
+    def explain(self, width: int = 80) -> str:
+        """Where the time goes, the critical path, the reasons for the range, and the assumptions.
+
+        Args:
+            width: columns of a line, such as ``shutil.get_terminal_size().columns``.
+
+        Raises:
+            UserError: less than 40 columns.
+        """
+        if type(width) is not int or width < NARROWEST:
+            raise UserError(f"{shown(width)} columns", f"give a whole number from {NARROWEST} up")
+        return "\n".join(_lines(self, width))
 
 
-def _lines(p: Prediction) -> Iterator[str]:
+def _lines(p: Prediction, width: int) -> Iterator[str]:
     if p.headline:
-        yield from (p.headline, "")
+        yield from (*wrap(p.headline, width), "")
     yield from wrap(
         f"One step of {p.workload} takes {format_seconds(p.step_time_s)} "
         f"({format_seconds_range(p.low_s, p.high_s, p.step_time_s)}): {p.samples_per_s:.4g} samples/s.",
-        WIDTH,
+        width,
     )
     yield ""
-    yield "Where the time goes (seconds of the step that wait for each resource):"
+    yield from wrap("Where the time goes (seconds of the step that wait for each resource):", width)
     for name, seconds in sorted(p.exposed.items(), key=lambda item: -item[1]):
         if seconds > 0:
             yield f"  {name:<18}{format_seconds(seconds):>12}{seconds / p.step_time_s:>7.1%}"
     yield ""
-    yield from wrap(f"Critical path: {p.critical_path}", WIDTH)
-    yield from wrap(f"Range: {_range(p)}", WIDTH)
+    yield from wrap(f"Critical path: {p.critical_path}", width)
+    yield from wrap(f"Range: {_range(p)}", width)
     yield ""
-    yield f"Memory on one device: {format_memory(p.memory_bytes)}" + ("" if p.fit == "fits" else f", which {p.fit}")
+    fit = "" if p.fit == "fits" else f", which {p.fit}"
+    yield from wrap(f"Memory on one device: {format_memory(p.memory_bytes)}{fit}", width)
     for name, size in p.memory.items():
         if size:
             yield f"  {name:<18}{format_memory(size):>12}"
     yield ""
     yield "Assumptions:"
     for sentence in p.assumptions:
-        yield from wrap(sentence, WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=True)
+        yield from wrap(sentence, width, initial_indent="- ", subsequent_indent="  ", break_long_words=True)
 
 
 def _critical_path(p: Prediction) -> str:

@@ -93,8 +93,9 @@ def drawn(page: Page) -> Page:
     return page
 
 
-def explained_page(explained: Explained, kind: str = "explanation") -> Page:
-    """A prediction: its timeline, what each resource holds up, how it scales; and a measured run beside it."""
+def explained_page(explained: Explained, kind: str = "explanation", would_fit: Sequence[Mapping[str, Any]] = ()) -> Page:
+    """A prediction: its timeline, what each resource holds up, how it scales; and a measured run beside it. ``would_fit``: as a
+    command's JSON has it, what would fit where this does not."""
     p = explained.prediction
     findings = [*filter(None, [p.headline]), explained.sentence, *filter(None, [steps_text(explained.by_transport)])]
     page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings)
@@ -106,6 +107,7 @@ def explained_page(explained: Explained, kind: str = "explanation") -> Page:
     rows = [[name, seconds(s), f"{s / p.step_time_s:.1%}", explained.speedup_text(name)] for name, s in explained.waits]
     heads = ["resource", "the step waits", "share", "if it vanished"]
     page.sections += [
+        *would_fit_sections(would_fit),
         Section("Where the time goes", explained.path, heads=heads, rows=rows),
         timeline_section(
             {"predicted": p, **({"measured": explained.measured} if explained.measured else {})}, explained.measured_timeline
@@ -116,6 +118,15 @@ def explained_page(explained: Explained, kind: str = "explanation") -> Page:
         Section("It rests on", items=[clean(a, 1000) for a in p.assumptions]),
     ]
     return page
+
+
+def would_fit_sections(would_fit: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """The nearest changes with which a job fits, and the command of the nearest; nothing where it fits."""
+    if not would_fit:
+        return []
+    rows = [[x["options"], memory(x["memory_bytes"]), seconds(x["step_time_s"]), number(x["samples_per_s"])] for x in would_fit]
+    heads = ["options", "memory of a device", "step", "samples/s"]
+    return [Section("What would fit", "The nearest first.", heads=heads, rows=rows, pre=would_fit[0]["command"])]
 
 
 def asynchronous_page(prediction: AsyncPrediction) -> Page:
@@ -239,8 +250,8 @@ def _layout(view: LayoutView | None) -> list[Section]:
     ]
 
 
-def whatif_page(whatif: WhatIf) -> Page:
-    """What each change gains: bars with ranges, steps before and after, money."""
+def whatif_page(whatif: WhatIf, would_fit: Sequence[Mapping[str, Any]] = ()) -> Page:
+    """What each change gains: bars with ranges, steps before and after, money. ``would_fit``: as for ``explained_page``."""
     base = whatif.base.prediction
     page = Page("what if", clean(base.workload), strategy_text(base.strategy))
     page.findings = [f"{outcome.title}: {verdict(outcome, whatif.base)}" for outcome in whatif.outcomes[1:]]
@@ -255,6 +266,7 @@ def whatif_page(whatif: WhatIf) -> Page:
         )
     timelines = {outcome.title: outcome.prediction for outcome in whatif.outcomes}
     page.sections += [
+        *would_fit_sections(would_fit),
         gains_section(whatif),
         timeline_section(timelines, ()),
         *scaling_sections(whatif.scaling, whatif.base.cluster.world_size),

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator
 
 from paceline.planning.advice import in_words
 from paceline.planning.asked import Asked, cluster_text
 from paceline.planning.goal import money
 from paceline.reporting.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
+from paceline.reporting.transport_text import transport_line
 from paceline.reporting.values import clean, memory, percent, rate, seconds, step_range, time_range
 
+_RENTED = "No cluster was named: this is the best of what is listed for rent; without a listed network, one node."
 SMALL = 0.05
 """Share of the step from which on a wait is named."""
 
 
-def asked_screen(asked: Asked, on: str = "") -> Screen:
-    """Fit, speed, limit, time, cost, whether more is worth it, and the advice; ``on``: the cluster as the user wrote it."""
+def asked_screen(asked: Asked, deeper: str = "") -> Screen:
+    """Fit, speed, limit, time, cost, whether more is worth it, and the advice; ``deeper``: the command that weighs more."""
     choice = asked.choice
     where = cluster_text(choice.cluster)
     if choice.cluster.num_nodes > 1:
@@ -29,16 +30,16 @@ def asked_screen(asked: Asked, on: str = "") -> Screen:
     )
     return Screen(
         title=f"{clean(asked.workload)} on {where}: {asked.amount}",
-        answer=tuple(_answer(asked, on)),
-        brief=f"{clean(asked.workload)} on {where}: {seconds(choice.time_s)}, {money(choice.usd)}; {asked.advice}",
+        answer=tuple(_answer(asked, deeper)),
+        brief=f"{clean(asked.workload)} on {where}: {seconds(choice.time_s)}, {money(choice.usd)}; {asked.advice.rstrip('.')}",
         why=(heading("It rests on:"), *map(item, (*asked.assumptions, *filter(None, (asked.price,))))),
         why_holds="assumptions with sources",
         alarm=alarm,
-        notes=() if asked.named else ("No cluster was named: this is the best of what is listed for rent.",),
+        notes=() if asked.named else (_RENTED,),
     )
 
 
-def _answer(asked: Asked, on: str) -> Iterator[Block]:
+def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     choice = asked.choice
     p = choice.prediction
     available = choice.cluster.device.memory.value
@@ -48,13 +49,16 @@ def _answer(asked: Asked, on: str) -> Iterator[Block]:
     yield Pair("speed", f"{seconds(p.step_time_s)} a step ({step_range(p)}), {rate(p.samples_per_s)} samples/s{tokens}")
     waits = sorted(((share, name) for name, s in p.exposed.items() if (share := s / p.step_time_s) >= SMALL), reverse=True)
     yield Pair("waits for", ", ".join(f"{name} {percent(share)}" for share, name in waits) or p.bottleneck)
+    yield Pair("network", transport_line(asked.by_transport))
     span = time_range(choice.time_low_s, choice.time_high_s, choice.time_s)
     yield Pair("takes", f"{seconds(choice.time_s)} ({span}){_kept(asked.by_s, asked.in_time, seconds)}")
     if math.isnan(choice.usd):
-        yield Pair("costs", f"unknown: no price of {choice.cluster.device.name} is listed; --price 2.50 names yours")
+        budget = "" if asked.budget_usd is None else ", so the budget is not checked"
+        yield Pair("costs", f"unknown: no price of {choice.cluster.device.name} is listed{budget}; --price 2.50 names yours")
     else:
         ends = f"{money(choice.usd_low)} to {money(choice.usd_high)}"
-        yield Pair("costs", f"{money(choice.usd)} ({ends}){_kept(asked.budget_usd, asked.in_budget, money)}")
+        whose = f", {asked.provider}" if asked.provider else ""
+        yield Pair("costs", f"{money(choice.usd)} ({ends}){whose}{_kept(asked.budget_usd, asked.in_budget, money)}")
     if asked.upgrades:
         yield GAP
         rows = [
@@ -70,7 +74,7 @@ def _answer(asked: Asked, on: str) -> Iterator[Block]:
         yield Table(("is more worth it?", "speed", "80 % range", "takes", "costs"), rows)
     yield GAP
     yield Paragraph(asked.advice, "heading")
-    yield Pair("deeper", _deeper(asked, on))
+    yield Pair("deeper", deeper)
 
 
 def _kept(limit: float | None, chance: float | None, show: object) -> str:
@@ -78,9 +82,3 @@ def _kept(limit: float | None, chance: float | None, show: object) -> str:
     if limit is None or not callable(show):
         return ""
     return f"; within {show(limit)}: " + ("unknown" if chance is None else f"{chance:.0%} likely")
-
-
-def _deeper(asked: Asked, on: str) -> str:
-    """The command that weighs everything on the same cluster."""
-    cluster = on or cluster_text(asked.choice.cluster)
-    return f"paceline plan {shlex.quote(asked.workload)} --cluster {shlex.quote(cluster)}"

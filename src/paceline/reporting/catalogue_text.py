@@ -219,7 +219,7 @@ def workload_screen(workload: Workload) -> Screen:
     """The layer table and coverage; behind it the order of the gradients, and what TernGrad's rule keeps dense."""
     w = workload
     return Screen(
-        title=f"{w.name}: {w.num_parameters:,} parameters; one sample: {w.sample}, {format_bytes(w.input_bytes)}",
+        title=f"{w.name}: {_parameters(w)}; one sample: {w.sample}, {format_bytes(w.input_bytes)}",
         answer=(
             *([Pair("embedding tables", f"{w.tables.elements:,} numbers, divided among all devices")] if w.tables else []),
             Pair("FLOPs of one sample", f"{_flop(w.flops_forward)} forward, {_flop(w.flops_per_sample)} forward and backward"),
@@ -228,10 +228,14 @@ def workload_screen(workload: Workload) -> Screen:
             GAP,
             _layer_table(w),
         ),
-        brief=f"{w.name}: {w.num_parameters:,} parameters, {_flop(w.flops_per_sample)} forward and backward for one sample",
+        brief=f"{w.name}: {_parameters(w)}, {_flop(w.flops_per_sample)} forward and backward for one sample",
         why=tuple(_workload_why(w)),
         why_holds="its source, the order of the gradients, what TernGrad keeps dense",
     )
+
+
+def _parameters(w: Workload) -> str:
+    return f"{w.num_parameters:,} parameters" + (f" trained, {w.frozen:,} frozen" if w.frozen else "")
 
 
 def _layer_table(w: Workload) -> Table:

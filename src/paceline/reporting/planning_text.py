@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.whatif import Outcome, WhatIf
+from paceline.record import Metrics
 from paceline.reporting.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
 from paceline.reporting.table import run_title
-from paceline.reporting.transport_text import gains_text, with_steps
+from paceline.reporting.transport_text import brief_steps, gains_text, transport_line, with_steps
 from paceline.reporting.values import clean, count, number, range_beside, rate, seconds, step_range, time_range
 from paceline.units import format_gib, format_memory
 
 SENTENCES = 300
-SHOWN = 5
+SHOWN = 3
 """Rows of the ranking in the answer; all of them are behind ``--why``."""
-BEYOND = ' ("beyond": share of the samples that a small batch would not need; *: past the critical batch)'
+SIZES = 8
+"""Numbers of devices in the answer; all of them are behind ``--why``."""
+BEYOND = " (beyond: samples that a small batch saves; *: past critical)"
 
 
-def plan_screen(plan: Plan) -> Screen:
-    """The best, the ranking, the best of each number of devices and the front; behind it all that it rests on."""
+def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None) -> Screen:
+    """The best, the ranking and the best of each number of devices; behind it all that it rests on.
+
+    ``steps``: of the best, over each transport where the network does not say its own.
+    """
     best = plan.best
     step = seconds(best.prediction.step_time_s)
     behind = [count(len(plan.ranking) - SHOWN, "more strategy", "more strategies")] if _cut(plan) else []
+    left = len(plan.by_devices) - len(_sizes(plan))
+    behind += [count(left, "more number of devices", "more numbers of devices")] if left else []
     behind += [f"{count(len(plan.excluded), 'reason')} for what was left out"] if plan.excluded else []
     brief = f"{plan.workload}: {best.title}: {seconds(best.time_s)} ({_time_range(best)}), {cost(best)}, {step} a step"
     return Screen(
         title=f"{plan.workload}, {plan.target}; goal {plan.goal}",
-        answer=tuple(_plan(plan)),
-        brief=f"{brief}, waits for {best.prediction.bottleneck}",
+        answer=tuple(_plan(plan, steps or {})),
+        brief="; ".join(filter(None, (f"{brief}, waits for {best.prediction.bottleneck}", brief_steps(steps or {})))),
         why=tuple(_plan_why(plan)),
         why_holds=", ".join([*behind, "prices", count(len(plan.assumptions), "assumption")]),
     )
 
 
-def _plan(plan: Plan) -> Iterator[Block]:
+def _plan(plan: Plan, steps: Mapping[str, Metrics]) -> Iterator[Block]:
     best, p = plan.best, plan.best.prediction
     if plan.notice:
-        yield Paragraph(plan.notice, "warning")
+        chosen = plan.notice.partition(". ")[0].rstrip(".")
+        yield Paragraph(f"{chosen}: the samples that a larger batch needs are not counted.", "warning")
         yield GAP
     yield Pair("best", best.title)
     yield Pair("time", f"{seconds(best.time_s)} ({_time_range(best)})")
@@ -47,22 +56,23 @@ def _plan(plan: Plan) -> Iterator[Block]:
     if best.meets is not None:
         yield Pair("goal", f"meets {plan.goal} with {best.meets:.0%}")
     yield Pair("step", f"{seconds(p.step_time_s)} ({step_range(p)}), {rate(p.samples_per_s)} samples/s")
+    yield Pair("network", transport_line(steps))
     if plan.critical_batch:
         yield Pair("batch", batch_text(plan))
     if plan.learning_rates:
-        yield Pair("recipe", rates(best) if best.recipe else plan.learning_rates)
-    yield Pair(
-        "memory",
-        f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device; {plan.headroom}",
-    )
+        yield Pair("recipe", rates(best) if best.recipe else "".join(plan.learning_rates.partition("(--records)")[:2]))
+    yield Pair("memory", f"{format_memory(p.memory_bytes)} of {format_memory(best.cluster.device.memory.value)} a device")
     yield Pair("because", best.reason)
     yield GAP
     yield heading(f"Ranking, of {plan.considered:,} strategies that were weighed:")
     yield ranking_table(plan.ranking[:SHOWN])
-    yield Paragraph(plan.ties)
+    if any(choice.tied for choice in plan.ranking[:SHOWN]):
+        yield Paragraph("= is a tie: --why says of what.", "faint")
     yield GAP
-    yield heading(f"The best of each number of devices{BEYOND if plan.critical_batch else ''}:")
-    yield devices_table(plan)
+    sizes = _sizes(plan)
+    which = "each number" if len(sizes) == len(plan.by_devices) else f"{len(sizes)} of {len(plan.by_devices)} numbers"
+    yield heading(f"The best of {which} of devices{BEYOND if plan.critical_batch else ''}:")
+    yield devices_table(plan, sizes)
     yield GAP
     yield Paragraph(plan.compression)
     if plan.why_not:
@@ -70,7 +80,9 @@ def _plan(plan: Plan) -> Iterator[Block]:
 
 
 def _plan_why(plan: Plan) -> Iterator[Block]:
-    yield Pair("recipe", plan.learning_rates if plan.best.recipe else "")
+    yield Pair("recipe", plan.learning_rates)
+    yield Pair("memory", plan.headroom)
+    yield Pair("ties", plan.ties)
     yield GAP
     yield Paragraph(plan.layouts)
     if _cut(plan):
@@ -80,6 +92,10 @@ def _plan_why(plan: Plan) -> Iterator[Block]:
     yield heading("Of these, no other is both faster and cheaper:")
     yield ranking_table(plan.front, reasons=False)
     yield GAP
+    if len(_sizes(plan)) < len(plan.by_devices):
+        yield heading("The best of each number of devices:")
+        yield devices_table(plan, range(len(plan.by_devices)))
+        yield GAP
     if any(choice.recipe for choice in plan.by_devices):
         yield heading("Learning rates of the best of each number of devices:")
         yield from (item(f"{row[0]} devices: {row[-1]}") for row in devices_rows(plan))
@@ -101,6 +117,20 @@ def _plan_why(plan: Plan) -> Iterator[Block]:
 def _cut(plan: Plan) -> bool:
     """Whether the answer shows a part of the ranking."""
     return len(plan.ranking) > SHOWN
+
+
+def _sizes(plan: Plan) -> Sequence[int]:
+    """Places of the numbers of devices that the answer shows: all, or those that nothing beats in time and money, the ends, and
+    some between."""
+    every = range(len(plan.by_devices))
+    if len(every) <= SIZES:
+        return every
+    front = {choice.cluster for choice in (plan.best, *plan.front)}
+    first = [place for place in every if place in (0, every[-1]) or plan.by_devices[place].cluster in front]
+    spread = [round(n * every[-1] / (SIZES - 1)) for n in range(SIZES)]
+    cheapest = min(every, key=lambda place: plan.by_devices[place].usd)
+    kept = list(dict.fromkeys([0, every[-1], cheapest, *first, *spread, *every]))
+    return sorted(kept[:SIZES])
 
 
 def ranking_table(choices: Sequence[Choice], reasons: bool = True) -> Table:
@@ -166,11 +196,11 @@ def rates(choice: Choice) -> str:
     return f"{recipe.optimizer}, peak {recipe.lr:.3g}, {warm}, {decay}"
 
 
-def devices_table(plan: Plan) -> Table:
-    """A row for each device and number of them."""
-    return Table(
-        ("devices", "batch", "time", "80 % range", "cost", "beyond"), [row[:-1] for row in devices_rows(plan)], frozenset({0})
-    )
+def devices_table(plan: Plan, places: Sequence[int]) -> Table:
+    """A row for each device and number of them, of those at ``places``."""
+    rows, known = devices_rows(plan), 6 if plan.critical_batch else 5
+    head = ("devices", "batch", "time", "80 % range", "cost", "beyond")
+    return Table(head[:known], [rows[place][:known] for place in places], frozenset({0}))
 
 
 def cost(choice: Choice) -> str:

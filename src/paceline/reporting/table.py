@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline import hardware
 from paceline.errors import UserError
-from paceline.hardware.placement import parse_sizes
+from paceline.hardware.placement import nodes_text, parse_sizes
 from paceline.hardware.prices import price
 from paceline.record import Metrics, RunRecord
 from paceline.reporting.learning import sentences
@@ -116,8 +116,7 @@ def run_title(run: Metrics) -> str:
     on, s = _cluster(run), run.strategy
     where = _device_name(run)
     if where:
-        per_node, nodes = on.get("devices_per_node", 1), on.get("num_nodes", 1)
-        where = f"{nodes} x {per_node} {where}" if nodes != 1 else f"{per_node} {where}"
+        where = f"{nodes_text(str(on.get('devices_per_node', 1)), int(on.get('num_nodes', 1)))} {where}"
     elif "world_size" in s:
         where = count(int(s["world_size"]), "worker")
     batch = f"batch {s['global_batch_size']:,}" if "global_batch_size" in s else ""

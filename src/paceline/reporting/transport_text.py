@@ -13,6 +13,9 @@ NAMES = {"RDMA": "RDMA (RoCE, InfiniBand)", "TCP": "TCP"}
 _TAKEN = "Only the speed of the network is given: TCP is taken."
 _NAME = "Name one, as in '100Gb/s RoCE'."
 
+NOTHING = 1.01
+"""Steps whose ratio is below this are the same."""
+
 
 def steps_text(steps: Mapping[str, Metrics]) -> str:
     """The step over each transport; empty where the network says its own."""
@@ -21,10 +24,25 @@ def steps_text(steps: Mapping[str, Metrics]) -> str:
     return f"{_TAKEN} A step {_listed({name: seconds(step.step_time_s) for name, step in steps.items()})}. {_NAME}"
 
 
+def transport_line(steps: Mapping[str, Metrics]) -> str:
+    """What RDMA would bring beside TCP, which is taken; empty where the network says its own."""
+    if not steps:
+        return ""
+    tcp, rdma = steps["TCP"].step_time_s, steps["RDMA"].step_time_s
+    if tcp / rdma < NOTHING:
+        return "TCP is taken; with RDMA (RoCE, InfiniBand) the step is the same."
+    return f"TCP is taken; {NAMES['RDMA']} on the same link: {seconds(rdma)} a step, {tcp / rdma:.2f}x. {_NAME}"
+
+
 def with_steps(screen: Screen, steps: Mapping[str, Metrics]) -> Screen:
     """An answer that begins with the step over each transport, where the network does not say its own."""
+    return screen.led_by(steps_text(steps), brief_steps(steps))
+
+
+def brief_steps(steps: Mapping[str, Metrics]) -> str:
+    """The step over each transport in a line; empty where the network says its own."""
     other = "; ".join(f"over {name} {seconds(step.step_time_s)}" for name, step in steps.items())
-    return screen.led_by(steps_text(steps), f"a step {other}" if steps else "")
+    return f"a step {other}" if steps else ""
 
 
 def gains_text(whatif: WhatIf) -> str:

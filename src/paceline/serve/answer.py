@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from paceline import planning
 from paceline.errors import UserError
+from paceline.hardware.placement import nodes_text
 from paceline.planning import Change, WhatIf
 from paceline.planning.emit.targets import TARGETS, emit
 from paceline.planning.goal import money
@@ -80,7 +81,7 @@ def title(asked: Question) -> str:
     """The model and what it runs on."""
     size = asked.cluster
     network = f", {size.network.name}" if size.num_nodes > 1 else ""
-    return f"{clean(asked.workload.name, 60)} on {size.num_nodes} x {size.node_text} {size.device.name}{network}"
+    return f"{clean(asked.workload.name, 60)} on {nodes_text(size.node_text, size.num_nodes)} {size.device.name}{network}"
 
 
 def _choices(asked: Question) -> str:

@@ -9,9 +9,10 @@ from threading import Lock
 
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, plan
-from paceline.planning.ask import PLAIN, ask
+from paceline.planning.ask import ask
+from paceline.planning.cluster_sizes import worlds
 from paceline.planning.goal import money
-from paceline.planning.space import worlds
+from paceline.planning.question import PLAIN
 from paceline.reporting.answer_page import Page, Section, front_sections
 from paceline.reporting.values import number, seconds
 from paceline.serve.answer import title

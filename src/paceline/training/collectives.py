@@ -24,6 +24,9 @@ CollectiveSteps = Generator["Pending[Any]", Any, T]
 """A generator that yields every collective it waits for, receives the arrived data, and returns a T."""
 
 NOTHING = torch.empty(0, dtype=torch.uint8)
+# As PyTorch 2.13 and later calls them, and as earlier ones do.
+ALL_GATHER = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
+REDUCE_SCATTER = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"
 
 
 class WireError(LostRank):
@@ -144,14 +147,14 @@ class Wire:
         """Write the sum over the ranks of this rank's equal part of ``data`` into ``out``."""
         self.meter.sent_bytes += data.nbytes - out.nbytes
         with collective():
-            work = dist.reduce_scatter_single(out, data, group=self.group, async_op=True)
+            work = getattr(dist, REDUCE_SCATTER)(out, data, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: out)
 
     def all_gather(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
         """Write the ``data`` of all ranks, of equal size, in rank order into ``out``."""
         self.meter.sent_bytes += out.nbytes - data.nbytes
         with collective():
-            work = dist.all_gather_single(out, data, group=self.group, async_op=True)
+            work = getattr(dist, ALL_GATHER)(out, data, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: out)
 
     # If only the sender knows a message's length, it announces it first. The receiver checks it before it allocates memory.

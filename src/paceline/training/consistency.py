@@ -13,7 +13,7 @@ import torch.distributed as dist
 from paceline.calibration.constants import assumed
 from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode, encode
 from paceline.errors import UserError
-from paceline.training.collectives import collective
+from paceline.training.collectives import ALL_GATHER, collective
 from paceline.training.errors import ReplicasDiverged
 from paceline.training.tensor_layout import GradientSlice, TensorSpec
 
@@ -57,7 +57,7 @@ def same_weights(
         total = (total * 1_000_003 + (first << 31) + second) & 0x7FFFFFFFFFFFFFFF
     sums = torch.empty(dist.get_world_size(group), dtype=torch.int64, device=device)
     with collective():
-        dist.all_gather_single(sums, torch.tensor([-1 if left_out else total], device=device), group=group)
+        getattr(dist, ALL_GATHER)(sums, torch.tensor([-1 if left_out else total], device=device), group=group)
     of_rank = {rank: value for rank, value in enumerate(sums.tolist()) if value >= 0}
     first = min(of_rank, default=0)
     odd = [rank for rank, value in of_rank.items() if value != of_rank[first]]

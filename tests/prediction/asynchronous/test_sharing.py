@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.prediction.asynchronous.sharing import Fabric, fair_shares
@@ -51,7 +51,6 @@ def test_pieces_of_a_connection_follow_each_other() -> None:
     assert np.allclose([at for at, *_ in through], [1.0, 1.5, 2.5])
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 2), st.integers(0, 1), st.floats(0.1, 50)), min_size=1, max_size=20))
 def test_every_piece_comes_through_once_and_no_link_is_overfull(pieces: list[tuple[float, int, int, float]]) -> None:
     through = drain(Fabric(3, 2, 10.0), pieces)

@@ -87,7 +87,7 @@ cases = st.tuples(
 )
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=settings.default.max_examples // 5, derandomize=True)
 @given(cases)
 def test_bounds_and_monotony(case: tuple[int, int, float, float, Any]) -> None:
     """Nothing is faster than its parts, time has no unit, and a better link or worker does not cost.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -68,7 +68,6 @@ def trained(kind: str, shapes: list[tuple[int, ...]], seed: int, zero: int = -1,
     return [p.detach() for p in params] + [optimizer.state[p][word] for word in optimizer._words for p in params]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     which=st.sampled_from(VARIANTS),
     shapes=SHAPES,

@@ -1,0 +1,33 @@
+"""What a plan leaves out, counted by reason: there are thousands of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """Strategies that were left out: how many, why, and one of them in words."""
+
+    count: int
+    reason: str
+    example: str = ""
+
+
+class Tally:
+    """Counts what is left out, by reason, with the first example of each."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+
+    def add(self, reason: str, count: int = 1, example: str = "") -> None:
+        """``count`` more for that reason."""
+        if count:
+            self.counts[reason] += count
+            self.examples.setdefault(reason, example)
+
+    def excluded(self) -> list[Excluded]:
+        """Most frequent first."""
+        return [Excluded(count, reason, self.examples[reason]) for reason, count in self.counts.most_common()]

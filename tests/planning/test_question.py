@@ -1,0 +1,42 @@
+"""The plans of one answer: plain, divided, at the prices of rentals."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.hardware import Cluster
+from paceline.planning.question import FEW, Question
+from paceline.planning.rentals import rentals
+from paceline.planning.training_target import TrainingTarget
+from paceline.prediction import ORDINARY
+from paceline.workload import Workload
+
+QUESTION = Question(Workload.named("bert-large"), TrainingTarget(total=1e6), None, ORDINARY)
+
+
+def test_a_rental_brings_its_price_and_its_seller() -> None:
+    rental = next(x for x in rentals() if x.cluster.device.name == "B200")
+    own = QUESTION.rented([rental])
+    assert own.seller == "Nebius"
+    best = own.plain([rental.cluster])
+    assert best is not None
+    assert best.best.usd == pytest.approx(8 * rental.usd_per_device_hour * best.best.time_s / 3600)
+
+
+def test_what_cannot_be_is_none() -> None:
+    huge = Question(Workload.named("llama-3-405b"), TrainingTarget(), None, ORDINARY)
+    assert huge.plain([Cluster.named("8 H100")]) is None
+    assert huge.divided([Cluster.named("8 H100")], more=FEW) is None
+
+
+def test_what_cannot_hold_the_weights_is_not_searched() -> None:
+    huge = Question(Workload.named("llama-3-405b"), TrainingTarget(), None, ORDINARY)
+    assert not huge.may_hold(Cluster.named("8 H100")) and huge.may_hold(Cluster.named("16x p5.48xlarge"))
+    adapters = Question(Workload.named("llama-3-8b", lora="r=16"), TrainingTarget(), None, ORDINARY)
+    assert adapters.may_hold(Cluster.named("RTX 4090"))
+
+
+def test_a_division_among_many_nodes() -> None:
+    large = Question(Workload.named("llama-3-405b", 1024), TrainingTarget(), None, ORDINARY)
+    best = large.divided([Cluster.named("16x p5.48xlarge")], more=FEW)
+    assert best is not None and best.best.strategy.parallelism.model_devices > 1

@@ -222,7 +222,7 @@ def test_an_error_on_another_rank_is_said_by_every_node(two_folders):
     try:
         for code, lines in [run.end() for run in runs]:
             assert code == 2
-            assert [line for line in lines if "paceline: " in line] == lines
+            lines = [line for line in lines if not line.startswith("[Gloo]")]  # said by PyTorch before 2.13
             assert len(lines) == 1 and lines[0].startswith("paceline: rank 1: no module 'only_here'")
     finally:
         for run in runs:

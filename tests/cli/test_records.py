@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from command import answer, run
+from paceline import hardware
+from paceline.hardware.saved_clusters import SavedCluster, save_cluster
 
 LOG = "".join(
     f" iteration {n} | elapsed time per iteration (ms): {ms} | global batch size: 256 |\n"
@@ -39,6 +41,22 @@ def test_without_a_place_the_row_is_printed(capsys: pytest.CaptureFixture[str], 
     header, row = out.splitlines()
     assert (code, err) == (0, "") and header.startswith("workload,device,global_batch,step_s")
     assert row.startswith("resnet-50,V100 SXM2 16GB,256,0.2,8,2,10Gb/s,fp16,Megatron-LM log,3,")
+
+
+@pytest.mark.parametrize("cluster", ["2x8 V100, 400Gb/s RoCE", "16 V100, 400Gb/s RoCE", "lab"])
+def test_the_network_may_be_the_clusters_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, log: Path, tmp_path: Path, cluster: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    save_cluster(SavedCluster("lab", "2x8 V100, 400Gb/s RoCE"))
+    row = answer(capsys, f"records import {log} {JOB} --cluster '{cluster}'")["row"]
+    assert (row["devices_per_node"], row["nodes"]) == ("8", "2")
+    assert hardware.network(row["network"]) == hardware.network("400Gb/s RoCE")
+
+
+def test_the_network_of_an_instance_is_in_the_row(capsys: pytest.CaptureFixture[str], log: Path) -> None:
+    row = answer(capsys, f"records import {log} {JOB} --cluster '2x p5.48xlarge'")["row"]
+    assert hardware.network(row["network"]).bandwidth.value == 400e9
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,9 @@ def _machine(o: argparse.Namespace) -> dict[str, str]:
         return {}
     cluster = Cluster.named(o.cluster, o.network)
     sizes = cluster.levels[0].size if not cluster.even else cluster.devices_per_node
-    return {"device": cluster.device.name, "devices_per_node": sizes_text(sizes), "nodes": str(cluster.num_nodes)}
+    row = {"device": cluster.device.name, "devices_per_node": sizes_text(sizes), "nodes": str(cluster.num_nodes)}
+    between = o.network or ("" if cluster.num_nodes == 1 else cluster.network.name)
+    return {**row, "network": between}
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, str]:

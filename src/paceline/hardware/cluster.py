@@ -18,6 +18,7 @@ from paceline.hardware.device import Device, Fact, Link
 from paceline.hardware.instances import node_counts
 from paceline.hardware.instances import nodes as nodes_named
 from paceline.hardware.levels import LEVELS, Level, leaves, tiers
+from paceline.hardware.node_sizes import check_joined, counted_nodes
 from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
 from paceline.hardware.saved_clusters import saved_cluster
 
@@ -87,10 +88,12 @@ class Cluster:
         (``instances.toml``). The network may stand behind a comma, ``2x8 A100, 100Gb/s``; a name of the user's own
         ``clusters.toml`` stands for the text there.
 
-        The link inside a node is the device's own. A single node needs no network.
+        The link inside a node is the device's own. A single node needs no network. Devices beyond the largest node that is
+        sold are several nodes: ``64 H100, 400Gb/s RoCE`` is ``8x8 H100, 400Gb/s RoCE``; ``1x64 H100`` is one node.
 
         Raises:
-            UserError: unknown device or network, counts below 1, several nodes without a network.
+            UserError: unknown device or network, counts below 1, several nodes without a network, more devices than a node is
+                sold with that are no whole nodes.
         """
         if not isinstance(text, str):
             raise UserError(f"cluster {text!r}", "give a text such as '2x8 A100', or a paceline.Cluster")
@@ -105,7 +108,9 @@ class Cluster:
         text = machines
         if uneven := _UNEVEN.match(text):
             sizes = parse_sizes(uneven[1])
-            return cluster(uneven[2], sizes, len(sizes) if isinstance(sizes, tuple) else 1, network)
+            many = len(sizes) if isinstance(sizes, tuple) else 1
+            check_joined(uneven[2], sizes, many, network)
+            return cluster(uneven[2], sizes, many, network)
         counted = _COUNTED.match(text)
         if counted is None:
             raise UserError("a cluster without a name", "give one such as '2x8 A100'")
@@ -114,7 +119,11 @@ class Cluster:
             outer, inner = None, outer
         if inner is not None and outer is None and is_device(text):  # "2080 Ti" is a name
             inner, name = None, text
-        return cluster(name, *node_counts(name, outer, inner), network)
+        devices, many = node_counts(name, outer, inner)
+        if outer is None and devices is not None:
+            devices, many = counted_nodes(name, devices, network)
+        check_joined(name, devices, many, network)
+        return cluster(name, devices, many, network)
 
     @classmethod
     def of_nodes(

@@ -59,6 +59,17 @@ def test_the_network_of_an_instance_is_in_the_row(capsys: pytest.CaptureFixture[
     assert hardware.network(row["network"]).bandwidth.value == 400e9
 
 
+def test_a_job_that_its_devices_would_not_hold_is_doubted(
+    capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "jobs.csv"
+    told = f"records import {log} --workload llama-3-8b --precision bf16 --cluster '8 A100' --set sharding=zero3 --out {table}"
+    code, out, _ = run(capsys, told)
+    assert code == 0 and "As described it would need " in out and "of 80.0 GiB a device" in out
+    code, out, _ = run(capsys, f"{told} --set grad_accum=32 --set recompute=full")
+    assert code == 0 and "As described" not in out
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -72,6 +83,10 @@ def test_the_network_of_an_instance_is_in_the_row(capsys: pytest.CaptureFixture[
         (f"{JOB} --cluster 8xV100 --unit ms", "train.log has no columns"),
         (f"{JOB} --cluster 8xV100 --out jobs.txt", "a table of jobs is a .csv file"),
         (f"{JOB} --cluster '2x8 V100'", "network"),
+        (
+            "--workload llama-3-8b --precision bf16 --cluster '8 A100'",
+            "a device; say how it was divided: --set sharding=zero3",
+        ),
     ],
 )
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], log: Path, more: str, said: str) -> None:

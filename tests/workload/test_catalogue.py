@@ -35,6 +35,8 @@ def test_other_things_than_modules_are_errors(networks: str) -> None:
 
 
 def test_an_unknown_name_shows_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown workload 'whisper'.*its config.json \(Hugging Face\)"):
+        Workload.named("whisper")
     with pytest.raises(UserError, match="unknown workload 'resnet51'; nearest: resnet-50"):
         Workload.named("resnet51")
 

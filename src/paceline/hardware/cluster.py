@@ -31,6 +31,7 @@ are assumed. Memory and loopback have no limit but the machine."""
 LONGEST = 200
 """Characters of a cluster's name."""
 _TIMES = r"(?:\s+[x×](?=[\s\d])\s*|[x×]\s*)"  # a Xeon is not eon
+_BEHIND = re.compile(r"^\s*(\D.*?)\s+[x×]\s*(\d{1,9})\s*$", re.IGNORECASE)
 _UNEVEN = re.compile(rf"^\s*(\d{{1,9}}(?:\s*\+\s*\d{{1,9}})+)(?:{_TIMES}|\s+)(\S.*?)\s*$", re.IGNORECASE)
 _COUNTED = re.compile(rf"^\s*(?:(\d{{1,18}}){_TIMES})?(?:(\d{{1,18}})(?:{_TIMES}|\s+))?(\S.*?)\s*$", re.IGNORECASE)
 
@@ -106,6 +107,8 @@ class Cluster:
         elif comma and not own:
             raise UserError(f"{text!r} names a network, and so does {network!r}", "give one of them")
         text = machines
+        if behind_name := _BEHIND.match(text):  # "H100 x 4"
+            text = f"{behind_name[2]}x {behind_name[1]}"
         if uneven := _UNEVEN.match(text):
             sizes = parse_sizes(uneven[1])
             many = len(sizes) if isinstance(sizes, tuple) else 1

@@ -84,6 +84,9 @@ def _spellings(name: str) -> Iterator[str]:
         yield "-".join(words)
 
 
+OWN = "a network of your own is its config.json (Hugging Face) or module:function"
+
+
 def _unknown(name: str) -> UserError:
     """The error for a name that is none: which networks begin with it, else the nearest ones."""
     beginning = fold(name)
@@ -91,7 +94,7 @@ def _unknown(name: str) -> UserError:
     if len(family) > 1:
         listed = ", ".join(family[:MOST_LISTED]) + (", ..." if len(family) > MOST_LISTED else "")
         return UserError(f"workload {name!r} is one of several: {listed}", "say which (paceline workload list shows all)")
-    return unknown("workload", name, names(), "a network of your own is module:function")
+    return unknown("workload", name, names(), OWN)
 
 
 def layer_table(

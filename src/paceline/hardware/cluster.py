@@ -15,12 +15,12 @@ from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.catalogue import is_device
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.device import Device, Fact, Link
-from paceline.hardware.instances import node_counts
+from paceline.hardware.instances import instance, node_counts
 from paceline.hardware.instances import nodes as nodes_named
 from paceline.hardware.levels import LEVELS, Level, leaves, tiers
 from paceline.hardware.node_sizes import check_joined, counted_nodes
 from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
-from paceline.hardware.saved_clusters import saved_cluster
+from paceline.hardware.saved_clusters import check_slip, saved_cluster
 
 MOST_DEVICES = 1 << 20
 """Largest number of devices that is predicted. It bounds time and memory, and no existing cluster has so many."""
@@ -122,6 +122,8 @@ class Cluster:
             outer, inner = None, outer
         if inner is not None and outer is None and is_device(text):  # "2080 Ti" is a name
             inner, name = None, text
+        if not is_device(name) and instance(name) is None:
+            check_slip(text)
         devices, many = node_counts(name, outer, inner)
         if outer is None and devices is not None:
             devices, many = counted_nodes(name, devices, network)

@@ -17,6 +17,8 @@ from paceline.workload import Workload
 from paceline.workload.family import family
 
 _INSIDE = "the range of the gain includes none"
+MOST_NAMED = 2
+"""Compressions that are named beside a ranking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,10 @@ def compression_worth(table: RankedTable, competes: Bools, beside: Sequence[Besi
     """What compression is worth, in sentences: the best with it against the best without, then what stands beside."""
     if not beside:
         return _best_with_it(table)
-    groups = {why: ", ".join(str(b) for b in beside if b.why == why) for why in dict.fromkeys(b.why for b in beside)}
+    named, more = beside[:MOST_NAMED], len(beside) - MOST_NAMED
+    groups = {why: ", ".join(str(b) for b in named if b.why == why) for why in dict.fromkeys(b.why for b in named)}
     gains = "; ".join(f"{names}: {why}" for why, names in groups.items())
-    there = f"Beside the ranking, would gain over dense: {gains}. Naming one (compression) lets it compete."
+    there = f"Beside the ranking, would gain over dense: {gains}{f'; {more} more gain less' if more > 0 else ''}. Naming one (compression) lets it compete."
     lossy = any(s.gradient_exchange.compression != "dense" for _, s in table.only(competes).candidates)
     return f"{_best_with_it(table.only(competes))} {there}" if lossy else there
 

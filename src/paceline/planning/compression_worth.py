@@ -17,8 +17,8 @@ from paceline.workload import Workload
 from paceline.workload.family import family
 
 _INSIDE = "the range of the gain includes none"
-MOST_NAMED = 2
-"""Compressions that are named beside a ranking."""
+MOST_NAMED = 1
+"""Compressions whose gain is said beside a ranking; of the others, how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,8 @@ def compression_worth(table: RankedTable, competes: Bools, beside: Sequence[Besi
     named, more = beside[:MOST_NAMED], len(beside) - MOST_NAMED
     groups = {why: ", ".join(str(b) for b in named if b.why == why) for why in dict.fromkeys(b.why for b in named)}
     gains = "; ".join(f"{names}: {why}" for why, names in groups.items())
-    there = f"Beside the ranking, would gain over dense: {gains}{f'; {more} more gain less' if more > 0 else ''}. Naming one (compression) lets it compete."
+    others = f"; {more} more gain less" if more > 0 else ""
+    there = f"Beside the ranking, would gain over dense: {gains}{others}. Naming one (compression) lets it compete."
     lossy = any(s.gradient_exchange.compression != "dense" for _, s in table.only(competes).candidates)
     return f"{_best_with_it(table.only(competes))} {there}" if lossy else there
 

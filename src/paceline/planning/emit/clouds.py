@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from paceline.planning.emit.job import PORT, Job, Target
+from paceline.planning.emit.job import PORT, SCRIPT, Job, Target
 from paceline.planning.emit.script import PRECISIONS, hooked
-from paceline.planning.emit.torchrun import SCRIPT, SEARCHED, checked, remarks
+from paceline.planning.emit.torchrun import SEARCHED, checked, remarks
 
 SKYPILOT_NAMES: Mapping[str, str] = {
     "K80": "K80",

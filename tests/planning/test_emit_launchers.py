@@ -142,6 +142,9 @@ def test_clouds_rent_the_nodes_of_the_plan() -> None:
     assert (dstack["type"], dstack["nodes"], dstack["resources"]) == ("task", 2, {"gpu": "A100:80GB:8"})
     fast = Cluster.named("2x8 H100", network="8x InfiniBand NDR")
     assert yaml(emit("skypilot", strategy(fast), NETWORK, fast))["resources"]["network_tier"] == "best"
+    for name, rented in (("4 RTX 4090", "RTX4090:4"), ("8 MI300X", "MI300X:8")):
+        cluster = Cluster.named(name)
+        assert yaml(emit("skypilot", strategy(cluster), NETWORK, cluster))["resources"] == {"accelerators": rented}
     assert "setup" not in sky and yaml(written("skypilot", compression="int8", exchange="ring"))["setup"]
 
 
@@ -257,7 +260,7 @@ def test_what_a_script_cannot_do_is_refused_by_name(target: str, choices: dict[s
         ("torchrun", TWO, {"sharding": "zero1", "shard_devices": 8}, "zero1 in groups of 8"),
         ("torchrun", Cluster.named("1+7 A100", network="100Gb/s"), {}, "nodes of 1.7 devices"),
         ("torchrun", Cluster.named("8 TPU v4"), {}, "device TPU v4"),
-        ("skypilot", Cluster.named("8 RTX 4090"), {}, "device RTX 4090"),
+        ("skypilot", Cluster.named("8 RTX 2060"), {}, "device RTX 2060"),
         ("dstack", Cluster.named("8 K80"), {"precision": "fp32"}, "device K80"),
     ],
 )

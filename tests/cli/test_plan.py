@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,16 @@ def test_an_answer_fits_a_screen_of_45_lines(question: str, capsys: pytest.Captu
         assert f"{choice['strategy']['world_size']:,}" in rows
     every = run(capsys, f"plan {question} --why")[1]
     assert all(f"\n{choice['strategy']['world_size']:,} " in every for choice in data["by_devices"])
+
+
+def test_the_table_of_sizes_has_those_of_the_ranking_and_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    question = "plan gpt2-xl --device B200 --devices-per-node 8 --max-nodes 16 --network 400Gb/s"
+    data = answer(capsys, question)
+    text = run(capsys, question)[1]
+    clusters = [choice["cluster"] for choice in data["by_devices"]]
+    every = {cluster["devices_per_node"] * cluster["num_nodes"] for cluster in clusters}
+    shown = [int(n) for n in re.findall(r"^(\d+) +[\d,]+ +\d", text, re.MULTILINE)]
+    ranked = [int(a) * int(b) for a, b in re.findall(r"^\d\. .* (\d+) x (\d+) B200", text, re.MULTILINE)]
+    assert len(ranked) == 3 and set(ranked) <= set(shown)
+    assert f"The best of {len(shown)} of {len(clusters)} numbers of devices" in text
+    assert set(shown) <= every

@@ -212,3 +212,9 @@ def test_no_default_transport(text: str) -> None:
 def test_ethernet_of_the_catalogue_is_unchanged_by_transports() -> None:
     assert {entry.name for entry in links() if entry.kind == "ethernet"} > {"EFA 400 Gb/s", "Ethernet 400 Gb/s"}
     assert network("390Gb/s").latency.source.startswith("as Ethernet 400 Gb/s")
+
+
+@pytest.mark.parametrize("text", ["tcp", "RoCE", "infiniband"])
+def test_a_transport_alone_needs_a_speed(text: str) -> None:
+    with pytest.raises(UserError, match=f"network '{text}' has no speed; give it too, such as 100Gb/s"):
+        network(text)

@@ -100,6 +100,8 @@ def _named(text: str) -> Link:
             return _carried_by(carrier, bandwidth)
     elif re.match(r"\s*[0-9.]", text):
         return _ethernet(parse_bandwidth(text))
+    elif (carrier := transport(text)) is not None:
+        raise UserError(f"network {text!r} has no speed", f"give it too, such as 100Gb/s {carrier.name}")
     raise unknown("network", text, link_names(), "or give a bandwidth per node such as 10Gb/s, or 100Gb/s RoCE")
 
 

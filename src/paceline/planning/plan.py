@@ -143,7 +143,7 @@ def plan(
         considered=whole + searches.legal,
         layouts=searches.sentence,
         layout=layout_view(workload, best.cluster, best.strategy, predictor),
-        compression=compression_worth(whole_table, competes, beside),
+        compression=compression_worth(whole_table, beside),
         ties=tie_text(table, order),
         prices=_price_notes(listed),
         notice=notice,

@@ -120,16 +120,18 @@ def _cut(plan: Plan) -> bool:
 
 
 def _sizes(plan: Plan) -> Sequence[int]:
-    """Places of the numbers of devices that the answer shows: all, or those that nothing beats in time and money, the ends, and
-    some between."""
+    """Places of the numbers of devices that the answer shows: all, or the ends, the cheapest, those of the ranking that is
+    shown, and some that nothing beats in time and money, evenly over them."""
     every = range(len(plan.by_devices))
     if len(every) <= SIZES:
         return every
-    front = {choice.cluster for choice in (plan.best, *plan.front)}
-    first = [place for place in every if place in (0, every[-1]) or plan.by_devices[place].cluster in front]
-    spread = [round(n * every[-1] / (SIZES - 1)) for n in range(SIZES)]
+    clusters = [choice.cluster for choice in plan.by_devices]
+    ranked = [clusters.index(choice.cluster) for choice in plan.ranking[:SHOWN] if choice.cluster in clusters]
+    unbeaten = {choice.cluster for choice in plan.front}
+    front = [place for place in every if clusters[place] in unbeaten] or list(every)
     cheapest = min(every, key=lambda place: plan.by_devices[place].usd)
-    kept = list(dict.fromkeys([0, every[-1], cheapest, *first, *spread, *every]))
+    spread = [of[round(n * (len(of) - 1) / (SIZES - 1))] for of in (front, every) for n in range(SIZES)]
+    kept = list(dict.fromkeys([0, every[-1], cheapest, *ranked, *spread, *every]))
     return sorted(kept[:SIZES])
 
 

@@ -21,6 +21,8 @@ SHOWN = 3
 SIZES = 8
 """Numbers of devices in the answer; all of them are behind ``--why``."""
 BEYOND = " (beyond: samples that a small batch saves; *: past critical)"
+SAME_STRATEGY = "Each change keeps the rest of the strategy; ask and plan choose it anew on each machine, and may gain more."
+"""What a gain of ``whatif`` compares."""
 
 
 def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None) -> Screen:
@@ -237,6 +239,7 @@ def _whatif(whatif: WhatIf) -> Iterator[Block]:
     if any(outcome.prediction.fit != "fits" for outcome in whatif.outcomes):
         yield Paragraph("* does not fit the device's memory, or may not; the time is as if it did.", "bad")
     yield Paragraph(f"$ is the price of {whatif.unit} ({whatif.priced_samples:,} samples); ranges hold 80 %.", "faint")
+    yield Paragraph(SAME_STRATEGY, "faint")
     yield GAP
     if lacking := _lacking(base):
         yield Paragraph(f"{base.title}: {lacking}.", "bad", hang=2)

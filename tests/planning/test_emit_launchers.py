@@ -19,7 +19,7 @@ from paceline.errors import UserError
 from paceline.planning.emit.job import Job
 from paceline.planning.emit.script import attach_line, lines
 from paceline.planning.emit.slurm import SBATCH
-from paceline.planning.emit.targets import TARGETS, emit, launch
+from paceline.planning.emit.targets import TARGETS, emit, emitted, launch
 from paceline.strategy import COMPRESSIONS, DenseRule
 
 NETWORK = Workload.named("gpt2")
@@ -71,6 +71,23 @@ def test_each_target_says_how_its_file_is_started(target: str) -> None:
     for cluster in (ONE, TWO):
         command = launch(target, strategy(cluster, sharding="zero3"), NETWORK, cluster, "a/file")
         assert "a/file" in command and "\n" not in command
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("torchrun", "FIRST_NODE is the host name of the first node."),
+        ("megatron", "$HEAD is the host name of the first node."),
+        ("accelerate", "$RANK is the number of the node, from 0, $HEAD is the host name of the first node."),
+        ("deepspeed", "HOSTS is a file with a line for each node: its host name, then slots=8."),
+        ("sbatch", ""),
+    ],
+)
+def test_what_a_command_leaves_open_is_explained(target: str, words: str) -> None:
+    two, one = (emitted(Job(target, strategy(cluster, sharding="zero3"), NETWORK, cluster)) for cluster in (TWO, ONE))
+    assert (two.placeholders, one.placeholders) == (words, "")
+    if target == "accelerate":
+        assert "# Run it on each node: RANK is the number of the node, from 0" in two.text and "RANK" not in one.text
 
 
 def test_a_torchrun_script_starts_a_process_for_each_device() -> None:

@@ -36,7 +36,7 @@ def test_what_is_better_and_cannot_be_written_is_said() -> None:
     best, file = planned("torchrun", "resnet-50", cards, **given)
     assert file.job.strategy == best.best.strategy and best.best.strategy.parallelism.sharding != "distributed_optimizer"
     assert "not of all: torchrun has no option for distributed_optimizer" in file.job.remark
-    assert "Better: 4 RTX 4090, batch 1024, bf16, distributed_optimizer, " in file.job.remark
+    assert "Better: 4 RTX 4090, batch 1024, bf16, distributed_optimizer: " in file.job.remark
     assert f"# {file.job.remark}\n" in file.text
 
 
@@ -47,7 +47,7 @@ def test_divided_networks_that_were_not_tried_are_named() -> None:
 
 def test_what_a_target_lacks_is_named_where_nothing_else_fits() -> None:
     with pytest.raises(UserError) as refused:
-        planned("torchrun", "llama-3-8b", Cluster.named("8 A10G"), batches=(8,), shardings=("zero3",))
+        planned("torchrun", "llama-3-8b", Cluster.named("8 A10G"), batches=(8,), shardings=("zero3",), schedules=("1f1b",))
     message, fix = refused.value.message, refused.value.fix
     assert message.startswith("torchrun has no option for ") and "The best here has it: 8 A10G, batch 8" in message
     assert "Without it llama-3-8b fits nowhere here" in message and "this fits" not in str(refused.value)

@@ -105,6 +105,7 @@ def _plan(o: argparse.Namespace) -> Answer:
     if file:
         remark, launch = file.job.remark, file.launch(place or "FILE")
         data["options"] = {"target": target, "text": file.text, "launch": launch, "remark": remark, "left": file.left}
+        data["options"]["placeholders"] = file.placeholders
         if place:
             screen = _written(file, place, screen)
         else:
@@ -133,7 +134,8 @@ def _written(file: Emitted, place: str, screen: Screen) -> Screen:
         Path(place).write_text(file.text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the file") from error
-    return screen.led_by(file.job.remark).writing(f"wrote {place}", *filter(None, [file.left]), f"Run: {file.launch(place)}")
+    lines = f"wrote {place}", file.left, f"Run: {file.launch(place)}", file.placeholders
+    return screen.led_by(file.job.remark).writing(*filter(None, lines))
 
 
 def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Workload]:

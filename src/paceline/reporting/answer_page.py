@@ -25,6 +25,7 @@ from paceline.reporting.planning_text import (
     devices_rows,
     explain_table,
     impossible_lines,
+    likely,
     ranking_table,
     verdict,
     whatif_table,
@@ -201,7 +202,7 @@ def plan_page(plan: Plan) -> Page:
         note = f"critical: {plan.critical_batch:,.0f}; {best.beyond_least or 0:.0%} of the samples are beyond the least"
         page.card("batch", f"{best.strategy.global_batch_size:,}", note)
     if best.meets is not None:
-        page.card("goal", f"{best.meets:.0%}", f"the probability that it meets {plan.goal}")
+        page.card("goal", likely(best.meets), f"how likely it takes at most {plan.goal.amount(plan.goal.limit)}")
     rows = [[choice.title, seconds(choice.time_s), cost(choice), choice.reason] for choice in plan.ranking]
     page.sections += [
         *_by_devices(plan),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from paceline.planning.advice import in_words
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained
 from paceline.planning.goal import money
@@ -56,7 +57,7 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics]) -> Iterator[Block]:
     yield Pair("time", f"{seconds(best.time_s)} ({_time_range(best)})")
     yield Pair("cost", cost(best))
     if best.meets is not None:
-        yield Pair("goal", f"meets {plan.goal} with {best.meets:.0%}")
+        yield Pair("goal", f"within {plan.goal.amount(plan.goal.limit)}: {likely(best.meets)} likely")
     yield Pair("step", f"{seconds(p.step_time_s)} ({step_range(p)}), {rate(p.samples_per_s)} samples/s")
     yield Pair("network", transport_line(steps))
     if plan.critical_batch:
@@ -82,6 +83,7 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics]) -> Iterator[Block]:
 
 
 def _plan_why(plan: Plan) -> Iterator[Block]:
+    yield Pair("run it as", in_words(plan.best.strategy, plan.best.strategy.parallelism.data))
     yield Pair("recipe", plan.learning_rates)
     yield Pair("memory", plan.headroom)
     yield Pair("ties", plan.ties)
@@ -165,9 +167,14 @@ def batch_text(plan: Plan) -> str:
     if critical is None or best.beyond_least is None:
         return ""
     return (
-        f"{best.strategy.global_batch_size:,}; {best.beyond_least:.0%} of its samples are beyond the least. Past the critical "
-        f"batch, {critical:,.0f}, that is more than half, and more devices waste work."
+        f"{best.strategy.global_batch_size:,}; a small batch needs {best.beyond_least:.0%} fewer samples. Beyond the critical "
+        f"batch of {critical:,.0f} it needs less than half of them, so more devices waste work."
     )
+
+
+def likely(chance: float) -> str:
+    """A probability; no model of a training is sure."""
+    return "over 99%" if chance > 0.995 else "under 1%" if chance < 0.005 else f"{chance:.0%}"
 
 
 def devices_rows(plan: Plan) -> list[tuple[str, ...]]:

@@ -34,6 +34,8 @@ def _write(job: Job) -> str:
     }
     remarks = "".join(f"#   {line}\n" for line in (f"In {SCRIPT}, which stands for your script:", *_lines(job)))
     head = "# Written by paceline plan --emit accelerate.\n" + (f"# {job.remark}\n" if job.remark else "")
+    if many:
+        head += "# Run it on each node: RANK is the number of the node, from 0, HEAD the host name of the first.\n"
     return f"{head}{remarks}{_yaml(config)}"
 
 
@@ -93,7 +95,7 @@ def _lines(job: Job) -> Iterator[str]:
         yield 'torch.set_float32_matmul_precision("high")'
     yield f"accelerator = Accelerator({_arguments(job)})"
     yield from optimizer_lines(job)
-    yield "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)  # not the scheduler: steps count once"
+    yield "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)  # without the scheduler, which it would step once a process"
     if hooked(job):
         line = attach_line(strategy.gradient_exchange)
         yield f"{line[:-1]}, grad_scaler=accelerator.scaler)" if strategy.precision == "fp16" else line

@@ -62,7 +62,7 @@ def _without_one(target: str, workload: Workload, search: Search, error: UserErr
 
 
 def _title(choice: Choice) -> str:
-    return f"{choice.title}, {format_seconds(choice.prediction.step_time_s)} a step"
+    return f"{choice.title}: {format_seconds(choice.time_s)}, {format_seconds(choice.prediction.step_time_s)} a step"
 
 
 def _not_tried(target: str, workload: Workload, best: Choice, predictor: Predictor) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,23 @@ class Emitted:
     def launch(self, place: str) -> str:
         """The command that starts what was written to the file ``place``."""
         return TARGETS[self.job.target].launch(self.job, place)
+
+    @property
+    def placeholders(self) -> str:
+        """What the words in capitals of the command stand for, in a sentence; empty where it has none."""
+        words = re.findall(r"\$?\b[A-Z_]{4,}\b", self.launch(""))
+        meanings = [f"{word} is {_STANDS_FOR[word]}" for word in dict.fromkeys(words) if word in _STANDS_FOR]
+        local = self.job.cluster.devices_per_node
+        return f"{', '.join(meanings)}.".format(local=local) if meanings else ""
+
+
+_STANDS_FOR: Mapping[str, str] = {
+    "FIRST_NODE": "the host name of the first node",
+    "$HEAD": "the host name of the first node",
+    "$RANK": "the number of the node, from 0",
+    "HOSTS": "a file with a line for each node: its host name, then slots={local}",
+}
+"""Words of commands that start a training."""
 
 
 def emitted(job: Job) -> Emitted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.hardware import Cluster
+from paceline.hardware.prices import price
 from paceline.planning.question import FEW, Question
 from paceline.planning.rentals import rentals
 from paceline.planning.training_target import TrainingTarget
@@ -17,7 +18,8 @@ QUESTION = Question(Workload.named("bert-large"), TrainingTarget(total=1e6), Non
 def test_a_rental_brings_its_price_and_its_seller() -> None:
     rental = next(x for x in rentals() if x.cluster.device.name == "B200")
     own = QUESTION.rented([rental])
-    assert own.seller == "Nebius"
+    listing = price("B200", own.prices)
+    assert listing is not None and listing.seller == "Nebius"
     best = own.plain([rental.cluster])
     assert best is not None
     assert best.best.usd == pytest.approx(8 * rental.usd_per_device_hour * best.best.time_s / 3600)

@@ -119,10 +119,9 @@ def test_a_named_instance_has_its_providers_price(
 def test_what_goes_deeper_has_the_price_of_the_answer(question: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = answer(capsys, f"ask {question}")
     plan = answer(capsys, asked["deeper"].removeprefix("paceline "))
-    choice, counts = asked["choice"], plan["by_devices"]
-    devices = [x["cluster"]["levels"][0]["size"] for x in counts]
-    same = counts[devices.index(choice["cluster"]["levels"][0]["size"])]
-    assert same["usd"] == pytest.approx(choice["usd"], rel=0.1)
+    choice = asked["choice"]
+    (same,) = [x for x in plan["by_devices"] if x["strategy"]["world_size"] == choice["strategy"]["world_size"]]
+    assert same["usd"] / same["time_s"] == pytest.approx(choice["usd"] / choice["time_s"], rel=1e-4)
     assert asked["provider"] in run(capsys, f"ask {question}")[1]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.hardware import Cluster
@@ -11,6 +13,7 @@ from paceline.planning.rentals import rentals
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction import ORDINARY
 from paceline.workload import Workload
+from paceline.workload.transformer import llama
 
 QUESTION = Question(Workload.named("bert-large"), TrainingTarget(total=1e6), None, ORDINARY)
 
@@ -42,3 +45,15 @@ def test_a_division_among_many_nodes() -> None:
     large = Question(Workload.named("llama-3-405b", 1024), TrainingTarget(), None, ORDINARY)
     best = large.divided([Cluster.named("16x p5.48xlarge")], more=FEW)
     assert best is not None and best.best.strategy.parallelism.model_devices > 1
+
+
+def test_ddp_where_sharding_gains_no_more_than_a_tie() -> None:
+    """Nobody shards a small network for a percent."""
+    shape = llama(layers=6, hidden=384, heads=6, kv_heads=6, ffn=1024, vocabulary=5000)
+    small = replace(QUESTION, workload=Workload.from_shape(shape, 256))
+    best = small.plain([Cluster.named("4 RTX 4090")])
+    assert best is not None and best.best.strategy.parallelism.sharding == "ddp"
+    large = replace(QUESTION, workload=Workload.named("gpt2-xl")).plain([Cluster.named("8 A100")])
+    assert large is not None
+    whole = min(c.time_s for c in large.ranking if c.strategy.parallelism.sharding == "ddp")
+    assert large.best.strategy.parallelism.sharding == "ddp" or whole > min(c.time_s for c in large.ranking)

@@ -164,9 +164,11 @@ def _rented(
 
 def _cheapest(question: Question, layers: Sequence[Sequence[Rental]], goal: Goal) -> tuple[Plan, Rental] | None:
     """The best rental by a goal with its plan, of ties the better by the other quantity; None where none keeps it."""
-    plans = [
-        (best, layer) for layer in layers if (best := question.rented(layer).plain([rental.cluster for rental in layer], goal))
-    ]
+    plans = []
+    for layer in layers:
+        clusters = list(filter(question.may_hold, (rental.cluster for rental in layer)))
+        if clusters and (best := question.rented(layer).plain(clusters, goal)):
+            plans.append((best, layer))
     if not plans:
         return None
     least = min(_score(best, goal) for best, _ in plans)

@@ -56,14 +56,17 @@ def test_named_sizes_are_searched_and_emitted(capsys: pytest.CaptureFixture[str]
     assert best["pipeline"] == 4 and best["grad_accum_steps"] == 8 and best["virtual_stages"] in (1, 2)
     assert "layouts that divide the network" in data["layouts"]
     code, out, err = run(capsys, f"{DIVIDED} --pipeline 4 --emit megatron")
-    assert (code, err) == (0, "") and "--pipeline-model-parallel-size 4\n" in out and out.startswith("--tensor")
+    assert code == 0 and "--pipeline-model-parallel-size 4\n" in out and out.startswith("--tensor")
+    assert err == "The file has no learning rate: add --lr, --min-lr, --lr-warmup-iters and --lr-decay-style.\n"
     place = tmp_path / "options.json"
     plain = DIVIDED.replace("zero1", "zero3")
     code, out, _ = run(capsys, f"{plain} --emit deepspeed --out {place}")
-    assert code == 0 and f"Options: {place}" in out.splitlines() and json.loads(place.read_text())["train_batch_size"] == 64
+    assert code == 0 and f"wrote {place}" in out.splitlines() and json.loads(place.read_text())["train_batch_size"] == 64
     both = answer(capsys, f"{plain} --emit deepspeed")
     started = "deepspeed --num_gpus 8 train.py --deepspeed --deepspeed_config FILE"
-    assert both["options"] == {"target": "deepspeed", "text": place.read_text(), "launch": started}
+    options = both["options"]
+    assert (options["target"], options["text"], options["launch"]) == ("deepspeed", place.read_text(), started)
+    assert 'learning rate is "auto"' in options["left"] and options["left"] in out
     script = tmp_path / "run.sh"
     code, out, _ = run(capsys, f"{plain} --emit torchrun {script}")
     assert code == 0 and out.endswith(f"Run: bash {script}\n") and "fully_shard(model" in script.read_text()

@@ -121,8 +121,9 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         return options
     option = next((a.partition("=")[0] for a in rest if a.startswith("-")), "")
     if option:
+        wrong = _unknown_option(option, command, f"{command.prog} --help")
         hint = command.get_default("hint")
-        raise _unknown_option(option, command, f"{command.prog} --help" + (f"; {hint}" if hint else ""))
+        raise UserError(wrong.message, f"{wrong.fix}; {hint}" if hint else wrong.fix)
     raise UsageError(f"unexpected argument {rest[0]!r}", command)
 
 
